@@ -1,0 +1,73 @@
+"""Every setting of Recalib, in one place.
+
+Each is an environment variable ``RECALIB_<NAME>``; the command line overrides it. Relative paths
+are taken from where the command runs. A setting without a description fails a test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["Settings"]
+
+_MIB = 2**20
+
+
+class Settings(BaseSettings):
+    """What `recalib serve` and `recalib worker` run with."""
+
+    model_config = SettingsConfigDict(env_prefix="RECALIB_", extra="ignore")
+
+    home: Path = Field(
+        Path.home() / ".recalib",
+        description="Folder that holds the SQLite database and the blobs, where no URL says otherwise.",
+    )
+    database_url: str = Field(
+        "",
+        description="SQLAlchemy URL of the registry; empty means SQLite at HOME/recalib.db. "
+        "PostgreSQL: postgresql://user:password@host/name.",
+    )
+    blob_url: str = Field(
+        "",
+        description="fsspec URL of the folder for datasets (file:///..., s3://bucket/prefix); "
+        "empty means HOME/blobs.",
+    )
+    host: str = Field("127.0.0.1", description="Address that the server listens on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port of the REST server.")
+    workers: int = Field(1, ge=1, le=256, description="Server processes.")
+    job_workers: int = Field(
+        1, ge=0, le=64, description="Worker processes that `recalib serve` starts beside itself."
+    )
+    max_upload_bytes: int = Field(
+        16 * 1024 * _MIB, gt=0, description="Largest dataset that may be uploaded, in bytes."
+    )
+    max_body_bytes: int = Field(
+        64 * _MIB, gt=0, description="Largest body of any other request, in bytes."
+    )
+    max_rows: int = Field(
+        100_000, gt=0, description="Most rows that one calibrate request may carry."
+    )
+    lease_seconds: float = Field(
+        30.0, gt=0, description="How long a job stays a worker's without a heartbeat, in seconds."
+    )
+    poll_seconds: float = Field(
+        0.5, gt=0, description="How often an idle worker looks for a job, in seconds."
+    )
+    refresh_seconds: float = Field(
+        0.5,
+        gt=0,
+        description="How often a server process looks for promotions made elsewhere, in seconds.",
+    )
+
+    @property
+    def resolved_database_url(self) -> str:
+        """The registry's URL, the default filled in."""
+        return self.database_url or f"sqlite:///{self.home.absolute() / 'recalib.db'}"
+
+    @property
+    def resolved_blob_url(self) -> str:
+        """The blob folder's URL, the default filled in."""
+        return self.blob_url or (self.home.absolute() / "blobs").as_uri()
