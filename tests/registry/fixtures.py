@@ -1,0 +1,1 @@
+"""Databases for the tests (SQLite files, and a PostgreSQL that the suite starts itself)."""
