@@ -1,0 +1,34 @@
+"""Recalib makes the probabilities of deployed classifiers tell the truth.
+
+>>> import recalib
+>>> calibrator = recalib.fit(logits, labels, map="temperature")     # doctest: +SKIP
+>>> calibrator.predict(new_logits)                                  # doctest: +SKIP
+
+Names are loaded when first used: importing the package costs nothing, and never loads torch.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recalib.api import evaluate, load
+    from recalib.calibrator import Calibrator
+    from recalib.fitting.fit import fit
+
+__all__ = ["Calibrator", "__version__", "evaluate", "fit", "load"]
+
+__version__ = version("recalib")
+
+_HOMES = {
+    "Calibrator": "recalib.calibrator",
+    "evaluate": "recalib.api",
+    "fit": "recalib.fitting.fit",
+    "load": "recalib.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'recalib' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,194 @@
+"""A fitted calibrator: parameters plus a card, never code."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import ArrayLike, NDArray
+
+from recalib.arrays import Floats, check_logits, check_probabilities, log_probabilities
+from recalib.card import Card
+from recalib.errors import CorruptError, InputError
+from recalib.maps import MAPS, Map, Parameters
+from recalib.ops import NumpyOps
+from recalib.options import configure
+
+__all__ = ["Calibrator"]
+
+#: A file that claims more is not read: K = 100,000 classes with a K x K matrix is no calibrator
+#: that serves, and a header of a lying file must not decide how much memory is taken.
+_LARGEST_FILE = 2**30
+
+_Input = Literal["logits", "probabilities"]
+
+
+class Calibrator:
+    """A fitted map from logits (N, K) to calibrated probabilities (N, K).
+
+    Parameters
+    ----------
+    parameters: the fitted arrays, float64, as the map named in the card declares them.
+    card: what it is and where it comes from.
+
+    Raises
+    ------
+    CorruptError: parameters or options that the map named in the card cannot have.
+    """
+
+    def __init__(self, parameters: Parameters, card: Card) -> None:
+        self.card = card
+        self.parameters = {name: np.asarray(v, np.float64) for name, v in parameters.items()}
+        try:
+            self.map: Map = configure(MAPS, card.map, card.options, field="map")
+        except InputError as error:
+            raise CorruptError(f"the card does not describe a map: {error}") from None
+        self.map.check(card.classes, self.parameters)
+
+    def __repr__(self) -> str:
+        return f"<Calibrator {self.card.map} of {self.card.classes} classes>"
+
+    def predict(self, values: ArrayLike, *, input: _Input = "logits") -> Floats:  # noqa: A002
+        """Return calibrated probabilities, (N, K).
+
+        float64 input is computed in float64; float16 and float32 give float32, by onnxruntime.
+
+        Parameters
+        ----------
+        values: logits (−inf masks a class) or probabilities, (N, K).
+        input: which of the two `values` are; never guessed.
+
+        Raises
+        ------
+        InputError: as `recalib.arrays` states, K other than the card's, or an `input` other than
+            the fit's where that matters.
+        """
+        logits = self.logits_from(values, input)
+        if logits.dtype == np.float64:
+            return self.reference(logits)
+        probabilities: Floats = self.session.run(None, {"logits": logits.astype(np.float32)})[0]
+        return probabilities
+
+    def logits_from(self, values: ArrayLike, input: _Input) -> Floats:  # noqa: A002
+        """Return checked logits for the map from `values`, which are `input`."""
+        self._check_input(input)
+        if input == "logits":
+            return check_logits(values, classes=self.card.classes)
+        return log_probabilities(check_probabilities(values, classes=self.card.classes))
+
+    def reference(self, logits: Floats) -> NDArray[np.float64]:
+        """Return probabilities by float64 NumPy, for checked logits: what others must agree with."""
+        ops = NumpyOps()
+        constants = self.map.constants(ops, self.parameters)
+        wide = logits.astype(np.float64, copy=False)
+        result: NDArray[np.float64] = self.map.probabilities(ops, wide, constants)
+        return result
+
+    def onnx(self) -> bytes:
+        """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`."""
+        from recalib.ops.onnx_ops import OnnxOps
+
+        ops = OnnxOps()
+        constants = self.map.constants(ops, self.parameters)
+        output = self.map.probabilities(ops, ops.input("logits"), constants)
+        metadata = [("recalib.card", self.card.to_json())]
+        model = ops.model(output, classes=self.card.classes, metadata=metadata)
+        serialised: bytes = model.SerializeToString()
+        return serialised
+
+    @cached_property
+    def session(self) -> Any:
+        """The graph, loaded into onnxruntime; made on first use."""
+        import onnxruntime
+
+        return onnxruntime.InferenceSession(self.onnx(), providers=["CPUExecutionProvider"])
+
+    def to_bytes(self) -> bytes:
+        """Return the parameter file's bytes: safetensors with the card in its metadata."""
+        arrays = {name: np.ascontiguousarray(value) for name, value in self.parameters.items()}
+        data: bytes = safetensors.numpy.save(arrays, metadata={"card": self.card.to_json()})
+        return data
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Calibrator:
+        """Return the calibrator in a parameter file's bytes; `CorruptError` if it is none."""
+        if len(data) > _LARGEST_FILE:
+            raise CorruptError(f"the file has {len(data)} bytes, over {_LARGEST_FILE}")
+        try:
+            arrays = safetensors.numpy.load(data)
+            header_length = int.from_bytes(data[:8], "little")
+            header = msgspec.json.decode(data[8 : 8 + header_length], type=_Header).metadata
+        except (safetensors.SafetensorError, msgspec.DecodeError, ValueError, KeyError) as error:
+            raise CorruptError(f"not a Recalib parameter file: {error}") from None
+        if "card" not in header:
+            raise CorruptError("not a Recalib parameter file: its metadata has no card")
+        if any(array.dtype != np.float64 for array in arrays.values()):
+            raise CorruptError("not a Recalib parameter file: parameters are not float64")
+        return cls(arrays, Card.from_json(header["card"]))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the parameter file, whole or not at all."""
+        write_atomically(Path(path), self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Calibrator:
+        """Read a parameter file.
+
+        Raises
+        ------
+        InputError: there is no such file.
+        CorruptError: it is damaged, or not a parameter file.
+        """
+        try:
+            return cls.from_bytes(Path(path).read_bytes())
+        except OSError as error:
+            raise InputError(
+                "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"
+            ) from None
+
+    def _check_input(self, input: str) -> None:  # noqa: A002
+        if input not in ("logits", "probabilities"):
+            raise InputError("input", found=repr(input), accepted="logits or probabilities")
+        # A map that ignores shifts treats logits and their log-probabilities alike.
+        if input != self.card.input and not self.map.shift_invariant:
+            raise InputError(
+                "input",
+                found=f"{input}, while this {self.card.map} was fitted on {self.card.input}",
+                accepted=self.card.input,
+            )
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` under a temporary name and rename it: readers see all of it or none."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(
+            "output", found=f"{path} ({error.strerror})", accepted="a file that can be written"
+        ) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files that only their owner reads; a calibrator is no secret.
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise InputError(
+            "output", found=f"{path} ({error.strerror})", accepted="a file that can be written"
+        ) from None
+
+
+class _Header(msgspec.Struct):
+    """The one entry of a safetensors header that its NumPy reader does not hand out."""
+
+    metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)

@@ -1,0 +1,114 @@
+"""The card of a calibrator: what it is, what it was fitted on, and how well that went.
+
+Cards travel as JSON: in the metadata of a parameter file, in the registry, over REST. Numbers are
+fractions, never percentages; times are ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from recalib.errors import CorruptError
+
+__all__ = ["Card", "DataSummary", "FitSummary", "Measured", "Selection"]
+
+#: The version of the card's form; a reader refuses a newer one than it knows.
+FORMAT = 1
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """A metric's value, and its interval where one was computed."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class DataSummary(msgspec.Struct, frozen=True):
+    """What a calibrator was fitted on."""
+
+    rows: int
+    #: SHA-256 of the file's bytes, where there was a file.
+    digest: str | None = None
+    #: The data set's name in the registry, or the file's name.
+    name: str | None = None
+
+
+class FitSummary(msgspec.Struct, frozen=True):
+    """How the fit went."""
+
+    seconds: float
+    iterations: int
+    converged: bool
+    #: The objective at the parameters, on the data fitted to.
+    objective: float
+    #: Parameters that ended on a bound of their range, in words.
+    bounds_reached: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """How the map compared with what served before it, on rows that its fit had not seen.
+
+    Scores are mean negative log-likelihoods by cross-validation; `standard_error` is that of the
+    paired difference.
+    """
+
+    folds: int
+    nll: float
+    reference: str
+    reference_nll: float
+    standard_error: float
+    better: bool
+    reason: str
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a calibrator but its numbers."""
+
+    format: int = FORMAT
+    map: str
+    objective: str
+    options: dict[str, Any] = {}
+    #: K.
+    classes: int
+    #: Names of the classes, where known.
+    labels: tuple[str, ...] | None = None
+    #: What the fit was given: logits, or probabilities taken as clipped log-probabilities.
+    input: Literal["logits", "probabilities"] = "logits"
+    #: Version of Recalib that fitted it.
+    library: str
+    created_at: str
+    data: DataSummary
+    fit: FitSummary
+    #: On the data fitted to, `before` and `after` the map: in sample, and so a little flattering.
+    metrics: dict[Literal["before", "after"], dict[str, Measured]] = {}
+    selection: Selection | None = None
+    #: The classifier's name in the registry.
+    model: str | None = None
+
+    def to_json(self) -> str:
+        """Return the card as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the card as plain dictionaries and lists."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Card:
+        """Return the card in `text`; `CorruptError` where it is not one, or of a newer form."""
+        try:
+            card = msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CorruptError(f"the card cannot be read: {error}") from None
+        if card.format > FORMAT:
+            raise CorruptError(
+                f"the card has format {card.format}; this version reads up to {FORMAT}"
+            )
+        if card.classes < 2:
+            raise CorruptError(f"the card names {card.classes} class(es)")
+        return card

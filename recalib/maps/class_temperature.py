@@ -1,0 +1,44 @@
+"""Class-based temperature scaling: one temperature for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.maps.base import Map, Parameter
+from recalib.ops.base import Array, Ops
+
+__all__ = ["ClassTemperature"]
+
+
+@dataclass(frozen=True)
+class ClassTemperature(Map):
+    """Class-based temperature scaling (CTS): p = softmax(z_1 / T_1, ..., z_K / T_K), T_k > 0.
+
+    Predictions may change, for better or worse. The result depends on where the classifier puts
+    the zero of its logits: adding a number to a row changes it.
+
+    Parameters: `temperature` (K,), in units of the logits.
+
+    Source: Frenkel & Goldberger 2021, in the form of paper 003, eq. 15 (all temperatures fitted
+    jointly by the objective; the original searches them one by one on ECE).
+    """
+
+    name: ClassVar[str] = "class_temperature"
+    summary: ClassVar[str] = "one temperature for each class; may change predictions"
+    preserves_accuracy: ClassVar[bool] = False
+    shift_invariant: ClassVar[bool] = False
+    passes_masks: ClassVar[bool] = True
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return {"temperature": Parameter((classes,), "log")}
+
+    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+        return {"temperature": np.full(classes, temperature)}
+
+    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        return logits / parameters["temperature"]

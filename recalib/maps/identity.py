@@ -1,0 +1,38 @@
+"""No calibration: what every other map has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.maps.base import Map, Parameter
+from recalib.ops.base import Array, Ops
+
+__all__ = ["Identity"]
+
+
+@dataclass(frozen=True)
+class Identity(Map):
+    """The classifier's own softmax: p = softmax(z).
+
+    Range: the open simplex. It has no parameters and changes no prediction.
+    """
+
+    name: ClassVar[str] = "identity"
+    summary: ClassVar[str] = "the classifier's own softmax"
+    preserves_accuracy: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
+    passes_masks: ClassVar[bool] = True
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return {}
+
+    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+        return {}
+
+    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        return logits

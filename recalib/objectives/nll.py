@@ -1,0 +1,26 @@
+"""Negative log-likelihood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from recalib.objectives.base import Objective
+from recalib.ops.base import Array, FittingOps
+
+__all__ = ["NegativeLogLikelihood"]
+
+
+@dataclass(frozen=True)
+class NegativeLogLikelihood(Objective):
+    """Mean negative log-likelihood, −1/N Σ log p(y), in nats; range [0, ∞).
+
+    A proper score: no other forecast than the truth has a lower expectation. For one temperature
+    it is convex in 1/T (paper 003, eq. 2 with unit class weights; Guo et al. 2017).
+    """
+
+    name: ClassVar[str] = "nll"
+    summary: ClassVar[str] = "mean negative log-likelihood, a proper score"
+
+    def loss(self, ops: FittingOps, log_probabilities: Array, labels: Array) -> Array:
+        return -ops.pick(log_probabilities, labels).mean()

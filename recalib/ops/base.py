@@ -1,0 +1,61 @@
+"""The contract of an array backend."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "FittingOps", "Ops"]
+
+#: An array of whichever backend: NumPy array, torch tensor or graph value. The three share no
+#: base class, and the operators that a map uses on them are in no common protocol.
+Array = Any
+
+
+class Ops(Protocol):
+    """What every backend offers. `x` is (N, K) unless said otherwise."""
+
+    def constant(self, value: NDArray[np.floating[Any]]) -> Array:
+        """Return a parameter as an array of this backend."""
+        ...
+
+    def softmax(self, x: Array) -> Array:
+        """Return exp(x) / Σ exp(x) over the last axis, computed without overflow.
+
+        A −inf yields exactly 0.
+        """
+        ...
+
+    def log_softmax(self, x: Array) -> Array:
+        """Return x − log Σ exp(x) over the last axis; never the logarithm of a softmax."""
+        ...
+
+    def log(self, x: Array) -> Array:
+        """Return the natural logarithm; 0 becomes −inf without a warning."""
+        ...
+
+    def sum(self, x: Array) -> Array:
+        """Return the sum over the last axis, which is kept with length 1."""
+        ...
+
+    def is_masked(self, x: Array) -> Array:
+        """Return where x is −inf, as booleans."""
+        ...
+
+    def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
+        """Return x where `condition` holds, else y."""
+        ...
+
+    def select(self, x: Array, index: int) -> Array:
+        """Return element `index` of a vector, as a scalar array."""
+        ...
+
+
+class FittingOps(Ops, Protocol):
+    """What an objective needs besides; no graph is ever recorded of it."""
+
+    def pick(self, x: Array, labels: Array) -> Array:
+        """Return x[i, labels[i]] for every row i, as (N,)."""
+        ...

@@ -1,0 +1,53 @@
+"""NumPy backend: the reference, in the dtype of its input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NumpyOps"]
+
+_Floats = NDArray[np.floating[Any]]
+
+
+class NumpyOps:
+    """`Ops` on NumPy arrays; float64 in, float64 all the way."""
+
+    def __init__(self, dtype: type[np.floating[Any]] = np.float64) -> None:
+        self.dtype = dtype
+
+    def constant(self, value: _Floats) -> _Floats:
+        return np.asarray(value, dtype=self.dtype)
+
+    def softmax(self, x: _Floats) -> _Floats:
+        powers = np.exp(x - np.max(x, axis=-1, keepdims=True))
+        scaled: _Floats = powers / np.sum(powers, axis=-1, keepdims=True)
+        return scaled
+
+    def log_softmax(self, x: _Floats) -> _Floats:
+        shifted = x - np.max(x, axis=-1, keepdims=True)
+        logs: _Floats = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
+        return logs
+
+    def log(self, x: _Floats) -> _Floats:
+        with np.errstate(divide="ignore"):
+            logs: _Floats = np.log(x)
+        return logs
+
+    def sum(self, x: _Floats) -> _Floats:
+        total: _Floats = np.sum(x, axis=-1, keepdims=True)
+        return total
+
+    def is_masked(self, x: _Floats) -> NDArray[np.bool_]:
+        return np.isneginf(x)
+
+    def where(self, condition: NDArray[np.bool_], x: Any, y: Any) -> _Floats:
+        return np.where(condition, np.asarray(x, self.dtype), np.asarray(y, self.dtype))
+
+    def select(self, x: _Floats, index: int) -> Any:
+        return x[index]
+
+    def pick(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
+        return x[np.arange(len(labels)), labels]

@@ -1,0 +1,143 @@
+"""ONNX backend: runs nothing, writes down what a map does, and returns it as a graph.
+
+Only nodes of the standard opset are used, so any runtime can execute the result. A graph of a
+temperature weighs about 300 bytes; it carries no paths, names of machines or times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+__all__ = ["GraphValue", "OnnxOps"]
+
+#: Opset 21 (onnx 1.16, March 2024) and IR version 10: old enough for runtimes in the field, and
+#: nothing newer is needed.
+OPSET = 21
+IR_VERSION = 10
+
+
+class GraphValue:
+    """A value of the graph being written: a name, and operators that write further nodes."""
+
+    def __init__(self, ops: OnnxOps, name: str) -> None:
+        self.ops = ops
+        self.name = name
+
+    def __add__(self, other: GraphValue | float) -> GraphValue:
+        return self.ops.node("Add", self, other)
+
+    def __sub__(self, other: GraphValue | float) -> GraphValue:
+        return self.ops.node("Sub", self, other)
+
+    def __mul__(self, other: GraphValue | float) -> GraphValue:
+        return self.ops.node("Mul", self, other)
+
+    def __truediv__(self, other: GraphValue | float) -> GraphValue:
+        return self.ops.node("Div", self, other)
+
+    def __radd__(self, other: float) -> GraphValue:
+        return self.ops.node("Add", other, self)
+
+    def __rsub__(self, other: float) -> GraphValue:
+        return self.ops.node("Sub", other, self)
+
+    def __rmul__(self, other: float) -> GraphValue:
+        return self.ops.node("Mul", other, self)
+
+    def __rtruediv__(self, other: float) -> GraphValue:
+        return self.ops.node("Div", other, self)
+
+
+class OnnxOps:
+    """`Ops` that records; `input` opens the graph and `model` closes it."""
+
+    def __init__(self) -> None:
+        self._nodes: list[NodeProto] = []
+        self._constants: dict[tuple[tuple[int, ...], bytes], TensorProto] = {}
+
+    def input(self, name: str) -> GraphValue:
+        """Return the graph's input of that name, float32."""
+        return GraphValue(self, name)
+
+    def constant(self, value: NDArray[np.floating[Any]]) -> GraphValue:
+        array = np.asarray(value, dtype=np.float32)
+        key = (array.shape, array.tobytes())
+        if key not in self._constants:
+            name = f"constant_{len(self._constants)}"
+            self._constants[key] = numpy_helper.from_array(array, name)
+        return GraphValue(self, self._constants[key].name)
+
+    def softmax(self, x: GraphValue) -> GraphValue:
+        return self.node("Softmax", x, axis=-1)
+
+    def log_softmax(self, x: GraphValue) -> GraphValue:
+        return self.node("LogSoftmax", x, axis=-1)
+
+    def log(self, x: GraphValue) -> GraphValue:
+        return self.node("Log", x)
+
+    def sum(self, x: GraphValue) -> GraphValue:
+        axes = numpy_helper.from_array(np.array([-1], dtype=np.int64), "last_axis")
+        self._constants[((1,), b"last_axis")] = axes
+        return self.node("ReduceSum", x, GraphValue(self, "last_axis"), keepdims=1)
+
+    def is_masked(self, x: GraphValue) -> GraphValue:
+        return self.node("IsInf", x, detect_positive=0)
+
+    def where(self, condition: GraphValue, x: Any, y: Any) -> GraphValue:
+        return self.node("Where", condition, x, y)
+
+    def select(self, x: GraphValue, index: int) -> GraphValue:
+        position = numpy_helper.from_array(np.array(index, dtype=np.int64), f"index_{index}")
+        self._constants[((), position.name.encode())] = position
+        return self.node("Gather", x, GraphValue(self, position.name))
+
+    def node(self, kind: str, *inputs: GraphValue | float, **attributes: Any) -> GraphValue:
+        """Write one node and return its output."""
+        names = [self._value(one).name for one in inputs]
+        output = f"value_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(kind, names, [output], **attributes))
+        return GraphValue(self, output)
+
+    def model(
+        self,
+        output: GraphValue,
+        *,
+        classes: int,
+        input_name: str = "logits",
+        output_name: str = "probabilities",
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> ModelProto:
+        """Return the recorded graph from `input_name` to `output_name`, float32 [N, `classes`]."""
+        nodes = [*self._nodes, helper.make_node("Identity", [output.name], [output_name])]
+        if self._nodes and self._nodes[-1].output[0] == output.name:
+            # The last node may as well write the output itself.
+            last = NodeProto()
+            last.CopyFrom(self._nodes[-1])
+            last.output[0] = output_name
+            nodes = [*self._nodes[:-1], last]
+        graph = helper.make_graph(
+            nodes,
+            "recalib",
+            [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, ["N", classes])],
+            [helper.make_tensor_value_info(output_name, TensorProto.FLOAT, ["N", classes])],
+            list(self._constants.values()),
+        )
+        model = helper.make_model(
+            graph,
+            producer_name="recalib",
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+        )
+        for key, value in metadata:
+            entry = model.metadata_props.add()
+            entry.key, entry.value = key, value
+        return model
+
+    def _value(self, x: GraphValue | float) -> GraphValue:
+        return x if isinstance(x, GraphValue) else self.constant(np.float32(x))

@@ -1,0 +1,45 @@
+"""From option names and values, as a user writes them, to a configured family member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import msgspec
+
+from recalib.errors import InputError
+
+__all__ = ["configure", "options_of"]
+
+T = TypeVar("T")
+
+
+def configure(
+    family: Mapping[str, type[T]], name: str, options: Mapping[str, Any], *, field: str
+) -> T:
+    """Return member `name` of `family` with `options`.
+
+    Raises
+    ------
+    InputError: no such member, no such option, or an option of the wrong type; names the field
+        (`map`, or `options.<name>`), what was found and what is accepted.
+    """
+    member = family.get(name)
+    if member is None:
+        raise InputError(field, found=repr(name), accepted=", ".join(family))
+    known = [one.name for one in fields(member)]  # type: ignore[arg-type]
+    for option in options:
+        if option not in known:
+            accepted = ", ".join(known) or f"none: {name} has no options"
+            raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
+    try:
+        return msgspec.convert(dict(options), member)
+    except msgspec.ValidationError as error:
+        raise InputError("options", found=str(error), accepted=f"options of {name}") from None
+
+
+def options_of(member: object) -> dict[str, Any]:
+    """Return the options that `configure` would need to make `member` again."""
+    plain: dict[str, Any] = msgspec.to_builtins(member)
+    return plain
