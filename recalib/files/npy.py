@@ -1,0 +1,98 @@
+"""`.npy`: one array, so logits (or probabilities) without labels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from recalib.errors import InputError, UnsupportedError
+from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.raw import (
+    RawArray,
+    Readable,
+    Window,
+    check_shape,
+    paired,
+    read_exactly,
+    read_rows,
+    size_of,
+)
+
+__all__ = ["NpyFile", "check_length", "read_header"]
+
+_MAGIC = b"\x93NUMPY"
+#: numpy's own limit; the header of a plain array takes 118 bytes.
+_LONGEST_HEADER = 10_000
+
+
+class NpyFile(DataFile):
+    """A NumPy array file of version 1 or 2, (N, K)."""
+
+    name: ClassVar[str] = "npy"
+
+    def _open(self) -> Layout:
+        self._array, self._start = read_header(Window(self._stream, 0), self._declared)
+        dtype = check_shape(self._array, self._declared)
+        check_length(self._array, size_of(self._stream) - self._start, self._declared)
+        rows, classes = self._array.shape
+        return Layout(rows, classes, dtype, has_labels=False)
+
+    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+        window = Window(self._stream, self._start)
+        return paired(read_rows(window, self._array, step, self._declared), None)
+
+
+def read_header(stream: Readable, field: str) -> tuple[RawArray, int]:
+    """Return what an npy header claims, and its length: the stream then stands at the numbers.
+
+    Raises
+    ------
+    InputError: not an npy header, or one longer than numpy itself would take.
+    UnsupportedError: a format version that only structured arrays need.
+    """
+    start = read_exactly(stream, 8, field)
+    if start[:6] != _MAGIC:
+        raise InputError(field, found=f"bytes {start[:6]!r}", accepted="a NumPy array (.npy)")
+    version = (start[6], start[7])
+    if version not in ((1, 0), (2, 0)):
+        raise UnsupportedError(
+            field, found=f"npy format version {version[0]}.{version[1]}", accepted="1.0 or 2.0"
+        )
+    # The length is checked before numpy sees it, which would read as much as it is told to.
+    width = 2 if version == (1, 0) else 4
+    prefix = read_exactly(stream, width, field)
+    length = int.from_bytes(prefix, "little")
+    if length > _LONGEST_HEADER:
+        raise InputError(
+            field, found=f"a header of {length} bytes", accepted=f"at most {_LONGEST_HEADER}"
+        )
+    header = prefix + read_exactly(stream, length, field)
+    return _parsed(header, version, field), 8 + width + length
+
+
+def check_length(array: RawArray, available: int, field: str) -> None:
+    """Raise `InputError` unless the file holds exactly what the header claims."""
+    if available != array.nbytes:
+        raise InputError(
+            field,
+            found=f"{available} bytes where the header claims {array} of {array.nbytes} bytes",
+            accepted="a complete file",
+        )
+
+
+def _parsed(header: bytes, version: tuple[int, int], field: str) -> RawArray:
+    parse = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    try:
+        shape, fortran, dtype = parse(io.BytesIO(header))
+    except Exception as error:  # ast.literal_eval of hostile text raises five different classes
+        raise InputError(
+            field, found="an npy header that does not parse", accepted="a header that numpy wrote"
+        ) from error
+    return RawArray(dtype, tuple(int(length) for length in shape), fortran)

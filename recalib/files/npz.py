@@ -1,0 +1,127 @@
+"""`.npz`: a zip of `.npy` members, `logits` (N, K) and `labels` (N,)."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from typing import BinaryIO, ClassVar
+
+from recalib.errors import InputError, TooLargeError, UnsupportedError
+from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.names import array_names
+from recalib.files.npy import check_length, read_header
+from recalib.files.raw import (
+    PIECE,
+    RawArray,
+    Readable,
+    check_labels_shape,
+    check_shape,
+    paired,
+    read_rows,
+    size_of,
+)
+
+__all__ = ["NpzFile"]
+
+_SUFFIX = ".npy"
+#: Deflate encodes at most 258 bytes in 2 bits, so whatever claims to unpack to more than
+#: 1,032 times its size lies.
+_MOST_DEFLATED = 1032
+
+
+class NpzFile(DataFile):
+    """A NumPy archive, stored or deflated; members are streamed, others than ours ignored."""
+
+    name: ClassVar[str] = "npz"
+
+    def _open(self) -> Layout:
+        self._zip = zipfile.ZipFile(_SmallReads(self._stream))
+        names = array_names(
+            [
+                info.filename.removesuffix(_SUFFIX)
+                for info in self._zip.infolist()
+                if info.filename.endswith(_SUFFIX)
+            ],
+            self._declared,
+        )
+        self._logits = self._member(f"{names.values}{_SUFFIX}", self._declared)
+        dtype = check_shape(self._logits[1], self._declared)
+        rows, classes = self._logits[1].shape
+        self._labels = None
+        if names.labels is not None:
+            self._labels = self._member(f"{names.labels}{_SUFFIX}", "labels")
+            check_labels_shape(self._labels[1], rows)
+        return Layout(rows, classes, dtype, has_labels=self._labels is not None)
+
+    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+        logits = self._rows(*self._logits, step, self._declared)
+        labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
+        return paired(logits, labels)
+
+    def _rows(
+        self, info: zipfile.ZipInfo, array: RawArray, step: int, field: str
+    ) -> Iterator[Numbers]:
+        with self._zip.open(info) as member:
+            read_header(member, field)
+            yield from read_rows(member, array, step, field)
+            _check_finished(member, field)
+
+    def _member(self, name: str, field: str) -> tuple[zipfile.ZipInfo, RawArray]:
+        info = self._zip.getinfo(name)
+        _check_member(info, size_of(self._stream), field)
+        with self._zip.open(info) as member:
+            array, header = read_header(member, field)
+        check_length(array, info.file_size - header, field)
+        return info, array
+
+
+class _SmallReads:
+    """A stream that refuses to hand out much at once.
+
+    zipfile reads the archive's directory in one call, of whatever size the file claims, and
+    makes objects of ten times that size from it. A directory of 1 MiB lists some 16,000 members.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(PIECE + 1 if size < 0 else min(size, PIECE + 1))
+        if len(data) > PIECE:
+            raise TooLargeError(
+                "data", found="a zip directory over 1 MiB", accepted="an npz of a few arrays"
+            )
+        return data
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+
+def _check_member(info: zipfile.ZipInfo, archive_size: int, field: str) -> None:
+    if info.flag_bits & 0x1:
+        raise UnsupportedError(field, found="an encrypted member", accepted="no encryption")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise UnsupportedError(
+            field,
+            found=f"zip compression method {info.compress_type}",
+            accepted="stored or deflated (numpy.savez, numpy.savez_compressed)",
+        )
+    ratio = 1 if info.compress_type == zipfile.ZIP_STORED else _MOST_DEFLATED
+    if info.file_size > ratio * info.compress_size or info.compress_size > archive_size:
+        raise InputError(
+            field,
+            found=f"{info.compress_size} bytes that claim to unpack to {info.file_size}",
+            accepted="a complete, undamaged npz file",
+        )
+
+
+def _check_finished(member: Readable, field: str) -> None:
+    # Reading past the end is also what makes zipfile compare the checksum.
+    if member.read(1):
+        raise InputError(field, found="more bytes than it declares", accepted="an undamaged file")
