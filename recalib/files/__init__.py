@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from recalib.errors import InputError, UnsupportedError
+from recalib.files.arrow import ArrowFile
 from recalib.files.base import Chunk, Data, DataFile, Input
+from recalib.files.csv import CsvFile
 from recalib.files.npy import NpyFile
 from recalib.files.npz import NpzFile
+from recalib.files.parquet import ParquetFile
+from recalib.files.safetensors import SafetensorsFile
 from recalib.files.whole import read_whole
 from recalib.files.writing import digest, write_npz
 
@@ -36,18 +40,34 @@ __all__ = [
 FORMATS: dict[str, type[DataFile]] = {
     "npz": NpzFile,
     "npy": NpyFile,
+    "parquet": ParquetFile,
+    "arrow": ArrowFile,
+    "csv": CsvFile,
+    "safetensors": SafetensorsFile,
 }
 
 #: The content type of an upload, without parameters, to the format.
 MEDIA_TYPES: dict[str, str] = {
     "application/x-npz": "npz",
     "application/x-npy": "npy",
+    "application/vnd.apache.parquet": "parquet",
+    "application/vnd.apache.arrow.stream": "arrow",
+    "application/vnd.apache.arrow.file": "arrow",
+    "text/csv": "csv",
+    "application/x-safetensors": "safetensors",
 }
 
 #: The end of a file's name, in lower case, to the format.
 SUFFIXES: dict[str, str] = {
     ".npz": "npz",
     ".npy": "npy",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".csv": "csv",
+    ".safetensors": "safetensors",
 }
 
 

@@ -1,0 +1,83 @@
+"""`.arrow`, `.arrows`, `.feather`: Arrow's stream and file formats, columns as in Parquet.
+
+A file is a stream between two marks plus an index at the end, which reading from the first row
+to the last has no use for. So both are read as streams, told apart by their first bytes
+whatever the suffix says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from recalib.errors import InputError, UnsupportedError
+from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.messages import Messages
+from recalib.files.raw import Window, size_of
+from recalib.files.tables import Columns
+
+__all__ = ["ArrowFile"]
+
+_FILE_MARK = b"ARROW1"
+_FEATHER_1 = b"FEA1"
+
+
+class ArrowFile(DataFile):
+    """An Arrow IPC stream or file, one record batch in memory at a time."""
+
+    name: ClassVar[str] = "arrow"
+
+    def _open(self) -> Layout:
+        self._size = size_of(self._stream)
+        self._start = self._find_start()
+        self._columns = Columns(self._reader()[0].schema, self._declared)
+        if self._columns.classes is None:
+            self._find_classes()
+        return Layout(
+            None,
+            self._columns.classes or 0,
+            self._columns.dtype,
+            has_labels=self._columns.names.labels is not None,
+        )
+
+    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+        reader, messages = self._reader()
+        row = 0
+        start = messages.position
+        while messages.pass_batch():
+            # Arrow reads forward from where the stream stands, here after its claims were checked.
+            self._stream.seek(start)
+            batch = reader.read_next_batch()
+            start = messages.position
+            if batch.num_rows:
+                yield self._columns.arrays(batch, row)
+                row += batch.num_rows
+
+    def _reader(self) -> tuple[Any, Messages]:
+        """Return Arrow's reader and our walker, both behind the schema."""
+        messages = Messages(self._stream, self._start, self._size)
+        messages.pass_schema()
+        self._stream.seek(self._start)
+        return pa.ipc.open_stream(self._stream), messages
+
+    def _find_classes(self) -> None:
+        # Lists of any length: the first row tells how many classes all must have.
+        if next(self._read(1), None) is None:
+            raise InputError(self._declared, found="no rows", accepted="at least one row")
+
+    def _find_start(self) -> int:
+        """Return where the first message is."""
+        head = Window(self._stream, 0).read(8)
+        if head.startswith(_FEATHER_1):
+            raise UnsupportedError(
+                "data", found="a Feather file of version 1", accepted="version 2 (Arrow)"
+            )
+        if not head.startswith(_FILE_MARK):
+            return 0
+        if Window(self._stream, max(0, self._size - 6)).read(6) != _FILE_MARK:
+            raise InputError(
+                "data", found="an Arrow file without its end", accepted="a complete arrow file"
+            )
+        return 8

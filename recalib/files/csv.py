@@ -1,0 +1,87 @@
+"""`.csv`: a header, one column a class, and a column `labels`.
+
+Numbers are written with a point, columns are separated by commas, a masked class is `-inf`. An
+empty cell is an error: it says that a number is missing, not that a class is masked.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.csv
+
+from recalib.errors import InputError, TooLargeError
+from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.raw import PIECE, Window, size_of
+from recalib.files.tables import Columns
+
+__all__ = ["CsvFile"]
+
+#: Names and commas of some 300,000 columns, more than anybody has kept as text.
+_LONGEST_HEADER = 4 << 20
+#: No float64 takes more characters (-1.2345678901234567e-308), its comma included.
+_CELL = 25
+#: Room for the longest row that the longest header allows; several blocks are in flight.
+_LARGEST_BLOCK = 16 << 20
+
+
+class CsvFile(DataFile):
+    """Comma-separated text, UTF-8, parsed as float64 block by block."""
+
+    name: ClassVar[str] = "csv"
+
+    def _open(self) -> Layout:
+        line, self._start = self._first_line()
+        self._names = next(csv.reader([line], strict=True), [])
+        # Text has no types: every column is float64, and labels prove to be whole later.
+        self._columns = Columns(
+            pa.schema([(name, pa.float64()) for name in self._names]), self._declared
+        )
+        if self._start == size_of(self._stream):
+            raise InputError(self._declared, found="no rows", accepted="at least one row")
+        return Layout(
+            None,
+            self._columns.classes or 0,
+            self._columns.dtype,
+            has_labels=self._columns.names.labels is not None,
+        )
+
+    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+        self._stream.seek(self._start)
+        wanted = self._columns.wanted
+        blocks = pa.csv.open_csv(
+            self._stream,
+            # A block must hold a row, whatever its numbers look like.
+            pa.csv.ReadOptions(
+                use_threads=False,
+                block_size=min(max(PIECE, 2 * _CELL * len(self._names)), _LARGEST_BLOCK),
+                column_names=self._names,
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                include_columns=wanted,
+                column_types={name: pa.float64() for name in wanted},
+                null_values=[""],
+            ),
+        )
+        row = 0
+        for batch in blocks:
+            yield self._columns.arrays(batch, row)
+            row += batch.num_rows
+
+    def _first_line(self) -> tuple[str, int]:
+        """Return the header without its end, and where the rows start."""
+        window = Window(self._stream, 0)
+        text = b""
+        while (end := re.search(rb"\r\n|\n|\r(?!$)", text)) is None:
+            if len(text) > _LONGEST_HEADER:
+                raise TooLargeError(
+                    "data", found="no end of the first line", accepted="a header line"
+                )
+            if not (piece := window.read(PIECE)):
+                return text.decode("utf-8-sig").rstrip("\r"), len(text)
+            text += piece
+        return text[: end.start()].decode("utf-8-sig"), end.end()

@@ -1,0 +1,121 @@
+"""`.safetensors`: tensors `logits` (N, K) and `labels` (N,).
+
+Read here rather than by the safetensors package, which maps the file into memory: pages of a
+map count as the process's own, and a blob that is no local file cannot be mapped at all. The
+format is 8 bytes of length, a JSON header, and the numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from recalib.errors import InputError
+from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.names import array_names
+from recalib.files.raw import (
+    RawArray,
+    Window,
+    check_labels_shape,
+    check_shape,
+    paired,
+    read_exactly,
+    read_rows,
+    size_of,
+)
+
+__all__ = ["SafetensorsFile"]
+
+#: bfloat16 is the upper half of a float32 and is read as its 16 bits.
+_DTYPES = {
+    "F16": "<f2",
+    "BF16": "<u2",
+    "F32": "<f4",
+    "F64": "<f8",
+    **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)},
+}
+#: A header of a few tensors takes some hundred bytes; JSON unpacks to ten times its size.
+_LONGEST_HEADER = 1 << 20
+
+
+class SafetensorsFile(DataFile):
+    """A safetensors file; tensors other than ours are ignored."""
+
+    name: ClassVar[str] = "safetensors"
+
+    def _open(self) -> Layout:
+        self._header, self._start = self._parse()
+        names = array_names([n for n in self._header if n != "__metadata__"], self._declared)
+        self._logits = self._tensor(self._declared, self._declared)
+        self._halves = self._header[self._declared]["dtype"] == "BF16"
+        dtype = check_shape(self._logits[0], self._declared)
+        rows, classes = self._logits[0].shape
+        self._labels = None
+        if names.labels is not None:
+            self._labels = self._tensor(names.labels, "labels")
+            check_labels_shape(self._labels[0], rows)
+        if self._halves:
+            dtype = np.dtype(np.float32)
+        return Layout(rows, classes, dtype, has_labels=self._labels is not None)
+
+    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+        logits = self._rows(*self._logits, step, self._declared)
+        if self._halves:
+            logits = map(_widened, logits)
+        labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
+        return paired(logits, labels)
+
+    def _rows(self, array: RawArray, start: int, step: int, field: str) -> Iterator[Numbers]:
+        return read_rows(Window(self._stream, start), array, step, field)
+
+    def _parse(self) -> tuple[dict[str, Any], int]:
+        window = Window(self._stream, 0)
+        length = int.from_bytes(read_exactly(window, 8, "data"), "little")
+        if length > _LONGEST_HEADER:
+            raise InputError(
+                "data", found=f"a header of {length} bytes", accepted=f"at most {_LONGEST_HEADER}"
+            )
+        header = json.loads(read_exactly(window, length, "data"), object_pairs_hook=_once)
+        if not isinstance(header, dict):
+            raise InputError("data", found="a header that is no object", accepted="safetensors")
+        return header, 8 + length
+
+    def _tensor(self, name: str, field: str) -> tuple[RawArray, int]:
+        """Return the tensor's claims and where its bytes start, compared with the file."""
+        entry = self._header[name]
+        begin, end = (_natural(offset) for offset in entry["data_offsets"])
+        if entry["dtype"] not in _DTYPES:
+            raise InputError(
+                field, found=f"dtype {entry['dtype']!s:.20}", accepted=", ".join(_DTYPES)
+            )
+        array = RawArray(
+            np.dtype(_DTYPES[entry["dtype"]]), tuple(_natural(n) for n in entry["shape"])
+        )
+        available = min(end, size_of(self._stream) - self._start) - begin
+        if available != array.nbytes or end - begin != array.nbytes:
+            raise InputError(
+                field,
+                found=f"{available} bytes where the header claims {array} of {array.nbytes} bytes",
+                accepted="a complete file",
+            )
+        return array, self._start + begin
+
+
+def _widened(halves: Numbers) -> Numbers:
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def _natural(value: object) -> int:
+    if type(value) is not int or value < 0:  # not bool, which JSON's `true` would be
+        raise ValueError(f"{value!r:.40} is no size")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice in the header")
+    return found

@@ -1,0 +1,210 @@
+"""What is written in any format comes back: values, dtype, labels, rows, in chunks or whole."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from recalib.errors import InputError
+from recalib.files import FORMATS, MEDIA_TYPES, SUFFIXES, open_data, read
+from tests.files.examples import (
+    WRITERS,
+    Writer,
+    example,
+    list_table,
+    parquet_of,
+    stream_of,
+    write_npy,
+)
+
+every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=list(WRITERS))
+
+
+@every_writer
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_values_and_dtype_come_back(name: str, write: Writer, dtype: Any) -> None:
+    """Only CSV, which has no types, widens: to float64, without a loss."""
+    logits, labels = example(dtype=dtype)
+    data = read(io.BytesIO(write(logits, labels)), format=name, labels="optional")
+    assert data.logits.dtype == (np.float64 if name == "csv" else dtype)
+    np.testing.assert_array_equal(data.logits, logits)
+    if name == "npy":
+        assert data.labels is None
+    else:
+        assert data.labels is not None
+        assert data.labels.dtype == np.int64
+        np.testing.assert_array_equal(data.labels, labels)
+
+
+@every_writer
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "u8", "f4", "f8"])
+def test_labels_of_any_number_type(name: str, write: Writer, dtype: str) -> None:
+    logits, labels = example()
+    if name == "npy":
+        pytest.skip("npy holds no labels")
+    data = read(io.BytesIO(write(logits, labels.astype(dtype))), format=name)
+    np.testing.assert_array_equal(data.labels, labels)
+
+
+@every_writer
+def test_chunks_cover_the_rows_in_order(name: str, write: Writer) -> None:
+    """Chunks stay under the size asked for, count rows, belong to the caller, and come again."""
+    logits, labels = example()
+    with open_data(io.BytesIO(write(logits, labels)), format=name) as file:
+        assert file.classes == 4
+        assert file.rows in (None, 40)
+        assert file.has_labels == (name != "npy")
+        for _ in range(2):
+            chunks = list(file.chunks(max_bytes=7 * 4 * file.dtype.itemsize))
+            assert max(len(chunk.logits) for chunk in chunks) == 7
+            starts = np.cumsum([0] + [len(chunk.logits) for chunk in chunks])
+            assert [chunk.first_row for chunk in chunks] == starts[:-1].tolist()
+            assert all(chunk.logits.flags.writeable for chunk in chunks)
+            np.testing.assert_array_equal(np.concatenate([c.logits for c in chunks]), logits)
+
+
+@every_writer
+def test_a_row_larger_than_a_chunk_comes_alone(name: str, write: Writer) -> None:
+    logits, labels = example(rows=3)
+    with open_data(io.BytesIO(write(logits, labels)), format=name) as file:
+        assert [len(chunk.logits) for chunk in file.chunks(max_bytes=1)] == [1, 1, 1]
+
+
+@every_writer
+def test_probabilities_where_the_caller_says_so(name: str, write: Writer) -> None:
+    probabilities = np.array([[0.25, 0.75], [1.0, 0.0]], dtype=np.float32)
+    content = write(probabilities, np.array([1, 0]), name="probabilities")
+    data = read(io.BytesIO(content), format=name, input="probabilities", labels="optional")
+    np.testing.assert_array_equal(data.logits, probabilities)
+
+
+@every_writer
+@pytest.mark.parametrize(
+    ("stored", "declared"), [("probabilities", "logits"), ("logits", "probabilities")]
+)
+def test_what_the_numbers_are_is_never_guessed(
+    name: str, write: Writer, stored: str, declared: Any
+) -> None:
+    """The error names the option to pass; npy alone names nothing and takes the caller's word."""
+    if name == "npy":
+        pytest.skip("npy holds no names")
+    content = write(np.array([[0.25, 0.75]]), np.array([1]), name=stored)
+    with pytest.raises(InputError, match=f"--input {stored}"):
+        read(io.BytesIO(content), format=name, input=declared)
+
+
+@every_writer
+def test_a_path_and_its_suffix(name: str, write: Writer, tmp_path: Path) -> None:
+    logits, labels = example()
+    for suffix in (s for s, format_name in SUFFIXES.items() if format_name == name):
+        path = tmp_path / f"VAL{suffix.upper()}"
+        path.write_bytes(write(logits, labels))
+        np.testing.assert_array_equal(read(path, labels="optional").logits, logits)
+        np.testing.assert_array_equal(read(str(path), labels="optional").logits, logits)
+
+
+@every_writer
+def test_the_caller_s_stream_stays_open(name: str, write: Writer) -> None:
+    stream = io.BytesIO(write(*example()))
+    stream.seek(5)  # wherever it stands, it is read from its beginning
+    read(stream, format=name, labels="optional")
+    assert not stream.closed
+
+
+@pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8", "i1", ">i4", "u8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_every_order_of_bytes_and_axes(dtype: str, order: Any) -> None:
+    """Arrays arrive in native byte order; integers as float64."""
+    logits = np.arange(30).reshape(10, 3).astype(dtype).copy(order=order)
+    with open_data(io.BytesIO(write_npy(logits)), format="npy") as file:
+        chunks = list(file.chunks(max_bytes=4 * 3 * file.dtype.itemsize))
+    expected = np.dtype(dtype).newbyteorder("=") if ">f" in dtype else np.dtype(np.float64)
+    assert {chunk.logits.dtype for chunk in chunks} == {expected}
+    np.testing.assert_array_equal(np.concatenate([c.logits for c in chunks]), logits)
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+def test_lists_of_any_length_that_happen_to_agree(kind: Any) -> None:
+    logits, labels = example()
+    table = list_table(logits, labels)
+    table = table.set_column(0, "logits", table["logits"].cast(kind(pa.float32())))
+    for name, content in (
+        ("arrow", stream_of(table, max_chunksize=13)),
+        ("parquet", parquet_of(table, row_group_size=13)),
+    ):
+        np.testing.assert_array_equal(read(io.BytesIO(content), format=name).logits, logits)
+
+
+def test_fixed_shape_tensors() -> None:
+    """What torch and Hugging Face datasets write."""
+    logits, labels = example()
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(logits)
+    content = stream_of(pa.table({"logits": tensors, "labels": labels}))
+    np.testing.assert_array_equal(read(io.BytesIO(content), format="arrow").logits, logits)
+
+
+def test_columns_in_any_order_among_others() -> None:
+    """The integers order the classes (10 after 9), and `label` serves as well."""
+    logits, labels = example(classes=11, rows=3)
+    columns = {f"p{k}": logits[:, k] for k in reversed(range(11))}
+    table = pa.table({"id": ["a", "b", "c"], **columns, "label": labels, "weight_1": [1, 2, 3]})
+    for name, content in (("arrow", stream_of(table)), ("parquet", parquet_of(table))):
+        data = read(io.BytesIO(content), format=name)
+        np.testing.assert_array_equal(data.logits, logits)
+        np.testing.assert_array_equal(data.labels, labels)
+
+
+def test_csv_as_people_write_it() -> None:
+    """A byte-order mark, Windows line ends, quotes, float labels, no last newline."""
+    text = '\ufeffid,"logit_1",logit_0,label\r\n"a, b",1.5,-inf,1.0\r\nc,-2e-3,4,0'
+    data = read(io.BytesIO(text.encode()), format="csv")
+    np.testing.assert_array_equal(data.logits, [[-np.inf, 1.5], [4, -0.002]])
+    np.testing.assert_array_equal(data.labels, [1, 0])
+
+
+def test_bfloat16_is_widened() -> None:
+    """1.5 and -2 are exact in bfloat16: the upper halves of their float32."""
+    header = b'{"logits":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]}}'
+    content = len(header).to_bytes(8, "little") + header + b"\xc0\x3f\x00\xc0"
+    data = read(io.BytesIO(content), format="safetensors", labels="optional")
+    assert data.logits.dtype == np.float32
+    np.testing.assert_array_equal(data.logits, [[1.5, -2]])
+
+
+@given(
+    logits=hnp.arrays(
+        st.sampled_from([np.float16, np.float32, np.float64]),
+        st.tuples(st.integers(1, 30), st.integers(2, 6)),
+        elements=st.floats(-100, 100, width=16),
+    ),
+    max_bytes=st.integers(1, 500),
+)
+def test_any_array_in_any_chunks(logits: Any, max_bytes: int) -> None:
+    labels = np.arange(len(logits)) % logits.shape[1]
+    for name, write in WRITERS.values():
+        with open_data(io.BytesIO(write(logits, labels)), format=name) as file:
+            chunks = list(file.chunks(max_bytes))
+        np.testing.assert_array_equal(np.concatenate([c.logits for c in chunks]), logits)
+        if file.has_labels:
+            np.testing.assert_array_equal(np.concatenate([c.labels for c in chunks]), labels)
+
+
+def test_real_logits(real_data: Path) -> None:
+    data = read(real_data / "resnet110-cifar10-val.npz")
+    assert data.logits.shape == (5000, 10)
+    assert data.labels is not None
+    assert np.mean(data.logits.argmax(axis=1) == data.labels) > 0.9
+
+
+def test_tables_of_formats_agree() -> None:
+    assert set(SUFFIXES.values()) == set(MEDIA_TYPES.values()) == set(FORMATS)
+    assert all(reader.name == name for name, reader in FORMATS.items())
+    assert {name for name, _ in WRITERS.values()} == set(FORMATS)
