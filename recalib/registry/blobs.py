@@ -1,0 +1,229 @@
+"""Large files: written under a temporary name, renamed to their digest once they are whole.
+
+A blob is named by the SHA-256 of its bytes, at ``<first two digits>/<digest>`` below the store's
+folder. What stands under a digest is therefore complete, never changes, and is stored once.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import IO, Any, cast
+from uuid import uuid4
+
+from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
+
+__all__ = ["BlobStore", "BlobWriter"]
+
+_TEMPORARY = "temporary"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 1 << 20
+
+
+class BlobStore:
+    """A folder or bucket of blobs: ``file:///folder``, ``s3://bucket/prefix``, ``memory://``."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @contextmanager
+    def writer(self) -> Iterator[BlobWriter]:
+        """Write a new blob; what is not committed when the block ends is removed."""
+        blob = BlobWriter(self)
+        try:
+            yield blob
+        finally:
+            blob.discard()
+
+    def open(self, digest: str) -> IO[bytes]:
+        """Return the blob as a seekable file; `NotFoundError` where there is none."""
+        path = self.path(digest)
+        with storage_errors(self.url):
+            try:
+                return cast(IO[bytes], self.filesystem.open(path, "rb"))
+            except FileNotFoundError:
+                raise NotFoundError("blob", digest) from None
+
+    def verify(self, digest: str) -> None:
+        """Raise `CorruptError` unless the blob's bytes are those that its name promises."""
+        with self.open(digest) as file, storage_errors(self.url):
+            found = hashlib.sha256()
+            while chunk := file.read(_CHUNK):
+                found.update(chunk)
+        if found.hexdigest() != digest:
+            raise CorruptError(f"blob {digest} holds other bytes than its name promises")
+
+    def sweep(self, older_than_seconds: float = 86400.0) -> int:
+        """Remove temporary files that a killed writer left behind; return how many."""
+        removed = 0
+        with storage_errors(self.url):
+            self.filesystem.invalidate_cache()
+            with suppress(FileNotFoundError):
+                for path in self.filesystem.ls(f"{self.root}/{_TEMPORARY}", detail=False):
+                    removed += self._remove_if_older(path, older_than_seconds)
+        return removed
+
+    def path(self, digest: str) -> str:
+        """Return where the blob stands; `InputError` where `digest` is not one."""
+        if not _DIGEST.fullmatch(digest):
+            raise InputError(
+                "digest", found=repr(digest)[:80], accepted="64 lower-case hexadecimal digits"
+            )
+        return f"{self.root}/{digest[:2]}/{digest}"
+
+    def temporary_path(self) -> str:
+        """Return a name that nobody else uses, for a file that is still being written."""
+        return f"{self.root}/{_TEMPORARY}/{uuid4().hex}"
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system."""
+        return self._place[0]
+
+    @property
+    def root(self) -> str:
+        """The folder within the file system."""
+        return self._place[1]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the blobs are files that this process can sync."""
+        return "file" in self.filesystem.protocol
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        import fsspec.core  # here, since the S3 driver alone takes long to import
+
+        try:
+            # Listings cached by one process would hide what another has stored since.
+            filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        except (ValueError, ImportError) as error:
+            raise InputError(
+                "blob_url", found=str(error), accepted="file:///folder or s3://bucket/prefix"
+            ) from None
+        return filesystem, root.rstrip("/")
+
+    def _remove_if_older(self, path: str, seconds: float) -> int:
+        # Its writer may commit or discard it meanwhile: then it is gone, which is what we want.
+        try:
+            age = time.time() - self.filesystem.modified(path).timestamp()
+            if age < seconds:
+                return 0
+            self.filesystem.rm_file(path)
+        except FileNotFoundError:
+            return 0
+        return 1
+
+
+class BlobWriter:
+    """A blob in the making; use it through `BlobStore.writer`."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store = store
+        self._hash = hashlib.sha256()
+        #: Bytes written so far.
+        self.size = 0
+        self._path = store.temporary_path()
+        self._file: IO[bytes] | None = None
+        with storage_errors(store.url):
+            if store.is_local:
+                store.filesystem.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH120
+            self._file = store.filesystem.open(self._path, "wb")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what has been written so far."""
+        return self._hash.hexdigest()
+
+    def write(self, data: bytes) -> int:
+        """Append `data`; `UnavailableError` where the disk is full."""
+        if self._file is None:
+            raise ValueError("this blob is closed; write before open_temporary and commit")
+        with storage_errors(self._store.url):
+            self._file.write(data)
+        self._hash.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def open_temporary(self) -> IO[bytes]:
+        """Return what has been written as a seekable file; nothing can be added any more."""
+        self._close()
+        with storage_errors(self._store.url):
+            return cast(IO[bytes], self._store.filesystem.open(self._path, "rb"))
+
+    def commit(self) -> str:
+        """Give the blob its name for good and return its digest.
+
+        The file is on the disk before the name is, and the name before this returns: a power cut
+        leaves either the whole blob or none. Two writers of the same bytes may both come here;
+        each renames equal content over the other's.
+        """
+        self._close()
+        store, target = self._store, self._store.path(self.digest)
+        with storage_errors(store.url):
+            if self._stands(target):
+                return self.digest
+            if store.is_local:
+                _sync(self._path)
+                store.filesystem.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH120
+                os.replace(self._path, target)  # noqa: PTH105
+                _sync(os.path.dirname(target))  # noqa: PTH120
+                _sync(store.root)
+            else:
+                store.filesystem.mv(self._path, target)
+        return self.digest
+
+    def discard(self) -> None:
+        """Remove the temporary file, if it is still there."""
+        # Closing may fail for the reason that brought us here, a full disk; the file goes anyway.
+        with suppress(Exception):
+            self._close()
+        with suppress(Exception):
+            self._store.filesystem.rm_file(self._path)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            with storage_errors(self._store.url):
+                file.close()
+
+    def _stands(self, target: str) -> bool:
+        # One of another size was damaged from outside; it is replaced.
+        try:
+            return bool(self._store.filesystem.size(target) == self.size)
+        except FileNotFoundError:
+            return False
+
+
+@contextmanager
+def storage_errors(url: str) -> Iterator[None]:
+    """Turn what disks and buckets raise into `UnavailableError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UnavailableError(f"the blob store {url} has no space left") from error
+        raise UnavailableError(f"the blob store {url} cannot be used: {error}") from error
+    except _bucket_errors() as error:
+        raise UnavailableError(f"the blob store {url} cannot be used: {error}") from error
+
+
+def _bucket_errors() -> tuple[type[Exception], ...]:
+    # Only the S3 driver raises these; where it was never imported, they do not exist.
+    botocore = sys.modules.get("botocore.exceptions")
+    return () if botocore is None else (botocore.BotoCoreError,)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

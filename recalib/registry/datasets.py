@@ -1,0 +1,79 @@
+"""Queries of the table of datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, insert, select
+
+from recalib.errors import InputError, NotFoundError
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.names import check_name
+from recalib.registry.queries import Queries
+from recalib.registry.records import Dataset, InputKind, Model
+
+__all__ = ["Datasets"]
+
+_TABLE = tables.datasets
+
+
+class Datasets(Queries):
+    """Validation logits of a model; the rows are in the blob store, under the digest."""
+
+    def create(
+        self,
+        model: Model,
+        name: str,
+        digest: str,
+        rows: int,
+        classes: int,
+        size_bytes: int,
+        media_type: str,
+        input: InputKind,
+        metrics: dict[str, Any],
+    ) -> Dataset:
+        """Add a dataset; `ConflictError` where the model has one of that name."""
+        check_name("name", name)
+        if input not in ("logits", "probabilities"):
+            raise InputError("input", found=repr(input), accepted="logits, probabilities")
+        statement = insert(_TABLE).values(
+            model_id=model.id,
+            name=name,
+            digest=digest,
+            rows=rows,
+            classes=classes,
+            size_bytes=size_bytes,
+            media_type=media_type,
+            input=input,
+            metrics=metrics,
+            created_at=now(),
+        )
+        self._insert(statement, conflict=f"{model.name} already has a dataset named {name!r}")
+        return self.get(model, name)
+
+    def find(self, model: Model, name: str) -> Dataset | None:
+        """Return the dataset, or None."""
+        row = self._connection.execute(_select(model).where(_TABLE.c.name == name)).one_or_none()
+        return None if row is None else Dataset(model=model.name, **row._mapping)
+
+    def get(self, model: Model, name: str) -> Dataset:
+        """Return the dataset, or raise `NotFoundError`."""
+        dataset = self.find(model, name)
+        if dataset is None:
+            raise NotFoundError("dataset", name, hint=f"looked among those of {model.name}")
+        return dataset
+
+    def page(self, model: Model, after: str | None, limit: int) -> list[Dataset]:
+        """Return up to `limit` datasets by name, from the one behind `after`."""
+        statement = _select(model).order_by(_TABLE.c.name).limit(limit)
+        if after is not None:
+            statement = statement.where(_TABLE.c.name > after)
+        return [
+            Dataset(model=model.name, **row._mapping) for row in self._connection.execute(statement)
+        ]
+
+
+def _select(model: Model) -> Select[Any]:
+    columns = [column for column in _TABLE.c if column.name not in ("id", "model_id")]
+    return select(*columns).where(_TABLE.c.model_id == model.id)

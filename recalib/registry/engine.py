@@ -1,0 +1,133 @@
+"""The engine behind a registry: what SQLite and PostgreSQL need said differently.
+
+Everything above speaks one SQL; the differences that remain are here, in `clock` and in
+`migrate`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    TimeoutError,  # SQLAlchemy's own, of its pool
+)
+
+from recalib.errors import InputError, UnavailableError
+
+__all__ = ["connect_to", "database_errors", "reading", "unbegun", "writing"]
+
+_ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
+#: How long a writer of SQLite waits for the one before it. Transactions take milliseconds; this
+#: is for a disk that stalls.
+_BUSY_SECONDS = 30.0
+_CONNECT_SECONDS = 5
+
+
+def connect_to(database_url: str) -> Engine:
+    """Return an engine that connects when first used; `InputError` where the URL is not ours."""
+    url = _parse(database_url)
+    # hide_parameters: rows must not end up in error messages. allow_nan: NaN is not JSON, and
+    # PostgreSQL refuses it when SQLite would not.
+    options: dict[str, Any] = {
+        "hide_parameters": True,
+        "json_serializer": partial(json.dumps, allow_nan=False),
+    }
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **options)
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    url = url.set(drivername="postgresql+psycopg").update_query_dict(
+        {"connect_timeout": str(_CONNECT_SECONDS), "application_name": "recalib", **url.query}
+    )
+    # pre_ping: after a restart of the database, the pool's old connections are found dead and
+    # replaced before anybody's statement meets them.
+    return create_engine(url, pool_pre_ping=True, **options)
+
+
+def writing(engine: Engine) -> Engine:
+    """Return `engine` for transactions that write; it shares the connections."""
+    return engine.execution_options(recalib_use="writing")
+
+
+def reading(engine: Engine) -> Engine:
+    """Return `engine` for transactions that see one snapshot and write nothing."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def unbegun(engine: Engine) -> Engine:
+    """Return SQLite's `engine` for the few statements that must stand outside a transaction."""
+    return engine.execution_options(recalib_use="unbegun")
+
+
+@contextmanager
+def database_errors(engine: Engine) -> Iterator[None]:
+    """Turn "the database cannot be reached" in its many forms into `UnavailableError`."""
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        raise _unavailable(engine, _first_line(error)) from error
+    except TimeoutError as error:
+        raise _unavailable(engine, "every connection is in use") from error
+    except ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) == "42P01":  # a table that does not exist
+            raise _unavailable(engine, _first_line(error)) from error
+        raise
+
+
+def _parse(database_url: str) -> URL:
+    try:
+        url = make_url(database_url)
+    except ArgumentError:
+        # The text may hold a password; it is not repeated.
+        raise InputError(
+            "database_url", found="something that is not a URL", accepted=_ACCEPTED
+        ) from None
+    if url.drivername == "postgres":
+        return url.set(drivername="postgresql")
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise InputError("database_url", found=url.drivername, accepted=_ACCEPTED)
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        # Each connection would see a database of its own.
+        raise InputError("database_url", found="SQLite in memory", accepted=_ACCEPTED)
+    return url
+
+
+def _configure_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    # None: sqlite3 begins no transactions by itself; `_begin_sqlite` says which kind to begin.
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+    # FULL syncs the log at every commit. NORMAL would be as safe against a crash of ours, but a
+    # power cut could take back a promotion that was already answered; commits are few here.
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # IMMEDIATE takes the writer's lock before the first read. A transaction that upgraded later
+    # would fail without waiting whenever another wrote in between.
+    use = connection.get_execution_options().get("recalib_use", "reading")
+    connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if use == 'reading' else 'OFF'}")
+    if use != "unbegun":
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if use == "writing" else "BEGIN")
+
+
+def _unavailable(engine: Engine, reason: str) -> UnavailableError:
+    where = engine.url.set(query={}).render_as_string(hide_password=True)
+    return UnavailableError(f"the database {where} cannot be used: {reason}")
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().partition("\n")[0]

@@ -1,0 +1,270 @@
+"""Queries of the table of jobs: a queue with leases, in the database that the work changes.
+
+A worker claims a job for a while and keeps extending the lease while it works. Every claim raises
+the job's fence; whatever a worker writes names the fence that it was given, so one that was
+paused past its lease changes nothing. A lease that runs out has cost an attempt, and a job
+without attempts left fails: it may be what kills its workers.
+
+States: queued -> running -> succeeded | failed | cancelled, and back from running to queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, Select, and_, case, insert, null, or_, select, update
+
+from recalib.errors import ConflictError, FencedError, NotFoundError
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.names import check_name
+from recalib.registry.queries import Queries
+from recalib.registry.records import Job, JobState, Lease, Model
+
+__all__ = ["Jobs"]
+
+_TABLE = tables.jobs
+_UNFINISHED = _TABLE.c.state.in_(("queued", "running"))
+_EXPIRED = and_(_TABLE.c.state == "running", _TABLE.c.lease_expires < now())
+#: Longest error text kept, in characters.
+_LONGEST_ERROR = 4000
+
+
+class Jobs(Queries):
+    """Work for workers."""
+
+    def enqueue(
+        self,
+        kind: str,
+        payload: dict[str, Any],
+        *,
+        model: Model | None = None,
+        priority: int = 0,
+        run_after_seconds: float = 0.0,
+        max_attempts: int = 3,
+        unique: str | None = None,
+    ) -> Job:
+        """Add a job; with `unique`, return the unfinished job of that key where there is one."""
+        job_id = uuid4().hex
+        statement = insert(_TABLE).values(
+            id=job_id,
+            kind=check_name("kind", kind),
+            model_id=None if model is None else model.id,
+            unique_key=unique,
+            payload=payload,
+            state="queued",
+            priority=priority,
+            run_after=now() + run_after_seconds,
+            attempts=0,
+            max_attempts=max_attempts,
+            fence=0,
+            cancel_requested=False,
+            created_at=now(),
+        )
+        try:
+            self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
+        except ConflictError:
+            existing = self._unfinished(unique)
+            # None: it finished between our insert and this look; insert again.
+            if existing is None:
+                self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
+            return existing or self.get(job_id)
+        return self.get(job_id)
+
+    def get(self, job_id: str) -> Job:
+        """Return the job, or raise `NotFoundError`."""
+        row = self._connection.execute(_SELECT.where(_TABLE.c.id == job_id)).one_or_none()
+        if row is None:
+            raise NotFoundError("job", job_id)
+        return Job(**row._mapping)
+
+    def page(
+        self, model: Model | None, state: JobState | None, after: str | None, limit: int
+    ) -> list[Job]:
+        """Return up to `limit` jobs, newest first, from the one older than job `after`."""
+        statement = _SELECT.order_by(_TABLE.c.sequence.desc()).limit(limit)
+        if model is not None:
+            statement = statement.where(_TABLE.c.model_id == model.id)
+        if state is not None:
+            statement = statement.where(_TABLE.c.state == state)
+        if after is not None:
+            cursor = select(_TABLE.c.sequence).where(_TABLE.c.id == after).scalar_subquery()
+            statement = statement.where(_TABLE.c.sequence < cursor)
+        return [Job(**row._mapping) for row in self._connection.execute(statement)]
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a queued job at once, ask a running one to stop, leave a finished one alone.
+
+        In one statement: between two, the job could move from the state that the second looks
+        for into the one that the first looked for.
+        """
+        queued = _TABLE.c.state == "queued"
+        self._connection.execute(
+            update(_TABLE)
+            .where(_TABLE.c.id == job_id, _UNFINISHED)
+            .values(
+                cancel_requested=True,
+                state=case((queued, "cancelled"), else_=_TABLE.c.state),
+                finished_at=case((queued, now()), else_=null()),
+            )
+        )
+        return self.get(job_id)
+
+    def claim(self, worker: str, kinds: Sequence[str], lease_seconds: float) -> Lease | None:
+        """Take the next job of these kinds: highest priority, then oldest; None if there is none.
+
+        SKIP LOCKED lets several workers of PostgreSQL pick different jobs at the same moment; in
+        SQLite, the writer's lock on the whole file keeps them apart.
+        """
+        self._bury()
+        ready = and_(_TABLE.c.state == "queued", _TABLE.c.run_after <= now())
+        chosen = (
+            select(_TABLE.c.sequence)
+            .where(_TABLE.c.kind.in_(kinds), or_(ready, _EXPIRED))
+            .order_by(_TABLE.c.priority.desc(), _TABLE.c.sequence)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        statement = (
+            update(_TABLE)
+            .where(_TABLE.c.sequence == chosen.scalar_subquery())
+            .values(
+                state="running",
+                worker=worker,
+                fence=_TABLE.c.fence + 1,
+                attempts=_TABLE.c.attempts + 1,
+                lease_expires=now() + lease_seconds,
+                started_at=case((_TABLE.c.started_at.is_(None), now()), else_=_TABLE.c.started_at),
+                error=None,
+            )
+            .returning(_TABLE.c.id, _TABLE.c.fence)
+        )
+        row = self._connection.execute(statement).one_or_none()
+        return None if row is None else Lease(self.get(row.id), row.fence)
+
+    def hold(self, lease: Lease) -> None:
+        """Lock the job until the transaction ends; `FencedError` where the lease is lost.
+
+        A lease that has run out but was not taken by another is still good: with the row locked,
+        nobody can take it before this transaction is over.
+        """
+        found = self._connection.scalar(
+            select(_TABLE.c.sequence).where(_held(lease)).with_for_update()
+        )
+        if found is None:
+            raise _fenced(lease)
+
+    def heartbeat(
+        self, lease: Lease, lease_seconds: float, progress: dict[str, Any] | None = None
+    ) -> bool:
+        """Extend the lease, note progress if given; return whether cancelling was asked for."""
+        values: dict[str, Any] = {"lease_expires": now() + lease_seconds}
+        if progress is not None:
+            values["progress"] = progress
+        return self._write(lease, **values)
+
+    def checkpoint(self, lease: Lease, checkpoint: dict[str, Any]) -> None:
+        """Leave something for the next attempt to go on from."""
+        self._write(lease, checkpoint=checkpoint)
+
+    def succeed(self, lease: Lease, result: dict[str, Any]) -> None:
+        """Finish the job, in the transaction that publishes what it made."""
+        self._write(lease, state="succeeded", result=result, **_FINISHED)
+
+    def fail(self, lease: Lease, error: str, retry_after_seconds: float | None) -> None:
+        """Queue the job again after a while, or fail it: with None, or without attempts left."""
+        error = _storable(error)
+        if retry_after_seconds is None or lease.job.attempts >= lease.job.max_attempts:
+            self._write(lease, state="failed", error=error, **_FINISHED)
+        else:
+            self._requeue(lease, error=error, run_after=now() + retry_after_seconds)
+
+    def release(self, lease: Lease) -> None:
+        """Give the job back unfinished, without its counting as an attempt."""
+        self._requeue(lease, attempts=_TABLE.c.attempts - 1)
+
+    def acknowledge_cancel(self, lease: Lease) -> None:
+        """Finish a job that was asked to stop, and did."""
+        self._write(lease, state="cancelled", **_FINISHED)
+
+    def _requeue(self, lease: Lease, **values: Any) -> None:
+        # Cancelling may have been asked for since the worker looked; nobody would run it again.
+        asked = _TABLE.c.cancel_requested
+        self._write(
+            lease,
+            state=case((asked, "cancelled"), else_="queued"),
+            finished_at=case((asked, now()), else_=null()),
+            lease_expires=None,
+            **values,
+        )
+
+    def _write(self, lease: Lease, **values: Any) -> bool:
+        """Change the leased job; return whether cancelling was asked for."""
+        asked = self._connection.scalar(
+            update(_TABLE).where(_held(lease)).values(**values).returning(_TABLE.c.cancel_requested)
+        )
+        if asked is None:
+            raise _fenced(lease)
+        return bool(asked)
+
+    def _bury(self) -> None:
+        """End the jobs whose lease ran out with nothing left to try."""
+        cancelled = update(_TABLE).where(_EXPIRED, _TABLE.c.cancel_requested)
+        self._connection.execute(cancelled.values(state="cancelled", **_FINISHED))
+        spent = update(_TABLE).where(_EXPIRED, _TABLE.c.attempts >= _TABLE.c.max_attempts)
+        self._connection.execute(
+            spent.values(
+                state="failed",
+                error="no attempts left: the worker of the last one vanished, or was paused past "
+                "its lease; the job itself may be what ends them",
+                **_FINISHED,
+            )
+        )
+
+    def _unfinished(self, unique: str | None) -> Job | None:
+        row = self._connection.execute(
+            _SELECT.where(_TABLE.c.unique_key == unique, _UNFINISHED)
+        ).one_or_none()
+        return None if row is None else Job(**row._mapping)
+
+
+_FINISHED: dict[str, Any] = {"finished_at": now(), "lease_expires": None}
+
+_SELECT: Select[Any] = select(
+    _TABLE.c.id,
+    _TABLE.c.kind,
+    _TABLE.c.state,
+    tables.models.c.name.label("model"),
+    _TABLE.c.payload,
+    _TABLE.c.progress,
+    _TABLE.c.checkpoint,
+    _TABLE.c.result,
+    _TABLE.c.error,
+    _TABLE.c.attempts,
+    _TABLE.c.max_attempts,
+    _TABLE.c.priority,
+    _TABLE.c.cancel_requested,
+    _TABLE.c.worker,
+    _TABLE.c.created_at,
+    _TABLE.c.started_at,
+    _TABLE.c.finished_at,
+).outerjoin(tables.models, tables.models.c.id == _TABLE.c.model_id)
+
+
+def _held(lease: Lease) -> ColumnElement[bool]:
+    return and_(
+        _TABLE.c.id == lease.job.id, _TABLE.c.fence == lease.fence, _TABLE.c.state == "running"
+    )
+
+
+def _fenced(lease: Lease) -> FencedError:
+    return FencedError(f"job {lease.job.id} is no longer held under fence {lease.fence}")
+
+
+def _storable(error: str) -> str:
+    # PostgreSQL's text takes neither NUL nor lone surrogates; a job whose error cannot be stored
+    # would come back for ever.
+    text = error[:_LONGEST_ERROR].replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-8", "replace").decode()

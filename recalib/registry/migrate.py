@@ -1,0 +1,89 @@
+"""Bringing a database's schema up to date, however many processes try at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy.exc import OperationalError
+
+from recalib.errors import UnavailableError
+from recalib.registry.engine import unbegun, writing
+
+__all__ = ["current", "downgrade", "head", "upgrade"]
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+#: "recalib" in ASCII: any number that no other program locks in the same database.
+_LOCK = 0x7265_6361_6C69_62
+_WAL_SECONDS = 30.0
+# Alembic's `op` and `context` are globals of the process.
+_one_at_a_time = threading.Lock()
+
+
+def upgrade(engine: Engine) -> None:
+    """Bring the schema to this version's; nothing happens where it is there already."""
+    if engine.dialect.name == "sqlite":
+        Path(engine.url.database or "").absolute().parent.mkdir(parents=True, exist_ok=True)
+        _use_wal(engine)
+    _run(engine, lambda config: command.upgrade(config, "head"))
+
+
+def downgrade(engine: Engine, revision: str = "base") -> None:
+    """Take the schema back to `revision`; what older versions do not know is lost."""
+    _run(engine, lambda config: command.downgrade(config, revision))
+
+
+@cache
+def head() -> str:
+    """Return the revision that this version of the code needs."""
+    return str(ScriptDirectory(str(_SCRIPTS)).get_current_head())
+
+
+def current(connection: Connection) -> str | None:
+    """Return the revision that the database is at, None for an empty one."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _run(engine: Engine, step: Callable[[Config], None]) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    with _one_at_a_time, writing(engine).begin() as connection:
+        # Servers and workers start together and all migrate. The first one in does it, the others
+        # wait here and then find nothing to do. SQLite's BEGIN IMMEDIATE is such a lock already.
+        if engine.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+        config.attributes["connection"] = connection
+        try:
+            step(config)
+        except CommandError as error:
+            raise UnavailableError(
+                f"the database is at a schema that this version does not know ({error}); "
+                "it needs a newer Recalib"
+            ) from error
+
+
+def _use_wal(engine: Engine) -> None:
+    """Let readers of the file go on while another writes; the file remembers it for good.
+
+    The switch needs the file to itself, and SQLite answers "locked" without waiting when two
+    processes try it at once, to keep them from waiting for each other.
+    """
+    deadline = time.monotonic() + _WAL_SECONDS
+    while True:
+        try:
+            with unbegun(engine).connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                return
+        except OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""Schema migrations, run by `Registry.migrate`; one file a step, never edited once released."""

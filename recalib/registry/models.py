@@ -1,0 +1,68 @@
+"""Queries of the table of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from recalib.errors import InputError, NotFoundError
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.names import check_name
+from recalib.registry.queries import Queries
+from recalib.registry.records import Model
+
+__all__ = ["Models"]
+
+_TABLE = tables.models
+
+
+class Models(Queries):
+    """Classifiers to be calibrated."""
+
+    def create(self, name: str, labels: tuple[str, ...] | None, classes: int, actor: str) -> Model:
+        """Add a model; `ConflictError` where the name is taken."""
+        check_name("name", name)
+        _check_classes(labels, classes)
+        statement = insert(_TABLE).values(
+            name=name,
+            classes=classes,
+            labels=None if labels is None else list(labels),
+            latest_version=0,
+            created_by=actor,
+            created_at=now(),
+        )
+        self._insert(statement, conflict=f"a model named {name!r} already exists")
+        return self.get(name)
+
+    def get(self, name: str) -> Model:
+        """Return the model, or raise `NotFoundError`."""
+        row = self._connection.execute(select(_TABLE).where(_TABLE.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFoundError("model", name)
+        return _model(row)
+
+    def page(self, after: str | None, limit: int) -> list[Model]:
+        """Return up to `limit` models by name, from the one behind `after`."""
+        statement = select(_TABLE).order_by(_TABLE.c.name).limit(limit)
+        if after is not None:
+            statement = statement.where(_TABLE.c.name > after)
+        return [_model(row) for row in self._connection.execute(statement)]
+
+
+def _model(row: Any) -> Model:
+    columns = dict(row._mapping)
+    labels = columns.pop("labels")
+    return Model(**columns, labels=None if labels is None else tuple(labels))
+
+
+def _check_classes(labels: tuple[str, ...] | None, classes: int) -> None:
+    if classes < 2:
+        raise InputError("classes", found=str(classes), accepted="at least 2")
+    if labels is None:
+        return
+    if len(labels) != classes:
+        raise InputError("labels", found=f"{len(labels)} labels", accepted=f"{classes}, one each")
+    if len(set(labels)) != classes:
+        raise InputError("labels", found="a label twice", accepted="a different label per class")

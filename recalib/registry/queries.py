@@ -1,0 +1,42 @@
+"""What the queries of every table share: a connection, and inserting a name that may be taken."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy import Connection, Insert
+from sqlalchemy.exc import IntegrityError
+
+from recalib.errors import ConflictError
+
+__all__ = ["Queries"]
+
+
+class Queries:
+    """The queries of one table, on the connection of one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _insert(self, statement: Insert, *, conflict: str) -> None:
+        """Run `statement`; `ConflictError` where a key is taken.
+
+        The unique constraint decides, not a look beforehand: two writers may both look and see
+        nothing. In a savepoint, because PostgreSQL refuses whatever follows a failed statement.
+        """
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(statement)
+        except IntegrityError as error:
+            if _is_taken(error):
+                raise ConflictError(conflict) from None
+            raise
+
+
+def _is_taken(error: IntegrityError) -> bool:
+    if isinstance(error.orig, sqlite3.IntegrityError):
+        return error.orig.sqlite_errorname in (
+            "SQLITE_CONSTRAINT_UNIQUE",
+            "SQLITE_CONSTRAINT_PRIMARYKEY",
+        )
+    return getattr(error.orig, "sqlstate", None) == "23505"

@@ -1,0 +1,144 @@
+"""What the registry returns: frozen records without a connection behind them.
+
+Times are seconds since 1970-01-01 UTC by the database's clock, as doubles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = [
+    "Alias",
+    "AliasChange",
+    "CalibratorVersion",
+    "Dataset",
+    "InputKind",
+    "Job",
+    "JobState",
+    "Lease",
+    "Model",
+    "StoredAnswer",
+]
+
+InputKind = Literal["logits", "probabilities"]
+JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A classifier to be calibrated."""
+
+    id: int
+    name: str
+    classes: int
+    labels: tuple[str, ...] | None
+    #: The newest version published for it, 0 before the first.
+    latest_version: int
+    created_by: str
+    created_at: float
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Validation logits with labels, stored as the blob `digest`."""
+
+    model: str
+    name: str
+    digest: str
+    rows: int
+    classes: int
+    size_bytes: int
+    media_type: str
+    input: InputKind
+    #: The uncalibrated metrics.
+    metrics: dict[str, Any]
+    created_at: float
+
+
+@dataclass(frozen=True)
+class CalibratorVersion:
+    """A published calibrator; its parameters are fetched apart, they may be large."""
+
+    model: str
+    version: int
+    card: dict[str, Any]
+    dataset: str | None
+    job_id: str
+    created_at: float
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name that points at a version, and who pointed it there last."""
+
+    model: str
+    alias: str
+    version: int
+    #: The revision that this change brought: see `Aliases.revision`.
+    revision: int
+    actor: str
+    reason: str
+    changed_at: float
+
+
+@dataclass(frozen=True)
+class AliasChange:
+    """One entry of the audit trail of an alias."""
+
+    revision: int
+    model: str
+    alias: str
+    from_version: int | None
+    to_version: int
+    actor: str
+    reason: str
+    changed_at: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work to be done by some worker."""
+
+    id: str
+    kind: str
+    state: JobState
+    model: str | None
+    payload: dict[str, Any]
+    #: What the running handler last told about itself.
+    progress: dict[str, Any] | None
+    #: What an attempt left for the next one to go on from.
+    checkpoint: dict[str, Any] | None
+    result: dict[str, Any] | None
+    error: str | None
+    attempts: int
+    max_attempts: int
+    priority: int
+    cancel_requested: bool
+    #: Who runs it, or ran it last.
+    worker: str | None
+    created_at: float
+    #: When its first attempt began.
+    started_at: float | None
+    finished_at: float | None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to work on a job until it expires or passes on.
+
+    `fence` grows with each claim of the job; whoever shows an older one is refused.
+    """
+
+    job: Job
+    fence: int
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """What was answered to the first request with an idempotency key."""
+
+    fingerprint: str
+    status: int
+    body: bytes
+    created_at: float

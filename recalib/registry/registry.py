@@ -1,0 +1,72 @@
+"""The registry: a database, a blob store, and transactions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+
+from recalib.errors import UnavailableError
+from recalib.registry import engine as engines
+from recalib.registry.blobs import BlobStore
+from recalib.registry.transaction import Transaction
+
+__all__ = ["Registry"]
+
+
+class Registry:
+    """Durable state, in SQLite or PostgreSQL and a folder or bucket of blobs.
+
+    Making one is cheap and connects to nothing; threads may share it, forked processes may not.
+    Whatever cannot be reached is an `UnavailableError`, and a later call may succeed.
+    """
+
+    def __init__(self, database_url: str, blob_url: str) -> None:
+        self._engine = engines.connect_to(database_url)
+        self._writing = engines.writing(self._engine)
+        self._reading = engines.reading(self._engine)
+        self.blobs = BlobStore(blob_url)
+
+    def close(self) -> None:
+        """Close the pool's connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Read and write; commits at the end, rolls back when an error leaves the block.
+
+        Keep it short: in SQLite, everybody else who writes is waiting meanwhile.
+        """
+        with self._begin(self._writing) as transaction:
+            yield transaction
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """See one snapshot of everything, without keeping anybody from writing."""
+        with self._begin(self._reading) as transaction:
+            yield transaction
+
+    def migrate(self) -> None:
+        """Create or upgrade the schema; several processes may do so at once."""
+        from recalib.registry import migrate  # Alembic is slow to import and rarely needed
+
+        with engines.database_errors(self._engine):
+            migrate.upgrade(self._engine)
+
+    def check(self) -> None:
+        """Raise `UnavailableError` unless the database answers and its schema is this version's."""
+        from recalib.registry import migrate
+
+        with self.reading() as transaction:
+            found = migrate.current(transaction.connection)
+        if found != migrate.head():
+            raise UnavailableError(
+                f"the database's schema is at {found or 'nothing'}, this version of Recalib needs "
+                f"{migrate.head()}; migrate it, or run the version that it belongs to"
+            )
+
+    @contextmanager
+    def _begin(self, engine: Engine) -> Iterator[Transaction]:
+        with engines.database_errors(self._engine), engine.begin() as connection:
+            yield Transaction(connection)

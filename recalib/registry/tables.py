@@ -1,0 +1,177 @@
+"""Every table of the registry, as the newest migration leaves it.
+
+A test compares this with the migrated schema in both databases.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+__all__ = [
+    "METADATA",
+    "alias_changes",
+    "alias_revision",
+    "aliases",
+    "calibrators",
+    "datasets",
+    "idempotency",
+    "jobs",
+    "models",
+]
+
+# Named constraints, so that later migrations can speak of them.
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only where the key's type is exactly INTEGER.
+_Key = BigInteger().with_variant(Integer, "sqlite")
+# Collation C sorts by bytes as SQLite does, so that pages come in the same order from both.
+_Name = String(128).with_variant(String(128, collation="C"), "postgresql")
+_Json = JSON(none_as_null=True)
+
+models = Table(
+    "models",
+    METADATA,
+    Column("id", _Key, primary_key=True),
+    Column("name", _Name, nullable=False, unique=True),
+    Column("classes", Integer, nullable=False),
+    Column("labels", _Json),
+    Column("latest_version", Integer, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+datasets = Table(
+    "datasets",
+    METADATA,
+    Column("id", _Key, primary_key=True),
+    Column("model_id", _Key, ForeignKey("models.id"), nullable=False),
+    Column("name", _Name, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("classes", Integer, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("input", String(16), nullable=False),
+    Column("metrics", _Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("model_id", "name"),
+)
+
+jobs = Table(
+    "jobs",
+    METADATA,
+    # The order of arrival; `id` is what callers see.
+    Column("sequence", _Key, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("kind", _Name, nullable=False),
+    Column("model_id", _Key, ForeignKey("models.id")),
+    Column("unique_key", Text),
+    Column("payload", _Json, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("run_after", Double, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("worker", Text),
+    Column("fence", BigInteger, nullable=False),
+    Column("lease_expires", Double),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("progress", _Json),
+    Column("checkpoint", _Json),
+    Column("result", _Json),
+    Column("error", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    CheckConstraint(
+        "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"
+    ),
+    Index("ix_jobs_state_priority_sequence", "state", "priority", "sequence"),
+    Index("ix_jobs_model_id_sequence", "model_id", "sequence"),
+    # At most one unfinished job of a key: what keeps two schedulers from doubling a periodic job.
+    Index(
+        "uq_jobs_unfinished_unique_key",
+        "unique_key",
+        unique=True,
+        sqlite_where=text("state IN ('queued', 'running')"),
+        postgresql_where=text("state IN ('queued', 'running')"),
+    ),
+)
+
+calibrators = Table(
+    "calibrators",
+    METADATA,
+    Column("model_id", _Key, ForeignKey("models.id"), primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("dataset_id", _Key, ForeignKey("datasets.id")),
+    # Unique: a job publishes once, whatever goes wrong around it.
+    Column("job_id", String(32), ForeignKey("jobs.id"), nullable=False, unique=True),
+    Column("card", _Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # Last, so that reading cards does not walk over it in SQLite's pages.
+    Column("parameters", LargeBinary, nullable=False),
+)
+
+aliases = Table(
+    "aliases",
+    METADATA,
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    Column("alias", _Name, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("revision", _Key, ForeignKey("alias_changes.revision"), nullable=False),
+    ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),
+)
+
+alias_changes = Table(
+    "alias_changes",
+    METADATA,
+    Column("revision", _Key, primary_key=True, autoincrement=False),
+    Column("model_id", _Key, ForeignKey("models.id"), nullable=False),
+    Column("alias", _Name, nullable=False),
+    Column("from_version", Integer),
+    Column("to_version", Integer, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Index("ix_alias_changes_model_id_alias_revision", "model_id", "alias", "revision"),
+)
+
+# One row: the number of alias changes ever made. See `Aliases.set` for why it is not a sequence.
+alias_revision = Table("alias_revision", METADATA, Column("revision", _Key, nullable=False))
+
+idempotency = Table(
+    "idempotency",
+    METADATA,
+    Column("scope", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False, index=True),
+)

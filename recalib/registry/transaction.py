@@ -1,0 +1,31 @@
+"""One transaction, seen as the tables it may touch."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from recalib.registry.aliases import Aliases
+from recalib.registry.calibrators import Calibrators
+from recalib.registry.datasets import Datasets
+from recalib.registry.idempotency import Idempotency
+from recalib.registry.jobs import Jobs
+from recalib.registry.models import Models
+
+__all__ = ["Transaction"]
+
+
+class Transaction:
+    """What `Registry.transaction` and `Registry.reading` hand out; not for keeping.
+
+    Writers lock in this order, so that none waits for another in a circle: job, model, alias
+    revision.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.models = Models(connection)
+        self.datasets = Datasets(connection)
+        self.calibrators = Calibrators(connection)
+        self.aliases = Aliases(connection)
+        self.jobs = Jobs(connection)
+        self.idempotency = Idempotency(connection)
