@@ -94,7 +94,7 @@ def check_probabilities(
             found=f"{probabilities[row, column]:g}",
             accepted="probabilities between 0 and 1 (are these logits?)",
         )
-    sums = np.sum(probabilities, axis=1, dtype=np.float64)
+    sums: NDArray[np.float64] = np.sum(probabilities, axis=1, dtype=np.float64)
     off = np.abs(sums - 1) > _SUM_TOLERANCE
     if off.any():
         row = int(np.argmax(off))
@@ -182,7 +182,5 @@ def _matrix(values: ArrayLike, classes: int | None, field: str) -> Floats:
     if array.shape[1] < 2:
         raise InputError(field, found=f"{array.shape[1]} class(es)", accepted="at least 2 classes")
     if classes is not None and array.shape[1] != classes:
-        raise InputError(
-            field, found=f"{array.shape[1]} classes", accepted=f"{classes} classes"
-        )
+        raise InputError(field, found=f"{array.shape[1]} classes", accepted=f"{classes} classes")
     return array

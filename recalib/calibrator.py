@@ -55,7 +55,7 @@ class Calibrator:
     def __repr__(self) -> str:
         return f"<Calibrator {self.card.map} of {self.card.classes} classes>"
 
-    def predict(self, values: ArrayLike, *, input: _Input = "logits") -> Floats:  # noqa: A002
+    def predict(self, values: ArrayLike, *, input: _Input = "logits") -> Floats:
         """Return calibrated probabilities, (N, K).
 
         float64 input is computed in float64; float16 and float32 give float32, by onnxruntime.
@@ -76,7 +76,7 @@ class Calibrator:
         probabilities: Floats = self.session.run(None, {"logits": logits.astype(np.float32)})[0]
         return probabilities
 
-    def logits_from(self, values: ArrayLike, input: _Input) -> Floats:  # noqa: A002
+    def logits_from(self, values: ArrayLike, input: _Input) -> Floats:
         """Return checked logits for the map from `values`, which are `input`."""
         self._check_input(input)
         if input == "logits":
@@ -84,7 +84,7 @@ class Calibrator:
         return log_probabilities(check_probabilities(values, classes=self.card.classes))
 
     def reference(self, logits: Floats) -> NDArray[np.float64]:
-        """Return probabilities by float64 NumPy, for checked logits: what others must agree with."""
+        """Return probabilities by float64 NumPy, for checked logits: the reference."""
         ops = NumpyOps()
         constants = self.map.constants(ops, self.parameters)
         wide = logits.astype(np.float64, copy=False)
@@ -105,14 +105,24 @@ class Calibrator:
 
     @cached_property
     def session(self) -> Any:
-        """The graph, loaded into onnxruntime; made on first use."""
+        """The graph, loaded into onnxruntime on all cores; made on first use."""
+        return self._session()
+
+    def start_session(self, threads: int) -> None:
+        """Load the graph now, to run on `threads` threads: a server has its own processes."""
+        self.session = self._session(threads)
+
+    def _session(self, threads: int = 0) -> Any:
         import onnxruntime
 
-        return onnxruntime.InferenceSession(self.onnx(), providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        providers = ["CPUExecutionProvider"]
+        return onnxruntime.InferenceSession(self.onnx(), options, providers=providers)
 
     def to_bytes(self) -> bytes:
         """Return the parameter file's bytes: safetensors with the card in its metadata."""
-        arrays = {name: np.ascontiguousarray(value) for name, value in self.parameters.items()}
+        arrays = {name: np.asarray(value, order="C") for name, value in self.parameters.items()}
         data: bytes = safetensors.numpy.save(arrays, metadata={"card": self.card.to_json()})
         return data
 
@@ -153,7 +163,7 @@ class Calibrator:
                 "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"
             ) from None
 
-    def _check_input(self, input: str) -> None:  # noqa: A002
+    def _check_input(self, input: str) -> None:
         if input not in ("logits", "probabilities"):
             raise InputError("input", found=repr(input), accepted="logits or probabilities")
         # A map that ignores shifts treats logits and their log-probabilities alike.

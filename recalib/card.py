@@ -84,7 +84,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     data: DataSummary
     fit: FitSummary
     #: On the data fitted to, `before` and `after` the map: in sample, and so a little flattering.
-    metrics: dict[Literal["before", "after"], dict[str, Measured]] = {}
+    metrics: dict[str, dict[str, Measured]] = {}
     selection: Selection | None = None
     #: The classifier's name in the registry.
     model: str | None = None

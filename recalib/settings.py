@@ -23,7 +23,7 @@ class Settings(BaseSettings):
 
     home: Path = Field(
         Path.home() / ".recalib",
-        description="Folder that holds the SQLite database and the blobs, where no URL says otherwise.",
+        description="Folder of the SQLite database and the blobs, where no URL says otherwise.",
     )
     database_url: str = Field(
         "",

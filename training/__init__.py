@@ -1,0 +1,1 @@
+"""The worker program: claims jobs, fits, publishes."""

@@ -41,10 +41,10 @@ class Fitted:
 def fit(
     logits: ArrayLike,
     labels: ArrayLike,
-    map: str = "temperature",  # noqa: A002
+    map: str = "temperature",
     objective: str = "nll",
     *,
-    input: Literal["logits", "probabilities"] = "logits",  # noqa: A002
+    input: Literal["logits", "probabilities"] = "logits",
     class_labels: tuple[str, ...] | None = None,
     data: DataSummary | None = None,
     progress: Progress | None = None,
@@ -87,7 +87,7 @@ def fit(
     return _measured(Calibrator(fitted.parameters, card), z, y)
 
 
-def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:  # noqa: A002
+def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
     """Return the map and the objective that names and options describe.
 
     Options are shared out by name. An option that neither knows is an `InputError`.
@@ -101,7 +101,9 @@ def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Ma
 
 
 def checked(
-    logits: ArrayLike, labels: ArrayLike, input: str  # noqa: A002
+    logits: ArrayLike,
+    labels: ArrayLike,
+    input: str,
 ) -> tuple[Floats, Integers]:
     """Return checked logits and labels from what the caller says is `input`."""
     if input == "logits":
@@ -114,7 +116,7 @@ def checked(
 
 
 def fit_map(
-    map: Map,  # noqa: A002
+    map: Map,
     objective: Objective,
     logits: Floats,
     labels: Integers,
@@ -138,7 +140,7 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
     warnings = []
     if rows < classes:
         warnings.append(f"{rows} rows for {classes} classes: too few to trust the result")
-    if 0 < len(absent):
+    if len(absent) > 0:
         some = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
         warnings.append(f"{len(absent)} of {classes} classes never occur in the labels: {some}")
     return warnings
@@ -163,7 +165,11 @@ _Outcome = tuple[dict[str, NDArray[np.float64]], dict[str, Any]]
 
 
 def _newton(
-    map: Map, objective: Objective, logits: Floats, labels: Integers, progress: Progress | None  # noqa: A002
+    map: Map,
+    objective: Objective,
+    logits: Floats,
+    labels: Integers,
+    progress: Progress | None,
 ) -> _Outcome:
     found = fit_temperature(logits, labels)
     if progress is not None:
@@ -179,7 +185,11 @@ def _newton(
 
 
 def _by_gradient(
-    map: Map, objective: Objective, logits: Floats, labels: Integers, progress: Progress | None  # noqa: A002
+    map: Map,
+    objective: Objective,
+    logits: Floats,
+    labels: Integers,
+    progress: Progress | None,
 ) -> _Outcome:
     # Here and not above: torch takes a second to import, and temperature scaling needs none.
     from recalib.fitting.gradient import fit_by_gradient
@@ -202,7 +212,11 @@ def _by_gradient(
 
 
 def _nothing_to_fit(
-    map: Map, objective: Objective, logits: Floats, labels: Integers, progress: Progress | None  # noqa: A002
+    map: Map,
+    objective: Objective,
+    logits: Floats,
+    labels: Integers,
+    progress: Progress | None,
 ) -> _Outcome:
     ops = NumpyOps()
     log_p = map.log_probabilities(ops, logits.astype(np.float64, copy=False), {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class GradientFit:
 
 
 def fit_by_gradient(
-    map: Map,  # noqa: A002
+    map: Map,
     objective: Objective,
     logits: Floats,
     labels: Integers,
@@ -89,7 +90,7 @@ def _fit_stage(
     ends = np.cumsum([0, *(move.start.size for move in moves)])
 
     def natural(vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        parts = (vector[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True))
+        parts = (vector[a:b] for a, b in pairwise(ends))
         return {move.name: move.natural(part) for move, part in zip(moves, parts, strict=True)}
 
     def value_and_gradient(vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -117,7 +118,7 @@ def _fit_stage(
     fitted.parameters.update({name: value.numpy().copy() for name, value in final.items()})
     fitted.objective = float(found.fun)
     fitted.converged &= _converged(found)
-    for move, a, b in zip(moves, ends[:-1], ends[1:], strict=True):
+    for move, (a, b) in zip(moves, pairwise(ends), strict=True):
         fitted.bounds.extend(move.bounds_reached(found.x[a:b]))
 
 
@@ -129,9 +130,7 @@ def _converged(found: Any) -> bool:
 class _Move:
     """One parameter on the scale on which it moves."""
 
-    def __init__(
-        self, name: str, specification: Parameter, start: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, name: str, specification: Parameter, start: NDArray[np.float64]) -> None:
         self.name = name
         self.specification = specification
         self.start = _INTO[specification.link](start.reshape(-1))

@@ -125,9 +125,7 @@ def _minimise(
     return beta, at, _MOST_STEPS
 
 
-def _moments_of(
-    logits: Floats, labels: Integers, scale: float
-) -> Callable[[float], _Moments]:
+def _moments_of(logits: Floats, labels: Integers, scale: float) -> Callable[[float], _Moments]:
     """Return the function from β (in units of 1/scale) to the moments over all rows."""
     rows = max(1, _CHUNK // logits.shape[1])
     chunks = [slice(i, i + rows) for i in range(0, len(logits), rows)]

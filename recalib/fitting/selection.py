@@ -110,7 +110,10 @@ def _scores(
 
 
 def _negative_log_likelihoods(
-    map: Map, parameters: Parameters, logits: Floats, labels: Integers  # noqa: A002
+    map: Map,
+    parameters: Parameters,
+    logits: Floats,
+    labels: Integers,
 ) -> NDArray[np.float64]:
     ops = NumpyOps()
     constants = map.constants(ops, parameters)

@@ -140,4 +140,4 @@ class OnnxOps:
         return model
 
     def _value(self, x: GraphValue | float) -> GraphValue:
-        return x if isinstance(x, GraphValue) else self.constant(np.float32(x))
+        return x if isinstance(x, GraphValue) else self.constant(np.asarray(x, np.float32))

@@ -1,0 +1,49 @@
+# `make` alone lists the commands.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3.11
+BIN := .venv/bin
+
+# Installed once for each content of these files.
+STAMP := .venv/.installed
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
+	@# torch first and by pip: its build for this machine may come from a place only pip knows.
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv torch
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt \
+		-e '.[fit,serve,s3,demo,dev]'
+	@touch $@
+
+.PHONY: help
+help: ## List the commands.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+.PHONY: install
+install: $(STAMP) ## Install everything into .venv, so that .venv/bin/recalib works.
+
+.PHONY: demo
+demo: $(STAMP) ## Train, serve, fit, promote and calibrate on real input; KEEP=1 leaves the server up.
+	@$(BIN)/recalib demo $(if $(KEEP),--keep)
+
+.PHONY: test
+test: $(STAMP) ## Run every test, on SQLite and on a PostgreSQL that the suite starts itself.
+	@$(BIN)/pytest -n 2 --dist loadgroup
+
+.PHONY: lint
+lint: $(STAMP) ## Style, types and import contracts.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: check
+check: lint test ## Everything that CI checks: lint and test.
+
+.PHONY: bench
+bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
+	@$(BIN)/python -m benchmarks
+
+.PHONY: format
+format: $(STAMP) ## Format the code.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix --quiet .

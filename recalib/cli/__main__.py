@@ -1,0 +1,5 @@
+"""`python -m recalib.cli`."""
+
+from recalib.cli.main import main
+
+main()

@@ -1,0 +1,77 @@
+"""The program `recalib`: its commands, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated, NoReturn
+
+import click
+import typer
+
+from recalib.cli import operate, work
+from recalib.errors import RecalibError
+
+__all__ = ["app", "main"]
+
+#: Bad input; the same as click's own code for bad usage.
+_BAD_INPUT = 2
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="recalib",
+    help="Makes the probabilities of deployed classifiers tell the truth.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; anywhere.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        import recalib
+
+        typer.echo(recalib.__version__)
+        raise typer.Exit
+
+
+app.command()(work.fit)
+app.command()(work.apply)
+app.command()(work.export)
+app.command()(work.evaluate)
+app.command()(work.compare)
+app.command()(operate.demo)
+app.command()(operate.serve)
+app.command()(operate.worker)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the program and exit: 0, or 2 on bad input, with one line that says what was wrong."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    # Wherever it stands: whoever adds it to a failed command adds it at the end.
+    debug = "--debug" in arguments
+    arguments = [one for one in arguments if one != "--debug"]
+    try:
+        status = app(arguments, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except RecalibError as error:
+        status = _fail(f"error: {error}", _BAD_INPUT, debug)
+    except (KeyboardInterrupt, click.Abort):
+        status = _fail("interrupted", _INTERRUPTED, debug)
+    except Exception as error:  # the last resort: one line, not a screenful
+        status = _fail(f"internal error: {error!r} (see --debug)", 1, debug)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(line: str, status: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    click.echo(" ".join(line.split()), err=True)
+    return status

@@ -1,0 +1,253 @@
+"""Commands on files: fit, apply, export, evaluate, compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from recalib.errors import InputError
+from recalib.terminal import metrics_table, print_json, progress, say, warn
+
+__all__ = ["apply", "compare", "evaluate", "export", "fit"]
+
+_Data = Annotated[
+    Path,
+    typer.Argument(
+        help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors.", show_default=False
+    ),
+]
+_Calib = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+_Input = Annotated[
+    Literal["logits", "probabilities"],
+    typer.Option(help="What the file holds; never guessed from its values."),
+]
+_Output = Annotated[Path, typer.Option("--output", "-o", show_default=False)]
+
+
+def fit(
+    data: _Data,
+    output: _Output,
+    map: Annotated[str, typer.Option(help="The post-hoc map.")] = "temperature",
+    objective: Annotated[str, typer.Option(help="What the fit minimises.")] = "nll",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the map or objective; repeatable."),
+    ] = None,
+    input: _Input = "logits",
+    json_output: _Json = False,
+) -> None:
+    """Fit a calibrator to validation logits and save it."""
+    from recalib import files
+    from recalib.card import DataSummary
+    from recalib.fitting.fit import configured
+    from recalib.fitting.fit import fit as fit_calibrator
+
+    options = _options(option or [])
+    configured(map, objective, options)  # a typo must not wait for a large file
+    with progress("fit", quiet=json_output) as at:
+        at("reading")
+        rows = files.read(data, input=input)
+        summary = DataSummary(rows=len(rows.logits), digest=files.digest(data), name=data.name)
+        calibrator = fit_calibrator(
+            rows.logits,
+            rows.labels,
+            map,
+            objective,
+            input=input,
+            data=summary,
+            progress=lambda stage, i, value: at(f"{stage}, iteration {i}, objective {value:.5f}"),
+            **options,
+        )
+    calibrator.save(output)
+    card = calibrator.card
+    if json_output:
+        parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
+        print_json({"output": str(output), "parameters": parameters, "card": card.to_dict()})
+        return
+    for text in (*card.fit.bounds_reached, *card.fit.warnings):
+        warn(text)
+    for name, value in calibrator.parameters.items():
+        say(f"{name}: {_short(value)}")
+    title = f"{map} by {objective} on {card.data.rows} rows, {card.classes} classes (in sample)"
+    say(metrics_table(card.metrics, title))
+    say(f"saved {output}")
+
+
+def apply(
+    calibrator: _Calib,
+    data: Annotated[Path, typer.Argument(help="Logits, labels not needed.", show_default=False)],
+    output: _Output,
+    input: _Input = "logits",
+    json_output: _Json = False,
+) -> None:
+    """Turn logits into calibrated probabilities, saved as `probabilities` in an .npz file."""
+    from recalib import files
+    from recalib.api import load
+
+    if output.suffix != ".npz":
+        raise InputError("output", found=str(output), accepted="a name that ends in .npz")
+    fitted = load(calibrator)
+    with progress("apply", quiet=json_output):
+        rows = files.read(data, input=input, labels="optional")
+        probabilities = fitted.predict(rows.logits, input=input)
+        files.write_npz(output, probabilities=probabilities)
+    n, k = probabilities.shape
+    if json_output:
+        print_json({"output": str(output), "rows": n, "classes": k})
+    else:
+        say(f"saved {n} rows of {k} probabilities to {output}")
+
+
+def export(calibrator: _Calib, output: _Output, json_output: _Json = False) -> None:
+    """Write a calibrator as an ONNX graph from `logits` to `probabilities`."""
+    from recalib.api import load
+    from recalib.calibrator import write_atomically
+
+    if output.suffix != ".onnx":
+        raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
+    graph = load(calibrator).onnx()
+    write_atomically(output, graph)
+    if json_output:
+        print_json({"output": str(output), "bytes": len(graph)})
+    else:
+        say(f"saved {len(graph)} bytes to {output}")
+
+
+def evaluate(
+    data: _Data,
+    calibrator: Annotated[
+        Path | None, typer.Option(help="Calibrate with this parameter file first.")
+    ] = None,
+    bins: Annotated[int, typer.Option(min=1, max=10_000, help="Bins of binned metrics.")] = 15,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Add 95% intervals.")] = False,
+    diagram: Annotated[
+        Path | None, typer.Option(help="Also draw a reliability diagram (.png, .svg, .html).")
+    ] = None,
+    input: _Input = "logits",
+    json_output: _Json = False,
+) -> None:
+    """Measure accuracy, proper scores and calibration errors."""
+    from recalib import files
+    from recalib.api import load
+    from recalib.metrics.evaluate import evaluate as measure
+
+    fitted = load(calibrator) if calibrator is not None else None
+    with progress("evaluate", quiet=json_output):
+        rows = files.read(data, input=input)
+        values: dict[str, Any] = {input: rows.logits}
+        if fitted is not None:
+            values = {"probabilities": fitted.predict(rows.logits, input=input)}
+        level = 0.95 if intervals or not json_output else None
+        estimates = measure(rows.labels, **values, bins=bins, level=level)
+        if diagram is not None:
+            _draw(diagram, values, rows.labels, bins)
+    if json_output:
+        print_json({name: _plain(one, intervals) for name, one in estimates.items()})
+        return
+    say(metrics_table({"value": estimates}, f"{data.name}: {len(rows.logits)} rows"))
+    if diagram is not None:
+        say(f"saved {diagram}")
+
+
+def compare(
+    validation: _Data,
+    test: Annotated[Path, typer.Argument(help="Data that no fit sees.", show_default=False)],
+    maps: Annotated[str, typer.Option(help="Maps, comma-separated; all by default.")] = "",
+    objectives: Annotated[
+        str, typer.Option(help="Objectives, comma-separated; all by default.")
+    ] = "",
+    input: _Input = "logits",
+    json_output: _Json = False,
+) -> None:
+    """Fit several maps on one file and measure them on another."""
+    from recalib import files
+    from recalib.fitting.fit import fit as fit_calibrator
+    from recalib.maps import MAPS
+    from recalib.metrics.evaluate import evaluate as measure
+    from recalib.objectives import OBJECTIVES
+
+    pairs = [
+        (map_name, objective)
+        for map_name in _names("maps", maps, list(MAPS))
+        for objective in _names("objectives", objectives, list(OBJECTIVES))
+    ]
+    level = None if json_output else 0.95
+    results = []
+    with progress("compare", quiet=json_output) as at:
+        fitting_rows = files.read(validation, input=input)
+        test_rows = files.read(test, input=input)
+        for map_name, objective in pairs:
+            at(f"{map_name} by {objective}")
+            fitted = fit_calibrator(
+                fitting_rows.logits, fitting_rows.labels, map_name, objective, input=input
+            )
+            probabilities = fitted.predict(test_rows.logits, input=input)
+            estimates = measure(test_rows.labels, probabilities=probabilities, level=level)
+            results.append((fitted.card, estimates))
+    if json_output:
+        print_json(
+            [
+                {
+                    "map": card.map,
+                    "objective": card.objective,
+                    "fit_seconds": card.fit.seconds,
+                    "metrics": {name: one.value for name, one in estimates.items()},
+                }
+                for card, estimates in results
+            ]
+        )
+        return
+    for card, _ in results:
+        for text in (*card.fit.bounds_reached, *card.fit.warnings):
+            warn(f"{card.map}: {text}")
+    columns = {f"{card.map}\n{card.objective}": estimates for card, estimates in results}
+    say(metrics_table(columns, f"fitted on {validation.name}, measured on {test.name}"))
+
+
+def _names(field: str, text: str, known: list[str]) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()] or known
+    for name in names:
+        if name not in known:
+            raise InputError(field, found=repr(name), accepted=", ".join(known))
+    return names
+
+
+def _options(pairs: list[str]) -> dict[str, Any]:
+    """Return NAME=VALUE pairs as a dictionary; a value is JSON, or else text."""
+    options = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InputError("option", found=repr(pair), accepted="NAME=VALUE")
+        try:
+            options[name] = json.loads(text)
+        except ValueError:
+            options[name] = text
+    return options
+
+
+def _plain(estimate: Any, intervals: bool) -> Any:
+    if not intervals:
+        return estimate.value
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def _short(value: Any) -> str:
+    """Return a parameter on one line, long ones by their range."""
+    flat = value.reshape(-1)
+    if flat.size <= 12:
+        return ", ".join(f"{one:.5g}" for one in flat)
+    return f"{flat.size} values from {flat.min():.5g} to {flat.max():.5g}"
+
+
+def _draw(path: Path, values: dict[str, Any], labels: Any, bins: int) -> None:
+    from recalib.metrics import Predictions
+    from recalib.pictures import reliability_diagram, save
+
+    ((kind, array),) = values.items()
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+    save(reliability_diagram({path.stem: make(array, labels)}, bins=bins), path)

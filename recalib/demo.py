@@ -1,0 +1,205 @@
+"""`recalib demo`: the whole loop on real input, through a real server and worker.
+
+A small network is trained on scikit-learn's digits until it is overconfident. Then everything goes
+the way a user would: model, validation logits, fit, promotion, calibrated probabilities.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.errors import InputError, RecalibError
+from recalib.metrics import Predictions
+from recalib.metrics.evaluate import evaluate
+from recalib.terminal import metrics_table, print_json, progress, say
+
+__all__ = ["run"]
+
+_TRAINING_ROWS, _VALIDATION_ROWS = 200, 700
+_PATIENCE_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Split:
+    """Logits (N, 10) of the trained network, and labels (N,)."""
+
+    logits: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+def run(*, keep: bool, json_output: bool) -> None:
+    """Run the demo; see the module."""
+    folder = Path(tempfile.mkdtemp(prefix="recalib-demo-"))
+    with progress("demo", quiet=json_output) as at:
+        at("training a small network on 200 handwritten digits")
+        validation, test = _digits()
+        at("starting recalib serve")
+        with _server(folder / "home", keep) as (url, pid):
+            answer, fit = _calibrate_through(url, validation, test, at)
+        at("drawing")
+        picture = _draw(folder, test, answer)
+    before = evaluate(test.labels, logits=test.logits, level=0.95)
+    after = evaluate(test.labels, probabilities=answer, level=0.95)
+    if json_output:
+        plain = {"before": before, "after": after}
+        metrics = {when: {k: asdict(v) for k, v in m.items()} for when, m in plain.items()}
+        print_json({"metrics": metrics, "diagram": str(picture), "fit": fit, "url": url})
+        return
+    say(f"fitted {fit['map']}, version {fit['version']}: {fit['reason']}")
+    shown = ("accuracy", "nll", "ece")
+    columns = {
+        when: {name: metrics[name] for name in shown}
+        for when, metrics in (("before", before), ("after", after))
+    }
+    say(metrics_table(columns, f"{len(test.labels)} held-out digits, 95% intervals"))
+    say(f"reliability diagram: {picture}")
+    if keep:
+        _say_how_to_go_on(url, pid, test)
+
+
+def _digits() -> tuple[Split, Split]:
+    """Train on few rows for long, as an overconfident network is trained; return what it says."""
+    try:
+        import torch
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise InputError(
+            "demo", found=f"no package {error.name}", accepted="pip install 'recalib[demo,fit]'"
+        ) from None
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    x = torch.tensor(images[order] / 16, dtype=torch.float32)
+    y = torch.tensor(labels[order])
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
+    )
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(network(x[:_TRAINING_ROWS]), y[:_TRAINING_ROWS])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    with torch.no_grad():
+        z = network(x).numpy()
+    held_out = _TRAINING_ROWS + _VALIDATION_ROWS
+    validation = slice(_TRAINING_ROWS, held_out)
+    return Split(z[validation], y[validation].numpy()), Split(z[held_out:], y[held_out:].numpy())
+
+
+@contextlib.contextmanager
+def _server(home: Path, keep: bool) -> Iterator[tuple[str, int]]:
+    """Start `recalib serve` on a free port; stop it at the end, unless it shall be kept."""
+    home.mkdir(parents=True)
+    command = [sys.executable, "-m", "recalib.cli", "serve", "--port", "0", "--json"]
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--home", str(home)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=keep,
+        )
+    assert process.stdout is not None  # noqa: S101
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise RecalibError(f"the server did not start; see {home / 'server.log'}")
+        url = json.loads(line)["url"]
+        _wait_until_ready(url, process)
+        yield url, process.pid
+    except BaseException:
+        keep = False
+        raise
+    finally:
+        if not keep:
+            process.terminate()
+            process.wait(30)
+            shutil.rmtree(home, ignore_errors=True)
+        process.stdout.close()
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    import httpx
+
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return
+        time.sleep(0.05)
+    raise RecalibError("the server did not become ready")
+
+
+def _calibrate_through(
+    url: str, validation: Split, test: Split, at: Any
+) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    """Go the way a user goes; return calibrated test probabilities, and the fit's result."""
+    import httpx
+
+    with httpx.Client(base_url=f"{url}/v1", timeout=_PATIENCE_SECONDS) as client:
+
+        def ask(verb: str, path: str, **body: Any) -> Any:
+            answer = client.request(verb, path, **body)
+            if answer.is_error:
+                raise RecalibError(f"{verb} {path}: {answer.text}")
+            return answer.json()
+
+        ask("POST", "/models", json={"name": "digits", "classes": 10})
+        at("uploading validation logits")
+        file = io.BytesIO()
+        np.savez(file, logits=validation.logits, labels=validation.labels)
+        headers = {"Content-Type": "application/x-npz"}
+        ask("PUT", "/models/digits/datasets/validation", content=file.getvalue(), headers=headers)
+        at("fitting")
+        wanted = {"dataset": "validation", "map": "temperature", "promote": False}
+        job = ask("POST", "/models/digits/calibrators", json=wanted)
+        while job["state"] in ("queued", "running"):
+            time.sleep(0.05)
+            job = ask("GET", f"/jobs/{job['id']}")
+        if job["state"] != "succeeded":
+            raise RecalibError(f"the fit {job['state']}: {job['error']}")
+        at("promoting, and calibrating held-out logits")
+        version = job["result"]["version"]
+        ask("PUT", "/models/digits/aliases/champion", json={"version": version})
+        answer = ask("POST", "/models/digits/calibrate", json={"logits": test.logits.tolist()})
+        card = ask("GET", f"/models/digits/calibrators/{version}")["card"]
+    reason = card["selection"]["reason"]
+    fit = {"map": card["map"], "version": version, "reason": reason}
+    return np.array(answer["probabilities"], dtype=np.float32), fit
+
+
+def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
+    from recalib.pictures import reliability_diagram, save
+
+    series = {
+        "before": Predictions.from_logits(test.logits, test.labels),
+        "after": Predictions.from_probabilities(answer, test.labels),
+    }
+    path = folder / "reliability.png"
+    save(reliability_diagram(series), path)
+    return path
+
+
+def _say_how_to_go_on(url: str, pid: int, test: Split) -> None:
+    row = json.dumps({"logits": [[round(float(one), 3) for one in test.logits[0]]]})
+    say("\nThe server goes on. Try:")
+    say(
+        f"  curl -s {url}/v1/models/digits/calibrate -H 'Content-Type: application/json' -d '{row}'"
+    )
+    say(f"  curl -s {url}/v1/models/digits/calibrators/1")
+    say(f"  curl -s {url}/metrics")
+    say(f"and stop it with: kill {pid}")

@@ -1,0 +1,74 @@
+"""How commands speak: JSON to machines, tables to people, progress on the terminal only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+__all__ = ["PERCENT", "metrics_table", "print_json", "progress", "say", "warn"]
+
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+
+#: Metrics that people read as percentages; JSON always carries fractions.
+PERCENT = {"accuracy", "ece", "ece_equal_mass", "ece_l2_equal_mass", "mce", "classwise_ece"}
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; no NaN, since JSON has none."""
+    print(json.dumps(value, indent=2, allow_nan=False))  # noqa: T201
+
+
+def say(text: Any) -> None:
+    """Print to a person."""
+    _out.print(text, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning to a person, beside the output."""
+    _err.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+
+def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
+    """Return a table with a row for each metric, and a column for each of `columns`.
+
+    A cell is a value with `low` and `high`, None where it has no interval.
+    """
+    table = Table(title=title, title_justify="left")
+    table.add_column("metric")
+    for name in columns:
+        table.add_column(name, justify="right")
+    names: Sequence[str] = list(next(iter(columns.values())))
+    for name in names:
+        table.add_row(name, *(_cell(name, column[name]) for column in columns.values()))
+    return table
+
+
+def _cell(name: str, one: Any) -> str:
+    factor, form, unit = (100, ".2f", " %") if name in PERCENT else (1, ".4f", "")
+    text = f"{one.value * factor:{form}}"
+    if one.low is not None:
+        text += f" [{one.low * factor:{form}}, {one.high * factor:{form}}]"
+    return text + unit
+
+
+@contextlib.contextmanager
+def progress(what: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show that something long goes on, and what it is at; nothing unless on a terminal."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=_err, transient=True, disable=quiet or not _err.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda text: bar.update(task, description=f"{what}: {text}")

@@ -1,0 +1,69 @@
+"""The REST application of one server process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from anyio import to_thread
+from fastapi import FastAPI
+
+import recalib
+from recalib.registry import Registry
+from recalib.settings import Settings
+from service.calibrators.rest import router as calibrators
+from service.datasets.rest import router as datasets
+from service.health.rest import router as health
+from service.jobs.rest import router as jobs
+from service.models.rest import router as models
+from service.predict.loaded import LoadedCalibrators
+from service.predict.rest import router as predict
+from service.state import State
+from service.transport import problems
+from service.transport.bodies import BodyLimit
+from service.transport.instruments import Instrumented
+
+__all__ = ["create_app"]
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Return the application; settings come from the environment where none are given."""
+    settings = settings or Settings()
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    state = State(settings, registry, LoadedCalibrators(registry))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        looking = asyncio.create_task(_look_for_promotions(state))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await looking
+            registry.close()
+
+    app = FastAPI(
+        title="Recalib",
+        version=recalib.__version__,
+        description="Fits, versions and serves calibrators of classifier probabilities.",
+        lifespan=lifespan,
+    )
+    app.state.recalib = state
+    problems.install(app)
+    # The hot path first: routes are matched in order.
+    for router in (predict, models, datasets, calibrators, jobs, health):
+        app.include_router(router)
+    app.add_middleware(
+        BodyLimit, limit=settings.max_body_bytes, upload_limit=settings.max_upload_bytes
+    )
+    app.add_middleware(Instrumented)
+    return app
+
+
+async def _look_for_promotions(state: State) -> None:
+    """Keep what aliases mean up to date with promotions made by other processes."""
+    while True:
+        await asyncio.sleep(state.settings.refresh_seconds)
+        await to_thread.run_sync(state.calibrators.refresh)

@@ -1,0 +1,1 @@
+"""Fitted calibrators: asking for one, looking at it, promoting it."""

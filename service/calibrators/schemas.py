@@ -1,0 +1,93 @@
+"""What calibrators and aliases look like on the wire."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Alias",
+    "AliasChange",
+    "AliasHistory",
+    "AliasList",
+    "AliasSet",
+    "Calibrator",
+    "CalibratorCreate",
+    "CalibratorPage",
+]
+
+
+class CalibratorCreate(BaseModel):
+    """A fit to be done."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dataset: str = Field(description="Name of an uploaded data set of this model.")
+    map: str = Field("temperature", description="The post-hoc map to fit.")
+    objective: str = Field("nll", description="What the fit minimises.")
+    options: dict[str, Any] = Field({}, description="Options of the map and of the objective.")
+    promote: bool | Literal["if_better"] = Field(
+        "if_better",
+        description="Whether the new version becomes the champion: always, never, or if its "
+        "cross-validated NLL beats the champion's (the classifier's own where there is none) by "
+        "more than one standard error.",
+    )
+
+
+class Calibrator(BaseModel):
+    """A fitted calibrator."""
+
+    model: str
+    version: int
+    dataset: str | None
+    job: str
+    created_at: str
+    card: dict[str, Any] = Field(description="What it is, and how its fit went.")
+
+
+class CalibratorPage(BaseModel):
+    """Some calibrators, by version."""
+
+    items: list[Calibrator]
+    next_cursor: str | None
+
+
+class AliasSet(BaseModel):
+    """Where an alias shall point."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: int = Field(ge=1)
+    reason: str = Field("", max_length=500, description="Kept in the audit trail.")
+
+
+class Alias(BaseModel):
+    """A name that points to a version; `champion` is what serves by default."""
+
+    alias: str
+    model: str
+    version: int
+    updated_at: str
+
+
+class AliasList(BaseModel):
+    """All aliases of a model."""
+
+    items: list[Alias]
+
+
+class AliasChange(BaseModel):
+    """One entry of the audit trail."""
+
+    at: str
+    actor: str
+    from_version: int | None
+    to_version: int
+    reason: str
+
+
+class AliasHistory(BaseModel):
+    """An alias' changes, newest first."""
+
+    items: list[AliasChange]

@@ -1,0 +1,1 @@
+"""Validation logits, uploaded."""

@@ -1,0 +1,1 @@
+"""Is it alive, can it serve, what does it count."""

@@ -1,0 +1,1 @@
+"""Work that is done elsewhere: its state, its progress, its result."""

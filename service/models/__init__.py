@@ -1,0 +1,1 @@
+"""Classifiers to be calibrated."""

@@ -1,0 +1,39 @@
+"""What models look like on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Model", "ModelCreate", "ModelPage"]
+
+MostClasses = 1_000_000
+
+
+class ModelCreate(BaseModel):
+    """A classifier to be calibrated."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(description="Letters, digits, '.', '_' and '-'; at most 128 of them.")
+    classes: (
+        Annotated[int, Field(ge=2, le=MostClasses)]
+        | Annotated[list[str], Field(min_length=2, max_length=MostClasses)]
+    ) = Field(description="The number of classes, or their labels in the order of the logits.")
+
+
+class Model(BaseModel):
+    """A registered classifier."""
+
+    name: str
+    classes: int = Field(description="K, the number of logits of a row.")
+    labels: list[str] | None = Field(description="Names of the classes, where they were given.")
+    created_at: str = Field(description="ISO 8601, UTC.")
+
+
+class ModelPage(BaseModel):
+    """Some models, ordered by name."""
+
+    items: list[Model]
+    next_cursor: str | None

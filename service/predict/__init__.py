@@ -1,0 +1,1 @@
+"""The hot path: logits in, calibrated probabilities out."""

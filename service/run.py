@@ -1,0 +1,112 @@
+"""`recalib serve`: server processes, and the workers that it starts beside them.
+
+Workers are child processes, so that the server never loads torch. Their standard input is a pipe
+from this process: when it closes, however this process ended, they finish and go.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import uvicorn
+
+from recalib.registry import Registry
+from recalib.settings import Settings
+
+__all__ = ["EmbeddedWorkers", "serve"]
+
+log = logging.getLogger(__name__)
+
+#: A worker that ends is started again after this long, so that one that cannot start at all does
+#: not spin.
+_RESTART_SECONDS = 2.0
+#: Long enough for a worker to give its job back to the queue.
+_STOP_SECONDS = 15.0
+
+
+class EmbeddedWorkers:
+    """Worker processes that live while this context does, and are restarted when they die."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> EmbeddedWorkers:
+        for _ in range(self.count):
+            thread = threading.Thread(target=self._keep_one, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _keep_one(self) -> None:
+        while not self._stopping.is_set():
+            command = [sys.executable, "-m", "recalib.cli", "worker", "--embedded"]
+            with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+                while process.poll() is None and not self._stopping.wait(0.2):
+                    pass
+                _end(process)
+            if not self._stopping.is_set():
+                log.warning(
+                    "A worker process ended with status %s; starting another",
+                    process.returncode,
+                    extra={"action": "worker_restarted"},
+                )
+                self._stopping.wait(_RESTART_SECONDS)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def serve(settings: Settings) -> None:
+    """Bring the database up to date, start workers, and answer requests until told to stop."""
+    settings.home.mkdir(parents=True, exist_ok=True)
+    _export(settings)
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    registry.migrate()
+    registry.close()
+    with tempfile.TemporaryDirectory(prefix="recalib-metrics-") as folder:
+        if settings.workers > 1:
+            # Read when prometheus_client is imported, which only the server processes do.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(folder))
+        with EmbeddedWorkers(settings.job_workers):
+            uvicorn.run(
+                "service.app:create_app",
+                factory=True,
+                host=settings.host,
+                port=settings.port,
+                workers=settings.workers,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=10,
+            )
+
+
+def _export(settings: Settings) -> None:
+    """Hand the settings, as they are after the command line, to the processes started from here."""
+    for name, value in settings.model_dump().items():
+        os.environ[f"RECALIB_{name.upper()}"] = str(value)

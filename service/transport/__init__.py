@@ -1,0 +1,1 @@
+"""Glue between HTTP and the handlers: errors, bodies, instruments, idempotency."""

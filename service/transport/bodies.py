@@ -1,0 +1,85 @@
+"""Request bodies: bounded in size, read as what their content type says."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recalib.errors import TooLargeError, UnsupportedError
+
+__all__ = ["BodyLimit", "media_type"]
+
+#: Uploads stream to disk and have a limit of their own.
+_UPLOAD = "/datasets/"
+
+
+def media_type(request: Request, accepted: tuple[str, ...], default: str | None = None) -> str:
+    """Return the request's content type without its parameters.
+
+    Raises
+    ------
+    UnsupportedError: one that is not in `accepted`.
+    """
+    found = request.headers.get("content-type", default or "").partition(";")[0].strip().lower()
+    if found not in accepted:
+        raise UnsupportedError("Content-Type", found=found or "none", accepted=", ".join(accepted))
+    return found
+
+
+class BodyLimit:
+    """Middleware that refuses bodies over a limit, announced or not, before they are in memory."""
+
+    def __init__(self, app: ASGIApp, limit: int, upload_limit: int) -> None:
+        self.app = app
+        self.limit = limit
+        self.upload_limit = upload_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            await self.app(scope, receive, send)
+            return
+        upload = scope["method"] == "PUT" and _UPLOAD in scope["path"]
+        limit = self.upload_limit if upload else self.limit
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > limit:
+                # Only recorded: the error must rise inside the application, where handlers are.
+                await self.app(scope, _refusing(limit, int(value)), send)
+                return
+        await self.app(scope, _counting(receive, limit), send)
+
+
+def _refusing(limit: int, announced: int) -> Receive:
+    async def receive() -> Message:
+        raise _too_large(limit, f"{announced} bytes")
+
+    return receive
+
+
+def _counting(receive: Receive, limit: int) -> Receive:
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > limit:
+            raise _too_large(limit, f"over {seen} bytes")
+        return message
+
+    return counted
+
+
+class _TooLargeError(HTTPException, TooLargeError):
+    """Both kinds: FastAPI turns anything but its own HTTPException, raised while it reads a
+    body, into a 400 that says nothing."""
+
+    def __init__(self, limit: int, found: str) -> None:
+        TooLargeError.__init__(self, "body", found=found, accepted=f"at most {limit} bytes")
+        self.status_code = 413
+        self.detail = str(self)
+        self.headers = None
+
+
+def _too_large(limit: int, found: str) -> _TooLargeError:
+    return _TooLargeError(limit, found)

@@ -1,0 +1,92 @@
+"""What Prometheus sees of the front end: requests, latencies, rows; jobs from the database.
+
+Labels hold route templates, model names that exist and states; never a path as it was sent.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recalib.errors import RecalibError
+from recalib.registry import Registry
+
+__all__ = ["CALIBRATED_ROWS", "Instrumented", "exposition"]
+
+REQUESTS = Counter("recalib_http_requests", "Requests answered.", ["method", "route", "status"])
+LATENCY = Histogram(
+    "recalib_http_request_duration_seconds",
+    "Time from a request's arrival to its answer's end.",
+    ["method", "route"],
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+)
+CALIBRATED_ROWS = Counter(
+    "recalib_calibrated_rows", "Rows of logits calibrated.", ["model", "calibrator"]
+)
+
+
+class Instrumented:
+    """Middleware that counts and times every request under its route's template."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        status = 500
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            # A path that matches nothing has no template; its text must not become a label.
+            route = getattr(scope.get("route"), "path", "unmatched")
+            REQUESTS.labels(scope["method"], route, str(status)).inc()
+            LATENCY.labels(scope["method"], route).observe(time.perf_counter() - started)
+
+
+class _Jobs(Collector):
+    """Jobs by kind and state, as the database has them when it is asked."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    def collect(self) -> Iterable[Any]:
+        family = GaugeMetricFamily("recalib_jobs", "Jobs by state.", labels=["kind", "state"])
+        up = GaugeMetricFamily("recalib_registry_up", "Whether the registry answers.")
+        try:
+            with self.registry.reading() as tx:
+                for (kind, state), count in tx.jobs.counts().items():
+                    family.add_metric([kind, state], count)
+            up.add_metric([], 1)
+        except RecalibError:  # a scrape must not fail because the database does
+            up.add_metric([], 0)
+        return [family, up]
+
+
+def exposition(registry: Registry) -> bytes:
+    """Return all metrics in Prometheus' text format, those of every server process added up."""
+    collectors = CollectorRegistry()
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(collectors)  # type: ignore[no-untyped-call]
+        own = b""
+    else:
+        own = generate_latest()
+    collectors.register(_Jobs(registry))
+    return own + generate_latest(collectors)

@@ -1,0 +1,28 @@
+"""Fitted-looking parameters for any map, so that its contract is checked for free."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.maps import Map
+
+__all__ = ["some_logits", "some_parameters"]
+
+
+def some_parameters(the_map: Map, classes: int, seed: int = 0) -> dict[str, NDArray[np.float64]]:
+    """Legal parameters of `the_map`, drawn by the link that each declares."""
+    rng = np.random.default_rng(seed)
+    draw = {
+        "log": lambda shape: np.exp(rng.normal(0.3, 0.5, shape)),
+        "simplex": lambda shape: rng.dirichlet(np.ones(shape)),
+    }
+    return {
+        name: np.asarray(draw[one.link](one.shape), np.float64)
+        for name, one in the_map.parameters(classes).items()
+    }
+
+
+def some_logits(rows: int, classes: int, seed: int = 1, dtype: type = np.float64) -> NDArray:
+    """Logits as a network gives them, several units apart."""
+    return (np.random.default_rng(seed).normal(size=(rows, classes)) * 4).astype(dtype)

@@ -1,0 +1,258 @@
+"""Every map keeps every promise of `recalib.maps.base`; a new map is tested by being listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import onnx
+import pytest
+
+import recalib
+from recalib.calibrator import Calibrator
+from recalib.card import Card, DataSummary, FitSummary
+from recalib.errors import CorruptError
+from recalib.maps import MAPS, Map, Parameter
+from recalib.ops import NumpyOps
+from recalib.ops.base import Array, Ops
+from recalib.options import options_of
+from tests.maps.conftest import some_logits, some_parameters
+
+ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()]
+SIZES = [(n, k) for n in (1, 7, 1000) for k in (2, 10, 1000)]
+
+
+def calibrator_of(the_map: Map, classes: int, seed: int = 0) -> Calibrator:
+    card = Card(
+        map=the_map.name,
+        objective="nll",
+        options=options_of(the_map),
+        classes=classes,
+        library="0",
+        created_at="2026-01-01T00:00:00+00:00",
+        data=DataSummary(rows=1),
+        fit=FitSummary(seconds=0, iterations=0, converged=True, objective=0),
+    )
+    return Calibrator(some_parameters(the_map, classes, seed), card)
+
+
+def reference(the_map: Map, parameters: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
+    ops = NumpyOps()
+    return the_map.probabilities(ops, logits, the_map.constants(ops, parameters))
+
+
+def log_reference(
+    the_map: Map, parameters: Mapping[str, np.ndarray], logits: np.ndarray
+) -> np.ndarray:
+    ops = NumpyOps()
+    return the_map.log_probabilities(ops, logits, the_map.constants(ops, parameters))
+
+
+@pytest.mark.parametrize("the_map", ALL)
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_rows_are_probabilities(the_map: Map, rows: int, classes: int) -> None:
+    """Non-negative rows that sum to one, float64 all the way."""
+    result = reference(the_map, some_parameters(the_map, classes), some_logits(rows, classes))
+    assert result.dtype == np.float64
+    assert result.shape == (rows, classes)
+    assert (result >= 0).all()
+    np.testing.assert_allclose(result.sum(axis=1), 1, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("the_map", ALL)
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_onnx_agrees_with_the_reference(the_map: Map, rows: int, classes: int, dtype: type) -> None:
+    """float32 onnxruntime against float64 NumPy, within the bound that DESIGN states.
+
+    Rounding a logit of size r to float32 moves it by r/2²⁴, and a probability by as much again,
+    relatively: hence the factor on the range of the row's calibrated logits.
+    """
+    logits = some_logits(rows, classes, dtype=dtype)
+    calibrator = calibrator_of(the_map, classes)
+    expected = calibrator.reference(logits)
+    found = calibrator.predict(logits)
+    assert found.dtype == np.float32
+    logs = log_reference(the_map, calibrator.parameters, logits.astype(np.float64))
+    span = np.ptp(logs, axis=1, keepdims=True)
+    assert (np.abs(found - expected) <= 1e-6 * (1 + span) * expected + 1e-6).all()
+
+
+@pytest.mark.parametrize("the_map", ALL)
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_torch_agrees_with_the_reference(the_map: Map, rows: int, classes: int) -> None:
+    from recalib.ops.torch_ops import TorchOps
+
+    ops = TorchOps()
+    logits = some_logits(rows, classes)
+    parameters = some_parameters(the_map, classes)
+    constants = the_map.constants(ops, parameters)
+    found = the_map.probabilities(ops, ops.constant(logits), constants).numpy()
+    np.testing.assert_allclose(found, reference(the_map, parameters, logits), rtol=1e-10)
+    logs = the_map.log_probabilities(ops, ops.constant(logits), constants).numpy()
+    np.testing.assert_allclose(logs, log_reference(the_map, parameters, logits), atol=1e-9)
+
+
+@pytest.mark.parametrize("the_map", ALL)
+@pytest.mark.parametrize("classes", [2, 10])
+def test_log_probabilities_are_the_logarithm(the_map: Map, classes: int) -> None:
+    logits, parameters = some_logits(50, classes), some_parameters(the_map, classes)
+    np.testing.assert_allclose(
+        np.exp(log_reference(the_map, parameters, logits)),
+        reference(the_map, parameters, logits),
+        rtol=1e-10,
+    )
+
+
+@pytest.mark.parametrize("the_map", ALL)
+def test_masked_classes_get_exactly_zero(the_map: Map) -> None:
+    """−inf is a class that this row cannot have: probability 0, the others share the whole."""
+    logits = some_logits(40, 10)
+    masked = np.random.default_rng(2).random(logits.shape) < 0.4
+    masked[:, 3] = False
+    logits[masked] = -np.inf
+    calibrator = calibrator_of(the_map, 10)
+    for found in (calibrator.predict(logits), calibrator.predict(logits.astype(np.float32))):
+        assert (found[masked] == 0).all()
+        assert (found[~masked] > 0).all()
+        np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("the_map", ALL)
+def test_a_masked_class_is_as_if_it_were_not_there(the_map: Map) -> None:
+    """A mask gives what a very low logit gives, for maps that treat each class by itself."""
+    if not the_map.passes_masks:
+        pytest.skip("this map mixes classes")
+    logits, parameters = some_logits(40, 10), some_parameters(the_map, 10)
+    without = np.delete(logits, 4, axis=1)
+    logits[:, 4] = -np.inf
+    fewer = {
+        name: np.delete(value, 4) if value.shape == (10,) else value
+        for name, value in parameters.items()
+    }
+    found = np.delete(reference(the_map, parameters, logits), 4, axis=1)
+    np.testing.assert_allclose(found, reference(the_map, fewer, without), rtol=1e-12)
+
+
+@pytest.mark.parametrize("the_map", ALL)
+def test_permuting_classes_permutes_the_result(the_map: Map) -> None:
+    """Parameters by class move with their classes."""
+    logits, parameters = some_logits(30, 10), some_parameters(the_map, 10)
+    order = np.random.default_rng(3).permutation(10)
+    moved = {
+        name: value[order] if value.shape == (10,) else value for name, value in parameters.items()
+    }
+    np.testing.assert_allclose(
+        reference(the_map, moved, logits[:, order]),
+        reference(the_map, parameters, logits)[:, order],
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("the_map", ALL)
+def test_shifting_a_row_is_as_the_contract_says(the_map: Map) -> None:
+    logits, parameters = some_logits(30, 10), some_parameters(the_map, 10)
+    shifted = reference(the_map, parameters, logits + 5)
+    same = np.allclose(shifted, reference(the_map, parameters, logits), rtol=1e-9)
+    assert same == the_map.shift_invariant
+
+
+@pytest.mark.parametrize("the_map", ALL)
+def test_accuracy_is_preserved_where_the_contract_claims_it(the_map: Map) -> None:
+    logits = some_logits(2000, 10)
+    changed = sum(
+        (
+            reference(the_map, some_parameters(the_map, 10, seed), logits).argmax(axis=1)
+            != logits.argmax(axis=1)
+        ).sum()
+        for seed in range(5)
+    )
+    # A map that claims nothing must be seen to change something, or its claim is too modest.
+    assert (changed == 0) == the_map.preserves_accuracy
+
+
+@pytest.mark.parametrize("the_map", ALL)
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_the_file_is_a_round_trip(the_map: Map, classes: int, tmp_path) -> None:
+    calibrator = calibrator_of(the_map, classes)
+    calibrator.save(tmp_path / "one.calib")
+    loaded = Calibrator.load(tmp_path / "one.calib")
+    assert loaded.card == calibrator.card
+    assert loaded.map == calibrator.map
+    logits = some_logits(5, classes)
+    np.testing.assert_array_equal(loaded.predict(logits), calibrator.predict(logits))
+    assert [one.name for one in tmp_path.iterdir()] == ["one.calib"]
+
+
+@pytest.mark.parametrize("the_map", ALL)
+def test_the_graph_is_valid_small_and_names_nothing_of_this_machine(the_map: Map) -> None:
+    graph = calibrator_of(the_map, 10).onnx()
+    model = onnx.load_from_string(graph)
+    onnx.checker.check_model(model, full_check=True)
+    assert len(graph) < 6_000
+    assert str(Path(recalib.__file__).parent).encode() not in graph
+    assert not any(node.doc_string for node in model.graph.node)
+    assert [one.name for one in model.graph.input] == ["logits"]
+    assert [one.name for one in model.graph.output] == ["probabilities"]
+
+
+@pytest.mark.parametrize("the_map", ALL)
+def test_wrong_parameters_are_refused(the_map: Map) -> None:
+    good = some_parameters(the_map, 10)
+    with pytest.raises(CorruptError, match="parameters"):
+        the_map.check(10, {**good, "extra": np.ones(1)})
+    for name, value in good.items():
+        for bad, word in (
+            (np.full_like(value, np.nan), "finite"),
+            (-value, "positive|weights"),
+            (np.ones((3, 2)), "shape"),
+        ):
+            with pytest.raises(CorruptError, match=word):
+                the_map.check(10, {**good, name: bad})
+
+
+@dataclass(frozen=True)
+class Mixing(Map):
+    """Adds every class's logit to every other: what a matrix would do to a mask."""
+
+    name: ClassVar[str] = "mixing"
+    summary: ClassVar[str] = "only for this test"
+    preserves_accuracy: ClassVar[bool] = False
+    shift_invariant: ClassVar[bool] = True
+    passes_masks: ClassVar[bool] = False
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return {}
+
+    def start(self, classes: int, temperature: float) -> dict[str, np.ndarray]:
+        return {}
+
+    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        return logits + ops.sum(logits)
+
+
+def test_masks_are_kept_from_maps_that_mix_classes() -> None:
+    """Without the guard, one −inf would make its whole row NaN, on each backend."""
+    import onnxruntime
+
+    from recalib.ops.onnx_ops import OnnxOps
+    from recalib.ops.torch_ops import TorchOps
+
+    logits = some_logits(20, 5)
+    logits[:, 2] = -np.inf
+    expected = reference(Mixing(), {}, logits)
+    assert (expected[:, 2] == 0).all()
+    np.testing.assert_allclose(expected.sum(axis=1), 1)
+    torch_ops = TorchOps()
+    by_torch = Mixing().probabilities(torch_ops, torch_ops.constant(logits), {}).numpy()
+    np.testing.assert_allclose(by_torch, expected, rtol=1e-12)
+    onnx_ops = OnnxOps()
+    graph = onnx_ops.model(
+        Mixing().probabilities(onnx_ops, onnx_ops.input("logits"), {}), classes=5
+    )
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    (by_onnx,) = session.run(None, {"logits": logits.astype(np.float32)})
+    np.testing.assert_allclose(by_onnx, expected, atol=1e-5)

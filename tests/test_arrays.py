@@ -1,0 +1,111 @@
+"""Bad input is refused at the boundary, by field, with what was found and what is accepted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recalib.arrays import check_labels, check_logits, check_probabilities, log_probabilities
+from recalib.errors import InputError
+
+GOOD = np.array([[1.0, 2.0], [3.0, -np.inf]])
+
+BAD_LOGITS = [
+    ("NaN", [[1.0, np.nan]], "logits[0][1]", "NaN"),
+    ("+inf", [[1.0, 2.0], [np.inf, 0.0]], "logits[1][0]", "+inf"),
+    ("all masked", [[1.0, 2.0], [-np.inf, -np.inf]], "logits[1]", "every class masked"),
+    ("rank 1", [1.0, 2.0], "logits", "shape (2,)"),
+    ("rank 3", np.zeros((1, 2, 2)), "logits", "shape (1, 2, 2)"),
+    ("no rows", np.zeros((0, 2)), "logits", "no rows"),
+    ("one class", np.zeros((3, 1)), "logits", "1 class"),
+    ("ragged", [[1.0, 2.0], [3.0]], "logits", "different lengths"),
+    ("objects", np.array([[None, 1.0]], dtype=object), "logits", "dtype object"),
+    ("text", [["a", "b"]], "logits", "dtype <U1"),
+    ("booleans", [[True, False]], "logits", "dtype bool"),
+    ("complex", [[1j, 2.0]], "logits", "dtype complex128"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "found"), [b[1:] for b in BAD_LOGITS], ids=[b[0] for b in BAD_LOGITS]
+)
+def test_bad_logits(values: object, field: str, found: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_logits(values)
+    assert caught.value.field == field
+    assert found in caught.value.found
+    assert caught.value.accepted
+
+
+def test_another_number_of_classes() -> None:
+    with pytest.raises(InputError, match=r"logits: found 2 classes; accepted: 3 classes"):
+        check_logits(GOOD, classes=3)
+
+
+def test_row_numbers_count_from_the_first_chunk() -> None:
+    with pytest.raises(InputError, match=r"logits\[1001\]\[0\]"):
+        check_logits([[0.0, 1.0], [np.nan, 1.0]], first_row=1000)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_float_dtypes_are_kept(dtype: type) -> None:
+    assert check_logits(GOOD.astype(dtype)).dtype == dtype
+
+
+def test_huge_finite_logits_are_fine() -> None:
+    """Their sum overflows, which must not be taken for an infinite logit."""
+    check_logits(np.full((3, 2), 1e308))
+
+
+BAD_LABELS = [
+    ("negative", [0, -1], "labels[1]", "-1"),
+    ("K", [2, 0], "labels[0]", "2"),
+    ("fractional", [0.0, 0.5], "labels[1]", "0.5"),
+    ("NaN", [0.0, np.nan], "labels[1]", "nan"),
+    ("too few", [0], "labels", "1 labels"),
+    ("rank 2", [[0], [1]], "labels", "shape (2, 1)"),
+    ("text", ["a", "b"], "labels", "dtype <U1"),
+    ("booleans", [True, False], "labels", "dtype bool"),
+    ("masked", [0, 1], "labels[1]", "masked"),
+    ("beyond int64", np.array([0, 2**64 - 1], np.uint64), "labels[1]", "1.84467e+19"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "found"), [b[1:] for b in BAD_LABELS], ids=[b[0] for b in BAD_LABELS]
+)
+def test_bad_labels(values: object, field: str, found: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_labels(values, logits=GOOD)
+    assert caught.value.field == field
+    assert found in caught.value.found
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.float32])
+def test_whole_labels_of_any_dtype(dtype: type) -> None:
+    labels = check_labels(np.array([1, 0], dtype), logits=GOOD)
+    assert labels.dtype == np.int64
+    assert labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [([[2.0, -1.0]], "2"), ([[0.5, 0.4]], "a sum of 0.9"), ([[np.nan, 1.0]], "nan")],
+)
+def test_logits_are_not_taken_for_probabilities(values: object, found: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_probabilities(values)
+    assert found in caught.value.found
+
+
+def test_float16_probabilities_of_many_classes_are_accepted() -> None:
+    """Their rounding error is no reason to refuse them."""
+    rows = np.random.default_rng(0).dirichlet(np.ones(1000), size=5).astype(np.float16)
+    check_probabilities(rows)
+
+
+def test_logarithms_of_zero_are_clipped_and_finite() -> None:
+    logs = log_probabilities(np.array([[0.0, 1.0]], np.float32))
+    assert np.isfinite(logs).all()
+    assert logs[0, 0] == pytest.approx(np.log(1e-38), rel=1e-6)
+    assert log_probabilities(np.array([[0, 1]], np.float16)).dtype == np.float32

@@ -1,0 +1,73 @@
+"""The three backends compute the same thing, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.special
+
+from recalib.ops import NumpyOps
+from recalib.ops.onnx_ops import OnnxOps
+from recalib.ops.torch_ops import TorchOps
+
+#: Name, the operation as a map would write it, and the same by scipy or plain NumPy.
+OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np.ndarray]]] = [
+    ("softmax", lambda o, x: o.softmax(x), lambda x: scipy.special.softmax(x, axis=1)),
+    ("log_softmax", lambda o, x: o.log_softmax(x), lambda x: scipy.special.log_softmax(x, axis=1)),
+    ("log", lambda o, x: o.log(x * x + 1.0), lambda x: np.log(x * x + 1)),
+    ("sum", lambda o, x: x - o.sum(x), lambda x: x - x.sum(axis=1, keepdims=True)),
+    ("where", lambda o, x: o.where(o.is_masked(x), 3.0, x), lambda x: np.where(x == -np.inf, 3, x)),
+    ("add", lambda o, x: 1.5 + x + 2.0, lambda x: x + 3.5),
+    ("subtract", lambda o, x: 1.5 - (x - 2.0), lambda x: 3.5 - x),
+    ("multiply", lambda o, x: 2.0 * x * 0.25, lambda x: x * 0.5),
+    ("divide", lambda o, x: 1.0 / (x * x + 1.0) / 2.0, lambda x: 0.5 / (x * x + 1)),
+    (
+        "select",
+        lambda o, x: x * o.select(o.constant(np.array([1.0, 7.0])), 1),
+        lambda x: x * 7,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "expected"), OPERATIONS, ids=[o[0] for o in OPERATIONS]
+)
+def test_backends_agree(
+    name: str, operation: Callable[[Any, Any], Any], expected: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    x = np.random.default_rng(0).normal(size=(6, 5)) * 10
+    if name in ("softmax", "where"):
+        x[1, 2] = -np.inf
+    right = expected(x)
+    np.testing.assert_allclose(operation(NumpyOps(), x), right, rtol=1e-13, atol=1e-300)
+    torch_ops = TorchOps()
+    by_torch = operation(torch_ops, torch_ops.constant(x))
+    np.testing.assert_allclose(by_torch.numpy(), right, rtol=1e-12, atol=1e-300)
+    onnx_ops = OnnxOps()
+    graph = onnx_ops.model(operation(onnx_ops, onnx_ops.input("logits")), classes=5)
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    (by_onnx,) = session.run(None, {"logits": x.astype(np.float32)})
+    np.testing.assert_allclose(by_onnx, right, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e30, 1e300])
+def test_softmax_survives_any_scale(scale: float) -> None:
+    """Recipe: subtract the largest first; log_softmax is never the logarithm of a softmax."""
+    x = np.array([[1.0, 2.0, 3.0]]) * scale
+    ops = NumpyOps()
+    np.testing.assert_array_equal(ops.softmax(x), [[0, 0, 1]])
+    np.testing.assert_allclose(ops.log_softmax(x), [[-2 * scale, -scale, 0]])
+
+
+def test_a_graph_of_nothing_is_still_a_graph() -> None:
+    """An output that is the input itself needs a node of its own."""
+    ops = OnnxOps()
+    session = onnxruntime.InferenceSession(
+        ops.model(ops.input("logits"), classes=2).SerializeToString()
+    )
+    x = np.ones((1, 2), np.float32)
+    np.testing.assert_array_equal(session.run(None, {"logits": x})[0], x)

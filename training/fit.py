@@ -1,0 +1,126 @@
+"""The job that fits a calibrator: read, cross-validate, fit, publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from recalib.arrays import log_probabilities
+from recalib.calibrator import Calibrator
+from recalib.card import DataSummary, Selection
+from recalib.files import MEDIA_TYPES, read
+from recalib.fitting.fit import configured, fit
+from recalib.fitting.selection import Candidate, compare_by_cross_validation
+from recalib.registry import Dataset, Model, Transaction
+from training.worker import JobContext
+
+__all__ = ["FIT", "run_fit"]
+
+#: The kind of job that this module does.
+FIT = "fit"
+_CHAMPION = "champion"
+
+
+class FitRequest(msgspec.Struct, frozen=True):
+    """The payload of a fit job."""
+
+    model: str
+    dataset: str
+    map: str
+    objective: str
+    options: dict[str, Any]
+    promote: bool | str
+
+
+def run_fit(context: JobContext) -> None:
+    """Fit what the payload asks for, and publish it with the end of the job in one transaction.
+
+    A worker that dies anywhere before that transaction leaves nothing behind but its attempt; one
+    that has lost its lease is refused by it.
+    """
+    # 1. What is asked for, and what serves now.
+    request = msgspec.convert(dict(context.payload), FitRequest)
+    with context.registry.reading() as tx:
+        model = tx.models.get(request.model)
+        dataset = tx.datasets.get(model, request.dataset)
+        champion = _champion(tx, model)
+
+    # 2. The rows, as float arrays in memory.
+    context.progress(0.0, "reading the data set")
+    with context.registry.blobs.open(dataset.digest) as file:
+        data = read(file, format=MEDIA_TYPES[dataset.media_type], input=dataset.input)
+    context.check_cancelled()
+
+    # 3. How it does on rows that it has not seen, beside what serves now.
+    candidate = Candidate(*configured(request.map, request.objective, request.options))
+    selection = _select(context, candidate, champion, dataset, data.logits, data.labels)
+
+    # 4. The fit on all rows.
+    def moved(stage: str, iteration: int, value: float) -> None:
+        context.progress(0.7, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
+        context.check_cancelled()
+
+    calibrator = fit(
+        data.logits,
+        data.labels,
+        request.map,
+        request.objective,
+        input=dataset.input,
+        class_labels=model.labels,
+        data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
+        progress=moved,
+        **request.options,
+    )
+    card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
+    context.progress(0.95, "publishing")
+
+    # 5. The version, its promotion and the end of the job: all of it, or nothing.
+    promote = selection.better if request.promote == "if_better" else bool(request.promote)
+    reason = selection.reason if request.promote == "if_better" else "the request said so"
+    context.publish(
+        model,
+        dataset_name=dataset.name,
+        card=card.to_dict(),
+        parameters=Calibrator(calibrator.parameters, card).to_bytes(),
+        promote_alias=_CHAMPION if promote else None,
+        reason=reason,
+        result={"promoted": promote, "reason": reason, "map": request.map},
+    )
+
+
+def _champion(tx: Transaction, model: Model) -> Calibrator | None:
+    alias = tx.aliases.find(model, _CHAMPION)
+    if alias is None:
+        return None
+    return Calibrator.from_bytes(tx.calibrators.parameters(model, alias.version))
+
+
+def _select(
+    context: JobContext,
+    candidate: Candidate,
+    champion: Calibrator | None,
+    dataset: Dataset,
+    logits: Any,
+    labels: Any,
+) -> Selection:
+    """Compare with the champion; with the classifier's own probabilities where there is none."""
+
+    def done(fold: int, folds: int) -> None:
+        context.progress(0.05 + 0.6 * fold / folds, f"cross-validating: fold {fold} of {folds}")
+        context.check_cancelled()
+
+    z = logits if dataset.input == "logits" else log_probabilities(logits)
+    return compare_by_cross_validation(
+        candidate, _reference(champion, dataset), z, labels, progress=done
+    )
+
+
+def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Calibrator:
+    if champion is None:
+        return Candidate(*configured("identity", "nll", {}))
+    if champion.card.data.digest == dataset.digest:
+        # Fitted on these rows: only a refit in each fold makes it a fair opponent.
+        card = champion.card
+        return Candidate(*configured(card.map, card.objective, card.options))
+    return champion
