@@ -1,0 +1,166 @@
+"""The worker's loop: claim a job, run its handler, say how it ended, claim the next.
+
+How an attempt ends:
+
+- the handler finished the job, in the transaction that published its result;
+- it returned without: the job succeeded with an empty result;
+- it was cancelled: so is the job;
+- the lease was lost: nothing is written, another worker has the job;
+- the worker is stopping: the job goes back into the queue and the attempt is not counted;
+- what the job asks for cannot be done (`InputError`, `NotFoundError`, ...): it failed for good;
+- anything else went wrong: it is tried again later, each time after twice the wait;
+- the process was killed: nobody says anything; the lease runs out and counts as an attempt.
+
+Handlers run at least once, not exactly once; what makes their result appear exactly once is that
+it commits together with the end of the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from recalib.errors import FencedError, RecalibError, UnavailableError
+from recalib.registry import Lease, Registry, Transaction
+from training.context import Cancelled, JobContext
+from training.heartbeat import heartbeat
+from training.lifecycle import stop_on_signals, watch_parent
+
+__all__ = ["Cancelled", "JobContext", "JobHandler", "Worker", "stop_on_signals", "watch_parent"]
+
+JobHandler = Callable[[JobContext], None]
+
+_log = logging.getLogger(__name__)
+_LONGEST_RETRY_SECONDS = 300.0
+_LONGEST_OUTAGE_SECONDS = 15.0
+
+
+class Worker:
+    """Runs jobs of the kinds that it has handlers for, one at a time."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        handlers: Mapping[str, JobHandler],
+        *,
+        name: str,
+        lease_seconds: float = 30.0,
+        poll_seconds: float = 0.5,
+        retry_seconds: float = 2.0,
+    ) -> None:
+        self._registry = registry
+        self._handlers = handlers
+        self._name = name
+        self._lease_seconds = lease_seconds
+        self._poll_seconds = poll_seconds
+        self._retry_seconds = retry_seconds
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set; a database that goes away is waited for."""
+        _log.info("Worker %s is ready.", self._name, extra=self._fields("worker_started"))
+        failures = 0
+        while not stop.is_set():
+            try:
+                worked = self.work_once(stop)
+            except UnavailableError as error:
+                failures += 1
+                if failures == 1:
+                    _log.warning("Waiting: %s", error, extra=self._fields("database_away"))
+                stop.wait(min(self._poll_seconds * 2**failures, _LONGEST_OUTAGE_SECONDS))
+                continue
+            if failures:
+                _log.info("The database is back.", extra=self._fields("database_back"))
+                failures = 0
+            if not worked:
+                stop.wait(self._poll_seconds)
+        _log.info("Worker %s has stopped.", self._name, extra=self._fields("worker_stopped"))
+
+    def work_once(self, stop: threading.Event) -> bool:
+        """Run one job to its end, if there is one; return whether there was."""
+        with self._registry.transaction() as tx:
+            lease = tx.jobs.claim(self._name, list(self._handlers), self._lease_seconds)
+        if lease is None:
+            return False
+        _log.info(
+            "Running %s job %s.",
+            lease.job.kind,
+            lease.job.id,
+            extra=self._fields("job_started", lease),
+        )
+        self._attempt(lease, JobContext(self._registry, lease, stop))
+        return True
+
+    def _attempt(self, lease: Lease, context: JobContext) -> None:
+        try:
+            with heartbeat(context, self._lease_seconds):
+                self._handlers[lease.job.kind](context)
+        except Cancelled as cancelled:
+            self._interrupted(lease, cancelled)
+        except FencedError:
+            self._lost(lease)
+        except Exception as error:
+            self._failed(lease, error)
+        else:
+            if not context.finished:
+                self._end(lease, lambda tx: tx.jobs.succeed(lease, {}))
+            _log.info("Job %s is done.", lease.job.id, extra=self._fields("job_finished", lease))
+
+    def _interrupted(self, lease: Lease, cancelled: Cancelled) -> None:
+        if cancelled.reason == "lost":
+            self._lost(lease)
+        elif cancelled.reason == "cancelled":
+            _log.info(
+                "Job %s was cancelled.", lease.job.id, extra=self._fields("job_cancelled", lease)
+            )
+            self._end(lease, lambda tx: tx.jobs.acknowledge_cancel(lease))
+        else:
+            _log.info(
+                "Job %s goes back to the queue.",
+                lease.job.id,
+                extra=self._fields("job_released", lease),
+            )
+            self._end(lease, lambda tx: tx.jobs.release(lease))
+
+    def _failed(self, lease: Lease, error: Exception) -> None:
+        permanent = isinstance(error, RecalibError) and not isinstance(error, UnavailableError)
+        retry_after = None if permanent else self._retry_after(lease.job.attempts)
+        # Our own errors are made to be read by the caller; others need to say what they are.
+        text = str(error) if isinstance(error, RecalibError) else f"{type(error).__name__}: {error}"
+        _log.warning(
+            "Job %s failed: %s",
+            lease.job.id,
+            text,
+            exc_info=not isinstance(error, RecalibError),
+            extra=self._fields("job_failed", lease),
+        )
+        self._end(lease, lambda tx: tx.jobs.fail(lease, text, retry_after))
+
+    def _retry_after(self, attempts: int) -> float:
+        return float(min(self._retry_seconds * 2 ** (attempts - 1), _LONGEST_RETRY_SECONDS))
+
+    def _end(self, lease: Lease, write: Callable[[Transaction], None]) -> None:
+        try:
+            with self._registry.transaction() as tx:
+                write(tx)
+        except FencedError:
+            self._lost(lease)
+
+    def _lost(self, lease: Lease) -> None:
+        _log.warning(
+            "Job %s belongs to another worker now; this attempt is void.",
+            lease.job.id,
+            extra=self._fields("job_lost", lease),
+        )
+
+    def _fields(self, action: str, lease: Lease | None = None) -> dict[str, Any]:
+        fields: dict[str, Any] = {"action": action, "worker": self._name}
+        if lease is not None:
+            fields |= {
+                "job_id": lease.job.id,
+                "kind": lease.job.kind,
+                "attempt": lease.job.attempts,
+                "fence": lease.fence,
+            }
+        return fields
