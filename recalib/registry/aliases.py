@@ -81,7 +81,7 @@ class Aliases(Queries):
         return [Alias(model=model.name, **row._mapping) for row in rows]
 
     def history(
-        self, model: Model, alias: str, after: int | None = None, limit: int = 100
+        self, model: Model, alias: str, limit: int = 100, after: int | None = None
     ) -> list[AliasChange]:
         """Return up to `limit` changes, newest first, from the one older than revision `after`."""
         columns = [column for column in _CHANGE.c if column.name != "model_id"]

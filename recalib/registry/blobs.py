@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
@@ -42,12 +42,12 @@ class BlobStore:
         finally:
             blob.discard()
 
-    def open(self, digest: str) -> IO[bytes]:
+    def open(self, digest: str) -> BinaryIO:
         """Return the blob as a seekable file; `NotFoundError` where there is none."""
         path = self.path(digest)
         with storage_errors(self.url):
             try:
-                return cast(IO[bytes], self.filesystem.open(path, "rb"))
+                return cast(BinaryIO, self.filesystem.open(path, "rb"))
             except FileNotFoundError:
                 raise NotFoundError("blob", digest) from None
 
@@ -131,7 +131,7 @@ class BlobWriter:
         #: Bytes written so far.
         self.size = 0
         self._path = store.temporary_path()
-        self._file: IO[bytes] | None = None
+        self._file: BinaryIO | None = None
         with storage_errors(store.url):
             if store.is_local:
                 store.filesystem.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH120
@@ -152,11 +152,11 @@ class BlobWriter:
         self.size += len(data)
         return len(data)
 
-    def open_temporary(self) -> IO[bytes]:
+    def open_temporary(self) -> BinaryIO:
         """Return what has been written as a seekable file; nothing can be added any more."""
         self._close()
         with storage_errors(self._store.url):
-            return cast(IO[bytes], self._store.filesystem.open(self._path, "rb"))
+            return cast(BinaryIO, self._store.filesystem.open(self._path, "rb"))
 
     def commit(self) -> str:
         """Give the blob its name for good and return its digest.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Select, and_, case, insert, null, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, insert, null, or_, select, update
 
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
@@ -93,6 +93,15 @@ class Jobs(Queries):
             cursor = select(_TABLE.c.sequence).where(_TABLE.c.id == after).scalar_subquery()
             statement = statement.where(_TABLE.c.sequence < cursor)
         return [Job(**row._mapping) for row in self._connection.execute(statement)]
+
+    def counts(self) -> dict[tuple[str, JobState], int]:
+        """Return how many jobs there are of each kind and state."""
+        rows = self._connection.execute(
+            select(_TABLE.c.kind, _TABLE.c.state, func.count()).group_by(
+                _TABLE.c.kind, _TABLE.c.state
+            )
+        )
+        return {(kind, state): count for kind, state, count in rows}
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a queued job at once, ask a running one to stop, leave a finished one alone.
