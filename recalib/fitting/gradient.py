@@ -97,7 +97,7 @@ def _fit_stage(
         point = torch.tensor(vector, requires_grad=True)
         value = loss(natural(point))
         (gradient,) = torch.autograd.grad(value, point)
-        return float(value), gradient.numpy()
+        return value.item(), gradient.numpy()
 
     def report(intermediate_result: Any) -> None:
         fitted.iterations += 1

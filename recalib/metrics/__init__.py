@@ -1,0 +1,35 @@
+"""How good predictions are: a new metric is one file and one line here."""
+
+from collections.abc import Callable
+
+from recalib.metrics.accuracy import Accuracy
+from recalib.metrics.base import Estimate, Metric, State, StreamingMetric
+from recalib.metrics.binning import BinState
+from recalib.metrics.brier import Brier
+from recalib.metrics.classwise import ClasswiseError
+from recalib.metrics.ece import ExpectedCalibrationError, MaximumCalibrationError
+from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
+from recalib.metrics.nll import NegativeLogLikelihood
+from recalib.metrics.predictions import Predictions
+
+__all__ = [
+    "METRICS",
+    "BinState",
+    "Estimate",
+    "Metric",
+    "Predictions",
+    "State",
+    "StreamingMetric",
+]
+
+#: Each name with what makes the metric, given the number of bins.
+METRICS: dict[str, Callable[[int], Metric]] = {
+    "accuracy": lambda bins: Accuracy(),
+    "nll": lambda bins: NegativeLogLikelihood(),
+    "brier": lambda bins: Brier(),
+    "ece": ExpectedCalibrationError,
+    "ece_equal_mass": EqualMassError,
+    "ece_l2_equal_mass": EqualMassL2Error,
+    "mce": MaximumCalibrationError,
+    "classwise_ece": ClasswiseError,
+}

@@ -1,0 +1,34 @@
+"""Accuracy."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import scipy.stats
+
+from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.means import MeanState
+
+__all__ = ["Accuracy"]
+
+
+class Accuracy(StreamingMetric[MeanState]):
+    """The share of rows whose predicted class is the label: mean 1[ŷ = y]; range [0, 1].
+
+    Where several classes tie for the largest score, the first is the prediction. Unbiased. The
+    interval is Wilson's, which keeps its level for few rows and near 0 and 1.
+    """
+
+    name: ClassVar[str] = "accuracy"
+    summary: ClassVar[str] = "share of rows whose predicted class is the label"
+    state_kind: ClassVar[str] = "accuracy"
+
+    def state(self, classes: int) -> MeanState:
+        return MeanState(lambda predictions: predictions.correct)
+
+    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
+        if level is None:
+            return Estimate(state.mean)
+        test = scipy.stats.binomtest(round(state.sum), state.count)
+        interval = test.proportion_ci(level, method="wilson")
+        return Estimate(state.mean, float(interval.low), float(interval.high))

@@ -1,0 +1,108 @@
+"""Several metrics of the same predictions: of arrays at once, or of a stream of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from numpy.typing import ArrayLike
+
+from recalib.arrays import check_labels, check_logits, check_probabilities
+from recalib.errors import InputError
+from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
+
+__all__ = ["StreamingEvaluation", "evaluate"]
+
+_MOST_BINS = 10_000
+
+
+def evaluate(
+    labels: ArrayLike,
+    *,
+    logits: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    metrics: Iterable[str] | None = None,
+    bins: int = 15,
+    level: float | None = None,
+) -> dict[str, Estimate]:
+    """Return metrics of predictions by name, in the order of `METRICS`.
+
+    Parameters
+    ----------
+    labels: (N,), integers in [0, K).
+    logits: (N, K), or
+    probabilities: (N, K); exactly one of the two.
+    metrics: names in `METRICS`; all of them by default.
+    bins: M of binned metrics.
+    level: confidence of intervals, such as 0.95; none by default.
+
+    Raises
+    ------
+    InputError: anything that cannot be used, an unknown metric, or both or neither of the two.
+    """
+    chosen = _chosen(metrics, bins)
+    predictions = _predictions(labels, logits, probabilities)
+    return {name: metric.measure(predictions, level) for name, metric in chosen.items()}
+
+
+class StreamingEvaluation:
+    """All streaming metrics of a stream of batches, in constant memory.
+
+    Parameters
+    ----------
+    classes: K.
+    bins: M of binned metrics.
+    """
+
+    def __init__(self, classes: int, bins: int = 15) -> None:
+        every = _chosen(None, bins)
+        self._metrics: dict[str, StreamingMetric[State]] = {
+            name: metric for name, metric in every.items() if isinstance(metric, StreamingMetric)
+        }
+        self._states = {one.state_kind: one.state(classes) for one in self._metrics.values()}
+
+    def add(
+        self,
+        labels: ArrayLike,
+        *,
+        logits: ArrayLike | None = None,
+        probabilities: ArrayLike | None = None,
+    ) -> None:
+        """Add a batch: labels (n,) and exactly one of logits and probabilities (n, K)."""
+        predictions = _predictions(labels, logits, probabilities)
+        for state in self._states.values():
+            state.add(predictions)
+
+    def merge(self, other: StreamingEvaluation) -> None:
+        """Add what another evaluation of the same classes and bins has seen."""
+        for kind, state in self._states.items():
+            state.merge(other._states[kind])
+
+    def finish(self, level: float | None = None) -> dict[str, Estimate]:
+        """Return the metrics of all rows seen so far, which are at least one."""
+        return {
+            name: metric.estimate(self._states[metric.state_kind], level)
+            for name, metric in self._metrics.items()
+        }
+
+
+def _chosen(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
+    if not 1 <= bins <= _MOST_BINS:
+        raise InputError("bins", found=str(bins), accepted=f"1 to {_MOST_BINS}")
+    wanted = list(METRICS) if names is None else list(names)
+    for name in wanted:
+        if name not in METRICS:
+            raise InputError("metrics", found=repr(name), accepted=", ".join(METRICS))
+    return {name: make(bins) for name, make in METRICS.items() if name in wanted}
+
+
+def _predictions(
+    labels: ArrayLike, logits: ArrayLike | None, probabilities: ArrayLike | None
+) -> Predictions:
+    if logits is not None and probabilities is None:
+        z = check_logits(logits)
+        return Predictions.from_logits(z, check_labels(labels, logits=z))
+    if probabilities is not None and logits is None:
+        p = check_probabilities(probabilities)
+        return Predictions.from_probabilities(p, check_labels(labels, logits=p))
+    found = "neither" if logits is None else "both"
+    raise InputError("logits, probabilities", found=found, accepted="exactly one of the two")

@@ -1,0 +1,57 @@
+"""Metrics that are the mean of a number for each row: their sums, and the mean's interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from recalib.metrics.base import Estimate, State
+from recalib.metrics.predictions import Predictions
+
+__all__ = ["MeanState", "interval_of_mean"]
+
+Scores = Callable[[Predictions], NDArray[Any]]
+
+
+class MeanState(State):
+    """Count, sum and sum of squares of a score for each row."""
+
+    def __init__(self, scores: Scores) -> None:
+        self._scores = scores
+        self.count = 0
+        self.sum = 0.0
+        self.squares = 0.0
+
+    def add(self, predictions: Predictions) -> None:
+        scores = self._scores(predictions).astype(np.float64, copy=False)
+        self.count += len(scores)
+        self.sum += float(scores.sum())
+        self.squares += float(scores @ scores)
+
+    def merge(self, other: MeanState) -> None:
+        self.count += other.count
+        self.sum += other.sum
+        self.squares += other.squares
+
+    @property
+    def mean(self) -> float:
+        """The mean of all rows seen."""
+        return self.sum / self.count
+
+
+def interval_of_mean(state: MeanState, level: float | None) -> Estimate:
+    """Return the mean with Student's t interval; without one where there is but one row.
+
+    Nominal for many rows by the central limit theorem; too narrow for few rows with rare large
+    scores, as a confident classifier's have.
+    """
+    if level is None or state.count < 2:
+        return Estimate(state.mean)
+    variance = max(state.squares - state.count * state.mean**2, 0.0) / (state.count - 1)
+    reach = scipy.stats.t.ppf((1 + level) / 2, state.count - 1)
+    half = float(reach * np.sqrt(variance / state.count))
+    return Estimate(state.mean, max(state.mean - half, 0.0), state.mean + half)

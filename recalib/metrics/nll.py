@@ -1,0 +1,30 @@
+"""Negative log-likelihood."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.means import MeanState, interval_of_mean
+
+__all__ = ["NegativeLogLikelihood"]
+
+
+class NegativeLogLikelihood(StreamingMetric[MeanState]):
+    """The mean of −log p(y), in nats; range [0, ∞), finite here.
+
+    A proper score. From logits it is exact however small p(y) is; from probabilities p(y) is
+    clipped at 1e-38. Unbiased; the interval is Student's.
+
+    Source: paper 004, section 2.
+    """
+
+    name: ClassVar[str] = "nll"
+    summary: ClassVar[str] = "mean negative log-likelihood, in nats; a proper score"
+    state_kind: ClassVar[str] = "nll"
+
+    def state(self, classes: int) -> MeanState:
+        return MeanState(lambda predictions: -predictions.label_log_probabilities)
+
+    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
+        return interval_of_mean(state, level)

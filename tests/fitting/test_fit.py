@@ -1,0 +1,209 @@
+"""Fitting any map: the optimum is one, the card tells, and odd data has a defined result."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import recalib
+from recalib.errors import InputError
+from recalib.fitting.fit import configured, fit, fit_map
+from recalib.maps import MAPS
+from recalib.objectives import OBJECTIVES
+from recalib.ops import NumpyOps
+from tests.fitting.conftest import draw
+
+PAIRS = [(name, objective) for name in MAPS for objective in OBJECTIVES]
+
+
+def value_at(the_map, the_objective, parameters, logits, labels) -> float:
+    ops = NumpyOps()
+    log_p = the_map.log_probabilities(ops, logits, the_map.constants(ops, parameters))
+    return float(the_objective.loss(ops, log_p, labels))
+
+
+@pytest.mark.parametrize(("name", "objective"), PAIRS)
+def test_no_step_away_improves_the_objective(name: str, objective: str, known) -> None:
+    """The end of a fit is a minimum: small legal steps in any direction only make it worse."""
+    logits, labels = known
+    the_map, the_objective = configured(name, objective, {})
+    fitted = fit_map(the_map, the_objective, logits, labels)
+    assert fitted.summary.converged
+    best = value_at(the_map, the_objective, fitted.parameters, logits, labels)
+    assert fitted.summary.objective == pytest.approx(best, rel=1e-7)
+    rng = np.random.default_rng(0)
+    specifications = the_map.parameters(6)
+    for _ in range(20 if specifications else 0):
+        moved = {}
+        for key, value in fitted.parameters.items():
+            noisy = value * np.exp(rng.normal(size=value.shape) * 1e-2)
+            moved[key] = noisy / noisy.sum() if specifications[key].link == "simplex" else noisy
+        assert value_at(the_map, the_objective, moved, logits, labels) >= best - 1e-9
+
+
+def test_class_temperatures_are_recovered() -> None:
+    """Labels drawn from known class temperatures give them back, within sampling error."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60_000, 3)) * 3
+    truth = np.array([1.0, 2.0, 4.0])
+    labels = (logits / truth + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    calibrator = fit(logits, labels, "class_temperature")
+    np.testing.assert_allclose(calibrator.parameters["temperature"], truth, rtol=0.05)
+
+
+def test_an_ensemble_finds_the_uniform_part() -> None:
+    """A fifth of the labels at random: w₃ is about .2, and beats any one temperature."""
+    logits, labels = draw(30_000, 5, 1.0)
+    rng = np.random.default_rng(1)
+    noise = rng.random(len(labels)) < 0.2
+    labels = np.where(noise, rng.integers(0, 5, len(labels)), labels)
+    ensemble = fit(logits, labels, "ensemble_temperature")
+    single = fit(logits, labels, "temperature")
+    assert ensemble.parameters["weights"][2] == pytest.approx(0.2, abs=0.03)
+    assert ensemble.card.fit.objective < single.card.fit.objective - 0.01
+
+
+def test_an_ensemble_collapses_where_one_temperature_is_the_truth(known) -> None:
+    logits, labels = known
+    ensemble = fit(logits, labels, "ensemble_temperature")
+    single = fit(logits, labels, "temperature")
+    assert ensemble.card.fit.objective <= single.card.fit.objective + 1e-9
+
+
+def test_the_card_tells_what_happened(known) -> None:
+    logits, labels = known
+    card = fit(logits, labels).card
+    assert (card.map, card.objective, card.classes, card.data.rows) == ("temperature", "nll", 6, 2000)
+    assert card.library == recalib.__version__
+    assert card.metrics["after"]["nll"].value < card.metrics["before"]["nll"].value
+    assert card.metrics["after"]["nll"].value == pytest.approx(card.fit.objective, rel=1e-6)
+    for when in ("before", "after"):
+        ece = card.metrics[when]["ece"]
+        assert ece.low <= ece.value <= ece.high
+
+
+def test_bounds_and_thin_data_are_reported() -> None:
+    logits, _ = draw(3, 5, 1.0)
+    card = fit(logits, logits.argmax(axis=1)).card
+    assert "lower bound" in card.fit.bounds_reached[0]
+    assert any("3 rows for 5 classes" in text for text in card.fit.warnings)
+    assert any("never occur" in text for text in card.fit.warnings)
+
+
+ODD = {
+    "class absent": lambda z, y: (z, np.where(y == 2, 0, y)),
+    "single class": lambda z, y: (z, np.zeros_like(y)),
+    "separable": lambda z, y: (z, z.argmax(axis=1)),
+    "all wrong": lambda z, y: (z, z.argmin(axis=1)),
+    "logits x 1e4": lambda z, y: (z * 1e4, y),
+    "constant": lambda z, y: (np.ones_like(z), y),
+    "float16": lambda z, y: (z.astype(np.float16), y),
+    "one row": lambda z, y: (z[:1], y[:1]),
+    "n < K": lambda z, y: (z[:4], y[:4]),
+    "two classes": lambda z, y: (z[:, :2], y % 2),
+    "duplicates": lambda z, y: (np.tile(z[:5], (9, 1)), np.tile(y[:5], 9)),
+    "masked": lambda z, y: (np.where(np.arange(6) == (y[:, None] + 1) % 6, -np.inf, z), y),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize(("name", "objective"), PAIRS)
+def test_odd_data_has_a_defined_result(name: str, objective: str, what: str) -> None:
+    """No NaN, nothing negative, no accuracy lost where the contract forbids it."""
+    logits, labels = ODD[what](*draw(300, 6, 2.0))
+    calibrator = fit(logits, labels, name, objective)
+    probabilities = calibrator.predict(logits)
+    assert np.isfinite(probabilities).all()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert (probabilities[np.isneginf(logits)] == 0).all()
+    for key, value in calibrator.parameters.items():
+        assert np.isfinite(value).all(), key
+        assert (value >= 0).all(), key
+    if calibrator.map.preserves_accuracy and what != "constant":
+        top = probabilities.max(axis=1)
+        assert (probabilities[np.arange(len(logits)), logits.argmax(axis=1)] == top).all()
+    assert np.isfinite(calibrator.card.fit.objective)
+
+
+def test_probabilities_are_taken_as_log_probabilities(known) -> None:
+    logits, labels = known
+    ops = NumpyOps()
+    by_logits = fit(logits, labels)
+    by_probabilities = fit(ops.softmax(logits), labels, input="probabilities")
+    assert by_probabilities.card.input == "probabilities"
+    np.testing.assert_allclose(
+        by_probabilities.parameters["temperature"], by_logits.parameters["temperature"], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        by_probabilities.predict(ops.softmax(logits), input="probabilities"),
+        by_logits.predict(logits),
+        rtol=1e-6,
+    )
+
+
+def test_logits_are_refused_where_probabilities_were_fitted_and_it_matters(known) -> None:
+    logits, labels = known
+    fitted = fit(NumpyOps().softmax(logits), labels, "class_temperature", input="probabilities")
+    with pytest.raises(InputError, match="fitted on probabilities"):
+        fitted.predict(logits)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"map": "magic"}, r"map: found 'magic'; accepted: identity, temperature"),
+        ({"objective": "luck"}, r"objective: found 'luck'; accepted: nll"),
+        ({"bins": 3}, r"options.bins: found an unknown option; accepted: none"),
+        ({"input": "guess"}, r"input: found 'guess'; accepted: logits or probabilities"),
+    ],
+)
+def test_unknown_names_are_refused(arguments: dict, message: str, known) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(*known, **arguments)
+
+
+def test_temperature_needs_no_torch() -> None:
+    """Nor do applying, evaluating and saving: only maps fitted by gradient do."""
+    program = (
+        "import sys, numpy as np, recalib\n"
+        "z = np.random.default_rng(0).normal(size=(50, 3)); y = z.argmax(1); y[:9] = 0\n"
+        "recalib.fit(z, y).predict(z.astype('float32')); recalib.evaluate(y, logits=z)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_importing_recalib_costs_nothing() -> None:
+    program = "import sys, recalib; assert not {'torch', 'numpy', 'scipy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestRealLogits:
+    """The published network: numbers that others have measured too."""
+
+    @pytest.fixture(scope="class")
+    def splits(self, real_data):
+        with (
+            np.load(real_data / "resnet110-cifar10-val.npz") as val,
+            np.load(real_data / "resnet110-cifar10-test.npz") as test,
+        ):
+            return (val["logits"], val["labels"]), (test["logits"], test["labels"])
+
+    def test_temperature(self, splits) -> None:
+        validation, (logits, labels) = splits
+        calibrator = fit(*validation)
+        assert float(calibrator.parameters["temperature"]) == pytest.approx(2.3950, abs=5e-5)
+        metrics = recalib.evaluate(labels, probabilities=calibrator.predict(logits))
+        assert metrics["accuracy"] == pytest.approx(0.9356)
+        assert metrics["nll"] == pytest.approx(0.20926, abs=5e-6)
+        assert metrics["ece"] == pytest.approx(0.0113, abs=5e-5)
+
+    def test_class_temperature(self, splits) -> None:
+        validation, (logits, labels) = splits
+        calibrator = fit(*validation, map="class_temperature")
+        metrics = recalib.evaluate(labels, probabilities=calibrator.predict(logits))
+        assert metrics["accuracy"] == pytest.approx(0.9343)
+        assert 0.01295 <= metrics["ece"] <= 0.01315
