@@ -28,6 +28,10 @@ __all__ = ["Jobs"]
 _TABLE = tables.jobs
 _UNFINISHED = _TABLE.c.state.in_(("queued", "running"))
 _EXPIRED = and_(_TABLE.c.state == "running", _TABLE.c.lease_expires < now())
+_NO_ATTEMPTS_LEFT = (
+    "no attempts left: the worker of the last one vanished, or was paused past its lease; "
+    "the job itself may be what ends them"
+)
 #: Longest error text kept, in characters.
 _LONGEST_ERROR = 4000
 
@@ -146,6 +150,7 @@ class Jobs(Queries):
                 attempts=_TABLE.c.attempts + 1,
                 lease_expires=now() + lease_seconds,
                 started_at=case((_TABLE.c.started_at.is_(None), now()), else_=_TABLE.c.started_at),
+                progress=None,
                 error=None,
             )
             .returning(_TABLE.c.id, _TABLE.c.fence)
@@ -219,17 +224,22 @@ class Jobs(Queries):
         return bool(asked)
 
     def _bury(self) -> None:
-        """End the jobs whose lease ran out with nothing left to try."""
-        cancelled = update(_TABLE).where(_EXPIRED, _TABLE.c.cancel_requested)
-        self._connection.execute(cancelled.values(state="cancelled", **_FINISHED))
-        spent = update(_TABLE).where(_EXPIRED, _TABLE.c.attempts >= _TABLE.c.max_attempts)
+        """End the jobs whose lease ran out with nothing left to try.
+
+        SKIP LOCKED: a worker that is publishing at this moment holds its job, late as it is, and
+        will finish it.
+        """
+        self._end_expired(_TABLE.c.cancel_requested, state="cancelled")
+        self._end_expired(
+            _TABLE.c.attempts >= _TABLE.c.max_attempts, state="failed", error=_NO_ATTEMPTS_LEFT
+        )
+
+    def _end_expired(self, condition: ColumnElement[bool], **values: Any) -> None:
+        expired = select(_TABLE.c.sequence).where(_EXPIRED, condition)
         self._connection.execute(
-            spent.values(
-                state="failed",
-                error="no attempts left: the worker of the last one vanished, or was paused past "
-                "its lease; the job itself may be what ends them",
-                **_FINISHED,
-            )
+            update(_TABLE)
+            .where(_TABLE.c.sequence.in_(expired.with_for_update(skip_locked=True)))
+            .values(**values, **_FINISHED)
         )
 
     def _unfinished(self, unique: str | None) -> Job | None:

@@ -1,0 +1,41 @@
+"""Short ways to the states that several tests begin with."""
+
+from __future__ import annotations
+
+from recalib.registry import Lease, Model, Registry
+
+KIND = "fit"
+
+
+def a_model(registry: Registry, name: str = "resnet") -> Model:
+    """Create a model of two classes with a dataset named `validation`."""
+    with registry.transaction() as tx:
+        model = tx.models.create(name, None, 2, actor="anna")
+        tx.datasets.create(model, "validation", "0" * 64, 5, 2, 99, "text/csv", "logits", {})
+    return model
+
+
+def a_lease(registry: Registry, *, lease_seconds: float = 60.0, max_attempts: int = 3) -> Lease:
+    """Enqueue a job and claim it; with negative seconds, the lease has run out already."""
+    with registry.transaction() as tx:
+        tx.jobs.enqueue(KIND, {}, max_attempts=max_attempts)
+    return claimed(registry, lease_seconds=lease_seconds)
+
+
+def claimed(registry: Registry, worker: str = "w", *, lease_seconds: float = 60.0) -> Lease:
+    """Claim the next job, which must be there."""
+    with registry.transaction() as tx:
+        lease = tx.jobs.claim(worker, [KIND], lease_seconds)
+    assert lease is not None
+    return lease
+
+
+def a_version(registry: Registry, model: Model, *, promote: str | None = None) -> int:
+    """Publish the next version of the model's calibrator."""
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        version = tx.calibrators.publish(
+            lease, model, "validation", {"map": "temperature"}, b"numbers", promote, "better"
+        )
+        tx.jobs.succeed(lease, {"version": version})
+    return version

@@ -1,0 +1,164 @@
+"""Blobs: whole or not there, named by their digest, gone when they were not committed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
+from recalib.registry import BlobStore
+
+_DATA = b"logits and labels"
+_DIGEST = hashlib.sha256(_DATA).hexdigest()
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+    """An empty store, on disk and in memory."""
+    if request.param == "file":
+        return BlobStore((tmp_path / "blobs").as_uri())
+    return BlobStore(f"memory://{uuid4().hex}")
+
+
+def _files(store: BlobStore) -> list[str]:
+    return [path.removeprefix(store.root) for path in store.filesystem.find(store.root)]
+
+
+def _keep(store: BlobStore, data: bytes = _DATA) -> str:
+    with store.writer() as blob:
+        blob.write(data)
+        return blob.commit()
+
+
+def test_what_was_committed_can_be_read(store: BlobStore) -> None:
+    """Counted and hashed on the way, under its digest, seekable."""
+    with store.writer() as blob:
+        blob.write(_DATA[:5])
+        blob.write(_DATA[5:])
+        assert (blob.size, blob.digest) == (len(_DATA), _DIGEST)
+        assert blob.commit() == _DIGEST
+    with store.open(_DIGEST) as file:
+        file.seek(7)
+        assert file.read() == _DATA[7:]
+    store.verify(_DIGEST)
+    assert _files(store) == [f"/{_DIGEST[:2]}/{_DIGEST}"]
+
+
+def test_what_was_written_can_be_checked_before_it_counts(store: BlobStore) -> None:
+    """The temporary file is seekable; nothing can be added once it was looked at."""
+    with store.writer() as blob:
+        blob.write(_DATA)
+        with blob.open_temporary() as file:
+            file.seek(-6, os.SEEK_END)
+            assert file.read() == b"labels"
+        with pytest.raises(ValueError, match="before open_temporary"):
+            blob.write(b"more")
+        blob.commit()
+    store.verify(_DIGEST)
+
+
+def test_without_a_commit_nothing_is_left(store: BlobStore) -> None:
+    """Whether the block ends or an error leaves it."""
+    with store.writer() as blob:
+        blob.write(_DATA)
+    with pytest.raises(RuntimeError), store.writer() as blob:
+        _write_and_raise(blob.write)
+    assert _files(store) == []
+    with pytest.raises(NotFoundError, match=_DIGEST):
+        store.open(_DIGEST)
+
+
+def test_the_same_bytes_are_kept_once(store: BlobStore) -> None:
+    """The second writer's temporary file is dropped."""
+    assert _keep(store) == _keep(store)
+    assert len(_files(store)) == 1
+
+
+def test_a_truncated_blob_is_found_out_and_replaced(store: BlobStore) -> None:
+    """`verify` tells; uploading the bytes again repairs."""
+    _keep(store)
+    store.filesystem.pipe_file(store.path(_DIGEST), _DATA[:3])
+    with pytest.raises(CorruptError, match=_DIGEST):
+        store.verify(_DIGEST)
+    _keep(store)
+    store.verify(_DIGEST)
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc/passwd", _DIGEST.upper(), _DIGEST + "\n"])
+def test_only_digests_name_blobs(store: BlobStore, digest: str) -> None:
+    """No path gets through."""
+    with pytest.raises(InputError, match="digest"):
+        store.open(digest)
+
+
+def test_sweeping_removes_what_killed_writers_left(store: BlobStore) -> None:
+    """Old temporary files go, young ones and committed blobs stay."""
+    assert store.sweep() == 0
+    _keep(store)
+    store.filesystem.makedirs(f"{store.root}/temporary", exist_ok=True)
+    store.filesystem.pipe_file(store.temporary_path(), b"left over")
+    assert store.sweep() == 0
+    assert store.sweep(older_than_seconds=-60) == 1
+    store.verify(_DIGEST)
+    assert len(_files(store)) == 1
+
+
+def test_an_unknown_kind_of_store_is_refused() -> None:
+    """With what would be accepted."""
+    with pytest.raises(InputError, match="blob_url"):
+        BlobStore("carrier-pigeon://coop").open(_DIGEST)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of one mebibyte."""
+    mount = shutil.which("mount")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    command = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine does not let us mount a small disk")
+    yield folder
+    subprocess.run([shutil.which("umount") or "umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_so_and_left_clean(small_disk: Path) -> None:
+    """The room that the failed upload took is free again."""
+    store = BlobStore(small_disk.as_uri())
+    with pytest.raises(UnavailableError, match="no space left"), store.writer() as blob:
+        _fill(blob.write)
+    assert _files(store) == []
+    _keep(store)
+
+
+def test_a_full_device_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The kernel's own full device, for machines that cannot mount a small disk."""
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    store = BlobStore(tmp_path.as_uri())
+    link = tmp_path / "temporary" / "full"
+    link.parent.mkdir()
+    link.symlink_to("/dev/full")
+    monkeypatch.setattr(store, "temporary_path", lambda: str(link))
+    with pytest.raises(UnavailableError, match="no space left"), store.writer() as blob:
+        _fill(blob.write)
+    assert not link.is_symlink()
+
+
+def _fill(write: Callable[[bytes], int]) -> None:
+    for _ in range(40):
+        write(bytes(100_000))
+
+
+def _write_and_raise(write: Callable[[bytes], int]) -> None:
+    write(_DATA)
+    raise RuntimeError

@@ -1,0 +1,47 @@
+"""Time is the database's: the process' clock reaches no statement."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from sqlalchemy import Dialect, select
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+
+from recalib.registry import Registry
+from recalib.registry.clock import now
+from tests.registry.scenes import KIND, a_lease
+
+
+@pytest.mark.parametrize(
+    ("dialect", "function"),
+    [(SQLiteDialect(), "julianday('now')"), (PGDialect(), "statement_timestamp()")],
+)
+def test_now_is_computed_by_the_database(dialect: Dialect, function: str) -> None:
+    """No value of ours is bound into it."""
+    compiled = select(now()).compile(dialect=dialect)
+    assert function in str(compiled)
+    assert compiled.params == {}
+
+
+def test_now_is_seconds_since_the_epoch(registry: Registry) -> None:
+    """Here both clocks are the same machine's; a minute is room for a slow one."""
+    with registry.reading() as tx:
+        value = tx.connection.scalar(select(now()))
+    assert value == pytest.approx(time.time(), abs=60)
+
+
+def test_a_wrong_clock_in_the_worker_changes_no_lease(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker a day ahead does not find every lease expired, nor grant one of a day."""
+    lease = a_lease(registry)
+    ahead = time.time() + 86400
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    with registry.transaction() as tx:
+        assert tx.jobs.claim("ahead", [KIND], 60) is None
+        tx.jobs.heartbeat(lease, lease_seconds=-1)
+    monkeypatch.undo()
+    with registry.transaction() as tx:
+        assert tx.jobs.claim("right", [KIND], 60) is not None

@@ -1,0 +1,58 @@
+"""Datasets: what was said about them comes back, names are taken once a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from recalib.errors import ConflictError, InputError, NotFoundError
+from recalib.registry import Registry
+from tests.registry.scenes import a_model
+
+_SIZES = ("0" * 64, 5_000_000_000, 2, 6_000_000_000_000, "text/csv")
+
+
+def test_a_dataset_comes_back_as_it_was_created(registry: Registry) -> None:
+    """Sizes may exceed 32 bits, metrics are any JSON."""
+    model = a_model(registry)
+    metrics = {"ece": {"value": 0.1, "low": None}}
+    with registry.transaction() as tx:
+        created = tx.datasets.create(model, "big", *_SIZES, "probabilities", metrics)
+    with registry.reading() as tx:
+        assert tx.datasets.get(model, "big") == tx.datasets.find(model, "big") == created
+    assert (created.model, created.rows, created.size_bytes) == ("resnet", _SIZES[1], _SIZES[3])
+    assert (created.input, created.metrics) == ("probabilities", metrics)
+
+
+def test_a_name_is_taken_within_its_model_only(registry: Registry) -> None:
+    """Two models may each have a dataset of a name, one model not two."""
+    model = a_model(registry)
+    a_model(registry, "vit")  # has one of that name as well
+    with registry.transaction() as tx, pytest.raises(ConflictError, match="'validation'"):
+        tx.datasets.create(model, "validation", *_SIZES, "logits", {})
+
+
+def test_an_unknown_dataset_is_not_found(registry: Registry) -> None:
+    """`get` raises and names the model, `find` returns None."""
+    model = a_model(registry)
+    with registry.reading() as tx:
+        assert tx.datasets.find(model, "test") is None
+        with pytest.raises(NotFoundError, match="resnet"):
+            tx.datasets.get(model, "test")
+
+
+def test_only_logits_and_probabilities_go_in(registry: Registry) -> None:
+    """What the numbers are is said, never guessed."""
+    model = a_model(registry)
+    with registry.transaction() as tx, pytest.raises(InputError, match="input"):
+        tx.datasets.create(model, "d", *_SIZES, "scores", {})  # type: ignore[arg-type]
+
+
+def test_pages_follow_each_other(registry: Registry) -> None:
+    """The cursor is the last name of the page before."""
+    model = a_model(registry)
+    with registry.transaction() as tx:
+        for name in ("a", "b", "c"):
+            tx.datasets.create(model, name, *_SIZES, "logits", {})
+    with registry.reading() as tx:
+        assert [one.name for one in tx.datasets.page(model, None, 2)] == ["a", "b"]
+        assert [one.name for one in tx.datasets.page(model, "b", 2)] == ["c", "validation"]

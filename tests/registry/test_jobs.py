@@ -1,0 +1,274 @@
+"""The queue: order, leases, fences, retries, cancelling.
+
+Leases of negative length have run out when they are given: no test waits for one.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from recalib.errors import FencedError, NotFoundError
+from recalib.registry import Job, Registry
+from tests.registry.scenes import KIND, a_lease, a_model, claimed
+
+
+def _enqueue(registry: Registry, **options: object) -> Job:
+    with registry.transaction() as tx:
+        return tx.jobs.enqueue(KIND, {}, **options)  # type: ignore[arg-type]
+
+
+def _get(registry: Registry, job_id: str) -> Job:
+    with registry.reading() as tx:
+        return tx.jobs.get(job_id)
+
+
+def test_a_job_waits_with_what_it_was_given(registry: Registry) -> None:
+    """State, payload, model and defaults."""
+    model = a_model(registry)
+    with registry.transaction() as tx:
+        job = tx.jobs.enqueue(KIND, {"map": "beta"}, model=model)
+    assert (job.state, job.payload, job.model) == ("queued", {"map": "beta"}, "resnet")
+    assert (job.attempts, job.max_attempts, job.priority) == (0, 3, 0)
+    assert (job.started_at, job.finished_at, job.result, job.error) == (None, None, None, None)
+    with registry.reading() as tx, pytest.raises(NotFoundError):
+        tx.jobs.get("nothing")
+
+
+def test_a_job_enqueued_in_a_failed_transaction_never_was(registry: Registry) -> None:
+    """Work and its cause commit together."""
+    with suppress(RuntimeError), registry.transaction() as tx:
+        tx.jobs.enqueue(KIND, {})
+        raise RuntimeError
+    with registry.transaction() as tx:
+        assert tx.jobs.claim("w", [KIND], 60) is None
+
+
+def test_higher_priority_first_then_the_oldest(registry: Registry) -> None:
+    """Priorities may be negative."""
+    jobs = {
+        name: _enqueue(registry, priority=rank)
+        for name, rank in (("low", -1), ("first", 0), ("second", 0), ("high", 5))
+    }
+    order = [claimed(registry).job.id for _ in jobs]
+    assert order == [jobs[name].id for name in ("high", "first", "second", "low")]
+
+
+def test_a_worker_claims_only_kinds_that_it_knows(registry: Registry) -> None:
+    """The others wait for a worker that does."""
+    _enqueue(registry)
+    with registry.transaction() as tx:
+        assert tx.jobs.claim("w", ["train"], 60) is None
+        assert tx.jobs.claim("w", ["train", KIND], 60) is not None
+
+
+def test_a_job_for_later_is_not_claimed_now(registry: Registry) -> None:
+    """Later by the database's clock."""
+    _enqueue(registry, run_after_seconds=3600)
+    with registry.transaction() as tx:
+        assert tx.jobs.claim("w", [KIND], 60) is None
+
+
+def test_many_claimers_get_each_job_once(registry: Registry) -> None:
+    """Threads on connections of their own, all at the same queue."""
+    jobs = {_enqueue(registry).id for _ in range(20)}
+
+    def claim(_: int) -> str:
+        return claimed(registry).job.id
+
+    with ThreadPoolExecutor(5) as threads:
+        assert sorted(threads.map(claim, range(20))) == sorted(jobs)
+
+
+def test_a_claimer_of_postgresql_does_not_wait_for_another(
+    registry: Registry, database_url: str
+) -> None:
+    """SKIP LOCKED: while one claim is uncommitted, another takes the next job."""
+    if database_url.startswith("sqlite"):
+        pytest.skip("SQLite has one writer at a time")
+    first, second = _enqueue(registry), _enqueue(registry)
+    with registry.transaction() as one, registry.transaction() as other:
+        leases = [tx.jobs.claim("w", [KIND], 60) for tx in (one, other)]
+    assert [lease and lease.job.id for lease in leases] == [first.id, second.id]
+
+
+def test_an_expired_lease_passes_on_and_fences_the_first(registry: Registry) -> None:
+    """Whatever the paused worker tries, it is refused; the second finishes."""
+    paused = a_lease(registry, lease_seconds=-1)
+    taken = claimed(registry, "second")
+    assert (taken.job.id, taken.job.attempts, taken.fence) == (paused.job.id, 2, paused.fence + 1)
+    with registry.transaction() as tx:
+        for attempt in (
+            lambda: tx.jobs.heartbeat(paused, 60),
+            lambda: tx.jobs.checkpoint(paused, {}),
+            lambda: tx.jobs.succeed(paused, {}),
+            lambda: tx.jobs.fail(paused, "no", None),
+            lambda: tx.jobs.release(paused),
+            lambda: tx.jobs.acknowledge_cancel(paused),
+        ):
+            with pytest.raises(FencedError):
+                attempt()
+        tx.jobs.succeed(taken, {"version": 1})
+    job = _get(registry, taken.job.id)
+    assert (job.state, job.result, job.worker) == ("succeeded", {"version": 1}, "second")
+
+
+def test_a_heartbeat_keeps_the_lease_and_takes_progress_along(registry: Registry) -> None:
+    """Even one that comes late, as long as nobody has taken the job."""
+    lease = a_lease(registry, lease_seconds=-1)
+    with registry.transaction() as tx:
+        assert tx.jobs.heartbeat(lease, 60, {"fraction": 0.5}) is False
+        assert tx.jobs.claim("other", [KIND], 60) is None
+        assert tx.jobs.heartbeat(lease, 60) is False
+        assert tx.jobs.get(lease.job.id).progress == {"fraction": 0.5}
+
+
+def test_a_job_that_kills_its_workers_fails_in_the_end(registry: Registry) -> None:
+    """Each expired lease has cost an attempt; the error says what happened."""
+    lease = a_lease(registry, lease_seconds=-1, max_attempts=2)
+    claimed(registry, lease_seconds=-1)
+    with registry.transaction() as tx:
+        assert tx.jobs.claim("w", [KIND], 60) is None
+    job = _get(registry, lease.job.id)
+    assert (job.state, job.attempts) == ("failed", 2)
+    assert job.error is not None
+    assert "no attempts left" in job.error
+    assert job.finished_at is not None
+
+
+def test_a_failure_is_tried_again_until_the_attempts_are_used_up(registry: Registry) -> None:
+    """The last error stays."""
+    lease = a_lease(registry, max_attempts=2)
+    with registry.transaction() as tx:
+        tx.jobs.fail(lease, "first", retry_after_seconds=0)
+    assert (_get(registry, lease.job.id).state, _get(registry, lease.job.id).error) == (
+        "queued",
+        "first",
+    )
+    with registry.transaction() as tx:
+        again = tx.jobs.claim("w", [KIND], 60)
+        assert again is not None
+        tx.jobs.fail(again, "second", retry_after_seconds=0)
+    job = _get(registry, lease.job.id)
+    assert (job.state, job.error, job.attempts) == ("failed", "second", 2)
+
+
+def test_a_retry_waits(registry: Registry) -> None:
+    """Not before the time that the failure asked for."""
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.jobs.fail(lease, "away", retry_after_seconds=3600)
+        assert tx.jobs.claim("w", [KIND], 60) is None
+        assert tx.jobs.get(lease.job.id).state == "queued"
+
+
+def test_a_permanent_failure_is_not_tried_again(registry: Registry) -> None:
+    """No delay means never."""
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.jobs.fail(lease, "no such dataset", None)
+    assert _get(registry, lease.job.id).state == "failed"
+
+
+def test_any_error_text_can_be_stored(registry: Registry) -> None:
+    """Also what PostgreSQL's text does not take: a job must not live because it failed badly."""
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.jobs.fail(lease, "a\x00b\ud800" + "c" * 9999, None)
+    error = _get(registry, lease.job.id).error
+    assert error is not None
+    assert error.startswith("a\N{REPLACEMENT CHARACTER}b?ccc")
+    assert len(error) == 4000
+
+
+def test_a_released_job_has_lost_no_attempt(registry: Registry) -> None:
+    """It can be claimed at once, and its checkpoint is still there."""
+    lease = a_lease(registry, max_attempts=1)
+    with registry.transaction() as tx:
+        tx.jobs.checkpoint(lease, {"epoch": 3})
+        tx.jobs.release(lease)
+    again = claimed(registry)
+    assert (again.job.id, again.job.attempts) == (lease.job.id, 1)
+    assert again.job.checkpoint == {"epoch": 3}
+
+
+def test_a_queued_job_is_cancelled_at_once(registry: Registry) -> None:
+    """And never claimed."""
+    job = _enqueue(registry)
+    with registry.transaction() as tx:
+        assert tx.jobs.cancel(job.id).state == "cancelled"
+        assert tx.jobs.claim("w", [KIND], 60) is None
+    assert _get(registry, job.id).finished_at is not None
+
+
+def test_a_running_job_is_asked_to_stop(registry: Registry) -> None:
+    """Its next heartbeat hears it; the worker says when it has stopped."""
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        job = tx.jobs.cancel(lease.job.id)
+        assert (job.state, job.cancel_requested, job.finished_at) == ("running", True, None)
+        assert tx.jobs.heartbeat(lease, 60) is True
+        tx.jobs.acknowledge_cancel(lease)
+    assert _get(registry, lease.job.id).state == "cancelled"
+
+
+@pytest.mark.parametrize("how", ["expires", "fails", "is released"])
+def test_a_job_asked_to_stop_does_not_run_again(registry: Registry, how: str) -> None:
+    """However its attempt ends, it ends cancelled."""
+    lease = a_lease(registry, lease_seconds=-1)
+    with registry.transaction() as tx:
+        tx.jobs.cancel(lease.job.id)
+        if how == "fails":
+            tx.jobs.fail(lease, "oh", retry_after_seconds=0)
+        elif how == "is released":
+            tx.jobs.release(lease)
+        assert tx.jobs.claim("w", [KIND], 60) is None
+    assert _get(registry, lease.job.id).state == "cancelled"
+
+
+def test_a_finished_job_is_left_alone(registry: Registry) -> None:
+    """Cancelling it changes nothing; an unknown one is not found."""
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.jobs.succeed(lease, {"version": 1})
+        before = tx.jobs.get(lease.job.id)
+        assert tx.jobs.cancel(lease.job.id) == before
+        with pytest.raises(NotFoundError):
+            tx.jobs.cancel("nothing")
+
+
+def test_a_unique_job_exists_once_while_it_is_unfinished(registry: Registry) -> None:
+    """A periodic job that is still waiting or running is not doubled; a finished one makes room."""
+    first = _enqueue(registry, unique="sweep")
+    assert _enqueue(registry, unique="sweep").id == first.id
+    lease = claimed(registry)
+    assert _enqueue(registry, unique="sweep").id == first.id
+    with registry.transaction() as tx:
+        tx.jobs.succeed(lease, {})
+    assert _enqueue(registry, unique="sweep").id != first.id
+
+
+def test_many_schedulers_make_one_unique_job(registry: Registry) -> None:
+    """The index decides between those that looked at the same time."""
+
+    def schedule(_: int) -> str:
+        return _enqueue(registry, unique="sweep").id
+
+    with ThreadPoolExecutor(5) as threads:
+        assert len(set(threads.map(schedule, range(20)))) == 1
+
+
+def test_pages_are_newest_first_and_filtered(registry: Registry) -> None:
+    """By model, by state; the cursor is the last job of the page before."""
+    model = a_model(registry)
+    jobs = [_enqueue(registry, model=model).id, *(_enqueue(registry).id for _ in range(3))]
+    with registry.transaction() as tx:
+        tx.jobs.cancel(jobs[1])
+    with registry.reading() as tx:
+        first = [job.id for job in tx.jobs.page(None, None, None, 2)]
+        assert first + [job.id for job in tx.jobs.page(None, None, first[-1], 9)] == jobs[::-1]
+        assert [job.id for job in tx.jobs.page(model, None, None, 9)] == jobs[:1]
+        assert [job.id for job in tx.jobs.page(None, "cancelled", None, 9)] == [jobs[1]]
+        assert tx.jobs.counts() == {(KIND, "cancelled"): 1, (KIND, "queued"): 3}

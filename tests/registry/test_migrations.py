@@ -1,0 +1,116 @@
+"""Migrations: they make what the tables say, both ways, however many run them at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, inspect, text
+
+from recalib.errors import UnavailableError
+from recalib.registry import Registry, migrate
+from recalib.registry.engine import connect_to, writing
+from recalib.registry.tables import METADATA
+
+
+def _differences(engine: Engine) -> list[object]:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(context, METADATA))
+
+
+def test_migrations_make_exactly_the_tables(database_url: str) -> None:
+    """Tables, columns, types, keys and indexes: nothing is missing, nothing is left over."""
+    engine = connect_to(database_url)
+    assert _differences(engine) == []
+    engine.dispose()
+
+
+def test_migrations_can_be_taken_back_and_applied_again(database_url: str) -> None:
+    """Down to an empty database and up again."""
+    engine = connect_to(database_url)
+    migrate.downgrade(engine)
+    assert set(inspect(engine).get_table_names()) <= {"alembic_version"}
+    migrate.upgrade(engine)
+    assert _differences(engine) == []
+    engine.dispose()
+
+
+def test_check_tells_an_empty_database_and_a_newer_one(empty_database_url: str) -> None:
+    """Neither can be used; migrating helps the first only."""
+    registry = Registry(empty_database_url, "memory://")
+    with pytest.raises(UnavailableError, match="at nothing"):
+        registry.check()
+    registry.migrate()
+    registry.migrate()
+    registry.check()
+    with registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(UnavailableError, match="at 9999"):
+        registry.check()
+    with pytest.raises(UnavailableError, match="newer Recalib"):
+        registry.migrate()
+    registry.close()
+
+
+def test_using_a_database_that_was_never_migrated_says_so(empty_database_url: str) -> None:
+    """A worker that starts before the server waits for it, as for a database that is away."""
+    registry = Registry(empty_database_url, "memory://")
+    with pytest.raises(UnavailableError, match="models"), registry.reading() as tx:
+        tx.models.page(None, 1)
+    registry.close()
+
+
+def test_processes_that_start_at_once_migrate_once(empty_database_url: str) -> None:
+    """Servers and workers of one deployment; the later ones wait and find nothing to do."""
+    command = (
+        "import sys; from recalib.registry import Registry; "
+        "registry = Registry(sys.argv[1], 'memory://'); registry.migrate(); registry.check()"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", command, empty_database_url]) for _ in range(4)
+    ]
+    assert [process.wait(60) for process in processes] == [0] * 4
+
+
+def test_threads_of_one_process_migrate_once(empty_database_url: str) -> None:
+    """As when several servers are embedded in one program."""
+
+    def start(_: int) -> None:
+        registry = Registry(empty_database_url, "memory://")
+        registry.migrate()
+        registry.check()
+        registry.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(start, range(4)))
+
+
+def test_a_failed_migration_leaves_nothing_behind(empty_database_url: str) -> None:
+    """Schema changes roll back with their transaction, in both databases."""
+    engine = connect_to(empty_database_url)
+    with writing(engine).begin() as connection:
+        # In the way of the migration's last table.
+        connection.execute(text("CREATE TABLE aliases (id INTEGER)"))
+    registry = Registry(empty_database_url, "memory://")
+    with pytest.raises(Exception, match="aliases"):
+        registry.migrate()
+    assert inspect(engine).get_table_names() == ["aliases"]
+    registry.close()
+    engine.dispose()
+
+
+def test_a_folder_that_does_not_exist_is_made_for_sqlite(tmp_path: object) -> None:
+    """The first start of a fresh installation."""
+    registry = Registry(f"sqlite:///{tmp_path}/new/folder/recalib.db", "memory://")
+    registry.migrate()
+    registry.check()
+    registry.close()
+    engine = create_engine(f"sqlite:///{tmp_path}/new/folder/recalib.db")
+    with engine.connect() as connection:
+        assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
+    engine.dispose()
