@@ -29,7 +29,7 @@ from recalib.terminal import metrics_table, print_json, progress, say
 
 __all__ = ["run"]
 
-_TRAINING_ROWS, _VALIDATION_ROWS = 200, 700
+_TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
 
 
@@ -45,7 +45,7 @@ def run(*, keep: bool, json_output: bool) -> None:
     """Run the demo; see the module."""
     folder = Path(tempfile.mkdtemp(prefix="recalib-demo-"))
     with progress("demo", quiet=json_output) as at:
-        at("training a small network on 200 handwritten digits")
+        at(f"training a small network on {_TRAINING_ROWS} handwritten digits")
         validation, test = _digits()
         at("starting recalib serve")
         with _server(folder / "home", keep) as (url, pid):

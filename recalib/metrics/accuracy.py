@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import scipy.stats
-
 from recalib.metrics.base import Estimate, StreamingMetric
-from recalib.metrics.means import MeanState
+from recalib.metrics.means import MeanState, wilson
 
 __all__ = ["Accuracy"]
 
@@ -29,6 +27,5 @@ class Accuracy(StreamingMetric[MeanState]):
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if level is None:
             return Estimate(state.mean)
-        test = scipy.stats.binomtest(round(state.sum), state.count)
-        interval = test.proportion_ci(level, method="wilson")
-        return Estimate(state.mean, float(interval.low), float(interval.high))
+        low, high = wilson(state.sum, state.count, level)
+        return Estimate(state.mean, float(low), float(high))

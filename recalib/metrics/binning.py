@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
@@ -115,5 +115,5 @@ class BinState(State):
         last sum is χ² with a degree of freedom for each bin. Conservative: it covers in 99% of
         cases and more where 95% are asked for.
         """
-        reach = scipy.stats.chi2.ppf(level, int(self.filled.sum()))
+        reach = scipy.special.chdtri(int(self.filled.sum()), 1 - level)
         return float(np.sqrt(reach * np.sum(self.weights**2 * self.gap_variances())))

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, State
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["MeanState", "interval_of_mean"]
+__all__ = ["MeanState", "interval_of_mean", "wilson"]
 
 Scores = Callable[[Predictions], NDArray[Any]]
 
@@ -52,6 +52,21 @@ def interval_of_mean(state: MeanState, level: float | None) -> Estimate:
     if level is None or state.count < 2:
         return Estimate(state.mean)
     variance = max(state.squares - state.count * state.mean**2, 0.0) / (state.count - 1)
-    reach = scipy.stats.t.ppf((1 + level) / 2, state.count - 1)
+    reach = scipy.special.stdtrit(state.count - 1, (1 + level) / 2)
     half = float(reach * np.sqrt(variance / state.count))
     return Estimate(state.mean, max(state.mean - half, 0.0), state.mean + half)
+
+
+def wilson(
+    successes: NDArray[np.float64] | float, count: NDArray[np.int64] | int, level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of Wilson's interval for a share, within [0, 1], elementwise.
+
+    All shares that a normal test of their own variance would not reject: unlike the mean ± its
+    error, it keeps its level for few rows and near 0 and 1.
+    """
+    z2 = float(scipy.special.ndtri((1 + level) / 2)) ** 2
+    k, n = np.asarray(successes, np.float64), np.asarray(count, np.float64)
+    centre = (k + z2 / 2) / (n + z2)
+    half = np.sqrt(z2 * (k * (n - k) / n + z2 / 4)) / (n + z2)
+    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
