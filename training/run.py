@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
-from types import FrameType
 
 from recalib.registry import Registry
 from recalib.settings import Settings
 from training.fit import FIT, run_fit
-from training.worker import Worker, watch_parent
+from training.worker import Worker, stop_on_signals, watch_parent
 
 __all__ = ["HANDLERS", "run"]
 
@@ -20,15 +18,9 @@ HANDLERS = {FIT: run_fit}
 
 
 def run(settings: Settings, *, embedded: bool) -> None:
-    """Do jobs until SIGTERM or SIGINT; an embedded worker also ends with its parent."""
+    """Do jobs until SIGTERM or SIGINT; an embedded worker ends with its parent instead."""
     stop = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    # The terminal sends SIGINT to the whole group; an embedded worker hears from its parent.
-    signal.signal(signal.SIGINT, signal.SIG_IGN if embedded else on_signal)
+    stop_on_signals(stop, embedded=embedded)
     if embedded:
         watch_parent(stop)
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)

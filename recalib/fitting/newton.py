@@ -34,6 +34,8 @@ _MASKED = -1e6
 #: A last step this small, relative to β, is taken without looking again: Newton's error after it
 #: is of the order of its square.
 _TOLERANCE = 1e-5
+#: Where a step promises less than this of the objective, only the end of the range is of interest.
+_NOTHING_TO_GAIN = 1e-10
 _MOST_STEPS = 100
 
 
@@ -112,11 +114,16 @@ def _minimise(
             high, high_seen = beta, True
         if (beta == _RANGE and at.slope <= 0) or (beta == 1 / _RANGE and at.slope >= 0):
             return beta, at, step
+        if at.slope == 0 and at.curvature == 0:
+            return _RANGE, at, step  # every label has probability 1 to the last bit: separable
         change = -at.slope / at.curvature if at.curvature > 0 else np.inf * -np.sign(at.slope)
         if abs(change) <= tolerance * beta:
             return beta + change, replace(at, value=at.value + at.slope * change / 2), step
         if high - low <= 1e-12 * low:
             return beta, at, step
+        if at.slope < 0 and not high_seen and -at.slope * change < _NOTHING_TO_GAIN:
+            beta = high  # separable, or as good as: steps of equal length would take hundreds
+            continue
         beta = beta + change
         if beta >= high:
             beta = high if not high_seen else float(np.sqrt(low * high))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from recalib.errors import InputError
 from recalib.fitting.fit import configured
-from recalib.registry import Alias, Job, Model, Transaction
+from recalib.registry import Job, Model, Transaction
 
-__all__ = ["FIT", "request_fit", "set_alias"]
+__all__ = ["FIT", "request_fit"]
 
 #: The kind of job that fits a calibrator.
 FIT = "fit"
@@ -42,18 +41,3 @@ def request_fit(
         "promote": promote,
     }
     return tx.jobs.enqueue(FIT, payload, model=model)
-
-
-def set_alias(
-    tx: Transaction, model: Model, alias: str, version: int, actor: str, reason: str
-) -> Alias:
-    """Point an alias to a version, at once for every reader.
-
-    Raises
-    ------
-    InputError: a name that is not one; a number, which would read as a version.
-    NotFoundError: no such version.
-    """
-    if alias.isdigit():
-        raise InputError("alias", found=repr(alias), accepted="a name; numbers stand for versions")
-    return tx.aliases.set(model, alias, version, actor, reason)

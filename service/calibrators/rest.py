@@ -113,7 +113,7 @@ async def set_alias(model: str, alias: str, body: AliasSet, state: StateOf) -> A
     def act() -> Alias:
         with state.registry.transaction() as tx:
             owner = tx.models.get(model)
-            found = handlers.set_alias(tx, owner, alias, body.version, "anonymous", body.reason)
+            found = tx.aliases.set(owner, alias, body.version, "anonymous", body.reason)
             return _wire_alias(found, owner)
 
     answer = await to_thread.run_sync(act)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import IO, Any, Literal
-
-from recalib.metrics.evaluate import StreamingEvaluation
+from typing import Any, BinaryIO, Literal
 
 from recalib.errors import ConflictError, InputError
 from recalib.files import open_data
+from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.registry import Dataset, Model, Transaction
 
 __all__ = ["Surveyed", "register_dataset", "survey"]
@@ -25,7 +24,7 @@ class Surveyed:
 
 
 def survey(
-    file: IO[bytes],
+    file: BinaryIO,
     format: str,
     input: Literal["logits", "probabilities"],
     classes: int,
