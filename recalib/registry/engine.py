@@ -32,6 +32,8 @@ _ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
 #: is for a disk that stalls.
 _BUSY_SECONDS = 30.0
 _CONNECT_SECONDS = 5
+#: How long PostgreSQL lets a transaction lie open with nothing said in it.
+_IDLE_SECONDS = 30
 
 
 def connect_to(database_url: str) -> Engine:
@@ -53,7 +55,9 @@ def connect_to(database_url: str) -> Engine:
     )
     # pre_ping: after a restart of the database, the pool's old connections are found dead and
     # replaced before anybody's statement meets them.
-    return create_engine(url, pool_pre_ping=True, **options)
+    engine = create_engine(url, pool_pre_ping=True, **options)
+    event.listen(engine, "connect", _configure_postgresql)
+    return engine
 
 
 def writing(engine: Engine) -> Engine:
@@ -113,6 +117,14 @@ def _configure_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     # FULL syncs the log at every commit. NORMAL would be as safe against a crash of ours, but a
     # power cut could take back a promotion that was already answered; commits are few here.
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _configure_postgresql(connection: Any, _record: Any) -> None:
+    # A worker that is paused in the middle of publishing must not keep its locks for as long as
+    # it is paused: every other publisher would wait with it.
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
+    connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -16,7 +16,7 @@ from tests.registry.scenes import KIND, a_lease
 
 @pytest.mark.parametrize(
     ("dialect", "function"),
-    [(SQLiteDialect(), "julianday('now')"), (PGDialect(), "statement_timestamp()")],
+    [(SQLiteDialect(), "julianday('now')"), (PGDialect(), "statement_timestamp()")],  # type: ignore[no-untyped-call]
 )
 def test_now_is_computed_by_the_database(dialect: Dialect, function: str) -> None:
     """No value of ours is bound into it."""

@@ -1,0 +1,224 @@
+"""Workers as real processes: sharing a queue, killed, paused, told to stop, orphaned.
+
+Nothing here is timed: tests wait for what they need to see, for as long as a slow machine takes.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from recalib.registry import Job, Model, Registry
+from tests.registry.scenes import a_model
+
+_PATIENCE_SECONDS = 60.0
+#: Short enough to wait for, long enough for a busy machine to send a heartbeat in a third of it.
+_SHORT_LEASE = 1.5
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@dataclass
+class Stage:
+    """A registry, the files that steer its jobs, and the workers on it."""
+
+    registry: Registry
+    model: Model
+    urls: list[str]
+    folder: Path
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def enqueue(self, kind: str = "publish", *, waits: bool = False, max_attempts: int = 3) -> Job:
+        """Add a job; one that waits goes on after `go()`."""
+        payload = {"model": self.model.name, "began": str(self.folder / "began")}
+        if waits:
+            payload["go"] = str(self.folder / "go")
+        with self.registry.transaction() as tx:
+            return tx.jobs.enqueue(kind, payload, model=self.model, max_attempts=max_attempts)
+
+    def worker(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start a worker process."""
+        command = [sys.executable, "-m", "tests.training.worker_process", *self.urls, *options]
+        log = (self.folder / f"log{len(self.workers)}").open("wb")
+        with log:
+            worker = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
+        self.workers.append(worker)
+        return worker
+
+    def log_of(self, worker: subprocess.Popen[bytes]) -> str:
+        """Return what the worker has logged so far."""
+        return (self.folder / f"log{self.workers.index(worker)}").read_text()
+
+    def began(self) -> list[list[str]]:
+        """Return job and process of every attempt that a handler began."""
+        path = self.folder / "began"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def go(self) -> None:
+        """Let the waiting handlers go on."""
+        (self.folder / "go").touch()
+
+    def job(self, job: Job) -> Job:
+        """Return the job as it is now."""
+        with self.registry.reading() as tx:
+            return tx.jobs.get(job.id)
+
+    def published(self) -> list[str]:
+        """Return the job of every version, in order."""
+        with self.registry.reading() as tx:
+            versions = tx.calibrators.page(self.model, None, 1000)
+        assert [one.version for one in versions] == list(range(1, len(versions) + 1))
+        return [one.job_id for one in versions]
+
+
+@pytest.fixture
+def stage(registry: Registry, database_url: str, blob_url: str, tmp_path: Path) -> Iterator[Stage]:
+    """An empty queue; its workers are gone when the test is over."""
+    stage = Stage(registry, a_model(registry), [database_url, blob_url], tmp_path)
+    yield stage
+    for worker in stage.workers:
+        worker.kill()
+        worker.communicate()
+
+
+def test_two_workers_do_thirty_jobs_once_each(stage: Stage) -> None:
+    """Every job succeeds at its first attempt, with a version of its own."""
+    jobs = [stage.enqueue() for _ in range(30)]
+    for _ in range(2):
+        stage.worker()
+    _until(lambda: all(stage.job(job).state == "succeeded" for job in jobs))
+    assert Counter(job_id for job_id, _ in stage.began()) == {job.id: 1 for job in jobs}
+    assert sorted(stage.published()) == sorted(job.id for job in jobs)
+    assert {stage.job(job).attempts for job in jobs} == {1}
+
+
+def test_a_killed_workers_job_is_finished_by_another_once(stage: Stage) -> None:
+    """kill -9 in the middle: the lease runs out, the next attempt publishes."""
+    job = stage.enqueue(waits=True)
+    killed = stage.worker("--lease-seconds", str(_SHORT_LEASE))
+    _until(lambda: len(stage.began()) == 1)
+    killed.kill()
+    killed.wait()
+    stage.go()
+    stage.worker()
+    _until(lambda: stage.job(job).state == "succeeded")
+    assert stage.published() == [job.id]
+    assert stage.job(job).attempts == 2
+
+
+def test_workers_killed_at_any_moment_publish_each_job_once(stage: Stage) -> None:
+    """Workers that keep dying, at moments that nobody chose, get through the queue."""
+    jobs = [stage.enqueue(max_attempts=100) for _ in range(30)]
+    for round_ in range(4):
+        worker = stage.worker("--lease-seconds", "0.2")
+        # After another number of jobs each time; where in the next one, the machine decides.
+        _until(lambda after=3 + 5 * round_: len(stage.published()) >= after)  # type: ignore[misc]
+        worker.kill()
+    stage.worker()
+    _until(lambda: all(stage.job(job).state == "succeeded" for job in jobs))
+    assert sorted(stage.published()) == sorted(job.id for job in jobs)
+
+
+@pytest.mark.parametrize("kind", ["publish", "publish_deaf"])
+def test_a_worker_paused_past_its_lease_publishes_nothing(stage: Stage, kind: str) -> None:
+    """SIGSTOP, another does the job, SIGCONT: the first is fenced off, and goes on working.
+
+    Also where its handler never asks whether it is still wanted.
+    """
+    job = stage.enqueue(kind, waits=True)
+    paused = stage.worker("--lease-seconds", str(_SHORT_LEASE))
+    _until(lambda: len(stage.began()) == 1)
+    paused.send_signal(signal.SIGSTOP)
+    other = stage.worker()
+    _until(lambda: len(stage.began()) == 2)
+    stage.go()
+    _until(lambda: stage.job(job).state == "succeeded")
+    other.terminate()
+    assert other.wait(_PATIENCE_SECONDS) == 0
+    paused.send_signal(signal.SIGCONT)
+    _until(lambda: "job_lost" in stage.log_of(paused))
+    assert stage.published() == [job.id]
+    assert stage.job(job).worker == str(other.pid)
+
+    another = stage.enqueue()
+    _until(lambda: stage.job(another).state == "succeeded")
+    assert stage.job(another).worker == str(paused.pid)
+
+
+def test_a_job_that_kills_its_workers_ends_failed(stage: Stage) -> None:
+    """After as many workers as it has attempts; the queue behind it moves on."""
+    poison, harmless = stage.enqueue("die", max_attempts=2), stage.enqueue()
+    for attempt in (1, 2):
+        stage.worker("--lease-seconds", "0.2").wait(_PATIENCE_SECONDS)
+        _until(lambda attempt=attempt: stage.job(poison).attempts == attempt)  # type: ignore[misc]
+    stage.worker()
+    _until(lambda: stage.job(harmless).state == "succeeded")
+    _until(lambda: stage.job(poison).state == "failed")
+    assert "no attempts left" in (stage.job(poison).error or "")
+    assert len(stage.began()) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_told_to_stop_gives_its_job_back(stage: Stage, number: signal.Signals) -> None:
+    """It exits with 0, and the attempt does not count."""
+    job = stage.enqueue(waits=True)
+    worker = stage.worker()
+    _until(lambda: len(stage.began()) == 1)
+    worker.send_signal(number)
+    assert worker.wait(_PATIENCE_SECONDS) == 0
+    assert (stage.job(job).state, stage.job(job).attempts) == ("queued", 0)
+    stage.go()
+    stage.worker()
+    _until(lambda: stage.job(job).state == "succeeded")
+
+
+def test_a_worker_told_to_stop_twice_stops_at_once(stage: Stage) -> None:
+    """Where a handler does not listen: its lease runs out later, and nothing is lost."""
+    job = stage.enqueue("publish_deaf", waits=True)
+    worker = stage.worker("--lease-seconds", str(_SHORT_LEASE))
+    _until(lambda: len(stage.began()) == 1)
+    while worker.poll() is None:
+        worker.terminate()
+        time.sleep(0.05)
+    assert worker.returncode == -signal.SIGTERM
+    stage.go()
+    stage.worker()
+    _until(lambda: stage.job(job).state == "succeeded")
+    assert stage.published() == [job.id]
+
+
+def test_an_embedded_worker_ends_with_its_parent(stage: Stage) -> None:
+    """The end of its standard input stands for the parent's; the terminal's SIGINT does not."""
+    job = stage.enqueue(waits=True)
+    worker = stage.worker("--embedded")
+    _until(lambda: len(stage.began()) == 1)
+    worker.send_signal(signal.SIGINT)
+    assert worker.stdin is not None
+    worker.stdin.close()
+    worker.stdin = None
+    assert worker.wait(_PATIENCE_SECONDS) == 0
+    assert stage.job(job).state == "queued"
+
+
+def test_a_running_job_is_cancelled(stage: Stage) -> None:
+    """The handler hears it with the next heartbeat; nothing is published."""
+    job = stage.enqueue(waits=True)
+    stage.worker("--lease-seconds", str(_SHORT_LEASE))
+    _until(lambda: len(stage.began()) == 1)
+    with stage.registry.transaction() as tx:
+        tx.jobs.cancel(job.id)
+    _until(lambda: stage.job(job).state == "cancelled")
+    assert stage.published() == []
