@@ -75,8 +75,8 @@ SUFFIXES: dict[str, str] = {
 def open_data(
     source: str | Path | BinaryIO,
     *,
-    format: str | None = None,  # noqa: A002
-    input: Input = "logits",  # noqa: A002
+    format: str | None = None,
+    input: Input = "logits",
 ) -> DataFile:
     """Open validation data for reading in chunks; use it as a context manager.
 
@@ -108,8 +108,8 @@ def open_data(
 def read(
     source: str | Path | BinaryIO,
     *,
-    format: str | None = None,  # noqa: A002
-    input: Input = "logits",  # noqa: A002
+    format: str | None = None,
+    input: Input = "logits",
     labels: Literal["required", "optional"] = "required",
 ) -> Data:
     """Read validation data whole: logits (N, K) in the file's dtype, labels (N,) or None.

@@ -188,14 +188,23 @@ def readable(name: str) -> Iterator[None]:
             "data", found="more than fits into memory", accepted="less data, or smaller pieces"
         ) from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise
+        if (machine := _machine_error(error)) is not None:
+            raise machine from None
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
             "data",
             found=f"a file that cannot be read as {name} ({reason})",
             accepted=f"a complete, undamaged {name} file",
         ) from error
+
+
+def _machine_error(error: BaseException | None) -> OSError | None:
+    # zipfile answers an OSError with "not a zip file"; the cause is what it was handling then.
+    while error is not None:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            return error
+        error = error.__context__
+    return None
 
 
 def _checked_layout(layout: Layout, declared: Input) -> Layout:

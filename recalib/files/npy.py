@@ -14,6 +14,7 @@ from recalib.files.raw import (
     RawArray,
     Readable,
     Window,
+    check_dtype,
     check_shape,
     paired,
     read_exactly,
@@ -50,7 +51,7 @@ def read_header(stream: Readable, field: str) -> tuple[RawArray, int]:
 
     Raises
     ------
-    InputError: not an npy header, or one longer than numpy itself would take.
+    InputError: not an npy header, one longer than numpy itself would take, or no numbers.
     UnsupportedError: a format version that only structured arrays need.
     """
     start = read_exactly(stream, 8, field)
@@ -95,4 +96,5 @@ def _parsed(header: bytes, version: tuple[int, int], field: str) -> RawArray:
         raise InputError(
             field, found="an npy header that does not parse", accepted="a header that numpy wrote"
         ) from error
+    check_dtype(dtype, field)
     return RawArray(dtype, tuple(int(length) for length in shape), fortran)

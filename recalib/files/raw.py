@@ -17,6 +17,7 @@ __all__ = [
     "RawArray",
     "Readable",
     "Window",
+    "check_dtype",
     "check_labels_shape",
     "check_shape",
     "paired",
@@ -74,9 +75,23 @@ def size_of(stream: BinaryIO) -> int:
     return stream.seek(0, 2)
 
 
+def check_dtype(dtype: np.dtype[Any], field: str) -> None:
+    """Raise `InputError` unless these are numbers that `recalib.arrays` can take."""
+    if dtype.hasobject:
+        raise InputError(
+            field,
+            found="an array of Python objects (a pickle), which is never loaded",
+            accepted="an array of numbers",
+        )
+    if dtype.kind not in "iuf" or dtype.itemsize > 8:
+        raise InputError(
+            field, found=f"dtype {dtype}", accepted="float16, float32, float64 or integers"
+        )
+
+
 def check_shape(array: RawArray, field: str) -> np.dtype[Any]:
     """Return the dtype in which the (N, K) `array` will arrive, or raise `InputError`."""
-    _check_dtype(array.dtype, field)
+    check_dtype(array.dtype, field)
     if len(array.shape) != 2 or min(array.shape) < 0:
         raise InputError(field, found=f"shape {array.shape}", accepted="shape (N, K)")
     _check_order(array, field)
@@ -86,7 +101,7 @@ def check_shape(array: RawArray, field: str) -> np.dtype[Any]:
 
 def check_labels_shape(array: RawArray, rows: int, field: str = "labels") -> None:
     """Raise `InputError` unless `array` can be the labels of `rows` rows."""
-    _check_dtype(array.dtype, field)
+    check_dtype(array.dtype, field)
     if array.shape != (rows,):
         raise InputError(field, found=f"shape {array.shape}", accepted=f"shape ({rows},)")
     _check_order(array, field)
@@ -150,19 +165,6 @@ def _native(array: Numbers) -> Numbers:
     if array.dtype.isnative:
         return array
     return array.byteswap(inplace=True).view(array.dtype.newbyteorder("="))
-
-
-def _check_dtype(dtype: np.dtype[Any], field: str) -> None:
-    if dtype.hasobject:
-        raise InputError(
-            field,
-            found="an array of Python objects (a pickle), which is never loaded",
-            accepted="an array of numbers",
-        )
-    if dtype.kind not in "iuf" or dtype.itemsize > 8:
-        raise InputError(
-            field, found=f"dtype {dtype}", accepted="float16, float32, float64 or integers"
-        )
 
 
 def _check_order(array: RawArray, field: str) -> None:

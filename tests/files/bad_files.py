@@ -1,0 +1,280 @@
+"""Damaged, lying and hostile files of every format, and the error that each must end in."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.files.examples import (
+    example,
+    list_table,
+    parquet_of,
+    stream_of,
+    write_feather,
+    write_npy,
+    write_npz,
+)
+
+LOGITS, LABELS = example()
+
+
+def npy(shape: str, dtype: str = "<f4", order: bool = False, body: bytes = b"") -> bytes:
+    """An npy file with the header as given, whatever the body."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body
+
+
+def npz(**members: bytes) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return target.getvalue()
+
+
+def npz_twice() -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("logits.npy", write_npy(LOGITS))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("logits.npy", write_npy(LOGITS))
+    return target.getvalue()
+
+
+def npz_method(method: int) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", method) as archive:
+        archive.writestr("logits.npy", write_npy(LOGITS))
+    return target.getvalue()
+
+
+def npz_encrypted() -> bytes:
+    """The bit that says so, set in both headers of each member."""
+    content = bytearray(write_npz(LOGITS, LABELS))
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = content.find(mark)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(mark, at + 4)
+    return bytes(content)
+
+
+def npz_bomb() -> bytes:
+    """A few bytes whose directory and header both claim three gigabytes."""
+    content = bytearray(npz(logits=npy("(400000000, 2)", body=bytes(100_000))))
+    entry = content.find(b"PK\x01\x02")
+    header = len(npy("(400000000, 2)"))
+    content[entry + 24 : entry + 28] = struct.pack("<I", header + 400000000 * 8)
+    return bytes(content)
+
+
+def npz_directory() -> bytes:
+    """Twenty thousand members, and so a directory of over a mebibyte."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for index in range(20_000):
+            archive.writestr(f"member {index:08}", b"")
+    return target.getvalue()
+
+
+def npz_longer_than_declared() -> bytes:
+    """The directory's size made smaller, and the header's claim with it."""
+    return npz(logits=npy("(3, 4)", body=bytes(3 * 16 + 5)))
+
+
+def safetensors(header: Any, body: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def tensor(shape: list[Any], end: Any, dtype: str = "F32", begin: Any = 0) -> bytes:
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    return safetensors({"logits": entry}, bytes(64))
+
+
+def lists(rows: list[Any], labels: list[Any] | None = None, kind: Any = None) -> Any:
+    logits = pa.array(rows, kind or pa.list_(pa.float32()))
+    return pa.table({"logits": logits, "labels": labels or np.zeros(len(rows), int)})
+
+
+def arrow_claims(pattern: bytes, replacement: bytes) -> bytes:
+    """A stream in which one number of a batch's metadata was replaced."""
+    content = stream_of(list_table(LOGITS, LABELS))
+    assert pattern in content
+    return content.replace(pattern, replacement)
+
+
+CSV = "logit_0,logit_1,labels\n"
+
+#: What it is: format, content, the field of the error, a part of its message.
+BAD: dict[str, tuple[str, bytes, str, str]] = {
+    "npy: 10^12 rows in a few bytes": ("npy", npy("(10**12, 4)"), "logits", "does not parse"),
+    "npy: 10^12 rows": ("npy", npy("(1000000000000, 4)"), "logits", "claims float32"),
+    "npy: 10^30 rows": ("npy", npy(f"({10**30}, 4)"), "logits", "claims float32"),
+    "npy: negative": ("npy", npy("(-3, -4)", body=bytes(48)), "logits", "shape (-3, -4)"),
+    "npy: 10^9 classes": ("npy", npy("(0, 1000000000)"), "logits", "no rows"),
+    "npy: huge header": ("npy", b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "logits", "2147483647 bytes"),
+    "npy: version 9": ("npy", b"\x93NUMPY\x09\x00\x00\x00", "logits", "version 9.0"),
+    "npy: nested header": ("npy", npy("(" * 9000), "logits", "does not parse"),
+    "npy: objects": ("npy", npy("(2, 2)", "|O", body=bytes(32)), "logits", "pickle"),
+    "npy: text": ("npy", npy("(2, 2)", "<U3", body=bytes(48)), "logits", "dtype <U3"),
+    "npy: complex": ("npy", npy("(2, 2)", "<c8", body=bytes(32)), "logits", "complex64"),
+    "npy: Fortran, large": (
+        "npy",
+        npy("(10000000, 100)", order=True),
+        "logits",
+        "numpy.ascontiguousarray",
+    ),
+    "npy: a pickle": ("npy", pickle.dumps(LOGITS), "logits", "accepted: a NumPy array"),
+    "npy: bytes behind": ("npy", write_npy(LOGITS) + b"x", "logits", "641 bytes"),
+    "npz: not a zip": ("npz", b"logits" * 100, "data", "not a zip file"),
+    "npz: a pickle": ("npz", pickle.dumps(LOGITS), "data", "not a zip file"),
+    "npz: a pickle inside": ("npz", npz(logits=pickle.dumps(LOGITS)), "logits", "NumPy array"),
+    "npz: an object array": ("npz", npz(logits=npy("(2, 2)", "|O")), "logits", "pickle"),
+    "npz: only paths": ("npz", npz(**{"../logits": write_npy(LOGITS)}), "logits", "../logits"),
+    "npz: 10^12 rows": ("npz", npz(logits=npy("(1000000000000, 4)")), "logits", "claims"),
+    "npz: more than claimed": ("npz", npz_longer_than_declared(), "logits", "53 bytes"),
+    "npz: a bomb": ("npz", npz_bomb(), "logits", "claim"),
+    "npz: a huge directory": ("npz", npz_directory(), "data", "zip directory over 1 MiB"),
+    "npz: duplicates": ("npz", npz_twice(), "logits", "this name twice"),
+    "npz: encrypted": ("npz", npz_encrypted(), "logits", "encrypted"),
+    "npz: lzma": ("npz", npz_method(zipfile.ZIP_LZMA), "logits", "method 14"),
+    "npz: bzip2": ("npz", npz_method(zipfile.ZIP_BZIP2), "logits", "method 12"),
+    "npz: labels of another length": ("npz", write_npz(LOGITS, LABELS[1:]), "labels", "(39,)"),
+    "npz: labels of rank 2": ("npz", write_npz(LOGITS, LABELS[:, None]), "labels", "(40, 1)"),
+    "npz: labels as objects": (
+        "npz",
+        npz(logits=write_npy(LOGITS), labels=npy("(40,)", "|O")),
+        "labels",
+        "pickle",
+    ),
+    "npz: labels as text": ("npz", write_npz(LOGITS, LABELS.astype(str)), "labels", "dtype <U"),
+    "npz: other names": ("npz", npz(outputs=write_npy(LOGITS)), "logits", "'outputs'"),
+    "npz: empty": ("npz", npz(), "logits", "nothing"),
+    "parquet: empty": ("parquet", b"", "data", "ends too early"),
+    "parquet: not one": ("parquet", b"PAR1 but no more", "data", "no Parquet footer"),
+    "parquet: footer beyond": ("parquet", b"PAR1\xff\xff\xff\x7fPAR1", "data", "no Parquet footer"),
+    "parquet: footer of nonsense": (
+        "parquet",
+        b"PAR1" + b"\xff" * 40 + struct.pack("<I", 40) + b"PAR1",
+        "data",
+        "cannot be read as parquet",
+    ),
+    "parquet: ragged": ("parquet", parquet_of(lists([[1, 2], [3]])), "logits[1]", "1 classes"),
+    "parquet: null row": ("parquet", parquet_of(lists([[1, 2], None])), "logits[1]", "null"),
+    "parquet: null": ("parquet", parquet_of(lists([[1, 2], [3, None]])), "logits[1][1]", "null"),
+    "parquet: text": (
+        "parquet",
+        parquet_of(lists([["a", "b"]], kind=pa.list_(pa.string()))),
+        "logits",
+        "string",
+    ),
+    "parquet: not lists": (
+        "parquet",
+        parquet_of(pa.table({"logits": [1.0, 2.0], "labels": [0, 1]})),
+        "logits",
+        "a column of type double",
+    ),
+    "parquet: labels as text": (
+        "parquet",
+        parquet_of(lists([[1, 2]], ["a"])),
+        "labels",
+        "a column of type string",
+    ),
+    "parquet: null label": ("parquet", parquet_of(lists([[1, 2]], [None])), "labels", "type null"),
+    "parquet: no rows": (
+        "parquet",
+        parquet_of(list_table(LOGITS[:0], LABELS[:0])),
+        "logits",
+        "no rows",
+    ),
+    "parquet: two runs of columns": (
+        "parquet",
+        parquet_of(pa.table({"a0": [1.0], "a1": [1.0], "b0": [1.0], "b1": [1.0]})),
+        "logits",
+        "a0..1 and b0..1",
+    ),
+    "parquet: a gap in the columns": (
+        "parquet",
+        parquet_of(pa.table({"a0": [1.0], "a2": [1.0]})),
+        "logits",
+        "'a0', 'a2'",
+    ),
+    "parquet: both label and labels": (
+        "parquet",
+        parquet_of(pa.table({"a0": [1.0], "a1": [1.0], "label": [0], "labels": [0]})),
+        "labels",
+        "both",
+    ),
+    "arrow: empty": ("arrow", b"", "data", "ends too early"),
+    "arrow: not one": ("arrow", b"0123456789" * 9, "data", "no Arrow message"),
+    "arrow: feather 1": ("arrow", b"FEA1" + bytes(99), "data", "version 1"),
+    "arrow: file without end": ("arrow", write_feather(LOGITS, LABELS)[:-4], "data", "its end"),
+    "arrow: huge metadata": (
+        "arrow",
+        b"\xff\xff\xff\xff\xff\xff\xff\x7f" + bytes(99),
+        "data",
+        "2147483647 bytes",
+    ),
+    "arrow: huge body": (
+        "arrow",
+        arrow_claims(struct.pack("<q", 40 * 16 + 40 * 8), struct.pack("<q", 2**40)),
+        "data",
+        "ends too early",
+    ),
+    "arrow: ragged": ("arrow", stream_of(lists([[1, 2], [3]])), "logits[1]", "1 classes"),
+    "arrow: null": ("arrow", stream_of(lists([[1, 2], [3, None]])), "logits[1][1]", "null"),
+    "arrow: null in a column": (
+        "arrow",
+        stream_of(pa.table({"z0": [1.0, None], "z1": [1.0, 2.0]})),
+        "logits[1][0]",
+        "null",
+    ),
+    "arrow: no rows of lists": ("arrow", stream_of(lists([])), "logits", "no rows"),
+    "arrow: no rows": ("arrow", stream_of(list_table(LOGITS[:0], LABELS[:0])), "logits", "no rows"),
+    "arrow: empty lists": ("arrow", stream_of(lists([[], []])), "logits", "0 class(es)"),
+    "csv: empty": ("csv", b"", "logits", "found nothing"),
+    "csv: no header": ("csv", b"1.5,2.5,0\n3.5,1.0,1\n", "logits", "'1.5', '2.5', '0'"),
+    "csv: header only": ("csv", CSV.encode(), "logits", "no rows"),
+    "csv: blank lines only": ("csv", f"{CSV}\n\n".encode(), "logits", "no rows"),
+    "csv: empty cell": ("csv", f"{CSV}1,2,0\n1,,0\n".encode(), "logits[1][1]", "null"),
+    "csv: empty label": ("csv", f"{CSV}1,2,\n".encode(), "labels[0]", "null"),
+    "csv: text": ("csv", f"{CSV}1,2,0\n1,x,0\n".encode(), "data", "invalid value 'x'"),
+    "csv: nan": ("csv", f"{CSV}1,2,0\n1,nan,0\n".encode(), "logits[1][1]", "NaN"),
+    "csv: inf": ("csv", f"{CSV}1,2,0\n1,inf,0\n".encode(), "logits[1][1]", "+inf"),
+    "csv: a short row": ("csv", f"{CSV}1,2,0\n1,2\n".encode(), "data", "Expected 3 columns"),
+    "csv: a long row": ("csv", f"{CSV}1,2,0\n1,2,0,4\n".encode(), "data", "Expected 3 columns"),
+    "csv: semicolons": ("csv", CSV.replace(",", ";").encode() + b"1;2;0\n", "logits", ";logit_1;"),
+    "csv: not text": ("csv", b"\xff\xfe\x00" * 100, "data", "cannot be read as csv"),
+    "csv: endless header": ("csv", b"a" * (6 << 20), "data", "no end of the first line"),
+    "csv: names twice": ("csv", b"p0,p1,p1,labels\n1,2,3,0\n", "p1", "twice"),
+    "csv: lists": ("csv", b'logits,labels\n"[1,2]",0\n', "logits", "column of type double"),
+    "safetensors: empty": ("safetensors", b"", "data", "ends too early"),
+    "safetensors: huge header": ("safetensors", b"\xff" * 16, "data", "18446744073709551615"),
+    "safetensors: no JSON": ("safetensors", safetensors(b"not json"), "data", "cannot be read"),
+    "safetensors: a list": ("safetensors", safetensors([1, 2]), "data", "no object"),
+    "safetensors: nested": ("safetensors", safetensors(b"[" * 99_999), "data", "cannot be read"),
+    "safetensors: twice": (
+        "safetensors",
+        safetensors(b'{"logits": {}, "logits": {}}'),
+        "data",
+        "twice",
+    ),
+    "safetensors: no offsets": ("safetensors", safetensors({"logits": {}}), "data", "cannot be"),
+    "safetensors: null": ("safetensors", safetensors({"logits": None}), "data", "cannot be read"),
+    "safetensors: bool": ("safetensors", tensor([True, 4], 16), "data", "no size"),
+    "safetensors: negative": ("safetensors", tensor([-4, -4], 64), "data", "no size"),
+    "safetensors: beyond": ("safetensors", tensor([10**12, 4], 16 * 10**12), "logits", "claims"),
+    "safetensors: mismatch": ("safetensors", tensor([4, 4], 32), "logits", "claims"),
+    "safetensors: backwards": ("safetensors", tensor([4, 4], 0, begin=64), "logits", "claims"),
+    "safetensors: float8": ("safetensors", tensor([4, 4], 16, "F8_E4M3"), "logits", "F8_E4M3"),
+    "safetensors: text": ("safetensors", tensor([4, 4], "64"), "data", "no size"),
+}

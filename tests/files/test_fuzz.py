@@ -1,0 +1,51 @@
+"""No sequence of bytes ends in anything but data or a clear error."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalib.errors import InputError
+from recalib.files import FORMATS, read
+from tests.files.examples import (
+    WRITERS,
+    example,
+)
+
+LOGITS, LABELS = example()
+
+
+def _parses_or_refuses(name: str, content: bytes) -> None:
+    try:
+        data = read(io.BytesIO(content), format=name, labels="optional")
+    except InputError as error:
+        assert all((error.field, error.found, error.accepted))  # noqa: PT017
+    else:
+        assert not np.isnan(data.logits).any()
+
+
+@given(st.sampled_from(sorted(FORMATS)), st.binary(max_size=300))
+def test_random_bytes(name: str, content: bytes) -> None:
+    _parses_or_refuses(name, content)
+
+
+_SMALL = [(name, write(LOGITS[:5], LABELS[:5])) for name, write in WRITERS.values()]
+
+
+@pytest.mark.parametrize(("name", "content"), _SMALL, ids=list(WRITERS))
+@given(data=st.data())
+def test_flipped_and_cut_bytes(name: str, content: bytes, data: Any) -> None:
+    """Up to four bytes changed, and perhaps a part cut out."""
+    changed = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(changed) - 1))
+        changed[at] = data.draw(st.integers(0, 255))
+    start = data.draw(st.integers(0, len(changed)))
+    if data.draw(st.booleans()):
+        del changed[start : start + data.draw(st.integers(1, 64))]
+    _parses_or_refuses(name, bytes(changed))

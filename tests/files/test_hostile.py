@@ -1,0 +1,180 @@
+"""Damaged, lying and hostile files end in one clear error, before they cost anything."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from recalib.errors import InputError, TooLargeError, UnsupportedError
+from recalib.files import FORMATS, open_data, read
+from tests.files.bad_files import BAD
+from tests.files.examples import (
+    WRITERS,
+    Writer,
+    column_table,
+    example,
+    list_table,
+    parquet_of,
+    stream_of,
+    write_npz,
+    write_npz_deflated,
+    write_safetensors,
+)
+
+LOGITS, LABELS = example()
+every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=list(WRITERS))
+
+
+@pytest.mark.parametrize(("name", "content", "field", "part"), BAD.values(), ids=list(BAD))
+def test_bad_files(name: str, content: bytes, field: str, part: str) -> None:
+    """The error names the field and what was found, and costs next to no memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as caught:
+            read(io.BytesIO(content), format=name, labels="optional")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert part in str(caught.value)
+    assert caught.value.field == field
+    assert caught.value.found
+    assert caught.value.accepted
+    assert peak < 32 << 20  # a million empty names, in the worst case
+
+
+#: Data that every format can carry and none should: logits, labels, field, a part of the message.
+WRONG: dict[str, tuple[Any, Any, str, str]] = {
+    "NaN": ([[1, 2], [np.nan, 1]], [0, 1], "logits[1][0]", "NaN"),
+    "infinite": ([[1, 2], [1, np.inf]], [0, 1], "logits[1][1]", "+inf"),
+    "all masked": ([[1, 2], [-np.inf, -np.inf]], [0, 1], "logits[1]", "every class masked"),
+    "label too large": ([[1, 2], [2, 1]], [0, 2], "labels[1]", "found 2"),
+    "label negative": ([[1, 2], [2, 1]], [0, -1], "labels[1]", "found -1"),
+    "label masked": ([[1, 2], [2, -np.inf]], [0, 1], "labels[1]", "masked"),
+    "label fractional": ([[1, 2], [2, 1]], [0, 0.5], "labels[1]", "0.5"),
+    "label NaN": ([[1, 2], [2, 1]], [0, np.nan], "labels[1]", ""),
+    "one class": ([[1], [2]], [0, 0], "logits", ""),
+}
+
+
+@every_writer
+@pytest.mark.parametrize(("logits", "labels", "field", "part"), WRONG.values(), ids=list(WRONG))
+def test_wrong_values(
+    name: str, write: Writer, logits: Any, labels: Any, field: str, part: str
+) -> None:
+    """Rows are numbered through the file, not through the chunk."""
+    if name == "npy" and field.startswith("labels"):
+        pytest.skip("npy holds no labels")
+    content = write(np.array(logits, dtype=np.float32), np.array(labels))
+    with (
+        pytest.raises(InputError, match="accepted") as caught,
+        open_data(io.BytesIO(content), format=name) as file,
+    ):
+        list(file.chunks(max_bytes=1))
+    assert caught.value.field == field
+    assert part in str(caught.value)
+
+
+@every_writer
+def test_labels_are_demanded_where_needed(name: str, write: Writer) -> None:
+    content = write(LOGITS, None)
+    with pytest.raises(InputError, match="without labels"):
+        read(io.BytesIO(content), format=name)
+    assert read(io.BytesIO(content), format=name, labels="optional").labels is None
+
+
+@pytest.mark.parametrize("write", [write_npz, write_safetensors], ids=["npz", "safetensors"])
+@pytest.mark.parametrize("shape", [(4,), (2, 2, 2), ()])
+def test_ranks(write: Writer, shape: tuple[int, ...]) -> None:
+    name = write.__name__.removeprefix("write_")
+    with pytest.raises(InputError, match="shape"):
+        read(io.BytesIO(write(np.zeros(shape), LABELS)), format=name)
+
+
+@every_writer
+def test_truncated_anywhere(name: str, write: Writer) -> None:
+    """Only CSV may lose its end unnoticed: a cut inside the last cell leaves a shorter number."""
+    content = write(LOGITS, LABELS)
+    for size in range(0, len(content), 7):
+        try:
+            data = read(io.BytesIO(content[:size]), format=name, labels="optional")
+        except InputError:
+            continue
+        assert name == "csv"
+        np.testing.assert_array_equal(data.logits[:-1], LOGITS[: len(data.logits) - 1])
+
+
+def test_row_groups_are_bounded() -> None:
+    """280 MB of zeros in some 100 kB, of lists or of a column a class."""
+    zeros = np.zeros((70_000, 1000), np.float32)
+    for table in (list_table(zeros, None), column_table(zeros, None)):
+        content = parquet_of(table, compression="zstd", use_dictionary=False)
+        assert len(content) < 1 << 20
+        with pytest.raises(TooLargeError, match="row_group_size"):
+            open_data(io.BytesIO(content), format="parquet")
+
+
+def test_arrow_batches_are_bounded() -> None:
+    """As they lie there, and as they would unpack to: 280 MB of zeros in some 100 kB."""
+    table = list_table(np.zeros((70_000, 1000), np.float32), None)
+    packed = stream_of(table, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+    assert len(packed) < 1 << 20
+    for content in (packed, stream_of(table)):
+        with pytest.raises(TooLargeError, match="max_chunksize"):
+            read(io.BytesIO(content), format="arrow", labels="optional")
+
+
+def test_a_zip_of_zeros_is_read_in_constant_memory() -> None:
+    """80 MB in 80 kB is unusual but no lie: it costs a chunk."""
+    content = write_npz_deflated(np.zeros((100_000, 100)), None)
+    assert len(content) < 100_000
+    tracemalloc.start()
+    with open_data(io.BytesIO(content), format="npz") as file:
+        assert sum(len(chunk.logits) for chunk in file.chunks(1 << 20)) == 100_000
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+
+
+def test_a_damaged_member_fails_its_checksum() -> None:
+    content = bytearray(write_npz(LOGITS, LABELS))
+    content[400] ^= 1
+    with pytest.raises(InputError, match="CRC-32"):
+        read(io.BytesIO(bytes(content)), format="npz")
+
+
+def test_other_members_are_ignored(tmp_path: Path) -> None:
+    """Nothing is unpacked to disk, whatever its name."""
+    target = io.BytesIO(write_npz(LOGITS, LABELS))
+    with zipfile.ZipFile(target, "a") as archive:
+        archive.writestr("../../evil.npy", b"no array")
+        archive.writestr("notes.txt", b"text")
+    np.testing.assert_array_equal(read(target, format="npz").logits, LOGITS)
+
+
+def test_sources() -> None:
+    with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, safetensors"):
+        open_data(Path("model.pkl"))
+    with pytest.raises(UnsupportedError, match="format"):
+        open_data(io.BytesIO())
+    with pytest.raises(InputError, match="No such file"):
+        open_data("missing.npz")
+    with pytest.raises(InputError, match="input: found 'scores'"):
+        open_data("missing.npz", input="scores")  # type: ignore[arg-type]
+
+
+def test_errors_of_the_machine_stay_what_they_are() -> None:
+    """A disk that fails is not the caller's fault, and is not called a damaged file."""
+
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    for name in FORMATS:
+        with pytest.raises(OSError, match="Input/output error"):
+            read(Broken(b"x" * 99), format=name, labels="optional")
