@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["PERCENT", "metrics_table", "print_json", "progress", "say", "warn"]
+__all__ = ["PERCENT", "comparison_table", "metrics_table", "print_json", "progress", "say", "warn"]
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
@@ -50,12 +50,36 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
     return table
 
 
+#: What fits beside one another on a terminal; JSON has every metric.
+_COMPARED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece")
+
+
+def comparison_table(
+    keys: Sequence[str],
+    rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]],
+    title: str | None = None,
+) -> Table:
+    """Return a table with a line for each of `rows`, and a column for each of a few metrics."""
+    table = Table(title=title, title_justify="left")
+    for key in keys:
+        table.add_column(key, no_wrap=True)
+    for name in _COMPARED:
+        unit = " %" if name in PERCENT else ""
+        table.add_column(name.replace("_", " ") + unit, justify="right")
+    for values, metrics in rows:
+        table.add_row(*values, *(_number(name, metrics[name].value) for name in _COMPARED))
+    return table
+
+
 def _cell(name: str, one: Any) -> str:
-    factor, form, unit = (100, ".2f", " %") if name in PERCENT else (1, ".4f", "")
-    text = f"{one.value * factor:{form}}"
+    text = _number(name, one.value)
     if one.low is not None:
-        text += f" [{one.low * factor:{form}}, {one.high * factor:{form}}]"
-    return text + unit
+        text += f" [{_number(name, one.low)}, {_number(name, one.high)}]"
+    return text + (" %" if name in PERCENT else "")
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value * 100:.2f}" if name in PERCENT else f"{value:.4f}"
 
 
 @contextlib.contextmanager

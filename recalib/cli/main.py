@@ -6,8 +6,8 @@ import sys
 import traceback
 from typing import Annotated, NoReturn
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from recalib.cli import operate, work
 from recalib.errors import RecalibError
@@ -21,7 +21,6 @@ _INTERRUPTED = 130
 app = typer.Typer(
     name="recalib",
     help="Makes the probabilities of deployed classifiers tell the truth.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -55,15 +54,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     # Wherever it stands: whoever adds it to a failed command adds it at the end.
     debug = "--debug" in arguments
-    arguments = [one for one in arguments if one != "--debug"]
+    arguments = [one for one in arguments if one != "--debug"] or ["--help"]
     try:
         status = app(arguments, standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        status = error.exit_code
+    except TyperException as error:
+        status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:
         status = _fail(f"error: {error}", _BAD_INPUT, debug)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         status = _fail("interrupted", _INTERRUPTED, debug)
     except Exception as error:  # the last resort: one line, not a screenful
         status = _fail(f"internal error: {error!r} (see --debug)", 1, debug)
@@ -73,5 +71,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _fail(line: str, status: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    click.echo(" ".join(line.split()), err=True)
+    typer.echo(" ".join(line.split()), err=True)
     return status

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recalib.errors import InputError
-from recalib.terminal import metrics_table, print_json, progress, say, warn
+from recalib.terminal import comparison_table, metrics_table, print_json, progress, say, warn
 
 __all__ = ["apply", "compare", "evaluate", "export", "fit"]
 
@@ -175,7 +175,6 @@ def compare(
         for map_name in _names("maps", maps, list(MAPS))
         for objective in _names("objectives", objectives, list(OBJECTIVES))
     ]
-    level = None if json_output else 0.95
     results = []
     with progress("compare", quiet=json_output) as at:
         fitting_rows = files.read(validation, input=input)
@@ -186,7 +185,7 @@ def compare(
                 fitting_rows.logits, fitting_rows.labels, map_name, objective, input=input
             )
             probabilities = fitted.predict(test_rows.logits, input=input)
-            estimates = measure(test_rows.labels, probabilities=probabilities, level=level)
+            estimates = measure(test_rows.labels, probabilities=probabilities)
             results.append((fitted.card, estimates))
     if json_output:
         print_json(
@@ -204,8 +203,9 @@ def compare(
     for card, _ in results:
         for text in (*card.fit.bounds_reached, *card.fit.warnings):
             warn(f"{card.map}: {text}")
-    columns = {f"{card.map}\n{card.objective}": estimates for card, estimates in results}
-    say(metrics_table(columns, f"fitted on {validation.name}, measured on {test.name}"))
+    rows = [([card.map, card.objective], estimates) for card, estimates in results]
+    title = f"fitted on {validation.name}, measured on {test.name}"
+    say(comparison_table(("map", "objective"), rows, title))
 
 
 def _names(field: str, text: str, known: list[str]) -> list[str]:
@@ -240,7 +240,7 @@ def _short(value: Any) -> str:
     """Return a parameter on one line, long ones by their range."""
     flat = value.reshape(-1)
     if flat.size <= 12:
-        return ", ".join(f"{one:.5g}" for one in flat)
+        return ", ".join(f"{one:#.5g}" for one in flat)
     return f"{flat.size} values from {flat.min():.5g} to {flat.max():.5g}"
 
 
