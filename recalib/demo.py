@@ -133,12 +133,12 @@ def _server(home: Path, keep: bool) -> Iterator[tuple[str, int]]:
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    import httpx
+    import httpx2
 
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/readyz").status_code == 200:
+        with contextlib.suppress(httpx2.TransportError):
+            if httpx2.get(f"{url}/readyz").status_code == 200:
                 return
         time.sleep(0.05)
     raise RecalibError("the server did not become ready")
@@ -148,9 +148,9 @@ def _calibrate_through(
     url: str, validation: Split, test: Split, at: Any
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
     """Go the way a user goes; return calibrated test probabilities, and the fit's result."""
-    import httpx
+    import httpx2
 
-    with httpx.Client(base_url=f"{url}/v1", timeout=_PATIENCE_SECONDS) as client:
+    with httpx2.Client(base_url=f"{url}/v1", timeout=_PATIENCE_SECONDS) as client:
 
         def ask(verb: str, path: str, **body: Any) -> Any:
             answer = client.request(verb, path, **body)

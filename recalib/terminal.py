@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -51,7 +52,7 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
 
 
 #: What fits beside one another on a terminal; JSON has every metric.
-_COMPARED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "classwise_ece")
+_COMPARED = ("accuracy", "nll", "brier", "ece", "classwise_ece")
 
 
 def comparison_table(
@@ -60,12 +61,12 @@ def comparison_table(
     title: str | None = None,
 ) -> Table:
     """Return a table with a line for each of `rows`, and a column for each of a few metrics."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for key in keys:
         table.add_column(key, no_wrap=True)
     for name in _COMPARED:
-        unit = " %" if name in PERCENT else ""
-        table.add_column(name.replace("_", " ") + unit, justify="right")
+        unit = "\n%" if name in PERCENT else ""
+        table.add_column(name.replace("_", "\n") + unit, justify="right")
     for values, metrics in rows:
         table.add_row(*values, *(_number(name, metrics[name].value) for name in _COMPARED))
     return table

@@ -9,6 +9,7 @@ import msgspec
 from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
 from recalib.card import DataSummary, Selection
+from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES, read
 from recalib.fitting.fit import configured, fit
 from recalib.fitting.selection import Candidate, compare_by_cross_validation
@@ -40,7 +41,7 @@ def run_fit(context: JobContext) -> None:
     that has lost its lease is refused by it.
     """
     # 1. What is asked for, and what serves now.
-    request = msgspec.convert(dict(context.payload), FitRequest)
+    request = _request(context.payload)
     with context.registry.reading() as tx:
         model = tx.models.get(request.model)
         dataset = tx.datasets.get(model, request.dataset)
@@ -87,6 +88,13 @@ def run_fit(context: JobContext) -> None:
         reason=reason,
         result={"promoted": promote, "reason": reason, "map": request.map},
     )
+
+
+def _request(payload: dict[str, Any]) -> FitRequest:
+    try:
+        return msgspec.convert(payload, FitRequest)
+    except msgspec.ValidationError as error:
+        raise InputError("payload", found=str(error), accepted="what a fit needs") from None
 
 
 def _champion(tx: Transaction, model: Model) -> Calibrator | None:

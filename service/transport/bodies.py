@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import Request
-from starlette.exceptions import HTTPException
+from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalib.errors import TooLargeError, UnsupportedError
@@ -70,7 +69,7 @@ def _counting(receive: Receive, limit: int) -> Receive:
     return counted
 
 
-class _TooLargeError(HTTPException, TooLargeError):
+class _TooLargeError(TooLargeError, HTTPException):
     """Both kinds: FastAPI turns anything but its own HTTPException, raised while it reads a
     body, into a 400 that says nothing."""
 

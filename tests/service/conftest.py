@@ -1,0 +1,112 @@
+"""A service in this process, on each database, with a worker that runs when a test says so."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from starlette.testclient import TestClient
+
+from recalib.registry import Registry
+from recalib.settings import Settings
+from service.app import create_app
+from tests.fitting.conftest import draw
+from training.run import HANDLERS
+from training.worker import Worker
+
+NPZ = {"Content-Type": "application/x-npz"}
+NPY = {"Content-Type": "application/x-npy"}
+
+
+def npz(logits: NDArray[Any], labels: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, logits=logits, labels=labels)
+    return file.getvalue()
+
+
+def npy(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=array.dtype == object)
+    return file.getvalue()
+
+
+class Service:
+    """What a test does to a service, in words."""
+
+    def __init__(self, client: TestClient, registry: Registry) -> None:
+        self.client = client
+        self.registry = registry
+        self.worker = Worker(registry, HANDLERS, name="test")
+
+    def model(self, name: str = "digits", classes: int | list[str] = 4) -> None:
+        answer = self.client.post("/v1/models", json={"name": name, "classes": classes})
+        assert answer.status_code == 201, answer.text
+
+    def upload(
+        self, body: bytes, name: str = "validation", model: str = "digits", **more: Any
+    ) -> Any:
+        return self.client.put(
+            f"/v1/models/{model}/datasets/{name}", content=body, headers=NPZ, **more
+        )
+
+    def ask_fit(self, model: str = "digits", **wanted: Any) -> Any:
+        wanted = {"dataset": "validation", **wanted}
+        return self.client.post(f"/v1/models/{model}/calibrators", json=wanted)
+
+    def work(self) -> None:
+        """Do all jobs that wait."""
+        while self.worker.work_once(threading.Event()):
+            pass
+
+    def fitted(self, **wanted: Any) -> dict[str, Any]:
+        """Fit and return the finished job."""
+        answer = self.ask_fit(**wanted)
+        assert answer.status_code == 202, answer.text
+        self.work()
+        job: dict[str, Any] = self.client.get(f"/v1/jobs/{answer.json()['id']}").json()
+        return job
+
+    def calibrate(self, logits: Any, model: str = "digits", **query: Any) -> Any:
+        rows = logits.tolist() if isinstance(logits, np.ndarray) else logits
+        return self.client.post(
+            f"/v1/models/{model}/calibrate", json={"logits": rows}, params=query
+        )
+
+
+@pytest.fixture
+def settings(database_url: str, blob_url: str) -> Settings:
+    """Small limits, so that tests can exceed them; nothing looks for promotions by itself."""
+    return Settings(
+        database_url=database_url,
+        blob_url=blob_url,
+        max_body_bytes=100_000,
+        max_upload_bytes=1_000_000,
+        max_rows=50,
+        refresh_seconds=3600,
+    )
+
+
+@pytest.fixture
+def service(settings: Settings, registry: Registry) -> Iterator[Service]:
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield Service(client, registry)
+
+
+@pytest.fixture
+def data() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """600 rows of 4 classes from an overconfident classifier: the right temperature is 3."""
+    return draw(600, 4, 3.0)
+
+
+@pytest.fixture
+def ready(service: Service, data) -> Service:
+    """A service with a model, its validation data and a champion."""
+    service.model()
+    assert service.upload(npz(*data)).status_code == 201
+    assert service.fitted()["result"]["promoted"] is True
+    return service

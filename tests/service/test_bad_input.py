@@ -1,0 +1,271 @@
+"""Bad input over REST: the right status, and a problem that names field, found and accepted."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.conftest import NPY, NPZ, Service, npy, npz
+
+ROW = [0.0, 1.0, 2.0, 3.0]
+
+
+def check(answer: Any, status: int, field: str, found: str = "") -> None:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert body["status"] == status
+    assert body["title"]
+    assert body["detail"]
+    violation = body["errors"][0]
+    assert violation["field"] == field, body
+    assert found in violation["found"], body
+    assert violation["accepted"]
+
+
+CALIBRATE_JSON = [
+    ("NaN", b'{"logits": [[NaN, 1, 2, 3]]}', "body", "malformed"),
+    ("Infinity", b'{"logits": [[Infinity, 1, 2, 3]]}', "body", "malformed"),
+    ("overflow", b'{"logits": [[1e39, 1, 2, 3]]}', "logits[0][0]", "+inf"),
+    ("text", b'{"logits": [["1", 1, 2, 3]]}', "logits[0][0]", "str"),
+    ("boolean", b'{"logits": [[true, 1, 2, 3]]}', "logits[0][0]", "bool"),
+    ("ragged", b'{"logits": [[0, 1, 2, 3], [1, 2]]}', "logits[1]", "2 values"),
+    ("empty", b'{"logits": []}', "logits", "no rows"),
+    ("empty row", b'{"logits": [[]]}', "logits", "0 class"),
+    ("rank 1", b'{"logits": [1, 2, 3, 4]}', "logits[0]", "int"),
+    ("rank 3", b'{"logits": [[[1, 2, 3, 4]]]}', "logits[0][0]", "array"),
+    ("another K", b'{"logits": [[1, 2, 3]]}', "logits", "3 classes"),
+    ("all masked", b'{"logits": [[null, null, null, null]]}', "logits[0]", "masked"),
+    ("no field", b"{}", "logits", "nothing"),
+    ("another field", b'{"logitz": [[1, 2, 3, 4]]}', "body", "logitz"),
+    ("not JSON", b"hello", "body", "malformed"),
+    ("nothing", b"", "body", "truncated"),
+    ("truncated", b'{"logits": [[1, 2', "body", "truncated"),
+    ("deep", b'{"logits": ' + b"[" * 50_000, "logits[0][0]", "array"),
+    ("not text", b'{"\xff": 1}', "body", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "found"), [c[1:] for c in CALIBRATE_JSON], ids=[c[0] for c in CALIBRATE_JSON]
+)
+def test_calibrate_json(ready: Service, body: bytes, field: str, found: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = ready.client.post("/v1/models/digits/calibrate", content=body, headers=headers)
+    check(answer, 422, field, found)
+
+
+def lying_header() -> bytes:
+    """A header that claims 10¹² rows, before a few bytes."""
+    body = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 4)}
+    np.lib.format.write_array_header_1_0(body, header)
+    return body.getvalue() + b"\0" * 64
+
+
+CALIBRATE_NPY = [
+    ("NaN", npy(np.array([[np.nan, 1, 2, 3]])), "logits[0][0]", "NaN"),
+    ("+inf", npy(np.array([[np.inf, 1, 2, 3]])), "logits[0][0]", "+inf"),
+    ("objects", npy(np.array([[None, 1, 2, 3]], dtype=object)), "logits", "dtype object"),
+    ("text", npy(np.array([["a", "b", "c", "d"]])), "logits", "dtype <U1"),
+    ("rank 1", npy(np.zeros(4)), "logits", "shape (4,)"),
+    ("another K", npy(np.zeros((2, 3))), "logits", "3 classes"),
+    ("no rows", npy(np.zeros((0, 4))), "logits", "no rows"),
+    ("lying", lying_header(), "body", "64 bytes"),
+    ("truncated", npy(np.zeros((2, 4)))[:-3], "body", "61 bytes"),
+    ("pickle", pickle.dumps([1, 2]), "body", ""),
+    ("nothing", b"", "body", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "found"), [c[1:] for c in CALIBRATE_NPY], ids=[c[0] for c in CALIBRATE_NPY]
+)
+def test_calibrate_npy(ready: Service, body: bytes, field: str, found: str) -> None:
+    answer = ready.client.post("/v1/models/digits/calibrate", content=body, headers=NPY)
+    check(answer, 422, field, found)
+
+
+def test_calibrate_other_mistakes(ready: Service) -> None:
+    url = "/v1/models/digits/calibrate"
+    post = ready.client.post
+    check(post(url, json={"logits": [ROW]}, params={"input": "guess"}), 422, "input", "guess")
+    check(post(url, content=b"x", headers={"Content-Type": "text/plain"}), 415, "Content-Type")
+    check(post(url, json={"logits": [ROW] * 51}), 413, "logits", "51 rows")
+    check(
+        post(url, json={"probabilities": [ROW]}, params={"input": "probabilities"}),
+        422,
+        "probabilities[0][2]",
+        "2",
+    )
+
+
+def test_calibrate_names_that_do_not_exist(ready: Service) -> None:
+    def detail(status: int, answer: Any) -> str:
+        assert answer.status_code == status, answer.text
+        return str(answer.json()["detail"])
+
+    assert "model 'nope'" in detail(404, ready.calibrate([ROW], model="nope"))
+    assert "alias 'nope'" in detail(404, ready.calibrate([ROW], calibrator="nope"))
+    assert "'99'" in detail(404, ready.calibrate([ROW], calibrator="99"))
+    assert "'0'" in detail(404, ready.calibrate([ROW], calibrator="0"))
+    assert detail(404, ready.calibrate([ROW], calibrator="9" * 40))
+
+
+def test_no_champion_says_how_to_get_one(service: Service) -> None:
+    service.model()
+    answer = service.calibrate([ROW])
+    assert answer.status_code == 409
+    assert "/aliases/champion" in answer.json()["detail"]
+
+
+GOOD = np.tile(ROW, (6, 1))
+Y = np.arange(6) % 4
+
+
+def with_value(row: int, column: int, value: float) -> np.ndarray:
+    changed = GOOD.copy()
+    changed[row, column] = value
+    return changed
+
+
+UPLOADS = [
+    ("NaN", npz(with_value(2, 1, np.nan), Y), "logits[2][1]", "NaN"),
+    ("+inf", npz(with_value(2, 1, np.inf), Y), "logits[2][1]", "+inf"),
+    ("label on a masked class", npz(with_value(1, 1, -np.inf), Y), "labels[1]", "masked"),
+    ("label out of range", npz(GOOD, np.where(Y == 3, 4, Y)), "labels[3]", "4"),
+    ("label -1", npz(GOOD, Y - 1), "labels[0]", "-1"),
+    ("fractional", npz(GOOD, Y + 0.5), "labels[0]", "0.5"),
+    ("rank", npz(GOOD[0], Y[:4]), "logits", "shape (4,)"),
+    ("another K", npz(GOOD[:, :3], np.zeros(6, int)), "logits", "3 classes"),
+    ("no rows", npz(GOOD[:0], Y[:0]), "logits", "no rows"),
+    ("lengths", npz(GOOD, Y[:5]), "labels", "5"),
+    ("objects", npz(GOOD.astype(object), Y), "logits", "object"),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "found"), [u[1:] for u in UPLOADS], ids=[u[0] for u in UPLOADS]
+)
+def test_upload(service: Service, body: bytes, field: str, found: str, registry, tmp_path) -> None:
+    service.model()
+    check(service.upload(body), 422, field, found)
+    assert service.client.get("/v1/models/digits/datasets").json()["items"] == []
+    # Nothing half-written: no blob, and no temporary file either.
+    assert [one for one in (tmp_path / "blobs").rglob("*") if one.is_file()] == []
+
+
+def test_upload_of_no_file_at_all(service: Service) -> None:
+    service.model()
+    for body in (b"hello", b"", pickle.dumps({"logits": [1]}), npz(GOOD, Y)[:-30]):
+        answer = service.upload(body)
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["errors"][0]["accepted"]
+
+
+def test_upload_without_labels(service: Service) -> None:
+    service.model()
+    file = io.BytesIO()
+    np.savez(file, logits=GOOD)
+    assert service.upload(file.getvalue()).json()["errors"][0]["field"] == "labels"
+    answer = service.client.put("/v1/models/digits/datasets/v", content=npy(GOOD), headers=NPY)
+    assert answer.json()["errors"][0]["field"] == "labels"
+
+
+def test_a_zip_bomb_is_refused_in_constant_memory(service: Service) -> None:
+    """A member of 400 MB of zeros in 400 KB: its header claims less than it holds."""
+    service.model()
+    file = io.BytesIO()
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (6, 4)}
+    )
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("logits.npy", header.getvalue() + b"\0" * 400_000_000)
+        labels = io.BytesIO()
+        np.save(labels, Y)
+        archive.writestr("labels.npy", labels.getvalue())
+    answer = service.upload(file.getvalue())
+    assert answer.status_code in (413, 422), answer.text
+
+
+def test_upload_other_mistakes(service: Service) -> None:
+    service.model()
+    body = npz(GOOD, Y)
+    put = service.client.put
+    answer = put("/v1/models/digits/datasets/v", content=body, headers={"Content-Type": "x/y"})
+    check(answer, 415, "Content-Type", "x/y")
+    check(put("/v1/models/digits/datasets/a b", content=body, headers=NPZ), 422, "dataset", "a b")
+    assert put("/v1/models/nope/datasets/v", content=body, headers=NPZ).status_code == 404
+
+
+def test_bodies_over_the_limit(service: Service) -> None:
+    """Announced or not, before they are in memory."""
+    service.model()
+    large = {"name": "x", "classes": ["y" * 100_000, "z"]}
+    check(service.client.post("/v1/models", json=large), 413, "body", "bytes")
+    chunks = (b" " * 10_000 for _ in range(20))
+    headers = {"Content-Type": "application/json"}
+    check(service.client.post("/v1/models", content=chunks, headers=headers), 413, "body")
+    check(service.upload(b" " * 1_000_001), 413, "body", "1000001 bytes")
+
+
+def test_a_calibrate_body_over_the_limit(ready: Service) -> None:
+    chunks = (b" " * 10_000 for _ in range(20))
+    headers = {"Content-Type": "application/json"}
+    url = "/v1/models/digits/calibrate"
+    check(ready.client.post(url, content=chunks, headers=headers), 413, "body")
+
+
+def test_models(service: Service) -> None:
+    post = service.client.post
+    service.model()
+    again = post("/v1/models", json={"name": "digits", "classes": 4})
+    assert again.status_code == 409
+    assert "digits" in again.json()["detail"]
+    for name in ("", "a/b", "../x", "a b", "x" * 129, "é", "a\n"):
+        assert post("/v1/models", json={"name": name, "classes": 4}).status_code == 422, name
+    for classes in (1, 0, -1, 2.5, "4", None, [], ["a"], [1, 2], True):
+        answer = post("/v1/models", json={"name": "m", "classes": classes})
+        assert answer.status_code == 422, classes
+        assert "classes" in answer.json()["errors"][0]["field"]
+    check(post("/v1/models", json={"name": "m", "classes": ["a", "a"]}), 422, "classes", "'a'")
+    check(post("/v1/models", json={"name": "m", "classes": 2, "x": 1}), 422, "x")
+    check(post("/v1/models", json={"name": "m"}), 422, "classes", "nothing")
+    answer = post("/v1/models", content=b"{", headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert service.client.get("/v1/models/nope").status_code == 404
+
+
+def test_fits(ready: Service) -> None:
+    check(ready.ask_fit(map="magic"), 422, "map", "magic")
+    check(ready.ask_fit(objective="luck"), 422, "objective", "luck")
+    check(ready.ask_fit(options={"bins": 3}), 422, "options.bins", "unknown")
+    check(ready.ask_fit(promote="perhaps"), 422, "promote.bool", "perhaps")
+    assert ready.ask_fit(dataset="nope").status_code == 404
+    assert ready.ask_fit(model="nope").status_code == 404
+    # None of them has left a job behind.
+    assert len(ready.client.get("/v1/jobs").json()["items"]) == 1
+
+
+def test_aliases(ready: Service) -> None:
+    put = ready.client.put
+    assert put("/v1/models/digits/aliases/champion", json={"version": 9}).status_code == 404
+    assert put("/v1/models/nope/aliases/champion", json={"version": 1}).status_code == 404
+    check(put("/v1/models/digits/aliases/7", json={"version": 1}), 422, "alias", "7")
+    check(put("/v1/models/digits/aliases/x", json={"version": "1"}), 422, "version", "1")
+    assert ready.client.get("/v1/models/digits/calibrators/9").status_code == 404
+
+
+def test_other_names(service: Service) -> None:
+    get = service.client.get
+    assert get("/v1/jobs/nope").status_code == 404
+    check(get("/v1/models", params={"cursor": "%%%"}), 422, "cursor")
+    check(get("/v1/models", params={"limit": 0}), 422, "query.limit", "0")
+    for answer in (get("/nope"), service.client.patch("/v1/models")):
+        assert answer.headers["content-type"] == "application/problem+json"

@@ -1,0 +1,236 @@
+"""Upload, fit, promote, calibrate: over REST, on both databases."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.special
+
+import recalib
+from recalib.calibrator import Calibrator
+from tests.service.conftest import NPY, Service, npy, npz
+
+
+def test_the_whole_loop(service: Service, data, tmp_path) -> None:
+    logits, labels = data
+    service.model(classes=["a", "b", "c", "d"])
+
+    body = npz(logits, labels)
+    dataset = service.upload(body).json()
+    assert (dataset["rows"], dataset["classes"]) == (600, 4)
+    assert dataset["digest"] == hashlib.sha256(body).hexdigest()
+    assert dataset["size_bytes"] == len(body)
+    expected = recalib.evaluate(labels, logits=logits)
+    for name, estimate in dataset["metrics"].items():
+        assert estimate["value"] == pytest.approx(expected[name], rel=1e-9), name
+
+    job = service.fitted(map="temperature", objective="nll")
+    assert job["state"] == "succeeded"
+    assert job["result"]["version"] == 1
+    assert job["result"]["promoted"] is True
+    assert "beats identity" in job["result"]["reason"]
+
+    answer = service.calibrate(logits[:5]).json()
+    local = recalib.fit(logits, labels)
+    np.testing.assert_allclose(answer["probabilities"], local.predict(logits[:5]), atol=1e-6)
+    assert answer["calibrator"] == {"version": 1, "map": "temperature"}
+
+    card = service.client.get("/v1/models/digits/calibrators/1").json()["card"]
+    assert card["labels"] == ["a", "b", "c", "d"]
+    assert card["data"] == {"rows": 600, "digest": dataset["digest"], "name": "validation"}
+    assert card["selection"]["better"] is True
+
+    parameters = service.client.get("/v1/models/digits/calibrators/1/parameters").content
+    (tmp_path / "one.calib").write_bytes(parameters)
+    np.testing.assert_array_equal(
+        Calibrator.load(tmp_path / "one.calib").parameters["temperature"],
+        local.parameters["temperature"],
+    )
+    graph = service.client.get("/v1/models/digits/calibrators/1/onnx").content
+    session = onnxruntime.InferenceSession(graph)
+    (by_graph,) = session.run(None, {"logits": logits[:5].astype(np.float32)})
+    np.testing.assert_allclose(by_graph, answer["probabilities"], atol=1e-6)
+
+
+def test_npy_in_and_out(ready: Service, data) -> None:
+    logits = data[0][:7].astype(np.float32)
+    json = ready.calibrate(logits).json()["probabilities"]
+    url = "/v1/models/digits/calibrate"
+    answer = ready.client.post(
+        url, content=npy(logits), headers={**NPY, "Accept": "application/x-npy"}
+    )
+    assert answer.headers["content-type"] == "application/x-npy"
+    found = np.load(io.BytesIO(answer.content))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, json, rtol=1e-6)
+    mixed = ready.client.post(url, content=npy(logits), headers=NPY)
+    np.testing.assert_allclose(mixed.json()["probabilities"], json, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4", "<i4"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_of_any_number_type(ready: Service, dtype: str, order: str) -> None:
+    logits = np.array([[1, -2, 3, 0], [0, 0, 5, 1]], dtype=dtype, order=order)
+    answer = ready.client.post("/v1/models/digits/calibrate", content=npy(logits), headers=NPY)
+    expected = ready.calibrate(np.asarray(logits, np.float64)).json()["probabilities"]
+    np.testing.assert_allclose(answer.json()["probabilities"], expected, rtol=1e-5)
+
+
+def test_null_masks_a_class(ready: Service) -> None:
+    row = ready.calibrate([[1.0, None, 2.0, None]]).json()["probabilities"][0]
+    assert row[1] == row[3] == 0
+    assert sum(row) == pytest.approx(1)
+
+
+def test_probabilities_where_the_request_says_so(ready: Service, data) -> None:
+    logits = data[0][:5]
+    p = scipy.special.softmax(logits, axis=1)
+    answer = ready.client.post(
+        "/v1/models/digits/calibrate?input=probabilities", json={"probabilities": p.tolist()}
+    )
+    np.testing.assert_allclose(
+        answer.json()["probabilities"],
+        ready.calibrate(logits).json()["probabilities"],
+        atol=1e-5,
+    )
+
+
+def test_promotion_and_rollback(ready: Service, data) -> None:
+    """Every request after the answer sees the new version; the trail says who, when and why."""
+    assert ready.fitted(map="class_temperature", promote=False)["result"]["promoted"] is False
+    assert ready.calibrate(data[0][:1]).json()["calibrator"]["version"] == 1
+    put = ready.client.put
+    url = "/v1/models/digits/aliases/champion"
+    assert put(url, json={"version": 2, "reason": "by hand"}).json()["version"] == 2
+    assert ready.calibrate(data[0][:1]).json()["calibrator"]["version"] == 2
+    assert put(url, json={"version": 1, "reason": "back"}).status_code == 200
+    assert ready.calibrate(data[0][:1]).json()["calibrator"]["version"] == 1
+    history = ready.client.get(f"{url}/history").json()["items"]
+    assert [(one["from_version"], one["to_version"]) for one in history] == [
+        (2, 1),
+        (1, 2),
+        (None, 1),
+    ]
+    assert history[0]["reason"] == "back"
+    assert "beats identity" in history[2]["reason"]
+
+
+def test_versions_and_aliases_by_query(ready: Service, data) -> None:
+    ready.fitted(map="identity", promote=False)
+    ready.client.put("/v1/models/digits/aliases/shadow", json={"version": 2})
+    for selector, version in (("1", 1), ("2", 2), ("shadow", 2), ("champion", 1)):
+        answer = ready.calibrate(data[0][:1], calibrator=selector)
+        assert answer.json()["calibrator"]["version"] == version
+
+
+def test_if_better_keeps_the_champion_against_its_equal(ready: Service) -> None:
+    """The same map on the same rows cannot beat itself: the champion is refitted in each fold."""
+    job = ready.fitted(map="temperature")
+    assert job["result"]["promoted"] is False
+    assert "does not beat temperature" in job["result"]["reason"]
+
+
+def test_promote_true_promotes_whatever(ready: Service, data) -> None:
+    assert ready.fitted(map="identity", promote=True)["result"]["promoted"] is True
+    ready.client.put("/v1/models/digits/aliases/champion", json={"version": 2})
+    assert ready.calibrate(data[0][:1]).json()["calibrator"]["map"] == "identity"
+
+
+def test_a_dataset_of_probabilities(service: Service, data) -> None:
+    logits, labels = data
+    service.model()
+    file = io.BytesIO()
+    np.savez(file, probabilities=scipy.special.softmax(logits, axis=1), labels=labels)
+    answer = service.upload(file.getvalue(), params={"input": "probabilities"})
+    assert answer.json()["input"] == "probabilities"
+    service.fitted()
+    card = service.client.get("/v1/models/digits/calibrators/1").json()["card"]
+    assert card["input"] == "probabilities"
+
+
+def test_lists_come_in_pages(service: Service) -> None:
+    names = [f"m{i:02}" for i in range(7)]
+    for name in names:
+        service.model(name)
+    seen, cursor = [], None
+    while True:
+        query = {"limit": 3} | ({"cursor": cursor} if cursor else {})
+        page = service.client.get("/v1/models", params=query).json()
+        seen += [one["name"] for one in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == names
+
+
+def test_lists_of_calibrators_jobs_datasets_and_aliases(ready: Service) -> None:
+    ready.fitted(map="identity")
+    get = ready.client.get
+    versions = get("/v1/models/digits/calibrators", params={"limit": 1}).json()
+    assert [one["version"] for one in versions["items"]] == [1]
+    rest = get("/v1/models/digits/calibrators", params={"cursor": versions["next_cursor"]}).json()
+    assert [one["version"] for one in rest["items"]] == [2]
+    jobs = get("/v1/jobs", params={"model": "digits", "job_state": "succeeded"}).json()
+    assert [one["result"]["version"] for one in jobs["items"]] == [2, 1]
+    assert [d["name"] for d in get("/v1/models/digits/datasets").json()["items"]] == ["validation"]
+    assert get("/v1/models/digits/datasets/validation").json()["rows"] == 600
+    assert [a["alias"] for a in get("/v1/models/digits/aliases").json()["items"]] == ["champion"]
+
+
+def test_the_same_upload_again_is_a_success_without_effect(service: Service, data) -> None:
+    service.model()
+    body = npz(*data)
+    assert service.upload(body).status_code == 201
+    again = service.upload(body)
+    assert again.status_code == 200
+    other = service.upload(npz(data[0] + 1, data[1]))
+    assert other.status_code == 409
+    assert "exists with other data" in other.json()["detail"]
+
+
+def test_idempotency_keys(service: Service, data) -> None:
+    """The same request under the same key does nothing more; another one is refused."""
+    key = {"Idempotency-Key": "k1"}
+    body = {"name": "digits", "classes": 4}
+    first = service.client.post("/v1/models", json=body, headers=key)
+    again = service.client.post("/v1/models", json=body, headers=key)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json() == again.json()
+    other = service.client.post("/v1/models", json={**body, "classes": 5}, headers=key)
+    assert other.status_code == 409
+    service.upload(npz(*data))
+    jobs = {
+        service.client.post(
+            "/v1/models/digits/calibrators", json={"dataset": "validation"}, headers=key
+        ).json()["id"]
+        for _ in range(3)
+    }
+    assert len(jobs) == 1
+    assert len(service.client.get("/v1/jobs").json()["items"]) == 1
+
+
+def test_cancel_a_queued_job(service: Service, data) -> None:
+    service.model()
+    service.upload(npz(*data))
+    job = service.ask_fit().json()
+    cancelled = service.client.delete(f"/v1/jobs/{job['id']}").json()
+    assert cancelled["state"] == "cancelled"
+    service.work()
+    assert service.client.get("/v1/models/digits/calibrators").json()["items"] == []
+
+
+def test_a_fit_that_cannot_be_done_fails_with_its_reason(service: Service, data, registry) -> None:
+    """The blob is gone: the job says so, and is not tried again for ever."""
+    service.model()
+    digest = service.upload(npz(*data)).json()["digest"]
+    job = service.ask_fit().json()
+    filesystem, path = registry.blobs.filesystem, registry.blobs.path(digest)
+    filesystem.rm(path)
+    service.work()
+    failed = service.client.get(f"/v1/jobs/{job['id']}").json()
+    assert failed["state"] == "failed"
+    assert digest[:8] in failed["error"]
