@@ -10,11 +10,11 @@ A new format is one file that holds a `DataFile`, and its line in each of the ta
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, overload
 
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.arrow import ArrowFile
-from recalib.files.base import Chunk, Data, DataFile, Input
+from recalib.files.base import Chunk, Data, DataFile, Input, LabelledData
 from recalib.files.csv import CsvFile
 from recalib.files.npy import NpyFile
 from recalib.files.npz import NpzFile
@@ -31,6 +31,7 @@ __all__ = [
     "Data",
     "DataFile",
     "Input",
+    "LabelledData",
     "digest",
     "open_data",
     "read",
@@ -105,6 +106,26 @@ def open_data(
         raise
 
 
+@overload
+def read(
+    source: str | Path | BinaryIO,
+    *,
+    format: str | None = None,
+    input: Input = "logits",
+    labels: Literal["required"] = "required",
+) -> LabelledData: ...
+
+
+@overload
+def read(
+    source: str | Path | BinaryIO,
+    *,
+    format: str | None = None,
+    input: Input = "logits",
+    labels: Literal["optional"],
+) -> Data: ...
+
+
 def read(
     source: str | Path | BinaryIO,
     *,
@@ -121,13 +142,17 @@ def read(
     TooLargeError: it does not fit into memory.
     """
     with open_data(source, format=format, input=input) as file:
-        if labels == "required" and not file.has_labels:
-            raise InputError(
-                "labels",
-                found=f"a {file.name} file without labels",
-                accepted="a file with both (npy holds one array only; npz holds two)",
-            )
-        return read_whole(file)
+        if labels == "optional":
+            return read_whole(file)
+        if file.has_labels:
+            data = read_whole(file)
+            if data.labels is not None:
+                return LabelledData(data.logits, data.labels)
+        raise InputError(
+            "labels",
+            found=f"a {file.name} file without labels",
+            accepted="a file with both (npy holds one array only; npz holds two)",
+        )
 
 
 def _format(name: str | None, suffix: str) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import InputError, RecalibError, TooLargeError
 
-__all__ = ["MOST_CLASSES", "Chunk", "Data", "DataFile", "Input", "Layout", "Numbers", "readable"]
+__all__ = ["MOST_CLASSES", "Chunk", "Data", "DataFile", "Input", "LabelledData", "Layout", "Numbers", "readable"]
 
 Input = Literal["logits", "probabilities"]
 Numbers = NDArray[Any]
@@ -48,6 +48,13 @@ class Data:
 
     logits: NDArray[np.floating[Any]]
     labels: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LabelledData(Data):
+    """A whole file with labels (N,)."""
+
+    labels: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,12 @@ import pyarrow.parquet as pq
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.pages import Pages
 from recalib.files.raw import Window, read_exactly, size_of
 from recalib.files.tables import Columns
 
 __all__ = ["ParquetFile"]
 
-#: Columns of one row group are read side by side, a page and a dictionary of each, and a writer
-#: may put all of a column into one page: reading costs up to twice the group (measured, a
-#: thousand columns: 73 MiB for 28 MiB, 469 MiB for 284 MiB). 256 MiB lets pass what pyarrow
-#: writes by default for ImageNet's validation set as lists (50,000 x 1000 float32, one group),
-#: whose single column is read page by page, in 12 MiB.
-_MOST_GROUP = 256 << 20
 #: The footer is parsed whole. A thousand columns in a hundred groups take 10 MB.
 _MOST_FOOTER = 32 << 20
 #: Arrow keeps a batch several times over while decoding it (values, levels, pages).
@@ -32,7 +27,7 @@ class ParquetFile(DataFile):
     name: ClassVar[str] = "parquet"
 
     def _open(self) -> Layout:
-        self._check_footer()
+        footer = self._read_footer()
         self._file = pq.ParquetFile(
             self._stream,
             pre_buffer=False,  # which would fetch whole row groups ahead
@@ -40,7 +35,9 @@ class ParquetFile(DataFile):
             page_checksum_verification=True,
         )
         self._columns = Columns(self._file.schema_arrow, self._declared)
-        self._check_groups()
+        schema = self._file.schema
+        itemsizes = _itemsizes([schema.column(i).path for i in range(len(schema))], self._columns)
+        Pages(self._stream, size_of(self._stream), itemsizes, len(schema)).check(footer)
         if self._columns.classes is None and self._file.metadata.num_rows:
             next(self._read(1))
         return Layout(
@@ -60,7 +57,7 @@ class ParquetFile(DataFile):
             yield self._columns.arrays(batch, row)
             row += batch.num_rows
 
-    def _check_footer(self) -> None:
+    def _read_footer(self) -> bytes:
         size = size_of(self._stream)
         tail = read_exactly(Window(self._stream, max(0, size - 8)), 8, "data")
         length = int.from_bytes(tail[:4], "little")
@@ -74,17 +71,16 @@ class ParquetFile(DataFile):
                 found=f"a footer of {length >> 20} MiB",
                 accepted=f"at most {_MOST_FOOTER >> 20} MiB",
             )
+        return read_exactly(Window(self._stream, size - 8 - length), length, "data")
 
-    def _check_groups(self) -> None:
-        # Not summed over our columns alone: pyarrow's `.column(i)` lets a C++ exception about
-        # damaged statistics end the process (found by fuzzing, pyarrow 26).
-        metadata = self._file.metadata
-        for group in range(metadata.num_row_groups):
-            size = metadata.row_group(group).total_byte_size
-            if size > _MOST_GROUP:
-                raise TooLargeError(
-                    "data",
-                    found=f"a row group of {size >> 20} MiB uncompressed, all columns together",
-                    accepted=f"row groups of at most {_MOST_GROUP >> 20} MiB "
-                    "(write_table(..., row_group_size=ROWS))",
-                )
+
+def _itemsizes(paths: list[str], columns: Columns) -> dict[int, int]:
+    """Return the leaves that will be read: a list's is called `logits.list.element`."""
+    wanted = set(columns.wanted)
+    # Labels may be wider than logits, and Parquet keeps nothing narrower than 4 bytes.
+    itemsize = 8 if columns.dtype.itemsize == 8 else 4
+    return {
+        index: 8 if path == columns.names.labels else itemsize
+        for index, path in enumerate(paths)
+        if path in wanted or path.partition(".")[0] in wanted
+    }
