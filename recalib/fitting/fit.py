@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import recalib
 from recalib.arrays import Floats, Integers, check_labels, check_logits, check_probabilities
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
@@ -79,7 +79,7 @@ def fit(
         classes=z.shape[1],
         labels=class_labels,
         input=input,
-        library=recalib.__version__,
+        library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         data=data or DataSummary(rows=len(z)),
         fit=fitted.summary,

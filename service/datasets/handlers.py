@@ -36,8 +36,6 @@ def survey(
     InputError: anything in the file that cannot be used, or K other than `classes`.
     """
     with open_data(file, format=format, input=input) as data:
-        if not data.has_labels:
-            raise InputError("labels", found="none", accepted="one label for each row")
         if data.classes != classes:
             raise InputError(
                 input, found=f"{data.classes} classes", accepted=f"{classes}, as the model has"
@@ -45,6 +43,8 @@ def survey(
         evaluation = StreamingEvaluation(classes)
         rows = 0
         for chunk in data.chunks():
+            if chunk.labels is None:
+                raise InputError("labels", found="none", accepted="one label for each row")
             evaluation.add(chunk.labels, **{input: chunk.logits})
             rows += len(chunk.logits)
     metrics = {name: dataclasses.asdict(one) for name, one in evaluation.finish(0.95).items()}

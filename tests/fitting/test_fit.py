@@ -78,7 +78,12 @@ def test_an_ensemble_collapses_where_one_temperature_is_the_truth(known) -> None
 def test_the_card_tells_what_happened(known) -> None:
     logits, labels = known
     card = fit(logits, labels).card
-    assert (card.map, card.objective, card.classes, card.data.rows) == ("temperature", "nll", 6, 2000)
+    assert (card.map, card.objective, card.classes, card.data.rows) == (
+        "temperature",
+        "nll",
+        6,
+        2000,
+    )
     assert card.library == recalib.__version__
     assert card.metrics["after"]["nll"].value < card.metrics["before"]["nll"].value
     assert card.metrics["after"]["nll"].value == pytest.approx(card.fit.objective, rel=1e-6)

@@ -66,9 +66,9 @@ def test_shifting_rows_changes_nothing() -> None:
 
 def test_duplicating_rows_changes_nothing() -> None:
     logits, labels = draw(400, 6, 2.0)
-    assert fit_temperature(np.tile(logits, (3, 1)), np.tile(labels, 3)).temperature == pytest.approx(
-        fit_temperature(logits, labels).temperature, rel=1e-9
-    )
+    assert fit_temperature(
+        np.tile(logits, (3, 1)), np.tile(labels, 3)
+    ).temperature == pytest.approx(fit_temperature(logits, labels).temperature, rel=1e-9)
 
 
 def test_threads_and_subsample_agree_with_the_plain_way() -> None:
