@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import resource
 import tracemalloc
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from tests.files.examples import (
     stream_of,
     write_npz,
     write_npz_deflated,
+    write_parquet,
+    write_parquet_columns,
     write_safetensors,
 )
 
@@ -110,14 +114,40 @@ def test_truncated_anywhere(name: str, write: Writer) -> None:
         np.testing.assert_array_equal(data.logits[:-1], LOGITS[: len(data.logits) - 1])
 
 
-def test_row_groups_are_bounded() -> None:
-    """280 MB of zeros in some 100 kB, of lists or of a column a class."""
+@pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
+def test_row_groups_are_bounded(dictionary: bool) -> None:
+    """280 MB of zeros in some 100 kB, lists or a column a class; run lengths hide nothing."""
     zeros = np.zeros((70_000, 1000), np.float32)
     for table in (list_table(zeros, None), column_table(zeros, None)):
-        content = parquet_of(table, compression="zstd", use_dictionary=False)
+        content = parquet_of(table, compression="zstd", use_dictionary=dictionary)
         assert len(content) < 1 << 20
         with pytest.raises(TooLargeError, match="row_group_size"):
             open_data(io.BytesIO(content), format="parquet")
+
+
+def test_pages_that_lie_about_their_size() -> None:
+    """A first page of 2 GB, packed or unpacked, is refused without being asked for."""
+    content = write_parquet_columns(LOGITS[:5], LABELS[:5])
+    # Fields 1 to 3 of its header: a dictionary page, and two sizes of one byte each.
+    assert content[4:7] + content[8:9] == b"\x15\x04\x15\x15"
+    size = b"\x15\xfe\xff\xff\xff\x0f"
+    lying = content[:6] + size + size + content[10:]
+    before = _peak_resident()
+    with pytest.raises(InputError, match="a page beyond the end"):
+        read(io.BytesIO(lying), format="parquet")
+    assert _peak_resident() - before < 64 << 20
+
+
+def test_every_byte_of_a_parquet_footer() -> None:
+    """Some of these changes ended the process, inside pyarrow's view of the metadata."""
+    content = write_parquet(LOGITS[:5], LABELS[:5])
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for at in range(start, len(content)):
+        for change in (1, 2, 0x80):
+            changed = bytearray(content)
+            changed[at] ^= change
+            with suppress(InputError):
+                read(io.BytesIO(bytes(changed)), format="parquet")
 
 
 def test_arrow_batches_are_bounded() -> None:
@@ -178,3 +208,7 @@ def test_errors_of_the_machine_stay_what_they_are() -> None:
     for name in FORMATS:
         with pytest.raises(OSError, match="Input/output error"):
             read(Broken(b"x" * 99), format=name, labels="optional")
+
+
+def _peak_resident() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

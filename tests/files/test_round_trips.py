@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from fsspec.spec import AbstractBufferedFile
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -18,6 +19,7 @@ from recalib.files import FORMATS, MEDIA_TYPES, SUFFIXES, open_data, read
 from tests.files.examples import (
     WRITERS,
     Writer,
+    column_table,
     example,
     list_table,
     parquet_of,
@@ -149,6 +151,46 @@ def test_fixed_shape_tensors() -> None:
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(logits)
     content = stream_of(pa.table({"logits": tensors, "labels": labels}))
     np.testing.assert_array_equal(read(io.BytesIO(content), format="arrow").logits, logits)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_parquet_as_its_writers_vary(version: str, compression: str, dictionary: bool) -> None:
+    """Many pages a column, with checksums; nulls allowed or not, in what is read or beside it."""
+    logits, labels = example(rows=5000, classes=3)
+    for table in (list_table(logits, labels), column_table(logits, labels)):
+        content = parquet_of(
+            table.append_column("note", pa.array(["x", None] * 2500)),
+            row_group_size=2000,
+            data_page_size=1024,
+            data_page_version=version,
+            compression=compression,
+            use_dictionary=dictionary,
+            write_page_checksum=True,
+            write_page_index=True,
+        )
+        data = read(io.BytesIO(content), format="parquet")
+        np.testing.assert_array_equal(data.logits, logits)
+        np.testing.assert_array_equal(data.labels, labels)
+
+
+class Blob(AbstractBufferedFile):
+    """A remote object as s3fs gives it: ranges of bytes, read ahead and cached."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        super().__init__(None, "blob", "rb", block_size=100, size=len(content))
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self._content[start:end]
+
+
+@every_writer
+def test_remote_objects(name: str, write: Writer) -> None:
+    logits, labels = example()
+    data = read(Blob(write(logits, labels)), format=name, labels="optional")
+    np.testing.assert_array_equal(data.logits, logits)
 
 
 def test_columns_in_any_order_among_others() -> None:
