@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import InputError, RecalibError, TooLargeError
 
-__all__ = ["MOST_CLASSES", "Chunk", "Data", "DataFile", "Input", "LabelledData", "Layout", "Numbers", "readable"]
+__all__ = [
+    "MOST_CLASSES",
+    "Chunk",
+    "Data",
+    "DataFile",
+    "Input",
+    "LabelledData",
+    "Layout",
+    "Numbers",
+    "readable",
+]
 
 Input = Literal["logits", "probabilities"]
 Numbers = NDArray[Any]
