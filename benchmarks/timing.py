@@ -1,0 +1,46 @@
+"""Timing on a shared, noisy machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Goal", "best_of", "interleaved"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio, and what it has to be."""
+
+    what: str
+    ratio: float
+    limit: float
+    #: Whether the ratio may be at most, or has to be at least, the limit.
+    at_most: bool
+    detail: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.ratio <= self.limit if self.at_most else self.ratio >= self.limit
+
+    def __str__(self) -> str:
+        sign = "<=" if self.at_most else ">="
+        verdict = "met" if self.met else "MISSED"
+        return f"{self.what}: {self.ratio:.2f} ({sign} {self.limit:g}: {verdict}){self.detail}"
+
+
+def best_of(act: Callable[[], object], times: int) -> float:
+    """Return the shortest of several runs, in seconds: what the machine can do undisturbed."""
+    return min(interleaved({"": act}, times)[""])
+
+
+def interleaved(acts: dict[str, Callable[[], object]], times: int) -> dict[str, list[float]]:
+    """Run several things in turns, so that a slow minute of the machine hits all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in acts}
+    for _ in range(times):
+        for name, act in acts.items():
+            started = time.perf_counter()
+            act()
+            seconds[name].append(time.perf_counter() - started)
+    return seconds
