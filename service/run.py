@@ -6,17 +6,21 @@ from this process: when it closes, however this process ended, they finish and g
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from pathlib import Path
+from collections.abc import Iterator
 from types import TracebackType
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
+from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
 
@@ -29,6 +33,11 @@ log = logging.getLogger(__name__)
 _RESTART_SECONDS = 2.0
 #: Long enough for a worker to give its job back to the queue.
 _STOP_SECONDS = 15.0
+#: How long running requests may take once the server is told to stop. Together with a worker's
+#: time it stays under the 30 seconds that Kubernetes waits.
+_GRACE_SECONDS = 10
+#: A server process silent for this long is replaced; starting one takes seconds on a busy machine.
+_HUNG_SECONDS = 30
 
 
 class EmbeddedWorkers:
@@ -81,29 +90,57 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def serve(settings: Settings) -> None:
-    """Bring the database up to date, start workers, and answer requests until told to stop."""
+def serve(settings: Settings, listener: socket.socket) -> None:
+    """Bring the database up to date, start workers, and answer requests until told to stop.
+
+    Parameters
+    ----------
+    listener: at the address to serve, so that what was announced is what is served.
+    """
     settings.home.mkdir(parents=True, exist_ok=True)
     _export(settings)
+    _prepare(settings)
+    with _shared_metrics(settings.workers), EmbeddedWorkers(settings.job_workers):
+        _answer(settings, listener)
+
+
+def _answer(settings: Settings, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        "service.supervised:create_app" if settings.workers > 1 else "service.app:create_app",
+        factory=True,
+        workers=settings.workers,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_worker_healthcheck=_HUNG_SECONDS,
+    )
+    if settings.workers > 1:
+        Multiprocess(config, sockets=[listener]).run()
+    else:
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _prepare(settings: Settings) -> None:
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     registry.migrate()
+    try:
+        registry.blobs.sweep()
+    except UnavailableError as error:  # what is in the database can be served without it
+        log.warning("No leftovers removed: %s", error, extra={"action": "sweep_failed"})
     registry.close()
+
+
+@contextlib.contextmanager
+def _shared_metrics(processes: int) -> Iterator[None]:
+    """Give several processes a folder to count in together."""
+    if processes == 1:
+        yield
+        return
     with tempfile.TemporaryDirectory(prefix="recalib-metrics-") as folder:
-        if settings.workers > 1:
-            # Read when prometheus_client is imported, which only the server processes do.
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(folder))
-        with EmbeddedWorkers(settings.job_workers):
-            uvicorn.run(
-                "service.app:create_app",
-                factory=True,
-                host=settings.host,
-                port=settings.port,
-                workers=settings.workers,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=10,
-            )
+        # Read when prometheus_client is imported, which only the server processes do.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        yield
 
 
 def _export(settings: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ from recalib.settings import Settings
 from recalib.terminal import say
 
 __all__ = ["demo", "serve", "worker"]
+
+#: Connections that may wait to be accepted, as uvicorn has it.
+_BACKLOG = 2048
 
 _Home = Annotated[
     Path | None, typer.Option(help="Folder for the database and the data. [RECALIB_HOME]")
@@ -49,18 +53,23 @@ def serve(
         database_url=database_url,
     )
     _refuse_open_doors(settings.host)
-    settings = settings.model_copy(update={"port": _free_port(settings)})
+    listener = _listen(settings)
+    settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     _log_to_stderr()
     from service.run import serve as run
 
-    url = f"http://{settings.host}:{settings.port}"
+    # Uvicorn shuts down on this signal and then raises it again. As an exception it unwinds
+    # through `run`, and takes the workers and temporary files along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{settings.port}"
     if json_output:
         # One line, which whoever started this process can wait for.
         typer.echo(json.dumps({"url": url, "home": str(settings.home), "pid": os.getpid()}))
     else:
         say(f"Recalib on {url} (docs at {url}/docs), state in {settings.home}")
     sys.stdout.flush()
-    run(settings)
+    run(settings, listener)
 
 
 def worker(
@@ -110,17 +119,23 @@ def _refuse_open_doors(host: str) -> None:
         )
 
 
-def _free_port(settings: Settings) -> int:
-    """Return the port to listen on: the one asked for if it is free, any free one for 0."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as error:
-            raise InputError(
-                "port", found=f"{settings.port} ({error.strerror})", accepted="a free port"
-            ) from None
-        return int(probe.getsockname()[1])
+def _listen(settings: Settings) -> socket.socket:
+    """Return a socket that listens at the address to serve; port 0 is any free one.
+
+    From now on: who connects early waits, and two servers never both take a port for theirs.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+    try:
+        # A port on which a killed server left connections can be had at once.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            "port", found=f"{settings.port} ({error.strerror})", accepted="a free port"
+        ) from None
+    return listener
 
 
 def _log_to_stderr() -> None:

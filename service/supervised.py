@@ -1,0 +1,32 @@
+"""The REST application of one of several server processes: `recalib serve --workers 2`.
+
+It ends with the process that supervises it: one that is killed cannot tell its children, and they
+would hold the port for ever.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.process import BaseProcess
+
+from fastapi import FastAPI
+
+from service import app
+
+__all__ = ["create_app"]
+
+
+def create_app() -> FastAPI:
+    """Return the application, and shut this process down once its parent is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), name="parent", daemon=True).start()
+    return app.create_app()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
