@@ -1,0 +1,234 @@
+"""Recalib's programs as real processes, and what a test does to them.
+
+Nothing here is timed: tests wait for what they need to see, for as long as a slow machine takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, TypeVar
+from uuid import uuid4
+
+import httpx2
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from tests.service.conftest import NPZ, npz
+
+__all__ = ["PATIENCE_SECONDS", "Programs", "Server", "recalib_command", "until"]
+
+PATIENCE_SECONDS = 120.0
+#: Its value is in the environment of every process that a test started, directly or not.
+_MARK = "TEST_PROGRAMS_MARK"
+
+T = TypeVar("T")
+
+
+def recalib_command(*arguments: object) -> list[str]:
+    """Return the command line of `recalib ARGUMENTS`."""
+    return [sys.executable, "-m", "recalib.cli", *(str(one) for one in arguments)]
+
+
+def until(look: Callable[[], T], what: str) -> T:
+    """Look until there is something true to see, and return it."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+    return seen
+
+
+class Programs:
+    """Starts programs, and ends whatever of them is left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        #: Where the programs make their temporary files.
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+        self._mark = uuid4().hex
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: object, **settings: object) -> subprocess.Popen[bytes]:
+        """Start `recalib ARGUMENTS` with RECALIB_... from `settings`; stderr goes to a log."""
+        with (self.folder / f"log-{len(self._started)}").open("wb") as log:
+            process = subprocess.Popen(
+                recalib_command(*arguments),
+                env=self.environment(**settings),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self._started.append(process)
+        return process
+
+    def environment(self, **settings: object) -> dict[str, str]:
+        """Return an environment with these settings and no others of Recalib's."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("RECALIB_", "PROMETHEUS"))}
+        given = {f"RECALIB_{name.upper()}": str(value) for name, value in settings.items()}
+        places = {"RECALIB_HOME": str(self.home), "TMPDIR": str(self.temporary)}
+        return {**kept, **places, **given, _MARK: self._mark}
+
+    def serve(self, *arguments: object, **settings: object) -> Server:
+        """Start `recalib serve` on a free port, and return once it is ready."""
+        if "--port" not in arguments:
+            arguments = ("--port", 0, *arguments)
+        process = self.start("serve", "--json", *arguments, **settings)
+        line = _stdout(process).readline()
+        assert line, f"the server did not start: {self.log_of(process)}"
+        return Server(process, json.loads(line), lambda: self.log_of(process))
+
+    def worker(self, **settings: object) -> subprocess.Popen[bytes]:
+        """Start `recalib worker`."""
+        return self.start("worker", **settings)
+
+    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+        """Return what the process has written to stderr so far."""
+        return (self.folder / f"log-{self._started.index(process)}").read_text()
+
+    def alive(self) -> list[psutil.Process]:
+        """Return every process that runs because of `start`, however far down."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                running = process.status() != psutil.STATUS_ZOMBIE
+                if running and process.environ().get(_MARK) == self._mark:
+                    found.append(process)
+        return found
+
+    def clean_up(self) -> None:
+        """Kill all that is left."""
+        # More than once: a supervisor may be starting another child this very moment.
+        for _ in range(100):
+            for process in self.alive():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            for child in self._started:
+                child.wait(PATIENCE_SECONDS)
+            if not self.alive():
+                break
+        for child in self._started:
+            _stdout(child).close()
+
+
+class Server:
+    """A running server, and what its users do."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], announced: dict[str, Any], log: Callable[[], str]
+    ) -> None:
+        self.process = process
+        self.url: str = announced["url"]
+        self.pid: int = announced["pid"]
+        self.log = log
+        self.client = httpx2.Client(base_url=self.url, timeout=PATIENCE_SECONDS)
+        until(self._ready, "the server to be ready")
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        self.process.terminate()
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def children(self, command: str) -> list[psutil.Process]:
+        """Return running children whose command line has the word `command`."""
+        found = []
+        for child in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.status() != psutil.STATUS_ZOMBIE and command in child.cmdline():
+                    found.append(child)
+        return found
+
+    def ask(self, verb: str, path: str, **more: Any) -> Any:
+        """Return the JSON of a request that must succeed."""
+        answer = self.client.request(verb, path, **more)
+        assert answer.is_success, f"{verb} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def model(self, name: str = "digits", classes: int = 4) -> None:
+        """Register a model."""
+        self.ask("POST", "/v1/models", json={"name": name, "classes": classes})
+
+    def upload(self, logits: NDArray[Any], labels: NDArray[Any], model: str = "digits") -> Any:
+        """Upload validation data as `validation`."""
+        path = f"/v1/models/{model}/datasets/validation"
+        return self.ask("PUT", path, content=npz(logits, labels), headers=NPZ)
+
+    def ask_fit(self, model: str = "digits", **wanted: Any) -> str:
+        """Ask for a fit on `validation`; returns the job's id."""
+        body = {"dataset": "validation", **wanted}
+        job: str = self.ask("POST", f"/v1/models/{model}/calibrators", json=body)["id"]
+        return job
+
+    def job(self, job: str) -> dict[str, Any]:
+        """Return the job as it is now."""
+        answer: dict[str, Any] = self.ask("GET", f"/v1/jobs/{job}")
+        return answer
+
+    def finished(self, job: str) -> dict[str, Any]:
+        """Wait for the job's end, which must be success."""
+        until(lambda: self.job(job)["state"] not in ("queued", "running"), f"job {job}")
+        found = self.job(job)
+        assert found["state"] == "succeeded", found
+        return found
+
+    def versions(self, model: str = "digits") -> list[dict[str, Any]]:
+        """Return all versions of a model, in order."""
+        items: list[dict[str, Any]] = self.ask("GET", f"/v1/models/{model}/calibrators")["items"]
+        return items
+
+    def promote(self, version: int, model: str = "digits", alias: str = "champion") -> None:
+        """Point the alias at `version`."""
+        self.ask("PUT", f"/v1/models/{model}/aliases/{alias}", json={"version": version})
+
+    def calibrate(self, logits: NDArray[Any], model: str = "digits", **query: Any) -> Any:
+        """Return the answer to a calibrate request in JSON."""
+        body = {"logits": logits.tolist()}
+        return self.ask("POST", f"/v1/models/{model}/calibrate", json=body, params=query)
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, f"the server ended: {self.log()}"
+        with contextlib.suppress(httpx2.TransportError):
+            return self.client.get("/readyz").status_code == 200
+        return False
+
+
+@contextlib.contextmanager
+def paused(process: psutil.Process) -> Iterator[None]:
+    """SIGSTOP now, SIGCONT at the end unless the process is gone by then."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGCONT)
+
+
+def probabilities_of(answer: Any) -> NDArray[np.float32]:
+    """Return the probabilities in a calibrate answer."""
+    return np.array(answer["probabilities"], dtype=np.float32)
+
+
+def _stdout(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdout is not None
+    return process.stdout
