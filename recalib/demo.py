@@ -27,7 +27,7 @@ from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.terminal import metrics_table, print_json, progress, say
 
-__all__ = ["run"]
+__all__ = ["run", "wait_until_ready"]
 
 _TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
@@ -119,7 +119,7 @@ def _server(home: Path, keep: bool) -> Iterator[tuple[str, int]]:
         if not line:
             raise RecalibError(f"the server did not start; see {home / 'server.log'}")
         url = json.loads(line)["url"]
-        _wait_until_ready(url, process)
+        wait_until_ready(url, process)
         yield url, process.pid
     except BaseException:
         keep = False
@@ -132,7 +132,8 @@ def _server(home: Path, keep: bool) -> Iterator[tuple[str, int]]:
         process.stdout.close()
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Return when the server answers that it is ready; raise if it does not."""
     import httpx2
 
     deadline = time.monotonic() + _PATIENCE_SECONDS

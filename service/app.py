@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 import recalib
 from recalib.registry import Registry
@@ -17,6 +19,7 @@ from service.datasets.rest import router as datasets
 from service.health.rest import router as health
 from service.jobs.rest import router as jobs
 from service.models.rest import router as models
+from service.predict import fast
 from service.predict.loaded import LoadedCalibrators
 from service.predict.rest import router as predict
 from service.state import State
@@ -44,7 +47,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 await looking
             registry.close()
 
-    app = FastAPI(
+    app = Application(
         title="Recalib",
         version=recalib.__version__,
         description="Fits, versions and serves calibrators of classifier probabilities.",
@@ -60,6 +63,22 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.add_middleware(Instrumented)
     return app
+
+
+class Application(FastAPI):
+    """FastAPI with a short way past its routing for calibrate requests."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._calibrate = Instrumented(fast.calibrate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        model = fast.model_of(scope)
+        if model is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"], scope["path_params"] = self, {"model": model}
+        await self._calibrate(scope, receive, send)
 
 
 async def _look_for_promotions(state: State) -> None:

@@ -14,7 +14,7 @@ from recalib.registry import BlobWriter, check_name
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage, Estimate
 from service.state import State, StateOf
-from service.transport.bodies import media_type
+from service.transport.bodies import supported
 from service.transport.pages import Cursor, Limit, decode_cursor, encode_cursor
 from service.transport.times import iso
 
@@ -60,7 +60,7 @@ async def upload_dataset(
     Every row is checked and measured before the answer. The same bytes under the same name again
     are a success without effect; other bytes are a conflict.
     """
-    kind = media_type(request, tuple(MEDIA_TYPES))
+    kind = supported(request.headers.get("content-type", ""), tuple(MEDIA_TYPES))
     check_name("dataset", name)
     owner = await to_thread.run_sync(_model, state, model)
     with state.registry.blobs.writer() as blob:

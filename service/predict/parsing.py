@@ -47,7 +47,11 @@ def decode_json(
         )
     if len(rows) == 0:
         raise InputError(input, found="no rows", accepted="at least one row")
-    return _array(rows, input)
+    array = _array(rows, input)
+    if b"null" in body:
+        # JSON has no NaN: a NaN here was a null.
+        array[np.isnan(array)] = -np.inf
+    return array
 
 
 def decode_npy(body: bytes, field: str) -> Floats:
@@ -104,8 +108,6 @@ def _array(rows: Sequence[Sequence[Any]], field: str) -> NDArray[np.float32]:
         raise InputError(
             f"{field}[{odd}]", found=f"{lengths[odd]} values", accepted=f"{lengths[0]}, as in row 0"
         ) from None
-    # JSON has no NaN: a NaN here was a null.
-    array[np.isnan(array)] = -np.inf
     return array
 
 

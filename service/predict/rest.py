@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Literal, cast
 
 from anyio import CapacityLimiter, to_thread
@@ -10,12 +12,12 @@ from fastapi import APIRouter, Request, Response
 from recalib.errors import InputError
 from service.predict import parsing
 from service.predict.handlers import calibrate
-from service.predict.loaded import CHAMPION
+from service.predict.loaded import CHAMPION, Loaded
 from service.predict.schemas import CalibrateAnswer
 from service.state import State
-from service.transport.bodies import media_type
+from service.transport.bodies import supported
 
-__all__ = ["router"]
+__all__ = ["respond", "router"]
 
 router = APIRouter(prefix="/v1/models/{model}", tags=["calibrate"])
 
@@ -74,29 +76,49 @@ _DOCUMENTED = {
 )
 async def calibrate_rows(request: Request) -> Response:
     """Turn logits into calibrated probabilities."""
-    # Path and query are read by hand: FastAPI's own reading of them costs more than the softmax.
-    state: State = request.app.state.recalib
-    model = request.path_params["model"]
-    query = request.query_params
-    selector, kind = query.get("calibrator", CHAMPION), query.get("input", "logits")
-    if kind not in ("logits", "probabilities"):
-        raise InputError("input", found=repr(kind), accepted="logits or probabilities")
-    content = media_type(request, (_JSON, _NPY), default=_JSON)
+    answer, kind = await respond(
+        request.app.state.recalib,
+        request.path_params["model"],
+        request.query_params,
+        request.headers.get("content-type", ""),
+        request.headers.get("accept", ""),
+        await request.body(),
+    )
+    return Response(answer, media_type=kind)
+
+
+async def respond(
+    state: State,
+    model: str,
+    query: Mapping[str, str],
+    content_type: str,
+    accept: str,
+    body: bytes,
+) -> tuple[bytes, str]:
+    """Return the body of the answer and its media type."""
+    selector, input = query.get("calibrator", CHAMPION), query.get("input", "logits")
+    if input not in ("logits", "probabilities"):
+        raise InputError("input", found=repr(input), accepted="logits or probabilities")
+    given = supported(content_type or _JSON, (_JSON, _NPY))
+    wanted = _NPY if _NPY in accept else _JSON
     loaded = state.calibrators.get(model, selector)
     if loaded is None:
         loaded = await to_thread.run_sync(state.calibrators.load, model, selector)
-    body = await request.body()
-    wanted = _NPY if _NPY in request.headers.get("accept", "") else _JSON
-
-    def answer() -> bytes:
-        input = cast(Literal["logits", "probabilities"], kind)
-        decode = parsing.decode_npy if content == _NPY else parsing.decode_json
-        values = decode(body, input)
-        result = calibrate(loaded, values, input, state.settings.max_rows)
-        return parsing.encode_npy(result) if wanted == _NPY else parsing.encode_json(result, loaded)
-
+    kind = cast(Literal["logits", "probabilities"], input)
     if len(body) > _LARGE:
-        encoded = await to_thread.run_sync(answer, limiter=_one_at_a_time)
-    else:
-        encoded = answer()
-    return Response(encoded, media_type=wanted)
+        act = partial(_calibrated, state, loaded, body, kind, given, wanted)
+        return await to_thread.run_sync(act, limiter=_one_at_a_time), wanted
+    return _calibrated(state, loaded, body, kind, given, wanted), wanted
+
+
+def _calibrated(
+    state: State,
+    loaded: Loaded,
+    body: bytes,
+    input: Literal["logits", "probabilities"],
+    given: str,
+    wanted: str,
+) -> bytes:
+    decode = parsing.decode_npy if given == _NPY else parsing.decode_json
+    result = calibrate(loaded, decode(body, input), input, state.settings.max_rows)
+    return parsing.encode_npy(result) if wanted == _NPY else parsing.encode_json(result, loaded)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from fastapi import HTTPException, Request
+from fastapi import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalib.errors import TooLargeError, UnsupportedError
 
-__all__ = ["BodyLimit", "media_type"]
+__all__ = ["BodyLimit", "read_body", "supported"]
 
 #: Uploads stream to disk and have a limit of their own.
 _UPLOAD = "/datasets/"
 
 
-def media_type(request: Request, accepted: tuple[str, ...], default: str | None = None) -> str:
-    """Return the request's content type without its parameters.
+def supported(content_type: str, accepted: tuple[str, ...]) -> str:
+    """Return a content type without its parameters.
 
     Raises
     ------
     UnsupportedError: one that is not in `accepted`.
     """
-    found = request.headers.get("content-type", default or "").partition(";")[0].strip().lower()
+    found = content_type.partition(";")[0].strip().lower()
     if found not in accepted:
         raise UnsupportedError("Content-Type", found=found or "none", accepted=", ".join(accepted))
     return found
@@ -46,6 +47,26 @@ class BodyLimit:
                 await self.app(scope, _refusing(limit, int(value)), send)
                 return
         await self.app(scope, _counting(receive, limit), send)
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """Return a whole request body of at most `limit` bytes.
+
+    Raises
+    ------
+    TooLargeError: there is more.
+    ClientDisconnect: there was more to come.
+    """
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit, f"over {limit} bytes")
+        if not message.get("more_body", False):
+            return bytes(body)
 
 
 def _refusing(limit: int, announced: int) -> Receive:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from recalib import errors
 
-__all__ = ["PROBLEMS", "install", "problem"]
+__all__ = ["PROBLEMS", "install", "problem", "problem_of"]
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,11 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _of_surprise)
 
 
-async def _of_recalib(request: Request, error: Exception) -> JSONResponse:
+def problem_of(error: Exception) -> JSONResponse:
+    """Return the problem document of any error, and log those that are ours to mend."""
+    if not isinstance(error, errors.RecalibError):
+        log.error("A request failed.", exc_info=error, extra={"action": "request_failed"})
+        return _surprise()
     status, title = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
     if status >= 500:
         log.error("A request failed: %s", error, extra={"action": "request_failed"})
@@ -64,6 +68,10 @@ async def _of_recalib(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, errors.InputError):
         violations = [{"field": error.field, "found": error.found, "accepted": error.accepted}]
     return problem(status, title, str(error), violations)
+
+
+async def _of_recalib(request: Request, error: Exception) -> JSONResponse:
+    return problem_of(error)
 
 
 async def _of_validation(request: Request, error: Exception) -> JSONResponse:
@@ -95,5 +103,8 @@ async def _of_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _of_surprise(request: Request, error: Exception) -> JSONResponse:
-    # Starlette logs the traceback on its way up; the client learns nothing of our insides.
+    return _surprise()  # Starlette raises the error again, and uvicorn logs it
+
+
+def _surprise() -> JSONResponse:
     return problem(500, "Internal error", "An unexpected error; the server's log has it.")
