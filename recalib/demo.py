@@ -44,11 +44,14 @@ class Split:
 def run(*, keep: bool, json_output: bool) -> None:
     """Run the demo; see the module."""
     folder = Path(tempfile.mkdtemp(prefix="recalib-demo-"))
+    home = folder / "home"
     with progress("demo", quiet=json_output) as at:
-        at(f"training a small network on {_TRAINING_ROWS} handwritten digits")
-        validation, test = _digits()
-        at("starting recalib serve")
-        with _server(folder / "home", keep) as (url, pid):
+        # The server comes up while the network is being trained.
+        with _server(home, keep) as process:
+            at(f"training a small network on {_TRAINING_ROWS} handwritten digits")
+            validation, test = _digits()
+            at("waiting for recalib serve")
+            url = _address(process, home)
             answer, fit = _calibrate_through(url, validation, test, at)
         at("drawing")
         picture = _draw(folder, test, answer)
@@ -68,7 +71,7 @@ def run(*, keep: bool, json_output: bool) -> None:
     say(metrics_table(columns, f"{len(test.labels)} held-out digits, 95% intervals"))
     say(f"reliability diagram: {picture}")
     if keep:
-        _say_how_to_go_on(url, pid, test)
+        _say_how_to_go_on(url, process.pid, test)
 
 
 def _digits() -> tuple[Split, Split]:
@@ -85,6 +88,7 @@ def _digits() -> tuple[Split, Split]:
     x = torch.tensor(images[order] / 16, dtype=torch.float32)
     y = torch.tensor(labels[order])
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # so small that threads would only wait for one another
     network = torch.nn.Sequential(
         torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
     )
@@ -102,37 +106,48 @@ def _digits() -> tuple[Split, Split]:
 
 
 @contextlib.contextmanager
-def _server(home: Path, keep: bool) -> Iterator[tuple[str, int]]:
+def _server(home: Path, keep: bool) -> Iterator[subprocess.Popen[str]]:
     """Start `recalib serve` on a free port; stop it at the end, unless it shall be kept."""
     home.mkdir(parents=True)
     command = [sys.executable, "-m", "recalib.cli", "serve", "--port", "0", "--json"]
-    with (home / "server.log").open("wb") as log:
+    with _log(home).open("wb") as log:
         process = subprocess.Popen(
             [*command, "--home", str(home)],
             stdout=subprocess.PIPE,
             stderr=log,
+            text=True,
             start_new_session=keep,
         )
-    assert process.stdout is not None  # noqa: S101
     try:
-        line = process.stdout.readline()
-        if not line:
-            raise RecalibError(f"the server did not start; see {home / 'server.log'}")
-        url = json.loads(line)["url"]
-        wait_until_ready(url, process)
-        yield url, process.pid
+        yield process
     except BaseException:
-        keep = False
-        raise
-    finally:
-        if not keep:
-            process.terminate()
-            process.wait(30)
-            shutil.rmtree(home, ignore_errors=True)
-        process.stdout.close()
+        _stop(process)
+        raise  # the home stays, and with it the log
+    if not keep:
+        _stop(process)
+        shutil.rmtree(home, ignore_errors=True)
 
 
-def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def _log(home: Path) -> Path:
+    return home / "server.log"
+
+
+def _address(process: subprocess.Popen[str], home: Path) -> str:
+    """Return the server's URL once it is ready."""
+    line = process.stdout.readline() if process.stdout is not None else ""
+    if not line:
+        raise RecalibError(f"the server did not start; see {_log(home)}")
+    url: str = json.loads(line)["url"]
+    wait_until_ready(url, process)
+    return url
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[Any]) -> None:
     """Return when the server answers that it is ready; raise if it does not."""
     import httpx2
 
