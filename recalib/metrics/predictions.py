@@ -19,6 +19,9 @@ __all__ = ["Predictions"]
 #: Elements of one chunk of rows: a softmax makes several passes, which cost a third of the time
 #: when what they read is still in the processor's cache.
 _CHUNK = 65_536
+#: Below this, log p(y) is clipped. No logits of a network come near it; those of float64 could
+#: differ by more than float64 holds, and squares of what they give shall be finite too.
+_LOWEST = -1e100
 
 
 class Predictions:
@@ -31,7 +34,8 @@ class Predictions:
         predicted: Integers,
         label_log_probabilities: NDArray[np.float64],
     ) -> None:
-        #: (N, K), at least float32; exactly 0 for a masked class.
+        #: (N, K), of the dtype they came in, since edges of bins are rounded to it; a softmax
+        #: gives at least float32. Exactly 0 for a masked class.
         self.probabilities = probabilities
         #: (N,), integers in [0, K).
         self.labels = labels
@@ -52,11 +56,13 @@ class Predictions:
         logs = np.empty(len(logits))
         for rows in row_chunks(logits.shape):
             top = logits[rows].max(axis=1, keepdims=True)
-            shifted = np.subtract(logits[rows], top, dtype=dtype)
+            with np.errstate(over="ignore"):  # a difference beyond the dtype is −inf, rightly
+                shifted = np.subtract(logits[rows], top, dtype=dtype)
+                own = np.subtract(_at(logits[rows], labels[rows]), top[:, 0], dtype=np.float64)
             powers = np.exp(shifted, out=probabilities[rows])
             total = powers.sum(axis=1, dtype=np.float64)
             # Before the row is normalised: z_y − max − log Σ exp(z − max).
-            logs[rows] = _at(shifted, labels[rows]) - np.log(total)
+            logs[rows] = np.maximum(own - np.log(total), _LOWEST)
             powers /= total[:, None].astype(dtype)
         predicted = logits.argmax(axis=1)
         return cls(probabilities, labels, predicted, logs)
@@ -67,9 +73,8 @@ class Predictions:
 
         log p(y) is clipped at log 1e-38, like everywhere else.
         """
-        wide = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
-        logs = log_probabilities(_at(wide, labels)).astype(np.float64)
-        return cls(wide, labels, wide.argmax(axis=1), logs)
+        logs = log_probabilities(_at(probabilities, labels)).astype(np.float64)
+        return cls(probabilities, labels, probabilities.argmax(axis=1), logs)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,7 +82,7 @@ class Predictions:
     @property
     def classes(self) -> int:
         """K."""
-        return self.probabilities.shape[1]
+        return int(self.probabilities.shape[1])
 
     @cached_property
     def confidences(self) -> Floats:
@@ -87,7 +92,8 @@ class Predictions:
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """(N,), whether the predicted class is the label."""
-        return self.predicted == self.labels
+        correct: NDArray[np.bool_] = self.predicted == self.labels
+        return correct
 
 
 def row_chunks(shape: tuple[int, ...]) -> Iterator[slice]:
