@@ -39,6 +39,7 @@ def evaluate(
     ------
     InputError: anything that cannot be used, an unknown metric, or both or neither of the two.
     """
+    _check_level(level)
     chosen = _chosen(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
     return {name: metric.measure(predictions, level) for name, metric in chosen.items()}
@@ -54,6 +55,8 @@ class StreamingEvaluation:
     """
 
     def __init__(self, classes: int, bins: int = 15) -> None:
+        self.classes = classes
+        self.bins = bins
         every = _chosen(None, bins)
         self._metrics: dict[str, StreamingMetric[State]] = {
             name: metric for name, metric in every.items() if isinstance(metric, StreamingMetric)
@@ -67,18 +70,24 @@ class StreamingEvaluation:
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
     ) -> None:
-        """Add a batch: labels (n,) and exactly one of logits and probabilities (n, K)."""
-        predictions = _predictions(labels, logits, probabilities)
+        """Add a batch: labels (n,) and exactly one of logits and probabilities (n, K).
+
+        A batch that is refused, with `InputError`, leaves everything as it was.
+        """
+        predictions = _predictions(labels, logits, probabilities, self.classes)
         for state in self._states.values():
             state.add(predictions)
 
     def merge(self, other: StreamingEvaluation) -> None:
         """Add what another evaluation of the same classes and bins has seen."""
+        if (other.classes, other.bins) != (self.classes, self.bins):  # before any state changes
+            raise ValueError("evaluations of different classes or bins do not add up")
         for kind, state in self._states.items():
             state.merge(other._states[kind])
 
     def finish(self, level: float | None = None) -> dict[str, Estimate]:
         """Return the metrics of all rows seen so far, which are at least one."""
+        _check_level(level)
         return {
             name: metric.estimate(self._states[metric.state_kind], level)
             for name, metric in self._metrics.items()
@@ -95,14 +104,22 @@ def _chosen(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
     return {name: make(bins) for name, make in METRICS.items() if name in wanted}
 
 
+def _check_level(level: float | None) -> None:
+    if level is not None and not 0 < level < 1:
+        raise InputError("level", found=str(level), accepted="a number between 0 and 1")
+
+
 def _predictions(
-    labels: ArrayLike, logits: ArrayLike | None, probabilities: ArrayLike | None
+    labels: ArrayLike,
+    logits: ArrayLike | None,
+    probabilities: ArrayLike | None,
+    classes: int | None = None,
 ) -> Predictions:
     if logits is not None and probabilities is None:
-        z = check_logits(logits)
+        z = check_logits(logits, classes=classes)
         return Predictions.from_logits(z, check_labels(labels, logits=z))
     if probabilities is not None and logits is None:
-        p = check_probabilities(probabilities)
+        p = check_probabilities(probabilities, classes=classes)
         return Predictions.from_probabilities(p, check_labels(labels, logits=p))
     found = "neither" if logits is None else "both"
     raise InputError("logits, probabilities", found=found, accepted="exactly one of the two")
