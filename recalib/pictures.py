@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
 
 from recalib.calibrator import write_atomically
 from recalib.errors import InputError
 from recalib.metrics import BinState, Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
+from recalib.metrics.means import wilson
 
 if TYPE_CHECKING:
     import altair as alt
@@ -155,8 +155,8 @@ def _rows(state: BinState) -> list[dict[str, float]]:
     """Return what is drawn of each bin that holds anything."""
     rows = []
     for k in np.flatnonzero(state.filled):
-        count, correct = int(state.count[k]), round(state.correct[k])
-        band = scipy.stats.binomtest(correct, count).proportion_ci(_LEVEL, method="wilson")
+        count, correct = int(state.count[k]), float(state.correct[k])
+        low, high = wilson(correct, count, _LEVEL)
         rows.append(
             {
                 "from": float(k / state.bins),
@@ -166,8 +166,8 @@ def _rows(state: BinState) -> list[dict[str, float]]:
                 "share": float(count / state.count.sum()),
                 "confidence": float(state.confidence[k] / count),
                 "accuracy": correct / count,
-                "low": float(band.low),
-                "high": float(band.high),
+                "low": float(low),
+                "high": float(high),
             }
         )
     return rows

@@ -69,4 +69,5 @@ def wilson(
     k, n = np.asarray(successes, np.float64), np.asarray(count, np.float64)
     centre = (k + z2 / 2) / (n + z2)
     half = np.sqrt(z2 * (k * (n - k) / n + z2 / 4)) / (n + z2)
-    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
+    # Clipped at the share itself too: rounding puts the end of n of n an ulp below 1.
+    return np.clip(centre - half, 0.0, k / n), np.clip(centre + half, k / n, 1.0)
