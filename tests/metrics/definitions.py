@@ -1,0 +1,111 @@
+"""Every metric once more, row by row in float64, straight from the definition in its docstring.
+
+Slow, and sharing nothing with `recalib.metrics` on purpose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+__all__ = ["DEFINITIONS", "bin_by_definition"]
+
+Rows = Sequence[Sequence[float]]
+
+
+def bin_by_definition(value: float, bins: int) -> int:
+    """The k with k/M < value ≤ (k + 1)/M; 0 is in the first bin."""
+    return next(k for k in range(bins) if value <= (k + 1) / bins)
+
+
+def top(row: Sequence[float]) -> int:
+    return max(range(len(row)), key=lambda k: (row[k], -k))
+
+
+def confident(p: Rows, y: Sequence[int]) -> list[tuple[float, float]]:
+    """Confidence and correctness of each row."""
+    return [(max(row), float(top(row) == label)) for row, label in zip(p, y, strict=True)]
+
+
+def accuracy(p: Rows, y: Sequence[int], bins: int) -> float:
+    return sum(right for _, right in confident(p, y)) / len(y)
+
+
+def nll(p: Rows, y: Sequence[int], bins: int) -> float:
+    return sum(-math.log(max(row[label], 1e-38)) for row, label in zip(p, y, strict=True)) / len(y)
+
+
+def brier(p: Rows, y: Sequence[int], bins: int) -> float:
+    total = 0.0
+    for row, label in zip(p, y, strict=True):
+        for k, value in enumerate(row):
+            total += (value - (k == label)) ** 2
+    return total / len(y)
+
+
+def gaps(pairs: Sequence[tuple[float, float]], bins: int) -> list[tuple[float, float]]:
+    """Share of rows and signed gap of each equal-width bin that holds anything."""
+    members = defaultdict(list)
+    for value, outcome in pairs:
+        members[bin_by_definition(value, bins)].append((value, outcome))
+    return [weight_and_gap(group, len(pairs)) for group in members.values()]
+
+
+def weight_and_gap(group: Sequence[tuple[float, float]], rows: int) -> tuple[float, float]:
+    mean_value = sum(value for value, _ in group) / len(group)
+    frequency = sum(outcome for _, outcome in group) / len(group)
+    return len(group) / rows, frequency - mean_value
+
+
+def ece(p: Rows, y: Sequence[int], bins: int) -> float:
+    return sum(weight * abs(gap) for weight, gap in gaps(confident(p, y), bins))
+
+
+def mce(p: Rows, y: Sequence[int], bins: int) -> float:
+    return max(abs(gap) for _, gap in gaps(confident(p, y), bins))
+
+
+def classwise_ece(p: Rows, y: Sequence[int], bins: int) -> float:
+    classes = len(p[0])
+    total = 0.0
+    for k in range(classes):
+        column = [(row[k], float(label == k)) for row, label in zip(p, y, strict=True)]
+        total += sum(weight * abs(gap) for weight, gap in gaps(column, bins))
+    return total / classes
+
+
+def equal_mass(p: Rows, y: Sequence[int], bins: int) -> list[tuple[float, float]]:
+    """Runs of the sorted rows; a row counts with the accuracy of all rows of its confidence."""
+    pairs = sorted(confident(p, y))
+    tied = defaultdict(list)
+    for value, right in pairs:
+        tied[value].append(right)
+    fair = [(value, sum(tied[value]) / len(tied[value])) for value, _ in pairs]
+    count = min(bins, len(fair))
+    cuts = [k * len(fair) // count for k in range(count + 1)]
+    runs = [fair[start:end] for start, end in pairwise(cuts)]
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+    return [weight_and_gap(run, len(fair)) for run in runs]
+
+
+def ece_equal_mass(p: Rows, y: Sequence[int], bins: int) -> float:
+    return sum(weight * abs(gap) for weight, gap in equal_mass(p, y, bins))
+
+
+def ece_l2_equal_mass(p: Rows, y: Sequence[int], bins: int) -> float:
+    return math.sqrt(sum(weight * gap**2 for weight, gap in equal_mass(p, y, bins)))
+
+
+#: By the names of `METRICS`; a new metric needs its line here, and a test says so.
+DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
+    "accuracy": accuracy,
+    "nll": nll,
+    "brier": brier,
+    "ece": ece,
+    "ece_equal_mass": ece_equal_mass,
+    "ece_l2_equal_mass": ece_l2_equal_mass,
+    "mce": mce,
+    "classwise_ece": classwise_ece,
+}

@@ -1,0 +1,121 @@
+"""Every metric against its definition, and against implementations that are not ours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.typing import NDArray
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+
+from recalib.metrics import METRICS
+from recalib.metrics.evaluate import evaluate
+from tests.metrics.definitions import DEFINITIONS
+from tests.metrics.strategies import Case, bins, coarse
+
+Drawn = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Drawn:
+    """3,000 overconfident rows of 7 classes; continuous, so that no value is on an edge."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(3000, 7)) * 3
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True), labels
+
+
+def value(name: str, drawn: Drawn, bins: int = 15) -> float:
+    p, y = drawn
+    return evaluate(y, probabilities=p, metrics=[name], bins=bins)[name].value
+
+
+def test_every_metric_has_its_definition_here() -> None:
+    assert DEFINITIONS.keys() == METRICS.keys()
+
+
+@given(coarse(), bins)
+def test_metrics_are_what_their_definitions_say(case: Case, bins: int) -> None:
+    """On rows full of ties and of values on edges.
+
+    Both sides are float64 and add at most 150 numbers up to 100: 1e-12 is thousandfold the error.
+    """
+    p, y = case
+    found = evaluate(y, probabilities=p, bins=bins)
+    for name, definition in DEFINITIONS.items():
+        expected = definition(p.tolist(), y.tolist(), bins)
+        assert found[name].value == pytest.approx(expected, rel=1e-12, abs=1e-12), name
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("bins", [10, 15])
+def test_metrics_of_many_rows_are_what_their_definitions_say(
+    name: str, bins: int, drawn: Drawn
+) -> None:
+    p, y = drawn
+    expected = DEFINITIONS[name](p.tolist(), y.tolist(), bins)
+    assert value(name, drawn, bins) == pytest.approx(expected, rel=1e-11)
+
+
+def test_accuracy_is_scikit_learns(drawn: Drawn) -> None:
+    p, y = drawn
+    assert value("accuracy", drawn) == pytest.approx(accuracy_score(y, p.argmax(axis=1)))
+
+
+def test_nll_is_scikit_learns(drawn: Drawn) -> None:
+    p, y = drawn
+    assert value("nll", drawn) == pytest.approx(log_loss(y, p), rel=1e-12)
+
+
+def test_brier_is_scikit_learns(drawn: Drawn) -> None:
+    """Unscaled: scikit-learn's sum over classes is ours."""
+    p, y = drawn
+    expected = brier_score_loss(y, p, scale_by_half=False, labels=np.arange(7))
+    assert value("brier", drawn) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "norm"), [("ece", "l1"), ("mce", "max")])
+@pytest.mark.parametrize("bins", [10, 15])
+def test_errors_of_equal_width_are_torchmetrics(
+    name: str, norm: str, bins: int, drawn: Drawn
+) -> None:
+    """On continuous values only, and to float32, in which torchmetrics keeps confidences.
+
+    It closes its bins on the left.
+    """
+    import torch
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    p, y = (torch.tensor(one) for one in drawn)
+    expected = multiclass_calibration_error(p, y, num_classes=7, n_bins=bins, norm=norm)
+    assert value(name, drawn, bins) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_classwise_error_is_the_mean_of_torchmetrics_binary_errors(drawn: Drawn) -> None:
+    """torchmetrics' binary error bins the probability of class 1, whatever is predicted: ours."""
+    import torch
+    from torchmetrics.functional.classification import binary_calibration_error
+
+    p, y = (torch.tensor(one) for one in drawn)
+    columns = [
+        binary_calibration_error(p[:, k].contiguous(), (y == k).int(), n_bins=15) for k in range(7)
+    ]
+    expected = float(torch.stack(columns).mean())
+    assert value("classwise_ece", drawn) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "power"), [("ece_equal_mass", 1), ("ece_l2_equal_mass", 2)])
+@pytest.mark.parametrize("bins", [10, 15])
+def test_errors_of_equal_mass_are_scikit_learns_curve(
+    name: str, power: int, bins: int, drawn: Drawn
+) -> None:
+    """Its quantiles cut where we cut if N is a multiple of M, as 3,000 is, and nothing ties."""
+    p, y = drawn
+    correct = p.argmax(axis=1) == y
+    accuracy, confidence = calibration_curve(
+        correct, p.max(axis=1), n_bins=bins, strategy="quantile"
+    )
+    expected = np.mean(np.abs(accuracy - confidence) ** power) ** (1 / power)
+    assert value(name, drawn, bins) == pytest.approx(expected, rel=1e-12)

@@ -1,0 +1,203 @@
+"""Edges: of bins, of dtypes, of what a classifier may say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalib.errors import InputError
+from recalib.metrics import METRICS, BinState, Predictions
+from recalib.metrics.binning import bin_of
+from recalib.metrics.evaluate import evaluate
+from tests.metrics.definitions import bin_by_definition
+
+DTYPES = [np.float16, np.float32, np.float64]
+everywhere = pytest.mark.parametrize("dtype", DTYPES)
+usual_bins = pytest.mark.parametrize("bins", [10, 15])
+
+
+def values(labels, **options) -> dict[str, float]:
+    return {name: one.value for name, one in evaluate(labels, **options).items()}
+
+
+@everywhere
+@usual_bins
+def test_a_value_on_an_edge_is_in_the_bin_that_it_closes(dtype: type, bins: int) -> None:
+    """k/M, rounded to the dtype of the values, though float32(1/15) is larger than 1/15."""
+    edges = (np.arange(1, bins + 1) / bins).astype(dtype)
+    np.testing.assert_array_equal(bin_of(edges, bins), np.arange(bins))
+    above = np.nextafter(edges[:-1], dtype(1), dtype=dtype)
+    np.testing.assert_array_equal(bin_of(above, bins), np.arange(1, bins))
+    below = np.nextafter(edges, dtype(0), dtype=dtype)
+    np.testing.assert_array_equal(bin_of(below, bins), np.arange(bins))
+
+
+@everywhere
+@usual_bins
+def test_probabilities_on_an_edge_keep_their_dtypes_edges(dtype: type, bins: int) -> None:
+    """float16(0.7) is larger than 0.7 and float32(0.7), and in the bin up to 0.7 all the same."""
+    p = (np.arange(bins // 2 + 1, bins + 1) / bins).astype(dtype)
+    predictions = Predictions.from_probabilities(
+        np.stack([p, 1 - p], axis=1), np.zeros(len(p), int)
+    )
+    state = BinState(bins)
+    state.add(predictions)
+    np.testing.assert_array_equal(np.flatnonzero(state.count), np.arange(bins // 2, bins))
+    classwise = METRICS["classwise_ece"](bins).state(2)
+    classwise.add(predictions)
+    np.testing.assert_array_equal(classwise.occurred[0], state.count)
+    np.testing.assert_allclose(classwise.confidence[0], state.confidence, atol=1e-12)
+
+
+@everywhere
+@usual_bins
+def test_zero_is_in_the_first_bin_and_one_in_the_last(dtype: type, bins: int) -> None:
+    ends = np.array([0, np.finfo(dtype).smallest_subnormal, 1], dtype)
+    assert bin_of(ends, bins).tolist() == [0, 0, bins - 1]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(1, 200))
+def test_bins_are_those_of_the_definition(numbers: list[float], bins: int) -> None:
+    expected = [bin_by_definition(number, bins) for number in numbers]
+    assert bin_of(np.array(numbers), bins).tolist() == expected
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_one_row_has_every_metric(name: str) -> None:
+    """Its gap is the ECE, whatever the bins; class-wise, each class has a gap of its own."""
+    expected = {
+        "accuracy": 1.0,
+        "nll": -math.log(0.7),
+        "brier": 0.3**2 + 0.2**2 + 0.1**2,
+        "classwise_ece": (0.3 + 0.2 + 0.1) / 3,
+    }
+    (one,) = evaluate([0], probabilities=[[0.7, 0.2, 0.1]], metrics=[name], level=0.95).values()
+    assert one.value == pytest.approx(expected.get(name, 0.3), rel=1e-12)
+
+
+def test_fewer_rows_than_bins_have_a_bin_each() -> None:
+    """Equal mass with 3 rows and 15 bins: the mean of three gaps, and the root of their squares."""
+    p = np.array([0.6, 0.8, 0.9])
+    found = values([0, 1, 0], probabilities=np.stack([p, 1 - p], axis=1))
+    gaps = np.array([0.4, -0.8, 0.1])
+    assert found["ece_equal_mass"] == pytest.approx(np.abs(gaps).mean())
+    assert found["ece_l2_equal_mass"] == pytest.approx(np.sqrt(np.mean(gaps**2)))
+    assert found["ece"] == pytest.approx(np.abs(gaps).mean())
+    assert found["mce"] == pytest.approx(0.8)
+
+
+def test_tied_rows_share_their_accuracy_between_bins() -> None:
+    """Four rows of 0.8, two of them right, in two bins: 0.3, where a sort by rightness has 0.5."""
+    for labels in ([0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]):
+        found = values(labels, probabilities=[[0.8, 0.2]] * 4, bins=2)
+        assert found["ece_equal_mass"] == pytest.approx(0.3)
+        assert found["ece_l2_equal_mass"] == pytest.approx(0.3)
+
+
+@everywhere
+def test_a_class_that_is_always_masked_might_as_well_not_exist(dtype: type) -> None:
+    """−inf everywhere: probability 0, and no error but in the mean over one class more."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(50, 3)).astype(dtype)
+    labels = rng.integers(0, 3, 50)
+    masked = np.insert(logits, 1, -np.inf, axis=1)
+    found = values(labels + (labels >= 1), logits=masked)
+    expected = values(labels, logits=logits)
+    expected["classwise_ece"] *= 3 / 4
+    assert found == pytest.approx(expected, rel=1e-6 if dtype != np.float64 else 1e-12)
+
+
+def test_rows_may_mask_different_classes() -> None:
+    logits = np.array([[1.0, -np.inf, 0.0], [-np.inf, 2.0, -np.inf]])
+    p = np.array([[1 / (1 + math.exp(-1)), 0, 1 / (1 + math.e)], [0, 1, 0]])
+    assert values([0, 1], logits=logits) == pytest.approx(values([0, 1], probabilities=p))
+
+
+def test_a_masked_label_is_refused() -> None:
+    with pytest.raises(InputError, match="masked"):
+        evaluate([1], logits=[[0.0, -np.inf]])
+
+
+@everywhere
+def test_saturated_rows_that_are_all_right_have_no_error(dtype: type) -> None:
+    """And still an interval of some width: n rows without an error do not prove that none is."""
+    logits = np.zeros((20, 4), dtype)
+    logits[:, 2] = 1000
+    found = evaluate([2] * 20, logits=logits, level=0.95)
+    for name, one in found.items():
+        assert one.value == (1 if name == "accuracy" else 0), name
+    assert found["accuracy"].low < 1
+    assert found["ece"].high > 0
+
+
+@everywhere
+def test_saturated_rows_that_are_all_wrong_have_every_error(dtype: type) -> None:
+    """NLL is exact though p(y) = exp(−1000) underflows in every dtype."""
+    logits = np.array([[1000, 0]] * 20, dtype)
+    found = values([1] * 20, logits=logits)
+    expected = dict.fromkeys(METRICS, 1.0) | {"accuracy": 0, "nll": 1000, "brier": 2}
+    assert found == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_logits_have_finite_metrics_and_intervals(dtype: type) -> None:
+    """Their difference overflows their dtype. (float16 is widened, and cannot.)"""
+    largest = np.finfo(dtype).max
+    logits = np.array([[largest, -largest], [0, 1]], dtype)
+    for name, one in evaluate([1, 1], logits=logits, level=0.95).items():
+        assert math.isfinite(one.value), name
+        assert one.high is None or math.isfinite(one.high), name
+    if dtype == np.float32:
+        expected = (2 * float(largest) + math.log1p(math.exp(-1))) / 2
+        assert values([1, 1], logits=logits)["nll"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_probability_of_zero_on_the_label_costs_the_clip() -> None:
+    found = values([1], probabilities=[[1.0, 0.0]])
+    assert found["nll"] == pytest.approx(-math.log(1e-38), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_narrow_logits_measure_as_the_same_numbers_in_float64(dtype: type) -> None:
+    """Softmax in float32 is off by some 1e-7, and no confidence of these is so near an edge."""
+    rng = np.random.default_rng(0)
+    logits = (rng.normal(size=(1000, 10)) * 4).astype(dtype)
+    labels = rng.integers(0, 10, 1000)
+    wide = logits.astype(np.float64)
+    assert values(labels, logits=logits) == pytest.approx(values(labels, logits=wide), rel=1e-6)
+
+
+def test_sums_are_float64_however_many_rows_come() -> None:
+    """40 million float32 confidences of 0.9, all right: float32 sums would stop at 2²⁴."""
+    confidences = np.full(10**6, 0.9, np.float32)
+    correct = np.ones(10**6, bool)
+    metric = METRICS["ece"](15)
+    state = metric.state(2)
+    for _ in range(40):
+        state.add_confidences(confidences, correct)
+    assert state.count.sum() == 40 * 10**6
+    # float32(0.9) is 0.9 − 2.4e-8, and Σ of 4·10⁷ rounded sums is off by far less.
+    assert metric.estimate(state).value == pytest.approx(0.1, abs=1e-7)
+    assert metric.estimate(state).value == pytest.approx(1 - float(np.float32(0.9)), abs=1e-9)
+
+
+def test_states_do_not_grow() -> None:
+    """As many numbers after a thousand rows as after one."""
+
+    def size(state: object) -> int:
+        return sum(np.size(part) for part in vars(state).values())
+
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet(np.ones(3), 1000), rng.integers(0, 3, 1000)
+    for name, make in METRICS.items():
+        metric = make(15)
+        if not hasattr(metric, "state"):
+            continue
+        state = metric.state(3)
+        before = size(state)
+        state.add(Predictions.from_probabilities(p, y))
+        assert size(state) == before, name

@@ -1,0 +1,173 @@
+"""Intervals: against their formulas elsewhere, and by how often they hold the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recalib.metrics import METRICS, BinState
+from recalib.metrics.evaluate import evaluate
+from recalib.metrics.means import wilson
+
+ROWS = 400
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1), st.sampled_from([0.5, 0.9, 0.95, 0.999]))
+def test_wilson_is_scipys(count: int, share: float, level: float) -> None:
+    """And holds the share itself, without exception: an ulp would do to miss 1."""
+    successes = round(share * count)
+    low, high = wilson(successes, count, level)
+    expected = scipy.stats.binomtest(successes, count).proportion_ci(level, method="wilson")
+    assert (low, high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-12)
+    assert 0 <= low <= successes / count <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("successes", "count", "low", "high"),
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_has_published_values(successes: int, count: int, low: float, high: float) -> None:
+    """Newcombe, Statistics in Medicine 17 (1998), table I, method 3."""
+    assert wilson(successes, count, 0.95) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_every_share_holds_its_own_value_when_none_or_all_succeed() -> None:
+    """All n up to 20,000: clipped at 1, the end of n of n would be an ulp too low for many."""
+    n = np.arange(1, 20_001)
+    for level in (0.5, 0.9, 0.95, 0.99):
+        assert np.all(wilson(n.astype(float), n, level)[1] == 1)
+        assert np.all(wilson(np.zeros(len(n)), n, level)[0] == 0)
+
+
+@pytest.mark.parametrize("name", ["nll", "brier"])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_intervals_of_means_are_students(name: str, level: float) -> None:
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet(np.ones(4), 200), rng.integers(0, 4, 200)
+    scores = {
+        "nll": -np.log(p[np.arange(200), y]),
+        "brier": ((p - np.eye(4)[y]) ** 2).sum(axis=1),
+    }[name]
+    expected = scipy.stats.t.interval(level, 199, scores.mean(), scipy.stats.sem(scores))
+    found = evaluate(y, probabilities=p, metrics=[name], level=level)[name]
+    assert (found.low, found.high) == pytest.approx(expected, rel=1e-9)
+
+
+def test_half_a_width_is_what_its_docstring_says() -> None:
+    """In a loop, from rows: √(χ² · Σ w²v), v the larger of the sample's and the smoothed one."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.3, 1, 300)
+    y = rng.random(300) < p
+    state = BinState(10)
+    state.add_confidences(p, y)
+    total, filled = 0.0, 0
+    for k in range(10):
+        inside = (p > k / 10) & (p <= (k + 1) / 10)
+        n = inside.sum()
+        if n == 0:
+            continue
+        filled += 1
+        q = (y[inside].sum() + 2) / (n + 4)
+        sample = np.var(y[inside] - p[inside], ddof=1) / n
+        total += (n / 300) ** 2 * max(sample, q * (1 - q) / n)
+    expected = math.sqrt(scipy.stats.chi2.ppf(0.95, filled) * total)
+    assert state.half_width(0.95) == pytest.approx(expected, rel=1e-9)
+
+
+Truth = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+def calibrated(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return p
+
+
+def overconfident(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    return p - 0.15
+
+
+def mixed(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Underconfident below, overconfident above: gaps of both signs."""
+    return np.clip(p + 0.2 * np.cos(5 * p), 0, 1)
+
+
+def steep(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Nearly never wrong: the bins without an error are those that a naive variance fails."""
+    return np.minimum(p + 0.02, 0.999)
+
+
+def coverage(truth: Truth, lowest: float, draws: int) -> float:
+    """How often the 95% interval of 400 rows, of confidences from `lowest` up, holds the truth.
+
+    The truth is the ECE of the same bins of 100,000 rows with probabilities for outcomes.
+    """
+    bins = 15
+    metric = METRICS["ece"](bins)
+    population = np.linspace(lowest, 1, 10**5, endpoint=False) + (1 - lowest) / 2e5
+    where = (population * bins).astype(int)
+    gaps = np.bincount(where, truth(population) - population, bins)
+    true_value = np.abs(gaps).sum() / len(population)
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(draws):
+        p = rng.uniform(lowest, 1, ROWS)
+        state = metric.state(2)
+        state.add_confidences(p, rng.random(ROWS) < truth(p))
+        found = metric.estimate(state, 0.95)
+        assert found.low <= found.value <= found.high
+        covered += found.low <= true_value <= found.high
+    return covered / draws
+
+
+everything = pytest.mark.parametrize("truth", [calibrated, overconfident, mixed, steep])
+
+
+@everything
+@pytest.mark.parametrize("lowest", [0.3, 0.8])
+def test_the_interval_of_ece_holds_the_truth_more_often_than_it_says(
+    truth: Truth, lowest: float
+) -> None:
+    """In 95% of 200 draws and more, with rows in 11 bins or in 3: Cauchy and Schwarz give slack."""
+    assert coverage(truth, lowest, 200) >= 0.95
+
+
+@everything
+def test_the_interval_of_ece_of_one_bin_holds_the_truth_as_often_as_it_says(truth: Truth) -> None:
+    """The worst case, without slack: 95% but for three standard errors of 4,000 draws, 0.34% each.
+
+    Without Agresti and Coull's two errors and two successes, `calibrated` and `steep` would
+    fail at 93.5%.
+    """
+    assert coverage(truth, 0.95, 4000) >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+def test_the_interval_of_ece_says_something() -> None:
+    """Not by being all of [0, 1]: overconfidence by 0.15 is seen in 2,000 rows."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.3, 1, 2000)
+    state = BinState(15)
+    state.add_confidences(p, rng.random(2000) < overconfident(p))
+    found = METRICS["ece"](15).estimate(state, 0.95)
+    assert found.low > 0.05
+    assert found.high < 0.25
+
+
+def test_a_higher_level_is_a_wider_interval() -> None:
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet(np.ones(4), 200), rng.integers(0, 4, 200)
+    narrow, wide = (evaluate(y, probabilities=p, level=level) for level in (0.8, 0.99))
+    for name, one in narrow.items():
+        if one.low is not None:
+            assert wide[name].low <= one.low <= one.high <= wide[name].high, name
+            assert wide[name].high - wide[name].low > one.high - one.low, name

@@ -1,0 +1,228 @@
+"""What holds of every metric of any predictions; new members of METRICS are checked for free."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from recalib.errors import InputError
+from recalib.metrics import METRICS, Estimate, Predictions, StreamingMetric
+from recalib.metrics.evaluate import StreamingEvaluation, evaluate
+from tests.metrics.strategies import Case, bins, coarse, distinct
+
+#: The largest value of each metric; 1 unless said otherwise.
+LARGEST = {"nll": math.inf, "brier": 2.0}
+STREAMING = [name for name, make in METRICS.items() if isinstance(make(15), StreamingMetric)]
+EQUAL_MASS = {"ece_equal_mass", "ece_l2_equal_mass"}
+
+orders = st.randoms(use_true_random=False)
+levels = st.sampled_from([0.5, 0.9, 0.95, 0.999])
+
+
+def assert_alike(
+    found: dict[str, Estimate], expected: dict[str, Estimate], tolerance: float = 1e-12
+) -> None:
+    """Every value of `expected` to rounding: both are the same sums in two orders.
+
+    Ends of intervals to 1e-6: a variance that is a difference of sums of squares, and 0, is off by
+    1e-16 of the squares; its root is off by 1e-8 of the values, times Student's t for few rows.
+    """
+    assert found.keys() == expected.keys()
+    for name, one in expected.items():
+        assert found[name].value == pytest.approx(one.value, rel=tolerance, abs=tolerance), name
+        assert (found[name].low is None) == (one.low is None)
+        if one.low is not None:
+            ends = (found[name].low, found[name].high)
+            slack = 1e-6 * (1 + one.value)
+            assert ends == pytest.approx((one.low, one.high), abs=slack), name
+
+
+@given(coarse(), bins, orders)
+def test_the_order_of_rows_does_not_matter(case: Case, bins: int, order) -> None:
+    """Nor does it where many confidences tie and bins of equal mass cut them apart."""
+    p, y = case
+    rows = list(range(len(y)))
+    order.shuffle(rows)
+    assert_alike(
+        evaluate(y[rows], probabilities=p[rows], bins=bins),
+        evaluate(y, probabilities=p, bins=bins),
+    )
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.sampled_from([2, 3, 7, 15]), orders)
+def test_equal_mass_of_tied_confidences_does_not_depend_on_order(
+    rows: int, correct: int, bins: int, order
+) -> None:
+    """One confidence for all: every bin has the gap of the whole, however rights are arranged."""
+    y = [0] * min(correct, rows) + [1] * max(rows - correct, 0)
+    order.shuffle(y)
+    found = evaluate(y, probabilities=[[0.75, 0.25]] * rows, bins=bins, metrics=EQUAL_MASS)
+    expected = abs(y.count(0) / rows - 0.75)
+    assert [one.value for one in found.values()] == pytest.approx([expected] * 2, abs=1e-12)
+
+
+@given(distinct(), bins, orders)
+def test_the_order_of_classes_does_not_matter(case: Case, bins: int, order) -> None:
+    """Without ties inside a row, of which the first class would be the prediction."""
+    p, y = case
+    classes = list(range(p.shape[1]))
+    order.shuffle(classes)
+    assert_alike(
+        evaluate(np.argsort(classes)[y], probabilities=p[:, classes], bins=bins),
+        evaluate(y, probabilities=p, bins=bins),
+    )
+
+
+@given(coarse(), bins, st.integers(2, 4), st.booleans())
+def test_copies_of_all_rows_change_no_value(
+    case: Case, bins: int, copies: int, mixed: bool
+) -> None:
+    """Unless bins of equal mass would be cut elsewhere: they are where N is no multiple of M.
+
+    Cuts k·N/M are rounded down, and ⌊k·cN/M⌋ is c·⌊k·N/M⌋ only where nothing is rounded.
+    """
+    p, y = case
+    names = [name for name in METRICS if len(y) % bins == 0 or name not in EQUAL_MASS]
+    more = np.tile(np.arange(len(y)), copies) if mixed else np.repeat(np.arange(len(y)), copies)
+    assert_alike(
+        evaluate(y[more], probabilities=p[more], bins=bins, metrics=names),
+        evaluate(y, probabilities=p, bins=bins, metrics=names),
+    )
+
+
+@given(coarse(), bins, levels)
+def test_values_are_in_range_and_inside_their_intervals(
+    case: Case, bins: int, level: float
+) -> None:
+    """An ulp over 1 is rounding: shares of rows add up to 1 only to that."""
+    p, y = case
+    for name, one in evaluate(y, probabilities=p, bins=bins, level=level).items():
+        assert 0 <= one.value <= LARGEST.get(name, 1.0) * (1 + 1e-15), name
+        assert (one.low is None) == (one.high is None), name
+        if one.low is not None:
+            assert 0 <= one.low <= one.value <= one.high < math.inf, name
+
+
+@given(coarse(), bins)
+def test_errors_are_ordered_as_norms_are(case: Case, bins: int) -> None:
+    """Mean ≤ maximum, ℓ1 ≤ ℓ2; and no binning makes the mean gap of all rows larger than ECE."""
+    p, y = case
+    found = {k: v.value for k, v in evaluate(y, probabilities=p, bins=bins).items()}
+    whole = abs(found["accuracy"] - p.max(axis=1).mean())
+    assert found["ece"] <= found["mce"] + 1e-12
+    assert found["ece_equal_mass"] <= found["ece_l2_equal_mass"] + 1e-12
+    assert whole <= min(found["ece"], found["ece_equal_mass"]) + 1e-12
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(2, 5), st.integers(-(2**20), 2**20)
+)
+def test_a_shift_of_a_row_of_logits_changes_nothing(
+    seed: int, rows: int, classes: int, shift: int
+) -> None:
+    """Eighths and whole numbers add exactly in float64, so that equal is equal."""
+    rng = np.random.default_rng(seed)
+    logits = rng.integers(-100, 100, (rows, classes)) / 8
+    labels = rng.integers(0, classes, rows)
+    shifted = logits + shift * rng.integers(0, 3, (rows, 1))
+    assert evaluate(labels, logits=shifted) == evaluate(labels, logits=logits)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(2, 5), bins)
+def test_logits_and_their_probabilities_measure_alike(
+    seed: int, rows: int, classes: int, bins: int
+) -> None:
+    """Logits are logarithms of probabilities that are in the middle of a bin, or far from edges."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(classes), rows)
+    on_edge = np.abs(p * bins - np.round(p * bins)) < 1e-9
+    assume(not on_edge.any())
+    y = rng.integers(0, classes, rows)
+    assert_alike(
+        evaluate(y, logits=np.log(p) + 3, bins=bins),
+        evaluate(y, probabilities=p, bins=bins),
+        tolerance=1e-9,
+    )
+
+
+@pytest.mark.parametrize("name", STREAMING)
+@given(case=coarse(), bins=bins, cuts=st.lists(st.integers(0, 30), max_size=5), order=orders)
+def test_batches_merge_to_the_whole(
+    name: str, case: Case, bins: int, cuts: list[int], order
+) -> None:
+    """Any split, into empty batches too, each in a state of its own, merged in any order."""
+    p, y = case
+    metric = METRICS[name](bins)
+    states = []
+    for rows in np.split(np.arange(len(y)), sorted(cut for cut in cuts if cut <= len(y))):
+        state = metric.state(p.shape[1])
+        state.add(Predictions.from_probabilities(p[rows], y[rows]))
+        states.append(state)
+    order.shuffle(states)
+    total = metric.state(p.shape[1])
+    for state in states:
+        total.merge(state)
+    whole = metric.measure(Predictions.from_probabilities(p, y), 0.95)
+    assert_alike({name: metric.estimate(total, 0.95)}, {name: whole})
+
+
+@given(case=coarse(), bins=bins, cut=st.integers(0, 30))
+def test_a_streaming_evaluation_is_the_evaluation(case: Case, bins: int, cut: int) -> None:
+    """Two evaluations of the two parts of the rows, a row at a time, merged."""
+    p, y = case
+    parts = [StreamingEvaluation(p.shape[1], bins) for _ in range(2)]
+    for row in range(len(y)):
+        parts[row >= cut].add(y[row : row + 1], probabilities=p[row : row + 1])
+    parts[0].merge(parts[1])
+    expected = evaluate(y, probabilities=p, bins=bins, metrics=STREAMING, level=0.95)
+    assert_alike(parts[0].finish(0.95), expected)
+
+
+@given(coarse(), bins)
+def test_metrics_of_one_kind_share_a_state(case: Case, bins: int) -> None:
+    """What a metric reads from another's state of the same kind is what it reads from its own."""
+    p, y = case
+    predictions = Predictions.from_probabilities(p, y)
+    states = {}
+    for name in STREAMING:
+        metric = METRICS[name](bins)
+        kind = metric.state_kind
+        if kind not in states:
+            states[kind] = metric.state(p.shape[1])
+            states[kind].add(predictions)
+        assert metric.estimate(states[kind], 0.95) == metric.measure(predictions, 0.95), name
+
+
+def test_a_refused_batch_leaves_an_evaluation_as_it_was() -> None:
+    """Of another K, of labels that do not fit: nothing of it is counted."""
+    evaluation = StreamingEvaluation(3)
+    evaluation.add([0, 1], logits=[[1, 0, 0], [1, 0, 0]])
+    before = evaluation.finish(0.95)
+    for labels, logits in (([0], [[1.0, 0]]), ([0], [[1.0, 0, 0, 0]]), ([3], [[1.0, 0, 0]])):
+        with pytest.raises(InputError):
+            evaluation.add(labels, logits=logits)
+    assert evaluation.finish(0.95) == before
+
+
+@pytest.mark.parametrize("other", [StreamingEvaluation(3, 10), StreamingEvaluation(4, 15)])
+def test_evaluations_of_another_shape_do_not_merge(other: StreamingEvaluation) -> None:
+    evaluation = StreamingEvaluation(3, 15)
+    evaluation.add([0], logits=[[1, 0, 0]])
+    other.add([0], logits=[[1] + [0] * (other.classes - 1)])
+    before = evaluation.finish(0.95)
+    with pytest.raises(ValueError, match="do not add up"):
+        evaluation.merge(other)
+    assert evaluation.finish(0.95) == before
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STREAMING if hasattr(METRICS[name](15).state(3), "bins")]
+)
+def test_states_that_bin_otherwise_do_not_merge(name: str) -> None:
+    one, other = METRICS[name](10).state(3), METRICS[name](15).state(3)
+    with pytest.raises(ValueError, match="do not add up"):
+        one.merge(other)
