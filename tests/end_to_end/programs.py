@@ -9,12 +9,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx2
@@ -24,7 +26,17 @@ from numpy.typing import NDArray
 
 from tests.service.conftest import NPZ, npz
 
-__all__ = ["PATIENCE_SECONDS", "Programs", "Server", "recalib_command", "until"]
+__all__ = [
+    "PATIENCE_SECONDS",
+    "Programs",
+    "Server",
+    "half_an_upload",
+    "paused",
+    "probabilities_of",
+    "recalib_command",
+    "received",
+    "until",
+]
 
 PATIENCE_SECONDS = 120.0
 #: Its value is in the environment of every process that a test started, directly or not.
@@ -222,6 +234,23 @@ def paused(process: psutil.Process) -> Iterator[None]:
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGCONT)
+
+
+def half_an_upload(server: Server, body: bytes) -> socket.socket:
+    """Send the head and the first half of an upload; returns the connection."""
+    place = urlsplit(server.url)
+    head = (
+        f"PUT /v1/models/digits/datasets/validation HTTP/1.1\r\nHost: {place.netloc}\r\n"
+        f"Content-Type: application/x-npz\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection = socket.create_connection((place.hostname, place.port))
+    connection.sendall(head.encode() + body[: len(body) // 2])
+    return connection
+
+
+def received(programs: Programs) -> int:
+    """Return how many bytes of unfinished uploads have reached the disk."""
+    return sum(one.stat().st_size for one in programs.home.glob("blobs/temporary/*"))
 
 
 def probabilities_of(answer: Any) -> NDArray[np.float32]:

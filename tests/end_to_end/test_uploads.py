@@ -1,0 +1,127 @@
+"""Uploads to a real server: memory, clients that go away, leftovers."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.end_to_end.programs import Programs, Server, half_an_upload, received, until
+from tests.fitting.conftest import draw
+from tests.service.conftest import NPZ, npz
+
+pytestmark = pytest.mark.xdist_group("uploads")
+
+_GIB = 2**30
+_MIB = 2**20
+#: The large one takes over half a minute here.
+_UPLOAD_BYTES = 2 * _GIB if os.environ.get("RECALIB_LARGE_TESTS") else 400 * _MIB
+_CLASSES = 128
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    """One server's worth of programs for the whole module."""
+    programs = Programs(tmp_path_factory.mktemp("uploads"))
+    yield programs
+    programs.clean_up()
+
+
+@pytest.fixture(scope="module")
+def server(programs: Programs) -> Iterator[Server]:
+    """A server that found an old and a new leftover when it started."""
+    temporary = programs.home / "blobs" / "temporary"
+    temporary.mkdir(parents=True)
+    for name in ("old", "new"):
+        (temporary / name).write_bytes(b"")
+    os.utime(temporary / "old", (0, 0))
+    with programs.serve("--job-workers", 0) as server:
+        server.model()
+        yield server
+
+
+def test_leftovers_of_killed_uploads_are_removed_a_day_later(
+    server: Server, programs: Programs
+) -> None:
+    """By the server that starts; those of uploads that may still run are left alone."""
+    assert [path.name for path in programs.home.glob("blobs/temporary/*")] == ["new"]
+
+
+def test_an_upload_cut_by_its_client_leaves_nothing(server: Server, programs: Programs) -> None:
+    """Not even a temporary file; and no traceback in the log, since clients do that."""
+    body = npz(*draw(200_000, 4, 2.0))
+    with half_an_upload(server, body):
+        until(lambda: received(programs) > 0, "a part of the upload")
+    until(lambda: received(programs) == 0, "the file to go")
+    assert server.ask("GET", "/v1/models/digits/datasets")["items"] == []
+    assert "Traceback" not in server.log()
+
+
+def test_an_upload_of_any_size_takes_constant_memory(server: Server) -> None:
+    """Sent in pieces without an announced length, checked and measured: under 100 MB of memory."""
+    server.model("wide", _CLASSES)
+    # What the first upload imports is no growth.
+    small = npz(np.zeros((10, _CLASSES), np.float32), np.zeros(10, np.int64))
+    server.ask("PUT", "/v1/models/wide/datasets/small", content=small, headers=NPZ)
+    process = psutil.Process(server.pid)
+    # Sets the peak back to the present.
+    Path(f"/proc/{server.pid}/clear_refs").write_text("5")
+    before = process.memory_info().rss
+    rows = _UPLOAD_BYTES // (4 * _CLASSES)
+    path = "/v1/models/wide/datasets/large"
+    answer = server.ask("PUT", path, content=_archive(rows), headers=NPZ)
+    assert answer["rows"] == rows
+    assert answer["size_bytes"] > _UPLOAD_BYTES
+    assert _peak(server.pid) - before < 100 * _MIB
+
+
+def _archive(rows: int) -> Iterator[bytes]:
+    """Yield an npz of float32 logits (rows, 128) and labels, piece by piece, as numpy writes it."""
+    block, labels = np.random.default_rng(0).normal(size=(2048, _CLASSES)), np.arange(rows) % 100
+    piece = block.astype("<f4").tobytes()
+    size = rows * _CLASSES * 4
+    pieces = [piece] * (size // len(piece)) + [piece[: size % len(piece)]]
+    members = [
+        ("logits.npy", [_npy_header("<f4", (rows, _CLASSES)), *pieces]),
+        ("labels.npy", [_npy_header("<i8", (rows,)), labels.astype("<i8").tobytes()]),
+    ]
+    offset, directory = 0, b""
+    for name, contents in members:
+        head, entry = _zip_headers(name, contents, offset)
+        directory += entry
+        yield head
+        yield from contents
+        offset += len(head) + sum(len(one) for one in contents)
+    end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 2, 2, len(directory), offset, 0)
+    yield directory + end
+
+
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+
+
+def _zip_headers(name: str, contents: list[bytes], offset: int) -> tuple[bytes, bytes]:
+    """Return the local header of a stored member, and its entry in the directory."""
+    checksum = 0
+    for one in contents:
+        checksum = zlib.crc32(one, checksum)
+    size, text = sum(len(one) for one in contents), name.encode()
+    common = struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 0, checksum, size, size, len(text), 0)
+    local = struct.pack("<I", 0x04034B50) + common + text
+    entry = struct.pack("<IH", 0x02014B50, 20) + common
+    return local, entry + struct.pack("<HHHII", 0, 0, 0, 0, offset) + text
+
+
+def _peak(pid: int) -> int:
+    """Return the most memory that the process has had since it was set back, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")

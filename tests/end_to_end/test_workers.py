@@ -1,0 +1,98 @@
+"""Workers as separate processes: killed in the middle of a fit, sharing a queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.end_to_end.programs import Programs, Server, paused, until
+from tests.fitting.conftest import draw
+
+#: Of these, a fit takes over a second: long enough to be killed in the middle.
+_ROWS, _CLASSES = 6_000, 100
+#: Long enough for a busy machine to send a heartbeat in a third of it.
+_LEASE_SECONDS = 3
+
+
+@pytest.mark.xdist_group("fits")
+def test_a_killed_workers_fit_is_finished_by_another(
+    programs: Programs, empty_database_url: str
+) -> None:
+    """The lease runs out, the second attempt publishes, and there is one version."""
+    settings = {"database_url": empty_database_url}
+    with programs.serve("--job-workers", 0, **settings) as server:
+        job = _long_fit(server)
+        first = programs.worker(lease_seconds=_LEASE_SECONDS, **settings)
+        _kill_in_the_middle(server, psutil.Process(first.pid), job)
+        first.wait()
+        programs.worker(**settings)
+        _published_once(server, job)
+
+
+@pytest.mark.xdist_group("fits")
+def test_a_killed_embedded_worker_is_replaced(programs: Programs) -> None:
+    """The server starts another, which finishes the job."""
+    with programs.serve(lease_seconds=_LEASE_SECONDS) as server:
+        job = _long_fit(server)
+        (worker,) = until(lambda: server.children("worker"), "the embedded worker")
+        _kill_in_the_middle(server, worker, job)
+        _published_once(server, job)
+        (other,) = server.children("worker")
+        assert other.pid != worker.pid
+
+
+@pytest.mark.xdist_group("fits")
+def test_two_workers_share_a_queue(programs: Programs, empty_database_url: str) -> None:
+    """Every job is done once, each model's versions have no gaps, and both workers work."""
+    settings = {"database_url": empty_database_url}
+    models = ("one", "two", "three")
+    with programs.serve("--job-workers", 0, **settings) as server:
+        for model in models:
+            server.model(model)
+            server.upload(*draw(400, 4, 2.0), model)
+        workers = [programs.worker(**settings) for _ in range(2)]
+        for worker in workers:
+            until(lambda w=worker: "is ready" in programs.log_of(w), "a worker")  # type: ignore[misc]
+        jobs = [server.ask_fit(model) for _ in range(4) for model in models]
+        found = [server.finished(job) for job in jobs]
+        assert {one["attempts"] for one in found} == {1}
+        for model in models:
+            mine = [one for one in found if one["model"] == model]
+            versions = server.versions(model)
+            assert [one["version"] for one in versions] == [1, 2, 3, 4]
+            assert {one["job"] for one in versions} == {one["id"] for one in mine}
+            assert {one["job"]: one["version"] for one in versions} == {
+                one["id"]: one["result"]["version"] for one in mine
+            }
+    done = Counter(worker.pid for worker in workers for _ in _done_by(programs.log_of(worker)))
+    assert sum(done.values()) == len(jobs)
+    assert len(done) == 2
+
+
+def _long_fit(server: Server) -> str:
+    logits, labels = draw(_ROWS, _CLASSES, 3.0)
+    server.model(classes=_CLASSES)
+    server.upload(logits.astype(np.float32), labels)
+    return server.ask_fit(map="class_temperature", promote=True)
+
+
+def _kill_in_the_middle(server: Server, worker: psutil.Process, job: str) -> None:
+    until(lambda: server.job(job)["state"] == "running", "the fit to begin")
+    with paused(worker):
+        # It stands still: what is true now stays true until it is killed.
+        assert server.job(job)["state"] == "running"
+        worker.kill()
+
+
+def _published_once(server: Server, job: str) -> None:
+    found = server.finished(job)
+    assert found["attempts"] == 2
+    assert [one["job"] for one in server.versions()] == [job]
+    assert server.calibrate(np.zeros((1, _CLASSES)))["calibrator"]["version"] == 1
+
+
+def _done_by(log: str) -> list[str]:
+    return [line for line in log.splitlines() if line.endswith("is done.")]
