@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from recalib import errors
 
@@ -53,6 +54,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.RecalibError, _of_recalib)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(ClientDisconnect, _of_client_gone)
     app.add_exception_handler(Exception, _of_surprise)
 
 
@@ -100,6 +102,11 @@ def _found(violation: dict[str, Any]) -> str:
 async def _of_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101
     return problem(error.status_code, str(error.detail), str(error.detail))
+
+
+async def _of_client_gone(request: Request, error: Exception) -> Response:
+    # Nobody reads it; the status, which others use for this as well, is what the metrics count.
+    return Response(status_code=499)
 
 
 async def _of_surprise(request: Request, error: Exception) -> JSONResponse:
