@@ -95,7 +95,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain dictionaries and lists."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
+        plain: dict[str, Any] = msgspec.json.decode(self.to_json())
         return plain
 
     @classmethod

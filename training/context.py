@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from recalib.errors import FencedError, UnavailableError
-from recalib.registry import Lease, Model, Registry, Transaction
+from recalib.registry import Expected, Lease, Model, Registry, Transaction
 
 __all__ = ["Cancelled", "JobContext", "Reason"]
 
@@ -95,9 +95,12 @@ class JobContext:
         parameters: bytes,
         promote_alias: str | None = None,
         reason: str = "",
+        expected: Expected | None = None,
         result: dict[str, Any] | None = None,
     ) -> int:
         """Publish a calibrator and finish the job with it; return the version.
+
+        `ConflictError` where `promote_alias` points elsewhere than `expected`.
 
         The job's result is `result` with `model` and `version` added. Waits half a minute for a
         database that is away; trying again is safe because the fence lets only one attempt
@@ -107,7 +110,14 @@ class JobContext:
         def attempt() -> int:
             with self.finishing() as tx:
                 version = tx.calibrators.publish(
-                    self.lease, model, dataset_name, card, parameters, promote_alias, reason
+                    self.lease,
+                    model,
+                    dataset_name,
+                    card,
+                    parameters,
+                    promote_alias,
+                    reason,
+                    expected,
                 )
                 outcome = {**(result or {}), "model": model.name, "version": version}
                 tx.jobs.succeed(self.lease, outcome)

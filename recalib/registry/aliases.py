@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy import Select, insert, select, update
 
-from recalib.errors import NotFoundError
+from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.clock import now
 from recalib.registry.names import check_alias
 from recalib.registry.queries import Queries
-from recalib.registry.records import Alias, AliasChange, Model
+from recalib.registry.records import Alias, AliasChange, Expected, Model
 
 __all__ = ["Aliases"]
 
@@ -23,8 +23,18 @@ _REVISION = tables.alias_revision
 class Aliases(Queries):
     """Names that point at versions of a model's calibrators; `champion` is what serves."""
 
-    def set(self, model: Model, alias: str, version: int, actor: str, reason: str) -> Alias:
+    def set(
+        self,
+        model: Model,
+        alias: str,
+        version: int,
+        actor: str,
+        reason: str,
+        expected: Expected | None = None,
+    ) -> Alias:
         """Point `alias` at `version` and write down who did so; no change where it does already.
+
+        `ConflictError` where it points elsewhere than `expected`.
 
         The revision comes from a row that the transaction keeps locked until it commits, so
         revisions become visible in their order. A sequence would hand out 5 and 6 and may show 6
@@ -37,6 +47,12 @@ class Aliases(Queries):
             1 + self._connection.scalars(select(_REVISION.c.revision).with_for_update()).one()
         )
         before = self.find(model, alias)
+        found = None if before is None else before.version
+        if expected is not None and found != expected.version:
+            raise ConflictError(
+                f"alias {alias!r} of model {model.name!r} points at version {found}, "
+                f"not at {expected.version} as expected"
+            )
         if before is not None and before.version == version:
             return before
         self._connection.execute(update(_REVISION).values(revision=revision))
@@ -45,7 +61,7 @@ class Aliases(Queries):
                 revision=revision,
                 model_id=model.id,
                 alias=alias,
-                from_version=None if before is None else before.version,
+                from_version=found,
                 to_version=version,
                 actor=actor,
                 reason=reason,

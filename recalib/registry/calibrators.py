@@ -12,7 +12,7 @@ from recalib.registry.aliases import Aliases
 from recalib.registry.clock import now
 from recalib.registry.jobs import Jobs
 from recalib.registry.queries import Queries
-from recalib.registry.records import CalibratorVersion, Lease, Model
+from recalib.registry.records import CalibratorVersion, Expected, Lease, Model
 
 __all__ = ["Calibrators"]
 
@@ -31,10 +31,12 @@ class Calibrators(Queries):
         parameters: bytes,
         promote_alias: str | None,
         reason: str,
+        expected: Expected | None = None,
     ) -> int:
         """Add the next version, point `promote_alias` at it if there is one, return its number.
 
-        `FencedError` where the job has passed to another worker. The caller finishes the job in
+        `FencedError` where the job has passed to another worker; `ConflictError` where the alias
+        points elsewhere than `expected`. The caller finishes the job in
         the same transaction; either both happen or neither.
         """
         Jobs(self._connection).hold(lease)
@@ -53,7 +55,7 @@ class Calibrators(Queries):
         )
         if promote_alias is not None:
             actor = f"job:{lease.job.id}"
-            Aliases(self._connection).set(model, promote_alias, version, actor, reason)
+            Aliases(self._connection).set(model, promote_alias, version, actor, reason, expected)
         return version
 
     def get(self, model: Model, version: int) -> CalibratorVersion:

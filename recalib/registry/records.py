@@ -13,6 +13,7 @@ __all__ = [
     "AliasChange",
     "CalibratorVersion",
     "Dataset",
+    "Expected",
     "InputKind",
     "Job",
     "JobState",
@@ -80,6 +81,16 @@ class Alias:
     actor: str
     reason: str
     changed_at: float
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Where an alias is believed to point: a version, or None for an alias that is not set.
+
+    Given to whoever moves it, so that a decision made about one champion does not fall on another.
+    """
+
+    version: int | None
 
 
 @dataclass(frozen=True)
