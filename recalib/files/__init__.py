@@ -16,6 +16,7 @@ from recalib.errors import InputError, UnsupportedError
 from recalib.files.arrow import ArrowFile
 from recalib.files.base import Chunk, Data, DataFile, Input, LabelledData
 from recalib.files.csv import CsvFile
+from recalib.files.json import JsonFile
 from recalib.files.npy import NpyFile
 from recalib.files.npz import NpzFile
 from recalib.files.parquet import ParquetFile
@@ -44,6 +45,7 @@ FORMATS: dict[str, type[DataFile]] = {
     "parquet": ParquetFile,
     "arrow": ArrowFile,
     "csv": CsvFile,
+    "json": JsonFile,
     "safetensors": SafetensorsFile,
 }
 
@@ -55,6 +57,7 @@ MEDIA_TYPES: dict[str, str] = {
     "application/vnd.apache.arrow.stream": "arrow",
     "application/vnd.apache.arrow.file": "arrow",
     "text/csv": "csv",
+    "application/json": "json",
     "application/x-safetensors": "safetensors",
 }
 
@@ -68,6 +71,7 @@ SUFFIXES: dict[str, str] = {
     ".arrows": "arrow",
     ".feather": "arrow",
     ".csv": "csv",
+    ".json": "json",
     ".safetensors": "safetensors",
 }
 

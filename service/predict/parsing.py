@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 import orjson
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.errors import InputError
+from recalib.files.json import array_of, decoded
 from service.predict.loaded import Loaded
 from service.predict.schemas import CalibrateRequest
 
@@ -26,7 +25,7 @@ _decoder = msgspec.json.Decoder(CalibrateRequest)
 def decode_json(
     body: bytes,
     input: Literal["logits", "probabilities"],
-) -> NDArray[np.float32]:
+) -> Floats:
     """Return the rows of `{"logits": [[...]]}` as float32; null becomes −inf, a masked class.
 
     Raises
@@ -34,24 +33,13 @@ def decode_json(
     InputError: not JSON (NaN and Infinity are not), something that is no number, rows of
         different lengths, or another field than the one that `input` names.
     """
-    try:
-        request = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            _path(str(error)), found=str(error), accepted=f'{{"{input}": [[number, ...], ...]}}'
-        ) from None
+    request = decoded(_decoder, body, f'{{"{input}": [[number, ...], ...]}}')
     rows = getattr(request, input)
     if rows is None:
         raise InputError(
             input, found="nothing", accepted=f'{{"{input}": [[...]]}}, as ?input={input} says'
         )
-    if len(rows) == 0:
-        raise InputError(input, found="no rows", accepted="at least one row")
-    array = _array(rows, input)
-    if b"null" in body:
-        # JSON has no NaN: a NaN here was a null.
-        array[np.isnan(array)] = -np.inf
-    return array
+    return array_of(rows, input, np.float32)
 
 
 def decode_npy(body: bytes, field: str) -> Floats:
@@ -96,22 +84,3 @@ def encode_npy(probabilities: Floats) -> bytes:
     file = io.BytesIO()
     npy.write_array(file, probabilities, allow_pickle=False)
     return file.getvalue()
-
-
-def _array(rows: Sequence[Sequence[Any]], field: str) -> NDArray[np.float32]:
-    try:
-        with np.errstate(over="ignore"):
-            array = np.array(rows, dtype=np.float32)
-    except ValueError:  # rows of different lengths: find the first
-        lengths = [len(row) for row in rows]
-        odd = next(i for i, length in enumerate(lengths) if length != lengths[0])
-        raise InputError(
-            f"{field}[{odd}]", found=f"{lengths[odd]} values", accepted=f"{lengths[0]}, as in row 0"
-        ) from None
-    return array
-
-
-def _path(message: str) -> str:
-    """Return the field that a msgspec error names, as `logits[0][2]`."""
-    _, _, path = message.partition("at `$")
-    return path.strip("`.").strip() or "body"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,12 @@ def write_csv(logits: Array, labels: Array | None, name: str = "logits") -> byte
     return ("\n".join(lines) + "\n").encode()
 
 
+def write_json(logits: Array, labels: Array | None, name: str = "logits") -> bytes:
+    rows = [[None if x == -np.inf else float(x) for x in row] for row in logits]
+    document = {name: rows} | ({} if labels is None else {"labels": labels.tolist()})
+    return json.dumps(document).encode()
+
+
 def write_safetensors(logits: Array, labels: Array | None, name: str = "logits") -> bytes:
     tensors = {name: np.ascontiguousarray(logits)}
     return safetensors.numpy.save(
@@ -97,6 +104,7 @@ WRITERS: dict[str, tuple[str, Writer]] = {
     "arrow stream, zstd": ("arrow", write_arrow_compressed),
     "feather (arrow file, lz4)": ("arrow", write_feather),
     "csv": ("csv", write_csv),
+    "json": ("json", write_json),
     "safetensors": ("safetensors", write_safetensors),
 }
 

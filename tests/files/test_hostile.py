@@ -75,6 +75,8 @@ def test_wrong_values(
     """Rows are numbered through the file, not through the chunk."""
     if name == "npy" and field.startswith("labels"):
         pytest.skip("npy holds no labels")
+    if name == "json" and not np.isfinite([*np.ravel(logits), *labels]).all():
+        pytest.skip("JSON has neither NaN nor infinity: see bad_files.py; null is a mask")
     content = write(np.array(logits, dtype=np.float32), np.array(labels))
     with (
         pytest.raises(InputError, match="accepted") as caught,
@@ -188,7 +190,7 @@ def test_other_members_are_ignored(tmp_path: Path) -> None:
 
 
 def test_sources() -> None:
-    with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, safetensors"):
+    with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, json, safetensors"):
         open_data(Path("model.pkl"))
     with pytest.raises(UnsupportedError, match="format"):
         open_data(io.BytesIO())

@@ -1,0 +1,101 @@
+"""`.json`: an object with `logits` (N, K) and `labels` (N,); null is a masked class.
+
+For people and small data: the whole document is in memory while it is read, so its size is
+limited. The other formats are a tenth as large and have no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from recalib.arrays import Floats
+from recalib.errors import InputError, TooLargeError
+from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.names import array_names
+from recalib.files.raw import size_of
+
+__all__ = ["JsonFile", "array_of", "decoded"]
+
+#: Numbers as Python objects take four times the space of their text.
+_LARGEST = 64 << 20
+
+
+class _Document(msgspec.Struct):
+    logits: list[list[float | None]] | None = None
+    probabilities: list[list[float]] | None = None
+    labels: list[float] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Document)
+
+
+class JsonFile(DataFile):
+    """A JSON document; other members than ours are ignored."""
+
+    name: ClassVar[str] = "json"
+
+    def _open(self) -> Layout:
+        size = size_of(self._stream)
+        if size > _LARGEST:
+            raise TooLargeError(
+                "data", found=f"{size} bytes of JSON", accepted=f"{_LARGEST}; or another format"
+            )
+        self._stream.seek(0)
+        document = decoded(_decoder, self._stream.read(), "an object with logits and labels")
+        given = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
+        array_names(given, self._declared)
+        self._logits = array_of(getattr(document, self._declared), self._declared, np.float64)
+        rows, classes = self._logits.shape
+        self._labels = None
+        if document.labels is not None:
+            self._labels = np.array(document.labels, np.float64)
+            if len(self._labels) != rows:
+                found = f"{len(self._labels)} labels"
+                raise InputError("labels", found=found, accepted=f"{rows}, one a row")
+        return Layout(rows, classes, self._logits.dtype, has_labels=self._labels is not None)
+
+    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+        yield self._logits, self._labels
+
+
+def decoded(decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str) -> Any:
+    """Return the document; `InputError` with the path of what is wrong with it.
+
+    NaN and Infinity are not JSON, and text and booleans are no numbers.
+    """
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # msgspec ends its message with the place: "... - at `$.logits[0][2]`".
+        _, _, path = str(error).partition("at `$")
+        field = path.strip("`.").strip() or "body"
+        raise InputError(field, found=str(error), accepted=accepted) from None
+
+
+def array_of(
+    rows: Sequence[Sequence[float | None]], field: str, dtype: type[np.floating[Any]]
+) -> Floats:
+    """Return rows of numbers as an array (N, K); None becomes −inf, a masked class.
+
+    Raises
+    ------
+    InputError: no rows, or rows of different lengths.
+    """
+    if len(rows) == 0:
+        raise InputError(field, found="no rows", accepted="at least one row")
+    try:
+        with np.errstate(over="ignore"):  # the check for +inf comes later, and names its place
+            array = np.array(rows, dtype=dtype)
+    except ValueError:
+        lengths = [len(row) for row in rows]
+        odd = next(i for i, length in enumerate(lengths) if length != lengths[0])
+        raise InputError(
+            f"{field}[{odd}]", found=f"{lengths[odd]} values", accepted=f"{lengths[0]}, as in row 0"
+        ) from None
+    # JSON has no NaN: a NaN here was a None.
+    array[np.isnan(array)] = -np.inf
+    return array
