@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from recalib.arrays import Floats, Integers
 from recalib.metrics.base import Estimate, State, StreamingMetric
 from recalib.metrics.binning import bin_of
 from recalib.metrics.predictions import Predictions, row_chunks
@@ -24,12 +26,11 @@ class ClasswiseState(State):
 
     def add(self, predictions: Predictions) -> None:
         probabilities, labels = predictions.probabilities, predictions.labels
+        if len(labels) == 0:
+            return
         self.rows += len(labels)
-        for rows in row_chunks(probabilities.shape):
-            self._add_confidences(probabilities[rows])
-        true = probabilities[np.arange(len(labels)), labels]
-        cells = labels * self.bins + bin_of(true, self.bins)
-        self.occurred += self._by_cell(cells)
+        self._add_confidences(probabilities)
+        self.occurred += self._by_cell(labels, probabilities[np.arange(len(labels)), labels])
 
     def merge(self, other: ClasswiseState) -> None:
         if other.confidence.shape != self.confidence.shape:
@@ -38,20 +39,32 @@ class ClasswiseState(State):
         self.confidence += other.confidence
         self.occurred += other.occurred
 
-    def _add_confidences(self, p: np.ndarray) -> None:
+    def _add_confidences(self, probabilities: Floats) -> None:
         """Add probabilities (n, K).
 
         Of 1,000 classes, few have a probability over 1/M in any row: only those are binned, and
         the first bin's sum is what is left of each column's.
         """
-        row, column = np.nonzero(p > p.dtype.type(1 / self.bins))
-        large = p[row, column]
-        cells = column * self.bins + bin_of(large, self.bins)
-        binned = self._by_cell(cells, large.astype(np.float64))
-        binned[:, 0] += p.sum(axis=0, dtype=np.float64) - binned.sum(axis=1)
+        classes = probabilities.shape[1]
+        totals = np.zeros(classes)
+        columns, values = [], []
+        for rows in row_chunks(probabilities.shape):
+            p = probabilities[rows]
+            totals += p.sum(axis=0, dtype=np.float64)
+            # Flat, since NumPy finds what is true of a plane ten times as slowly.
+            row, column = np.divmod(np.flatnonzero(p > p.dtype.type(1 / self.bins)), classes)
+            columns.append(column)
+            values.append(p[row, column])
+        large = np.concatenate(values)
+        binned = self._by_cell(np.concatenate(columns), large, weights=large)
+        binned[:, 0] += totals - binned.sum(axis=1)
         self.confidence += binned
 
-    def _by_cell(self, cells: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    def _by_cell(
+        self, columns: Integers, values: Floats, weights: Floats | None = None
+    ) -> NDArray[np.float64]:
+        """Return counts, or sums of `weights`, by column and by bin of `values`; all are (n,)."""
+        cells = columns * self.bins + bin_of(values, self.bins)
         sums = np.bincount(cells, weights, self.confidence.size)
         return sums.reshape(self.confidence.shape).astype(np.float64, copy=False)
 

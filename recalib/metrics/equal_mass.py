@@ -37,7 +37,8 @@ class EqualMassError(Metric):
     """Adaptive expected calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
 
     As ECE, over M bins of equal counts instead of equal width, so that no bin is nearly empty.
-    Ties: see `equal_mass_gaps`. Biased upwards. No interval in this version.
+    Ties: see `equal_mass_gaps`. Biased upwards. No interval in this version: that of ECE takes
+    bins' gaps for independent, and those of bins that share tied rows are not.
 
     Source: paper 004, App. F (AdaECE); paper 001, S2.1 (AECE).
     """

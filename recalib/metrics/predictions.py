@@ -1,12 +1,14 @@
 """One batch of predictions with its labels, and the pieces that metrics share.
 
-Each piece is computed when first asked for and kept, so that twenty metrics take one softmax.
+Each piece is computed once and kept, so that twenty metrics take one softmax: the softmax and
+log p(y) at once, since they share a pass over the logits; the rest when first asked for.
 Shapes: N rows, K classes. Arrays come checked, from `recalib.arrays`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -24,25 +26,19 @@ _CHUNK = 65_536
 _LOWEST = -1e100
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictions:
     """Probabilities (N, K) and labels (N,); make one by `from_logits` or `from_probabilities`."""
 
-    def __init__(
-        self,
-        probabilities: Floats,
-        labels: Integers,
-        predicted: Integers,
-        label_log_probabilities: NDArray[np.float64],
-    ) -> None:
-        #: (N, K), of the dtype they came in, since edges of bins are rounded to it; a softmax
-        #: gives at least float32. Exactly 0 for a masked class.
-        self.probabilities = probabilities
-        #: (N,), integers in [0, K).
-        self.labels = labels
-        #: (N,), the class with the largest score, the first of them where several tie.
-        self.predicted = predicted
-        #: (N,), log p(y), finite.
-        self.label_log_probabilities = label_log_probabilities
+    #: (N, K), of the dtype they came in, since edges of bins are rounded to it; a softmax gives
+    #: at least float32. Exactly 0 for a masked class.
+    probabilities: Floats
+    #: (N,), integers in [0, K).
+    labels: Integers
+    #: (N,), the class with the largest score, the first of them where several tie.
+    predicted: Integers
+    #: (N,), log p(y), finite.
+    label_log_probabilities: NDArray[np.float64]
 
     @classmethod
     def from_logits(cls, logits: Floats, labels: Integers) -> Predictions:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recalib.errors import InputError
 from recalib.metrics import METRICS, BinState, Predictions
-from recalib.metrics.binning import bin_of
+from recalib.metrics.binning import bin_of, upper_edges
 from recalib.metrics.evaluate import evaluate
 from tests.metrics.definitions import bin_by_definition
 
@@ -34,6 +34,20 @@ def test_a_value_on_an_edge_is_in_the_bin_that_it_closes(dtype: type, bins: int)
     np.testing.assert_array_equal(bin_of(above, bins), np.arange(1, bins))
     below = np.nextafter(edges, dtype(0), dtype=dtype)
     np.testing.assert_array_equal(bin_of(below, bins), np.arange(bins))
+
+
+@everywhere
+@pytest.mark.parametrize("bins", [1, 2, 3, 15, 49, 100, 511, 512, 513, 10_000])
+def test_the_quick_way_to_a_bin_is_the_search_over_edges(dtype: type, bins: int) -> None:
+    """At every edge and its neighbours, and at every float16 there is from 0 to 1.
+
+    512 bins are the most that float16 allows the quick way; 49 is where 1/49·49 is below 1.
+    """
+    edges = upper_edges(bins, np.dtype(dtype))
+    neighbours = [np.nextafter(edges, dtype(end), dtype=dtype) for end in (0, 1)]
+    halves = np.arange(np.float16(1).view(np.uint16) + 1, dtype=np.uint16).view(np.float16)
+    values = np.concatenate([edges, *neighbours, halves.astype(dtype)])
+    np.testing.assert_array_equal(bin_of(values, bins), np.searchsorted(edges, values))
 
 
 @everywhere
