@@ -56,6 +56,12 @@ def run() -> list[Goal]:
         f"T = {found['ours']:.7f} and {found['theirs']:.7f}"
     )
     return [
-        Goal("temperature by NLL, 25,000x1000, scikit-learn's time over ours", ratio, 5, False, detail),
+        Goal(
+            "temperature by NLL, 25,000x1000: scikit-learn's time over ours",
+            ratio,
+            5,
+            False,
+            detail,
+        ),
         Goal("  relative distance of the optima, in 1e-5", apart * 1e5, 1, True),
     ]

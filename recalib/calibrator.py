@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.arrays import Floats, check_logits, check_probabilities, log_probabilities
 from recalib.card import Card
 from recalib.errors import CorruptError, InputError
+from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters
 from recalib.ops import NumpyOps
 from recalib.options import configure
@@ -173,29 +173,6 @@ class Calibrator:
                 found=f"{input}, while this {self.card.map} was fitted on {self.card.input}",
                 accepted=self.card.input,
             )
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` under a temporary name and rename it: readers see all of it or none."""
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(
-            "output", found=f"{path} ({error.strerror})", accepted="a file that can be written"
-        ) from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files that only their owner reads; a calibrator is no secret.
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise InputError(
-            "output", found=f"{path} ({error.strerror})", accepted="a file that can be written"
-        ) from None
 
 
 class _Header(msgspec.Struct):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recalib.calibrator import write_atomically
 from recalib.errors import InputError
+from recalib.files import write_atomically
 from recalib.metrics import BinState, Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.metrics.means import wilson

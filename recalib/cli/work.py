@@ -105,7 +105,7 @@ def apply(
 def export(calibrator: _Calib, output: _Output, json_output: _Json = False) -> None:
     """Write a calibrator as an ONNX graph from `logits` to `probabilities`."""
     from recalib.api import load
-    from recalib.calibrator import write_atomically
+    from recalib.files import write_atomically
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
@@ -125,7 +125,7 @@ def evaluate(
     bins: Annotated[int, typer.Option(min=1, max=10_000, help="Bins of binned metrics.")] = 15,
     intervals: Annotated[bool, typer.Option("--intervals", help="Add 95% intervals.")] = False,
     diagram: Annotated[
-        Path | None, typer.Option(help="Also draw a reliability diagram (.png, .svg, .html).")
+        Path | None, typer.Option(help="Draw a reliability diagram too: .png, .svg, .html, .json.")
     ] = None,
     input: _Input = "logits",
     json_output: _Json = False,
@@ -135,6 +135,10 @@ def evaluate(
     from recalib.api import load
     from recalib.metrics.evaluate import evaluate as measure
 
+    if diagram is not None:
+        from recalib.pictures import check_suffix
+
+        check_suffix(diagram)  # before the work, not after it
     fitted = load(calibrator) if calibrator is not None else None
     with progress("evaluate", quiet=json_output):
         rows = files.read(data, input=input)

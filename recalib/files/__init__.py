@@ -22,7 +22,7 @@ from recalib.files.npz import NpzFile
 from recalib.files.parquet import ParquetFile
 from recalib.files.safetensors import SafetensorsFile
 from recalib.files.whole import read_whole
-from recalib.files.writing import digest, write_npz
+from recalib.files.writing import digest, write_atomically, write_npz
 
 __all__ = [
     "FORMATS",
@@ -36,6 +36,7 @@ __all__ = [
     "digest",
     "open_data",
     "read",
+    "write_atomically",
     "write_npz",
 ]
 

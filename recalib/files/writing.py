@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.errors import InputError
 
-__all__ = ["digest", "write_npz"]
+__all__ = ["digest", "write_atomically", "write_npz"]
 
 
 def digest(path: str | Path) -> str:
@@ -24,27 +27,51 @@ def digest(path: str | Path) -> str:
 def write_npz(path: str | Path, **arrays: ArrayLike) -> None:
     """Write `arrays` under their names, whole or not at all.
 
-    The bytes go to a temporary name in the same folder (a rename across file systems would be
-    a copy), reach the disk, and only then take the name `path`.
+    Raises
+    ------
+    InputError: an array of objects, which only a pickle could hold; or as `write_atomically`.
+    """
+    plain = {name: _plain(name, array) for name, array in arrays.items()}
+    with _atomic(Path(path)) as file:
+        np.savez(file, **plain)  # type: ignore[arg-type]  # the stub's allow_pickle
+
+
+def write_atomically(path: str | Path, data: bytes) -> None:
+    """Write `data`, whole or not at all.
 
     Raises
     ------
-    InputError: an array of objects, which only a pickle could hold.
-    OSError: the disk is full or the folder cannot be written; nothing is left behind.
+    InputError: the folder does not exist or cannot be written, or the disk is full; nothing is
+        left behind.
     """
-    target = Path(path)
-    plain = {name: _plain(name, array) for name, array in arrays.items()}
+    with _atomic(Path(path)) as file:
+        file.write(data)
+
+
+@contextmanager
+def _atomic(target: Path) -> Iterator[BinaryIO]:
+    """Yield a file under a temporary name, which takes the name `target` at the end.
+
+    The same folder, because a rename across file systems would be a copy. The bytes reach the disk
+    before the name does.
+    """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
-            np.savez(file, **plain)  # type: ignore[arg-type]  # the stub's allow_pickle
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:
+        _sync_folder(target.parent)
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InputError(
+                "output",
+                found=f"{target} ({error.strerror})",
+                accepted="a file that can be written",
+            ) from error
         raise
-    _sync_folder(target.parent)
 
 
 def _plain(name: str, array: ArrayLike) -> np.ndarray:
