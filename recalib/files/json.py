@@ -70,10 +70,10 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str) -> A
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # msgspec ends its message with the place: "... - at `$.logits[0][2]`".
-        _, _, path = str(error).partition("at `$")
-        field = path.strip("`.").strip() or "body"
-        raise InputError(field, found=str(error), accepted=accepted) from None
+        # What msgspec says: "Expected `float | null`, got `str` - at `$.logits[0][2]`".
+        what, _, path = str(error).partition(" - at `$")
+        found = what.rpartition(", got ")[2].strip("`")
+        raise InputError(path.strip("`.") or "body", found=found, accepted=accepted) from None
 
 
 def array_of(
