@@ -1,0 +1,113 @@
+"""Promotions while several server processes answer."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import httpx2
+import numpy as np
+import pytest
+
+import recalib
+from tests.end_to_end.programs import Programs, Server, probabilities_of, until
+from tests.fitting.conftest import draw
+
+_ROWS = draw(60, 4, 3.0)[0].astype(np.float32)
+
+
+@pytest.fixture
+def server(programs: Programs, empty_database_url: str) -> Iterator[Server]:
+    """Two server processes, with versions 1, 2 and 3 of a model."""
+    options = ("--workers", 2, "--job-workers", 1)
+    settings = {"database_url": empty_database_url, "refresh_seconds": 0.2}
+    with programs.serve(*options, **settings) as server:
+        server.model()
+        server.upload(*draw(400, 4, 3.0))
+        for map in ("identity", "temperature", "class_temperature"):
+            server.finished(server.ask_fit(map=map, promote=False))
+        yield server
+
+
+def test_promotions_under_load(server: Server) -> None:
+    """No request fails; each answer is wholly of the version that it names; all come to agree.
+
+    In one test, since starting two server processes takes longer than all of it.
+    """
+    expected = {version: _local(server, version) for version in (1, 2, 3)}
+    server.promote(1)
+    _agree(server, 1)
+
+    # Back and forth, while six threads ask as fast as they can.
+    seen: Counter[int] = Counter()
+    over, failures = threading.Event(), []
+
+    def hammer() -> None:
+        with httpx2.Client(base_url=server.url, timeout=60) as client:
+            while not over.is_set():
+                answer = client.post("/v1/models/digits/calibrate", json={"logits": _ROWS.tolist()})
+                if answer.status_code != 200:
+                    failures.append(answer.text)
+                    continue
+                version = answer.json()["calibrator"]["version"]
+                seen[version] += 1
+                found = probabilities_of(answer.json())
+                if not np.array_equal(found, expected[version]):
+                    failures.append(f"not the probabilities of version {version}")
+
+    threads = [threading.Thread(target=hammer) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for step in range(30):
+        before = sum(seen.values())
+        server.promote(step % 3 + 1)
+        until(lambda n=before: sum(seen.values()) > n + 10 or failures, "more answers")  # type: ignore[misc]
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert set(seen) == {1, 2, 3}
+
+    server.promote(2)
+    _agree(server, 2)
+    _metrics_add_up(server)
+
+
+def _local(server: Server, version: int) -> np.ndarray:
+    """Return what the downloaded parameter file of a version computes."""
+    path = f"/v1/models/digits/calibrators/{version}/parameters"
+    calibrator = recalib.Calibrator.from_bytes(server.client.get(path).content)
+    return calibrator.predict(_ROWS)
+
+
+def _ask_anew(server: Server) -> int:
+    """Ask over a new connection, which either process may accept; return the version."""
+    with httpx2.Client(base_url=server.url, timeout=60) as client:
+        answer = client.post("/v1/models/digits/calibrate", json={"logits": [[0, 1, 2, 3]]})
+    version: int = answer.json()["calibrator"]["version"]
+    return version
+
+
+def _agree(server: Server, version: int) -> None:
+    """Wait until fifty answers in a row, each over a connection of its own, are of `version`."""
+    until(lambda: all(_ask_anew(server) == version for _ in range(50)), f"version {version}")
+
+
+def _metrics_add_up(server: Server) -> None:
+    """What one scrape says, whichever process answers it, has the requests of both."""
+    asked = 40
+    before = _calibrations(server)
+    for _ in range(asked):
+        _ask_anew(server)
+    for _ in range(10):
+        assert _calibrations(server) == before + asked
+
+
+def _calibrations(server: Server) -> float:
+    with httpx2.Client(base_url=server.url, timeout=60) as client:
+        text = client.get("/metrics").text
+    labels = r'\{method="POST",route="/v1/models/\{model\}/calibrate",status="200"\}'
+    (count,) = re.findall(rf"^recalib_http_requests_total{labels} (\S+)$", text, re.M)
+    return float(count)
