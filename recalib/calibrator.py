@@ -27,6 +27,8 @@ __all__ = ["Calibrator"]
 #: that serves, and a header of a lying file must not decide how much memory is taken.
 _LARGEST_FILE = 2**30
 
+_REFERENCE = NumpyOps()
+
 _Input = Literal["logits", "probabilities"]
 
 
@@ -85,10 +87,8 @@ class Calibrator:
 
     def reference(self, logits: Floats) -> NDArray[np.float64]:
         """Return probabilities by float64 NumPy, for checked logits: the reference."""
-        ops = NumpyOps()
-        constants = self.map.constants(ops, self.parameters)
         wide = logits.astype(np.float64, copy=False)
-        result: NDArray[np.float64] = self.map.probabilities(ops, wide, constants)
+        result: NDArray[np.float64] = self.map.probabilities(_REFERENCE, wide, self.parameters)
         return result
 
     def onnx(self) -> bytes:

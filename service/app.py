@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -68,17 +67,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 class Application(FastAPI):
     """FastAPI with a short way past its routing for calibrate requests."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._calibrate = Instrumented(fast.calibrate)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         model = fast.model_of(scope)
         if model is None:
             await super().__call__(scope, receive, send)
             return
         scope["app"], scope["path_params"] = self, {"model": model}
-        await self._calibrate(scope, receive, send)
+        await fast.calibrate(scope, receive, send)
 
 
 async def _look_for_promotions(state: State) -> None:

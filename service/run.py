@@ -112,6 +112,7 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         timeout_worker_healthcheck=_HUNG_SECONDS,
     )

@@ -96,6 +96,7 @@ def array_of(
         raise InputError(
             f"{field}[{odd}]", found=f"{lengths[odd]} values", accepted=f"{lengths[0]}, as in row 0"
         ) from None
-    # JSON has no NaN: a NaN here was a None.
-    array[np.isnan(array)] = -np.inf
+    masked = np.isnan(array)  # JSON has no NaN: a NaN here was a None
+    if masked.any():
+        array[masked] = -np.inf
     return array

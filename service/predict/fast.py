@@ -7,7 +7,7 @@ endpoint; FastAPI's own route to the same function stands beside it, and documen
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import time
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
@@ -16,13 +16,13 @@ from starlette.types import Receive, Scope, Send
 from service.predict.rest import respond
 from service.state import State
 from service.transport.bodies import read_body
+from service.transport.instruments import note
 from service.transport.problems import problem_of
 
 __all__ = ["calibrate", "model_of"]
 
 _PREFIX, _SUFFIX = "/v1/models/", "/calibrate"
-#: What instruments read the route's template from.
-_ROUTE = SimpleNamespace(path="/v1/models/{model}/calibrate")
+_ROUTE = "/v1/models/{model}/calibrate"
 
 
 def model_of(scope: Scope) -> str | None:
@@ -38,25 +38,31 @@ def model_of(scope: Scope) -> str | None:
 
 async def calibrate(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a calibrate request; `scope` has the model in its path parameters."""
-    scope["route"] = _ROUTE
+    started = time.perf_counter()
     state: State = scope["app"].state.recalib
+    status = 200
     try:
         body = await read_body(receive, state.settings.max_body_bytes)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        query = dict(
+            parse_qsl(scope["query_string"].decode("latin-1")) if scope["query_string"] else ()
+        )
         content_type, accept = _headers(scope)
         model = scope["path_params"]["model"]
         answer, kind = await respond(state, model, query, content_type, accept, body)
     except ClientDisconnect:
         return
     except Exception as error:
-        await problem_of(error)(scope, receive, send)
-        return
-    headers = [
-        (b"content-type", kind.encode()),
-        (b"content-length", str(len(answer)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": answer})
+        problem = problem_of(error)
+        status = problem.status_code
+        await problem(scope, receive, send)
+    else:
+        headers = [
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(answer)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+    note("POST", _ROUTE, status, started)
 
 
 def _headers(scope: Scope) -> tuple[str, str]:

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 #: What serves when a request names neither alias nor version.
 CHAMPION = "champion"
+#: Numbers of a batch up to which float64 NumPy is faster than entering onnxruntime, which takes
+#: 20 us between other work, although 9 us in a loop of its own.
+_SMALL = 256
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,11 @@ class Loaded:
 
     def run(self, logits: Floats) -> Floats:
         """Return probabilities, float32 (N, K), for checked logits."""
+        self.count(len(logits))
+        if logits.size <= _SMALL:
+            return self.calibrator.reference(logits).astype(np.float32, order="C")
         feed = {"logits": logits.astype(np.float32, copy=False)}
         probabilities: Floats = self.calibrator.session.run(None, feed)[0]
-        self.count(len(logits))
         return probabilities
 
 

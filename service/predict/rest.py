@@ -104,7 +104,7 @@ async def respond(
     loaded = state.calibrators.get(model, selector)
     if loaded is None:
         loaded = await to_thread.run_sync(state.calibrators.load, model, selector)
-    kind = cast(Literal["logits", "probabilities"], input)
+    kind = cast("Literal['logits', 'probabilities']", input)
     if len(body) > _LARGE:
         act = partial(_calibrated, state, loaded, body, kind, given, wanted)
         return await to_thread.run_sync(act, limiter=_one_at_a_time), wanted

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalib.errors import RecalibError
 from recalib.registry import Registry
 
-__all__ = ["CALIBRATED_ROWS", "Instrumented", "exposition"]
+__all__ = ["CALIBRATED_ROWS", "Instrumented", "exposition", "note"]
 
 REQUESTS = Counter("recalib_http_requests", "Requests answered.", ["method", "route", "status"])
 LATENCY = Histogram(
@@ -58,9 +58,14 @@ class Instrumented:
         finally:
             # A path that matches nothing has no template; its text must not become a label.
             route = getattr(scope.get("route"), "path", "unmatched")
-            count, observe = _children(scope["method"], route, status)
-            count()
-            observe(time.perf_counter() - started)
+            note(scope["method"], route, status, started)
+
+
+def note(method: str, route: str, status: int, started: float) -> None:
+    """Count a request that came at `started`, by `time.perf_counter`, and has been answered."""
+    count, observe = _children(method, route, status)
+    count()
+    observe(time.perf_counter() - started)
 
 
 @lru_cache(maxsize=4096)
