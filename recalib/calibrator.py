@@ -29,6 +29,10 @@ _LARGEST_FILE = 2**30
 
 _REFERENCE = NumpyOps()
 
+#: Numbers of a batch up to which float64 NumPy is faster than entering onnxruntime, which takes
+#: 20 us between other work, although 9 us in a loop of its own.
+_SMALL = 256
+
 _Input = Literal["logits", "probabilities"]
 
 
@@ -60,7 +64,8 @@ class Calibrator:
     def predict(self, values: ArrayLike, *, input: _Input = "logits") -> Floats:
         """Return calibrated probabilities, (N, K).
 
-        float64 input is computed in float64; float16 and float32 give float32, by onnxruntime.
+        float64 input is computed in float64; float16 and float32 give float32, by onnxruntime
+        unless the batch is small.
 
         Parameters
         ----------
@@ -75,7 +80,14 @@ class Calibrator:
         logits = self.logits_from(values, input)
         if logits.dtype == np.float64:
             return self.reference(logits)
-        probabilities: Floats = self.session.run(None, {"logits": logits.astype(np.float32)})[0]
+        return self.fast(logits)
+
+    def fast(self, logits: Floats) -> NDArray[np.float32]:
+        """Return probabilities in float32, for checked logits: what servers and files use."""
+        if logits.size <= _SMALL:
+            return self.reference(logits).astype(np.float32, order="C")
+        feed = {"logits": logits.astype(np.float32, copy=False)}
+        probabilities: NDArray[np.float32] = self.session.run(None, feed)[0]
         return probabilities
 
     def logits_from(self, values: ArrayLike, input: _Input) -> Floats:

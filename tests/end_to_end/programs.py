@@ -60,10 +60,17 @@ def until(look: Callable[[], T], what: str) -> T:
 
 
 class Programs:
-    """Starts programs, and ends whatever of them is left."""
+    """Starts programs, and ends whatever of them is left.
 
-    def __init__(self, folder: Path) -> None:
+    Parameters
+    ----------
+    folder: for the home, logs and temporary files.
+    compiled: for bytecode that several tests share.
+    """
+
+    def __init__(self, folder: Path, compiled: Path) -> None:
         self.folder = folder
+        self._compiled = compiled
         self.home = folder / "home"
         #: Where the programs make their temporary files.
         self.temporary = folder / "temporary"
@@ -88,8 +95,17 @@ class Programs:
         """Return an environment with these settings and no others of Recalib's."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("RECALIB_", "PROMETHEUS"))}
         given = {f"RECALIB_{name.upper()}": str(value) for name, value in settings.items()}
-        places = {"RECALIB_HOME": str(self.home), "TMPDIR": str(self.temporary)}
-        return {**kept, **places, **given, _MARK: self._mark}
+        usual = {
+            # Else each process compiles what it imports, wherever PYTHONDONTWRITEBYTECODE is set:
+            # more than half of its start.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(self._compiled),
+            "RECALIB_HOME": str(self.home),
+            "RECALIB_POLL_SECONDS": "0.05",
+            "TMPDIR": str(self.temporary),
+            _MARK: self._mark,
+        }
+        return {**kept, **usual, **given}
 
     def serve(self, *arguments: object, **settings: object) -> Server:
         """Start `recalib serve` on a free port, and return once it is ready."""

@@ -31,12 +31,12 @@ def test_what_was_acknowledged_survives(programs: Programs, empty_database_url: 
         server.model()
         uploaded = server.upload(rows, labels)
         server.finished(server.ask_fit(promote=False))
-        server.finished(server.ask_fit(map="class_temperature", promote=False))
+        server.finished(server.ask_fit(map="identity", promote=False))
         for version in (1, 2, 1, 2):
             server.promote(version)
         before = server.calibrate(rows[:20])
         # Acknowledged a moment before the end:
-        waiting = server.ask_fit()
+        waiting = server.ask_fit(promote=False)
         server.promote(1, alias="shadow")
         server.kill()
     until(lambda: not programs.alive(), "the children to end")

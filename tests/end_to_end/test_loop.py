@@ -21,14 +21,14 @@ def test_upload_fit_promote_calibrate_and_take_it_home(
     with programs.serve(database_url=empty_database_url) as server:
         server.model(classes=5)
         assert server.upload(logits, labels)["rows"] == 2000
-        job = server.finished(server.ask_fit(map="class_temperature", promote=False))
+        job = server.finished(server.ask_fit(map="temperature", promote=False))
         assert job["result"]["version"] == 1
         assert server.client.post("/v1/models/digits/calibrate").status_code == 409
         server.promote(1)
 
         rows = logits[:50].astype(np.float32)
         answer = server.calibrate(rows)
-        assert answer["calibrator"] == {"version": 1, "map": "class_temperature"}
+        assert answer["calibrator"] == {"version": 1, "map": "temperature"}
         accept = {**NPY, "Accept": "application/x-npy"}
         binary = server.client.post(
             "/v1/models/digits/calibrate", content=npy(rows), headers=accept

@@ -15,8 +15,8 @@ from tests.end_to_end.programs import Programs, Server, until
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_answers_what_runs_and_leaves_nothing(programs: Programs, workers: int) -> None:
     """It exits with 0, a request that is being received is answered, and all children end."""
-    with programs.serve("--workers", workers) as server:
-        until(lambda: server.children("worker"), "the embedded worker")
+    with programs.serve("--workers", workers, "--job-workers", 1 if workers == 1 else 0) as server:
+        until(lambda: server.children("worker") or workers > 1, "the embedded worker")
         with _half_a_request(server) as half:
             server.process.terminate()
             until(lambda: _has_noticed(server, workers), "the server to hear of it")
