@@ -14,7 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["check_labels", "check_logits", "check_probabilities", "log_probabilities"]
+__all__ = [
+    "check_labels",
+    "check_logits",
+    "check_probabilities",
+    "check_weights",
+    "log_probabilities",
+]
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
@@ -157,6 +163,36 @@ def check_labels(
             accepted="a class with a finite logit",
         )
     return checked
+
+
+def check_weights(
+    values: ArrayLike | None, *, rows: int, field: str = "weights"
+) -> NDArray[np.float64] | None:
+    """Return sample weights (N,) divided by their mean; none where all rows count the same.
+
+    Raises
+    ------
+    InputError: wrong rank, dtype or length, not finite, negative, or all zero.
+    """
+    if values is None:
+        return None
+    weights = np.asarray(values)
+    if weights.dtype == object or weights.dtype.kind not in "iuf":
+        raise InputError(field, found=f"dtype {weights.dtype}", accepted="numbers")
+    if weights.shape != (rows,):
+        raise InputError(field, found=f"shape {weights.shape}", accepted=f"shape ({rows},)")
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"{field}[{row}]", found=f"{weights[row]:g}", accepted="finite numbers of at least 0"
+        )
+    wide = weights.astype(np.float64)
+    largest = wide.max()
+    if largest == 0:
+        raise InputError(field, found="zeros only", accepted="at least one positive weight")
+    wide /= largest  # so that no sum of them overflows
+    return None if (wide == 1).all() else np.asarray(wide / wide.mean())
 
 
 def _matrix(values: ArrayLike, classes: int | None, field: str) -> Floats:

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from recalib.arrays import Floats, Integers, check_labels, check_logits, check_probabilities
+from recalib.arrays import (
+    Floats,
+    Integers,
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_weights,
+)
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary, FitSummary, Measured
 from recalib.errors import InputError
-from recalib.fitting.newton import fit_temperature
-from recalib.maps import MAPS, Map
+from recalib.fitting.problem import Problem, Progress
+from recalib.fitting.solvers import check_pair, solve
+from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
-from recalib.ops import NumpyOps
 from recalib.options import configure, options_of
 
-__all__ = ["fit", "fit_map"]
-
-Progress = Callable[[str, int, float], None]
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a solver returns."""
-
-    parameters: dict[str, NDArray[np.float64]]
-    summary: FitSummary
+__all__ = ["checked", "configured", "fit"]
 
 
 def fit(
@@ -45,6 +41,8 @@ def fit(
     objective: str = "nll",
     *,
     input: Literal["logits", "probabilities"] = "logits",
+    weights: ArrayLike | None = None,
+    start: Calibrator | None = None,
     class_labels: tuple[str, ...] | None = None,
     data: DataSummary | None = None,
     progress: Progress | None = None,
@@ -60,6 +58,8 @@ def fit(
     map: a name in `recalib.maps.MAPS`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
     input: what `logits` holds; never guessed.
+    weights: (N,), how much each row counts: non-negative, on any scale; by default, all the same.
+    start: an earlier fit of the same map, with the same options, to begin from.
     class_labels: names of the classes, for the card.
     data: where the rows come from, for the card.
     progress: called with the stage's name, the iteration and the objective's value.
@@ -71,7 +71,11 @@ def fit(
     """
     the_map, the_objective = configured(map, objective, options)
     z, y = checked(logits, labels, input)
-    fitted = fit_map(the_map, the_objective, z, y, progress)
+    w = check_weights(weights, rows=len(z))
+    warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
+    started = time.perf_counter()
+    solution = solve(Problem(the_map, the_objective, z, y, w, warm, progress))
+    seconds = time.perf_counter() - started
     card = Card(
         map=map,
         objective=objective,
@@ -82,9 +86,16 @@ def fit(
         library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         data=data or DataSummary(rows=len(z)),
-        fit=fitted.summary,
+        fit=FitSummary(
+            seconds=seconds,
+            iterations=solution.iterations,
+            converged=solution.converged,
+            objective=solution.objective,
+            bounds_reached=tuple(solution.bounds),
+            warnings=(*solution.warnings, *_warnings(z, y)),
+        ),
     )
-    return _measured(Calibrator(fitted.parameters, card), z, y)
+    return _measured(Calibrator(solution.parameters, card), z, y)
 
 
 def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
@@ -97,7 +108,9 @@ def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Ma
     of_objective = {name: value for name, value in options.items() if name in known}
     of_map = {name: value for name, value in options.items() if name not in known}
     the_objective = configure(OBJECTIVES, objective, of_objective, field="objective")
-    return configure(MAPS, map, of_map, field="map"), the_objective
+    the_map = configure(MAPS, map, of_map, field="map")
+    check_pair(the_map, the_objective)
+    return the_map, the_objective
 
 
 def checked(
@@ -115,22 +128,15 @@ def checked(
     return z, check_labels(labels, logits=z)
 
 
-def fit_map(
-    map: Map,
-    objective: Objective,
-    logits: Floats,
-    labels: Integers,
-    progress: Progress | None = None,
-) -> Fitted:
-    """Return the fitted parameters of `map`, for checked logits (N, K) and labels (N,)."""
-    started = time.perf_counter()
-    solver = SOLVERS.get((map.name, objective.name), _by_gradient)
-    if not map.parameters(logits.shape[1]):
-        solver = _nothing_to_fit
-    parameters, outcome = solver(map, objective, logits, labels, progress)
-    seconds = time.perf_counter() - started
-    warnings = (*outcome.pop("warnings", ()), *_warnings(logits, labels))
-    return Fitted(parameters, FitSummary(seconds=seconds, warnings=warnings, **outcome))
+def _parameters_of(earlier: Calibrator, map: Map, classes: int) -> Parameters:
+    """Return the parameters of a calibrator from which a fit of `map` may begin."""
+    if earlier.map != map or earlier.card.classes != classes:
+        raise InputError(
+            "start",
+            found=f"{earlier.card.map} {earlier.card.options} of {earlier.card.classes} classes",
+            accepted=f"{map.name} {options_of(map)} of {classes} classes",
+        )
+    return earlier.parameters
 
 
 def _warnings(logits: Floats, labels: Integers) -> list[str]:
@@ -159,74 +165,3 @@ def _measured(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calib
     }
     card = msgspec.structs.replace(calibrator.card, metrics=metrics)
     return Calibrator(calibrator.parameters, card)
-
-
-_Outcome = tuple[dict[str, NDArray[np.float64]], dict[str, Any]]
-
-
-def _newton(
-    map: Map,
-    objective: Objective,
-    logits: Floats,
-    labels: Integers,
-    progress: Progress | None,
-) -> _Outcome:
-    found = fit_temperature(logits, labels)
-    if progress is not None:
-        progress("temperature", found.iterations, found.nll)
-    reached = f"temperature at its {found.bound} bound {found.temperature:.6g}"
-    return {"temperature": np.array(found.temperature)}, {
-        "iterations": found.iterations,
-        "converged": found.converged,
-        "objective": found.nll,
-        "bounds_reached": (reached,) if found.bound else (),
-        "warnings": found.warnings,
-    }
-
-
-def _by_gradient(
-    map: Map,
-    objective: Objective,
-    logits: Floats,
-    labels: Integers,
-    progress: Progress | None,
-) -> _Outcome:
-    # Here and not above: torch takes a second to import, and temperature scaling needs none.
-    from recalib.fitting.gradient import fit_by_gradient
-
-    single = fit_temperature(logits, labels)
-    start = map.start(logits.shape[1], single.temperature)
-
-    def report(iteration: int, value: float) -> None:
-        if progress is not None:
-            progress(map.name, iteration, value)
-
-    found = fit_by_gradient(map, objective, logits, labels, start, report)
-    return found.parameters, {
-        "iterations": single.iterations + found.iterations,
-        "converged": single.converged and found.converged,
-        "objective": found.objective,
-        "bounds_reached": tuple(found.bounds),
-        "warnings": (*single.warnings, *found.warnings),
-    }
-
-
-def _nothing_to_fit(
-    map: Map,
-    objective: Objective,
-    logits: Floats,
-    labels: Integers,
-    progress: Progress | None,
-) -> _Outcome:
-    ops = NumpyOps()
-    log_p = map.log_probabilities(ops, logits.astype(np.float64, copy=False), {})
-    value = float(objective.loss(ops, log_p, labels))
-    return {}, {"iterations": 0, "converged": True, "objective": value}
-
-
-#: Where something faster than the general gradient method exists.
-SOLVERS: dict[
-    tuple[str, str], Callable[[Map, Objective, Floats, Integers, Progress | None], _Outcome]
-] = {
-    ("temperature", "nll"): _newton,
-}

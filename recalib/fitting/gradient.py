@@ -1,4 +1,4 @@
-"""Any map by any objective: L-BFGS-B on gradients from torch, in float64.
+"""Any map by any smooth objective: L-BFGS-B on gradients from torch, in float64.
 
 Each parameter moves on a scale of its own link, so that it is legal at every step: a positive one
 as its logarithm, simplex weights as numbers in [0, 1] divided by their sum. scipy's L-BFGS-B
@@ -8,7 +8,6 @@ keeps the bounds and stops on the projected gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -17,12 +16,12 @@ import scipy.optimize
 import torch
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
-from recalib.maps import Map, Parameter
-from recalib.objectives import Objective
+from recalib.arrays import Floats
+from recalib.fitting.problem import Problem, Solution
+from recalib.maps import Parameter
 from recalib.ops.torch_ops import TorchOps
 
-__all__ = ["GradientFit", "fit_by_gradient"]
+__all__ = ["fit_by_gradient"]
 
 #: Temperatures stay within this factor of where they start, the best single temperature.
 _LOG_RANGE = float(np.log(1_000.0))
@@ -31,95 +30,103 @@ _MOST_ITERATIONS = 2_000
 #: Further below the row's largest logit than any temperature in range can lift it: what −inf
 #: becomes here, because the gradient of −inf · β is NaN even where its value is right.
 _MASKED_GAPS = 1e6
+#: The length of the step after which an objective settles, on the scale that parameters move on:
+#: two percent of a temperature, the learning rate of paper 003.
+_FIRST_STEP = 0.02
 
-Progress = Callable[[int, float], None]
-
-
-@dataclass
-class GradientFit:
-    """The parameters, and how they were found."""
-
-    parameters: dict[str, NDArray[np.float64]]
-    objective: float
-    iterations: int = 0
-    converged: bool = True
-    bounds: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+_Tensors = Mapping[str, torch.Tensor]
+_Loss = Callable[[_Tensors], torch.Tensor]
 
 
-def fit_by_gradient(
-    map: Map,
-    objective: Objective,
-    logits: Floats,
-    labels: Integers,
-    start: Mapping[str, NDArray[np.float64]],
-    progress: Progress | None = None,
-) -> GradientFit:
-    """Return the parameters of `map` that minimise `objective`, from `start`, stage by stage.
-
-    Parameters
-    ----------
-    logits: (N, K), checked.
-    labels: (N,), checked.
-    progress: called with the iteration and the objective's value.
-    """
+def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) -> Solution:
+    """Return the parameters of the map that minimise the objective, from `start`, by stages."""
     ops = TorchOps()
-    z = ops.constant(_without_masks(logits) if map.passes_masks else logits)
-    y = torch.as_tensor(labels)
-    fitted = GradientFit(dict(start), float("nan"))
-    specifications = map.parameters(logits.shape[1])
-    for names in map.stages(logits.shape[1]):
+    map, masks = problem.map, problem.map.passes_masks
+    z = ops.constant(_without_masks(problem.logits) if masks else problem.logits)
+    y = torch.as_tensor(problem.labels)
+    w = ops.constant(np.ones(len(y)) if problem.weights is None else problem.weights)
+    solution = Solution(dict(start), float("nan"))
+    specifications = map.parameters(problem.classes)
+    objective = problem.objective
 
-        def loss(moving: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            held = {name: ops.constant(value) for name, value in fitted.parameters.items()}
-            log_p = map.log_probabilities(ops, z, {**held, **moving})
-            return objective.loss(ops, log_p, y)  # type: ignore[no-any-return]
+    def log_p(moving: _Tensors) -> torch.Tensor:
+        held = {name: ops.constant(value) for name, value in solution.parameters.items()}
+        return map.log_probabilities(ops, z, {**held, **moving})  # type: ignore[no-any-return]
 
-        _fit_stage(fitted, {name: specifications[name] for name in names}, loss, progress)
-    return fitted
+    def loss(moving: _Tensors) -> torch.Tensor:
+        held = {name: ops.constant(value) for name, value in solution.parameters.items()}
+        penalty = map.penalty(ops, {**held, **moving}, len(y))
+        return objective.loss(ops, log_p(moving), y, w) + penalty  # type: ignore[no-any-return]
+
+    for names in map.stages(problem.classes):
+        stage = _Stage(solution, {name: specifications[name] for name in names})
+        with torch.no_grad():
+            before = log_p(stage.natural(torch.as_tensor(stage.start)))
+            first = stage.step(loss, _FIRST_STEP)
+            after = log_p(stage.natural(torch.as_tensor(first)))
+            objective = problem.objective.settled(ops, before, after, y, w)
+        stage.minimise(loss, problem)
+    return solution
 
 
-def _fit_stage(
-    fitted: GradientFit,
-    specifications: Mapping[str, Parameter],
-    loss: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
-    progress: Progress | None,
-) -> None:
-    """Move the parameters in `specifications`, and write what came of it into `fitted`."""
-    moves = [_Move(name, one, fitted.parameters[name]) for name, one in specifications.items()]
-    ends = np.cumsum([0, *(move.start.size for move in moves)])
+class _Stage:
+    """Some of the parameters, as the one vector in which they move together."""
 
-    def natural(vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        parts = (vector[a:b] for a, b in pairwise(ends))
-        return {move.name: move.natural(part) for move, part in zip(moves, parts, strict=True)}
+    def __init__(self, solution: Solution, specifications: Mapping[str, Parameter]) -> None:
+        self._solution = solution
+        self._moves = [
+            _Move(name, one, solution.parameters[name]) for name, one in specifications.items()
+        ]
+        self._ends = np.cumsum([0, *(move.start.size for move in self._moves)])
+        self.start = np.concatenate([move.start for move in self._moves])
 
-    def value_and_gradient(vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        point = torch.tensor(vector, requires_grad=True)
-        value = loss(natural(point))
-        (gradient,) = torch.autograd.grad(value, point)
+    def natural(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the parameters that `vector` stands for."""
+        return {
+            move.name: move.natural(vector[a:b])
+            for move, (a, b) in zip(self._moves, pairwise(self._ends), strict=True)
+        }
+
+    def value_and_gradient(
+        self, loss: _Loss, vector: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Return the loss at `vector` and its gradient."""
+        with torch.enable_grad():
+            point = torch.tensor(vector, requires_grad=True)
+            value = loss(self.natural(point))
+            (gradient,) = torch.autograd.grad(value, point)
         return value.item(), gradient.numpy()
 
-    def report(intermediate_result: Any) -> None:
-        fitted.iterations += 1
-        if progress is not None:
-            progress(fitted.iterations, float(intermediate_result.fun))
+    def step(self, loss: _Loss, length: float) -> NDArray[np.float64]:
+        """Return where one step of at most `length` down the gradient leads from the start."""
+        _, gradient = self.value_and_gradient(loss, self.start)
+        largest = float(np.abs(gradient).max())
+        return self.start - gradient * (length / largest if largest > 0 else 0.0)
 
-    found = scipy.optimize.minimize(
-        value_and_gradient,
-        np.concatenate([move.start for move in moves]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[bound for move in moves for bound in move.bounds],
-        callback=report,
-        options={"maxiter": _MOST_ITERATIONS, "ftol": 0.0, "gtol": _SMALLEST_GRADIENT},
-    )
-    with torch.no_grad():
-        final = natural(torch.tensor(found.x))
-    fitted.parameters.update({name: value.numpy().copy() for name, value in final.items()})
-    fitted.objective = float(found.fun)
-    fitted.converged &= _converged(found)
-    for move, (a, b) in zip(moves, pairwise(ends), strict=True):
-        fitted.bounds.extend(move.bounds_reached(found.x[a:b]))
+    def minimise(self, loss: _Loss, problem: Problem) -> None:
+        """Move the parameters to where `loss` is least, and note it in the solution."""
+        solution = self._solution
+
+        def report(intermediate_result: Any) -> None:
+            solution.iterations += 1
+            problem.report(problem.map.name, solution.iterations, float(intermediate_result.fun))
+
+        found = scipy.optimize.minimize(
+            lambda vector: self.value_and_gradient(loss, vector),
+            self.start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[bound for move in self._moves for bound in move.bounds],
+            callback=report,
+            options={"maxiter": _MOST_ITERATIONS, "ftol": 0.0, "gtol": _SMALLEST_GRADIENT},
+        )
+        with torch.no_grad():
+            final = self.natural(torch.tensor(found.x))
+        solution.parameters.update({name: value.numpy().copy() for name, value in final.items()})
+        solution.objective = float(found.fun)
+        solution.converged &= _converged(found)
+        for move, (a, b) in zip(self._moves, pairwise(self._ends), strict=True):
+            solution.bounds.extend(move.bounds_reached(found.x[a:b]))
 
 
 def _converged(found: Any) -> bool:
@@ -140,7 +147,7 @@ class _Move:
         return _FROM[self.specification.link](vector).reshape(self.specification.shape)
 
     def bounds_reached(self, vector: NDArray[np.float64]) -> list[str]:
-        if self.specification.link == "simplex":
+        if self.specification.link != "log":
             return []  # a weight of 0 is an answer, not a limit of the search
         reached = []
         for i, (value, (low, high)) in enumerate(zip(vector, self.bounds, strict=True)):
@@ -154,14 +161,17 @@ class _Move:
 _INTO: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "log": np.log,
     "simplex": lambda weights: weights,
+    "real": lambda values: values,
 }
 _FROM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "log": torch.exp,
     "simplex": lambda weights: weights / weights.sum(),
+    "real": lambda values: values,
 }
 _BOUNDS: dict[str, Callable[[float], tuple[float, float]]] = {
     "log": lambda start: (start - _LOG_RANGE, start + _LOG_RANGE),
     "simplex": lambda start: (0.0, 1.0),
+    "real": lambda start: (-np.inf, np.inf),
 }
 
 

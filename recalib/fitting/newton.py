@@ -22,6 +22,8 @@ from recalib.arrays import Floats, Integers
 
 __all__ = ["TemperatureFit", "fit_temperature"]
 
+Weights = NDArray[np.float64]
+
 #: Elements of one chunk: two float64 arrays of it fit into a second-level cache of 1 MiB.
 _CHUNK = 32_768
 #: Rows of the subsample that warms the start.
@@ -63,37 +65,42 @@ class _Moments:
     curvature: float
 
 
-def fit_temperature(logits: Floats, labels: Integers) -> TemperatureFit:
+def fit_temperature(
+    logits: Floats, labels: Integers, weights: Weights | None = None
+) -> TemperatureFit:
     """Return the T > 0 that minimises the mean negative log-likelihood of softmax(z / T).
 
-    The search ends with a Newton step of less than 10⁻⁵ (its error is of the order of 10⁻¹⁰), or on
-    a bound of
-    [scale / 1000, scale · 1000], where scale is the mean distance of a row's largest logit from
-    its mean. Separable data ends on the lower bound and labels that are all wrong on the upper
-    one; constant logits, on which no temperature has an effect, give 1.
+    The search ends with a Newton step of less than 10⁻⁵ (its error is of the order of 10⁻¹⁰), or
+    on a bound of [scale / 1000, scale · 1000], where scale is the mean distance of a row's largest
+    logit from its mean. Separable data ends on the lower bound and labels that are all wrong on
+    the upper one; constant logits, on which no temperature has an effect, give 1.
 
     Parameters
     ----------
     logits: (N, K), checked; −inf masks a class.
     labels: (N,), checked.
+    weights: (N,) with mean 1; none where all rows count the same.
     """
     scale = _scale(logits)
     if scale == 0:
-        nll = -float(np.log(1 / np.isfinite(logits).sum(axis=1)).mean())
+        nll = float(np.average(np.log(np.isfinite(logits).sum(axis=1)), weights=weights))
         warning = "all logits of each row are equal: no temperature has any effect"
         return TemperatureFit(1.0, nll, 0, True, "", (warning,))
     if not 1e-12 < scale < 1e12:  # so that no square leaves the range of float32
-        found = fit_temperature(logits.astype(np.float64) / scale, labels)
+        found = fit_temperature(logits.astype(np.float64) / scale, labels, weights)
         return replace(found, temperature=found.temperature * scale)
     start, steps = 1.0, 0
     if len(logits) > 4 * _SUBSAMPLE:
         # Evenly spaced rows: no random numbers, and no trust in the order of the file either.
         rows = np.linspace(0, len(logits) - 1, _SUBSAMPLE).astype(np.intp)
-        start, _, steps = _minimise(_moments_of(logits[rows], labels[rows], scale), start, 1e-2)
-        coarse = _moments_of(logits, labels, scale, np.float32)
+        some = None if weights is None else weights[rows]
+        start, _, steps = _minimise(
+            _moments_of(logits[rows], labels[rows], some, scale), start, 1e-2
+        )
+        coarse = _moments_of(logits, labels, weights, scale, np.float32)
         start, _, more = _minimise(coarse, start, 1e-3)
         steps += more
-    beta, at, more = _minimise(_moments_of(logits, labels, scale), start, _TOLERANCE)
+    beta, at, more = _minimise(_moments_of(logits, labels, weights, scale), start, _TOLERANCE)
     on_bound = {_RANGE: "lower", 1 / _RANGE: "upper"}.get(beta, "")
     return TemperatureFit(
         temperature=scale / beta,
@@ -141,7 +148,11 @@ def _minimise(
 
 
 def _moments_of(
-    logits: Floats, labels: Integers, scale: float, dtype: type[np.floating[Any]] = np.float64
+    logits: Floats,
+    labels: Integers,
+    weights: Weights | None,
+    scale: float,
+    dtype: type[np.floating[Any]] = np.float64,
 ) -> Callable[[float], _Moments]:
     """Return the function from β (in units of 1/scale) to the moments over all rows."""
     threads = (os.cpu_count() or 1) if logits.size > 20 * _CHUNK else 1
@@ -150,7 +161,8 @@ def _moments_of(
     masks = not np.isfinite(logits.min())
 
     def of_range(rows: slice, beta: float) -> NDArray[np.float64]:
-        return _sums(logits[rows], labels[rows], scale, beta, masks, dtype)
+        some = None if weights is None else weights[rows]
+        return _sums(logits[rows], labels[rows], some, scale, beta, masks, dtype)
 
     def at(beta: float) -> _Moments:
         if len(ranges) == 1:
@@ -158,7 +170,7 @@ def _moments_of(
         else:  # NumPy lets go of the interpreter inside its loops
             with ThreadPoolExecutor(len(ranges)) as pool:
                 sums = np.sum(list(pool.map(of_range, ranges, [beta] * len(ranges))), axis=0)
-        value, slope, curvature = sums / len(logits)
+        value, slope, curvature = sums / len(logits)  # the weights' mean is 1
         return _Moments(float(value), float(slope), float(curvature))
 
     return at
@@ -167,12 +179,13 @@ def _moments_of(
 def _sums(
     logits: Floats,
     labels: Integers,
+    weights: Weights | None,
     scale: float,
     beta: float,
     masks: bool,
     dtype: type[np.floating[Any]],
 ) -> NDArray[np.float64]:
-    """Return Σ over rows of [−log p(y), its slope, its curvature], for β in units of 1/scale."""
+    """Return Σ over rows of w [−log p(y), its slope, its curvature], for β in units of 1/scale."""
     step = max(1, _CHUNK // logits.shape[1])
     # Two buffers for all chunks: fresh ones would be fresh pages, which cost as much as the sums.
     z_of, p_of = np.empty((2, min(step, len(logits)), logits.shape[1]), dtype)
@@ -190,11 +203,12 @@ def _sums(
         mean = np.multiply(p, z, out=p).sum(axis=1) / total
         square = np.vecdot(p, z) / total
         true = z[np.arange(n), labels[rows]]
-        sums += [
-            np.sum(np.log(total) - true * (beta / scale), dtype=np.float64),
-            np.sum(mean - true, dtype=np.float64) / scale,
-            np.sum(square - mean * mean, dtype=np.float64) / scale**2,
-        ]
+        terms = np.log(total) - true * (beta / scale), mean - true, square - mean * mean
+        if weights is None:
+            parts = [np.sum(term, dtype=np.float64) for term in terms]
+        else:
+            parts = [np.vecdot(weights[rows], term.astype(np.float64)) for term in terms]
+        sums += parts[0], parts[1] / scale, parts[2] / scale**2
     return sums
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
 from recalib.card import Selection
-from recalib.fitting.fit import fit_map
+from recalib.fitting.problem import Problem
+from recalib.fitting.solvers import solve
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
@@ -105,8 +106,8 @@ def _scores(
         return _negative_log_likelihoods(
             contender.map, contender.parameters, logits[out], labels[out]
         )
-    fitted = fit_map(contender.map, contender.objective, logits[~out], labels[~out])
-    return _negative_log_likelihoods(contender.map, fitted.parameters, logits[out], labels[out])
+    solution = solve(Problem(contender.map, contender.objective, logits[~out], labels[~out]))
+    return _negative_log_likelihoods(contender.map, solution.parameters, logits[out], labels[out])
 
 
 def _negative_log_likelihoods(

@@ -7,7 +7,11 @@ named arrays (`Parameters`). A member is one file that gives
 - `parameters(classes)`: the name, shape and legal range of each fitted array;
 - `start(classes, temperature)`: where a fit begins, given the best single temperature;
 - `transform(ops, z, parameters)`: the formula, in the operations of `recalib.ops`;
-- flags that state which properties hold; the contract test checks every one of them.
+- flags that state which properties hold; the contract test checks every one of them;
+- where it needs one, `penalty`: what a fit adds to its objective.
+
+Most maps are fitted by gradient, with any objective. Some have a solver of their own instead
+(`fitted_by = "solver"`, in `recalib.fitting.solvers`), which defines what it minimises.
 
 Not checked here: logits and labels. They come from `recalib.arrays`, checked once at the boundary.
 """
@@ -29,9 +33,11 @@ __all__ = ["Link", "Map", "Parameter", "Parameters"]
 
 Parameters = Mapping[str, NDArray[np.float64]]
 
-#: How a fit moves a parameter: `log`, over the logarithm of a positive number, so that it stays
-#: positive by construction; `simplex`, over non-negative numbers that are divided by their sum.
-Link = Literal["log", "simplex"]
+#: How a fit moves a parameter, and what is legal: `log`, over the logarithm of a positive number,
+#: so that it stays positive by construction; `simplex`, over non-negative numbers that are divided
+#: by their sum; `real`, freely; `probability`, in [0, 1]; `ascending`, in [0, 1] and never falling
+#: along the last axis.
+Link = Literal["log", "simplex", "real", "probability", "ascending"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Parameter:
 
     shape: tuple[int, ...]
     link: Link
+    #: The axes that count classes: they are permuted where the classes are.
+    class_axes: tuple[int, ...] = ()
 
     def check(self, name: str, value: NDArray[np.float64]) -> None:
         """Raise `CorruptError` unless `value` could have come from a fit."""
@@ -51,6 +59,10 @@ class Parameter:
             raise CorruptError(f"parameter {name} is not positive")
         if self.link == "simplex" and (value.min() < 0 or abs(value.sum() - 1) > 1e-6):
             raise CorruptError(f"parameter {name} is not a set of weights that sum to 1")
+        if self.link in ("probability", "ascending") and not ((value >= 0) & (value <= 1)).all():
+            raise CorruptError(f"parameter {name} is not in [0, 1]")
+        if self.link == "ascending" and (np.diff(value) < 0).any():
+            raise CorruptError(f"parameter {name} is not ascending")
 
 
 @dataclass(frozen=True)
@@ -70,18 +82,24 @@ class Map(ABC):
     #: `transform` on a row with −inf is right without help: each class is computed from its own
     #: logit alone, and −inf stays −inf. Others get a finite number in its place.
     passes_masks: ClassVar[bool]
+    #: `gradient`: any smooth objective; `solver`: a way of its own, and no choice of objective.
+    fitted_by: ClassVar[Literal["gradient", "solver"]] = "gradient"
 
     @abstractmethod
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         """Return what is fitted for K = `classes`."""
 
-    @abstractmethod
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        """Return where a fit begins; `temperature` is the best single one, by NLL."""
+        """Return where a fit by gradient begins; `temperature` is the best single one, by NLL."""
+        raise NotImplementedError(f"{self.name} is not fitted by gradient")
 
     @abstractmethod
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         """Return calibrated logits or probabilities, as `returns` says."""
+
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array | float:
+        """Return what a fit on `rows` rows adds to the objective, a mean over rows; usually 0."""
+        return 0.0
 
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:
         """Return the groups of parameters that are fitted one after another; by default, one."""
@@ -124,7 +142,10 @@ class Map(ABC):
         if self.passes_masks:
             return self.transform(ops, logits, parameters), None
         masked = ops.is_masked(logits)
-        scores = self.transform(ops, ops.where(masked, 0.0, logits), parameters)
+        # The smallest logit that is left: no class is less likely than a masked one, and the
+        # number moves with the row, so that a map which ignores shifts still does.
+        least = ops.least(ops.where(masked, np.inf, logits))
+        scores = self.transform(ops, ops.where(masked, least, logits), parameters)
         if self.returns == "logits":
             scores = ops.where(masked, -np.inf, scores)
         return scores, masked

@@ -35,7 +35,7 @@ class ClassTemperature(Map):
     passes_masks: ClassVar[bool] = True
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {"temperature": Parameter((classes,), "log")}
+        return {"temperature": Parameter((classes,), "log", (0,))}
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
         return {"temperature": np.full(classes, temperature)}

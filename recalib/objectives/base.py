@@ -22,7 +22,28 @@ class Objective(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    #: It has a gradient almost everywhere that leads somewhere. Step functions are searched.
+    smooth: ClassVar[bool] = True
 
     @abstractmethod
-    def loss(self, ops: FittingOps, log_probabilities: Array, labels: Array) -> Array:
-        """Return the objective over log p (N, K) and integer labels (N,), as a scalar."""
+    def loss(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> Array:
+        """Return the objective, a scalar.
+
+        Parameters
+        ----------
+        log_probabilities: calibrated log p, (N, K); −inf for a masked class.
+        labels: integers (N,).
+        weights: how much each row counts, (N,), with mean 1.
+        """
+
+    def settled(
+        self, ops: FittingOps, before: Array, after: Array, labels: Array, weights: Array
+    ) -> Objective:
+        """Return the objective for the rest of a fit, once its first step has been made.
+
+        `before` and `after` are the log p of the rows before and after that step. Most objectives
+        do not ask.
+        """
+        return self

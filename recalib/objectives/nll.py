@@ -22,5 +22,7 @@ class NegativeLogLikelihood(Objective):
     name: ClassVar[str] = "nll"
     summary: ClassVar[str] = "mean negative log-likelihood, a proper score"
 
-    def loss(self, ops: FittingOps, log_probabilities: Array, labels: Array) -> Array:
-        return -ops.pick(log_probabilities, labels).mean()
+    def loss(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> Array:
+        return -(ops.pick(log_probabilities, labels) * weights).mean()

@@ -48,6 +48,34 @@ class Ops(Protocol):
         """Return x where `condition` holds, else y."""
         ...
 
+    def least(self, x: Array) -> Array:
+        """Return the smallest element of the last axis, which is kept with length 1."""
+        ...
+
+    def greatest(self, x: Array) -> Array:
+        """Return the largest element of the last axis, which is kept with length 1."""
+        ...
+
+    def top(self, x: Array, count: int) -> Array:
+        """Return the `count` largest elements of the last axis, largest first."""
+        ...
+
+    def matmul(self, x: Array, matrix: Array) -> Array:
+        """Return x · matrix, (N, A) times (A, B)."""
+        ...
+
+    def relu(self, x: Array) -> Array:
+        """Return max(x, 0)."""
+        ...
+
+    def tanh(self, x: Array) -> Array:
+        """Return the hyperbolic tangent."""
+        ...
+
+    def exp(self, x: Array) -> Array:
+        """Return the exponential."""
+        ...
+
     def select(self, x: Array, index: int) -> Array:
         """Return element `index` of a vector, as a scalar array."""
         ...

@@ -46,6 +46,31 @@ class NumpyOps:
     def where(self, condition: NDArray[np.bool_], x: Any, y: Any) -> _Floats:
         return np.where(condition, np.asarray(x, self.dtype), np.asarray(y, self.dtype))
 
+    def least(self, x: _Floats) -> _Floats:
+        lowest: _Floats = np.min(x, axis=-1, keepdims=True)
+        return lowest
+
+    def greatest(self, x: _Floats) -> _Floats:
+        highest: _Floats = np.max(x, axis=-1, keepdims=True)
+        return highest
+
+    def top(self, x: _Floats, count: int) -> _Floats:
+        kept = np.partition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]
+        descending: _Floats = np.sort(kept, axis=-1)[..., ::-1]
+        return descending
+
+    def matmul(self, x: _Floats, matrix: _Floats) -> _Floats:
+        return x @ matrix
+
+    def relu(self, x: _Floats) -> _Floats:
+        return np.maximum(x, 0.0)
+
+    def tanh(self, x: _Floats) -> _Floats:
+        return np.tanh(x)
+
+    def exp(self, x: _Floats) -> _Floats:
+        return np.exp(x)
+
     def select(self, x: _Floats, index: int) -> Any:
         return x[index]
 

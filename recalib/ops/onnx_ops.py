@@ -82,9 +82,28 @@ class OnnxOps:
         return self.node("Log", x)
 
     def sum(self, x: GraphValue) -> GraphValue:
-        axes = numpy_helper.from_array(np.array([-1], dtype=np.int64), "last_axis")
-        self._constants[((1,), b"last_axis")] = axes
-        return self.node("ReduceSum", x, GraphValue(self, "last_axis"), keepdims=1)
+        return self.node("ReduceSum", x, self.integers(-1), keepdims=1)
+
+    def least(self, x: GraphValue) -> GraphValue:
+        return self.node("ReduceMin", x, self.integers(-1), keepdims=1)
+
+    def greatest(self, x: GraphValue) -> GraphValue:
+        return self.node("ReduceMax", x, self.integers(-1), keepdims=1)
+
+    def top(self, x: GraphValue, count: int) -> GraphValue:
+        return self.node("TopK", x, self.integers(count), outputs=2)
+
+    def matmul(self, x: GraphValue, matrix: GraphValue) -> GraphValue:
+        return self.node("MatMul", x, matrix)
+
+    def relu(self, x: GraphValue) -> GraphValue:
+        return self.node("Relu", x)
+
+    def tanh(self, x: GraphValue) -> GraphValue:
+        return self.node("Tanh", x)
+
+    def exp(self, x: GraphValue) -> GraphValue:
+        return self.node("Exp", x)
 
     def is_masked(self, x: GraphValue) -> GraphValue:
         return self.node("IsInf", x, detect_positive=0)
@@ -97,11 +116,21 @@ class OnnxOps:
         self._constants[((), position.name.encode())] = position
         return self.node("Gather", x, GraphValue(self, position.name))
 
-    def node(self, kind: str, *inputs: GraphValue | float, **attributes: Any) -> GraphValue:
-        """Write one node and return its output."""
+    def integers(self, *values: int) -> GraphValue:
+        """Return a vector of integers: axes, counts and shapes, as nodes take them."""
+        name = "integers_" + "_".join(str(value) for value in values)
+        vector = numpy_helper.from_array(np.array(values, dtype=np.int64), name)
+        self._constants[(vector.dims[0],), name.encode()] = vector
+        return GraphValue(self, name)
+
+    def node(
+        self, kind: str, *inputs: GraphValue | float, outputs: int = 1, **attributes: Any
+    ) -> GraphValue:
+        """Write one node and return its first output; the others, of `outputs`, go unused."""
         names = [self._value(one).name for one in inputs]
         output = f"value_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, names, [output], **attributes))
+        unused = [f"{output}_{i}" for i in range(1, outputs)]
+        self._nodes.append(helper.make_node(kind, names, [output, *unused], **attributes))
         return GraphValue(self, output)
 
     def model(

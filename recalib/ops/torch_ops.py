@@ -38,6 +38,27 @@ class TorchOps:
     def where(self, condition: torch.Tensor, x: Any, y: Any) -> torch.Tensor:
         return torch.where(condition, self._tensor(x), self._tensor(y))
 
+    def least(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.amin(x, dim=-1, keepdim=True)
+
+    def greatest(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.amax(x, dim=-1, keepdim=True)
+
+    def top(self, x: torch.Tensor, count: int) -> torch.Tensor:
+        return torch.topk(x, count, dim=-1).values
+
+    def matmul(self, x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        return x @ matrix
+
+    def relu(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+    def tanh(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x)
+
+    def exp(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x)
+
     def select(self, x: torch.Tensor, index: int) -> torch.Tensor:
         return x[index]
 

@@ -16,6 +16,9 @@ def some_parameters(the_map: Map, classes: int, seed: int = 0) -> dict[str, NDAr
     draw = {
         "log": lambda shape: np.exp(rng.normal(0.3, 0.5, shape)),
         "simplex": lambda shape: rng.dirichlet(np.ones(shape)),
+        "real": lambda shape: rng.normal(size=shape) / np.sqrt(max(shape, default=1)),
+        "probability": lambda shape: rng.random(shape),
+        "ascending": lambda shape: np.sort(rng.random(shape), axis=-1),
     }
     return {
         name: np.asarray(draw[one.link](one.shape), np.float64)

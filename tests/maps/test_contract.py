@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -49,6 +49,19 @@ def log_reference(
 ) -> np.ndarray:
     ops = NumpyOps()
     return the_map.log_probabilities(ops, logits, the_map.constants(ops, parameters))
+
+
+def along_classes(
+    the_map: Map,
+    parameters: Mapping[str, np.ndarray],
+    change: Callable[[np.ndarray, int], np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Return the parameters with `change` made along each axis that counts classes."""
+    changed = dict(parameters)
+    for name, one in the_map.parameters(10).items():
+        for axis in one.class_axes:
+            changed[name] = change(changed[name], axis)
+    return changed
 
 
 @pytest.mark.parametrize("the_map", ALL)
@@ -129,10 +142,7 @@ def test_a_masked_class_is_as_if_it_were_not_there(the_map: Map) -> None:
     logits, parameters = some_logits(40, 10), some_parameters(the_map, 10)
     without = np.delete(logits, 4, axis=1)
     logits[:, 4] = -np.inf
-    fewer = {
-        name: np.delete(value, 4) if value.shape == (10,) else value
-        for name, value in parameters.items()
-    }
+    fewer = along_classes(the_map, parameters, lambda value, axis: np.delete(value, 4, axis))
     found = np.delete(reference(the_map, parameters, logits), 4, axis=1)
     np.testing.assert_allclose(found, reference(the_map, fewer, without), rtol=1e-12)
 
@@ -142,9 +152,7 @@ def test_permuting_classes_permutes_the_result(the_map: Map) -> None:
     """Parameters by class move with their classes."""
     logits, parameters = some_logits(30, 10), some_parameters(the_map, 10)
     order = np.random.default_rng(3).permutation(10)
-    moved = {
-        name: value[order] if value.shape == (10,) else value for name, value in parameters.items()
-    }
+    moved = along_classes(the_map, parameters, lambda value, axis: np.take(value, order, axis))
     np.testing.assert_allclose(
         reference(the_map, moved, logits[:, order]),
         reference(the_map, parameters, logits)[:, order],
@@ -205,10 +213,11 @@ def test_wrong_parameters_are_refused(the_map: Map) -> None:
     with pytest.raises(CorruptError, match="parameters"):
         the_map.check(10, {**good, "extra": np.ones(1)})
     for name, value in good.items():
+        negative = [] if the_map.parameters(10)[name].link == "real" else [-value - 0.1]
         for bad, word in (
             (np.full_like(value, np.nan), "finite"),
-            (-value, "positive|weights"),
-            (np.ones((3, 2)), "shape"),
+            *((value, r"positive|weights|\[0, 1\]") for value in negative),
+            (np.ones((3, 2, 1, 1)), "shape"),
         ):
             with pytest.raises(CorruptError, match=word):
                 the_map.check(10, {**good, name: bad})
