@@ -2,9 +2,14 @@
 
 from recalib.maps.base import Map, Parameter, Parameters
 from recalib.maps.class_temperature import ClassTemperature
+from recalib.maps.dirichlet import Dirichlet
 from recalib.maps.ensemble_temperature import EnsembleTemperature
 from recalib.maps.identity import Identity
+from recalib.maps.matrix import Matrix
+from recalib.maps.structured_matrix import StructuredMatrix
+from recalib.maps.structured_vector import StructuredVector
 from recalib.maps.temperature import Temperature
+from recalib.maps.vector import Vector
 
 __all__ = ["MAPS", "Map", "Parameter", "Parameters"]
 
@@ -13,4 +18,9 @@ MAPS: dict[str, type[Map]] = {
     "temperature": Temperature,
     "class_temperature": ClassTemperature,
     "ensemble_temperature": EnsembleTemperature,
+    "vector": Vector,
+    "matrix": Matrix,
+    "dirichlet": Dirichlet,
+    "structured_vector": StructuredVector,
+    "structured_matrix": StructuredMatrix,
 }

@@ -1,0 +1,326 @@
+"""Negative log-likelihood of scores that are linear in their parameters, and its derivatives.
+
+Scores are s_ik = θ_k · φ_ik, one row θ_k of parameters for each class k. A design says what the
+features φ are: `Own`, of the class's own feature alone, (x_ik, 1); `All`, of every class's,
+(x_i1, ..., x_iK, 1). The objective
+
+    f(θ) = 1/N Σ_i w_i (log Σ_k exp s_ik − s_iy) + Σ strength ∘ (θ − centre)²
+
+is convex, with gradient 1/N Σ w (p − e_y) φ and a Hessian whose product with a direction costs
+what a gradient costs. All passes go over the rows in chunks that stay in the processor's cache,
+and no array is larger than N x K or than the parameters.
+
+Legend: N rows, K classes, D features of a class (2 or K + 1; without intercept, one less).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats, Integers
+
+__all__ = ["All", "Design", "LinearNll", "Own"]
+
+Numbers = NDArray[np.float64]
+_Floating = type[np.floating[Any]]
+
+#: Elements of one chunk: a handful of such arrays fit into a second-level cache.
+_CHUNK = 32_768
+#: The same for matrix products that OpenBLAS is to share out to its own threads: they meet again
+#: after each product, which a busy machine makes wait.
+_LARGE_CHUNK = 524_288
+#: Multiplications up to which OpenBLAS leaves a product on one thread: 4 · 65,536, its constant.
+_ONE_THREAD = 262_144
+#: Elements from which a pass is shared out to threads: below, starting them costs more.
+_SHARED = 20 * _CHUNK
+#: Classes up to which `All` has a block of second derivatives for each class: K blocks of K² cost
+#: N K³ to sum, which a product with the Hessian, at N K², has to be worth.
+_BLOCKS = 40
+#: A block of second derivatives is made invertible by this share of its largest diagonal element.
+_JITTER = 1e-9
+
+Solve = Callable[[Numbers], Numbers]
+
+
+class Design(Protocol):
+    """What the features of a class are."""
+
+    def chunk(self, classes: int) -> tuple[int, bool]:
+        """Return the rows of a chunk, and whether chunks are shared out to threads."""
+        ...
+
+    def scores(self, x: Floats, theta: Floats) -> Floats:
+        """Return Σ_d θ_kd φ_ikd, (N, K)."""
+        ...
+
+    def gather(self, x: Floats, g: Floats) -> Floats:
+        """Return Σ_i g_ik φ_ikd, (K, D): the transpose of `scores`."""
+        ...
+
+    def curvature(self, x: Floats, d: Floats) -> Floats:
+        """Return Σ_i d_ik φ_ik φ_ikᵀ in whatever form `inverse` takes; it is summed over chunks."""
+        ...
+
+    def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
+        """Return an approximate solver for the Hessian's blocks, with 2 · `ridge` added."""
+        ...
+
+
+@dataclass(frozen=True)
+class Own:
+    """Each class from its own feature: φ_ik = (x_ik, 1), or (x_ik) without an intercept."""
+
+    intercept: bool = True
+
+    def chunk(self, classes: int) -> tuple[int, bool]:
+        return max(1, _CHUNK // classes), True
+
+    def scores(self, x: Floats, theta: Floats) -> Floats:
+        s = x * theta[:, 0]
+        if self.intercept:
+            s += theta[:, 1]
+        return s
+
+    def gather(self, x: Floats, g: Floats) -> Floats:
+        slopes = _down(x, g)
+        if not self.intercept:
+            return slopes[:, None]
+        return np.stack([slopes, g.sum(axis=0)], axis=1)
+
+    def curvature(self, x: Floats, d: Floats) -> Floats:
+        dx = d * x
+        sums = [_down(dx, x)]
+        if self.intercept:
+            sums += [dx.sum(axis=0), d.sum(axis=0)]
+        return np.stack(sums, axis=1)
+
+    def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
+        a = _positive(curvature[:, 0] + 2 * ridge[:, 0])
+        if not self.intercept:
+            return lambda r: r / a[:, None]
+        c = _positive(curvature[:, 2] + 2 * ridge[:, 1])
+        # A correlation of 1 (all x equal) would leave a determinant of 0.
+        limit = (1 - _JITTER) * np.sqrt(a * c)
+        b = np.clip(curvature[:, 1], -limit, limit)
+        determinant = a * c - b * b
+
+        def solve(r: Numbers) -> Numbers:
+            first = (c * r[:, 0] - b * r[:, 1]) / determinant
+            second = (a * r[:, 1] - b * r[:, 0]) / determinant
+            return np.stack([first, second], axis=1)
+
+        return solve
+
+
+@dataclass(frozen=True)
+class All:
+    """Each class from the features of all: φ_i = (x_i1, ..., x_iK, 1)."""
+
+    def chunk(self, classes: int) -> tuple[int, bool]:
+        if classes <= _BLOCKS:
+            return _ONE_THREAD // (classes + 1) ** 2, True
+        return max(256, _LARGE_CHUNK // classes), False
+
+    def scores(self, x: Floats, theta: Floats) -> Floats:
+        s: Floats = x @ theta[:, :-1].T
+        s += theta[:, -1]
+        return s
+
+    def gather(self, x: Floats, g: Floats) -> Floats:
+        return np.concatenate([g.T @ x, g.sum(axis=0)[:, None]], axis=1)
+
+    def curvature(self, x: Floats, d: Floats) -> Floats:
+        ones = np.ones((len(x), 1), x.dtype)
+        phi = np.concatenate([x, ones], axis=1)
+        if x.shape[1] <= _BLOCKS:
+            blocks: Floats = (d.T[:, None, :] * phi.T) @ phi
+            return blocks
+        dx = d * x
+        own = [_down(dx, x), dx.sum(axis=0), d.sum(axis=0)]
+        mean = d.mean(axis=1, keepdims=True)
+        return np.concatenate([np.stack(own), (phi * mean).T @ phi], axis=None, dtype=x.dtype)
+
+    def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
+        classes, width = ridge.shape
+        if classes <= _BLOCKS:
+            return _block_inverse(curvature, ridge)
+        own, shared = curvature[: 3 * classes], curvature[3 * classes :]
+        return _shared_inverse(own.reshape(3, classes), shared.reshape(width, width), ridge)
+
+
+class LinearNll:
+    """The objective f on given rows, for `recalib.fitting.newton_cg`.
+
+    Parameters
+    ----------
+    design: what the features of a class are.
+    x: (N, K), finite everywhere.
+    masked: (N, K), where a class is masked, or none where none is.
+    labels, weights: (N,); weights with mean 1, or none.
+    strength, centre: (K, D), of the ridge.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        x: Floats,
+        masked: NDArray[np.bool_] | None,
+        labels: Integers,
+        weights: Numbers | None,
+        strength: Numbers,
+        centre: Numbers,
+    ) -> None:
+        self.design, self.x, self.masked = design, x, masked
+        self.labels, self.weights = labels, weights
+        self.strength, self.centre = strength, centre
+        step, threaded = design.chunk(x.shape[1])
+        self._threaded = threaded and x.size >= _SHARED
+        self._chunks = [slice(i, i + step) for i in range(0, len(x), step)]
+
+    def around(self, theta: Numbers, dtype: _Floating = np.float64) -> _Around:
+        """Return f around `theta`; `dtype` is that of the passes, sums are float64."""
+        p = np.empty(self.x.shape, dtype)
+        narrow = theta.astype(dtype)
+
+        def of_chunk(rows: slice) -> Numbers:
+            x = self.x[rows].astype(dtype, copy=False)
+            s = self.design.scores(x, narrow)
+            if self.masked is not None:
+                s[self.masked[rows]] = -np.inf
+            s -= s.max(axis=1, keepdims=True)
+            true = np.arange(len(s)), self.labels[rows]
+            own = s[true]
+            g = np.exp(s, out=s)
+            total = g.sum(axis=1)
+            g /= total[:, None]
+            p[rows] = g
+            losses = np.log(total) - own
+            g[true] -= 1
+            weights = None if self.weights is None else self.weights[rows]
+            if weights is not None:
+                g *= weights[:, None].astype(dtype)
+                losses = losses * weights
+            value = losses.sum(dtype=np.float64)
+            gathered = self.design.gather(x, g).astype(np.float64, copy=False)
+            return np.append(gathered.reshape(-1), value)
+
+        sums = self.total(of_chunk) / len(self.x)
+        away = theta - self.centre
+        value = float(sums[-1]) + float(np.vdot(self.strength * away, away))
+        gradient = sums[:-1].reshape(theta.shape) + 2 * self.strength * away
+        return _Around(self, p, value, gradient)
+
+    def total(self, of_chunk: Callable[[slice], Numbers]) -> Numbers:
+        """Return the sum of a function over all chunks of rows."""
+        if not self._threaded:
+            return _added(of_chunk, self._chunks)
+        threads = min(os.cpu_count() or 1, len(self._chunks))
+        shares = [self._chunks[i::threads] for i in range(threads)]
+        with ThreadPoolExecutor(threads) as pool:  # NumPy lets go of the interpreter
+            sums = list(pool.map(lambda share: _added(of_chunk, share), shares))
+        return _added(sums.__getitem__, range(threads))
+
+
+class _Around:
+    """f around one θ: what `newton_cg.Local` asks for."""
+
+    def __init__(self, nll: LinearNll, p: Floats, value: float, gradient: Numbers) -> None:
+        self._nll, self._p = nll, p
+        self.value, self.gradient = value, gradient
+        self.noise = float(np.finfo(p.dtype).eps) * max(1.0, abs(value))
+
+    def product(self, direction: Numbers) -> Numbers:
+        nll, dtype = self._nll, self._p.dtype
+        narrow = direction.astype(dtype)
+
+        def of_chunk(rows: slice) -> Numbers:
+            x, p = nll.x[rows].astype(dtype, copy=False), self._p[rows]
+            t = nll.design.scores(x, narrow)
+            t -= np.vecdot(p, t)[:, None]
+            t *= p
+            if nll.weights is not None:
+                t *= nll.weights[rows, None].astype(dtype)
+            return nll.design.gather(x, t).astype(np.float64, copy=False)
+
+        return nll.total(of_chunk) / len(nll.x) + 2 * nll.strength * direction
+
+    def preconditioner(self) -> Solve:
+        nll, dtype = self._nll, self._p.dtype
+
+        def of_chunk(rows: slice) -> Numbers:
+            x, p = nll.x[rows].astype(dtype, copy=False), self._p[rows]
+            d = p * (1 - p)
+            if nll.weights is not None:
+                d *= nll.weights[rows, None].astype(dtype)
+            return nll.design.curvature(x, d).astype(np.float64, copy=False)
+
+        return nll.design.inverse(nll.total(of_chunk) / len(nll.x), nll.strength)
+
+
+def _added(of_chunk: Callable[[Any], Numbers], chunks: Any) -> Numbers:
+    total: Numbers | None = None
+    for chunk in chunks:
+        part = of_chunk(chunk)
+        total = part if total is None else np.add(total, part, out=total)
+    assert total is not None  # noqa: S101 - there is at least one row
+    return total
+
+
+def _down(a: Floats, b: Floats) -> Floats:
+    """Return the product of each column of `a` with that of `b`."""
+    return np.einsum("nk,nk->k", a, b)  # type: ignore[no-any-return]
+
+
+def _positive(diagonal: Numbers) -> Numbers:
+    """Return a diagonal of second derivatives without its zeros, which saturation leaves."""
+    largest = float(diagonal.max())
+    return np.maximum(diagonal, _JITTER * largest if largest > 0 else 1.0)
+
+
+def _block_inverse(blocks: Numbers, ridge: Numbers) -> Solve:
+    """Return the solver by one block (D, D) for each class."""
+    at = np.arange(ridge.shape[1])
+    blocks = blocks.copy()
+    blocks[:, at, at] = _positive(blocks[:, at, at] + 2 * ridge)
+    blocks[:, at, at] *= 1 + _JITTER
+    inverse = np.linalg.inv(blocks)
+    return lambda r: np.matmul(inverse, r[:, :, None])[:, :, 0]
+
+
+def _shared_inverse(own: Numbers, shared: Numbers, ridge: Numbers) -> Solve:
+    """Return the solver by two parts: a class's own feature and intercept, and all others'.
+
+    The first part is `Own`'s. In the second, the blocks of all classes are taken to be one matrix
+    C of second moments, times the class's mean p (1 − p), plus the ridge, which is the same for
+    all weights off the diagonal; one decomposition of C then inverts every block.
+    """
+    classes, width = ridge.shape
+    k = np.arange(classes)
+    mine = Own().inverse(own.T, np.stack([ridge[k, k], ridge[:, -1]], axis=1))
+    moments = shared[:classes, :classes]
+    values, vectors = np.linalg.eigh(moments)
+    # `shared` was weighed by the mean over classes of p (1 − p), so this share is 1 on average.
+    share = own[2] / max(float(own[2].mean()), np.finfo(np.float64).tiny)
+    off = ridge[0, 1]
+    scales = share[:, None] * np.maximum(values, 0.0) + 2 * off
+    scales = np.maximum(scales, max(_JITTER * float(scales.max()), np.finfo(np.float64).tiny))
+
+    def solve(r: Numbers) -> Numbers:
+        outside = r[:, :classes].copy()
+        outside[k, k] = 0.0
+        theirs = ((outside @ vectors) / scales) @ vectors.T
+        theirs[k, k] = 0.0
+        pair = mine(np.stack([r[k, k], r[:, -1]], axis=1))
+        solved = np.empty((classes, width))
+        solved[:, :classes] = theirs
+        solved[k, k], solved[:, -1] = pair[:, 0], pair[:, 1]
+        return solved
+
+    return solve

@@ -1,0 +1,150 @@
+"""Newton's method for smooth convex functions of many numbers, some of them in a box.
+
+Each step minimises the quadratic model by preconditioned conjugate gradients, which need products
+with the Hessian and never the Hessian itself. Numbers on a bound that the gradient pushes against
+are left there (Bertsekas 1982), the others step, are clipped to the box, and go back along that
+path until the function has fallen. A step is never measured in units: what counts is by how much
+it lowers the model.
+
+Legend: P numbers, in arrays of any one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Box", "Local", "Minimum", "minimise"]
+
+Numbers = NDArray[np.float64]
+
+_MOST_STEPS = 200
+_MOST_PRODUCTS = 250
+#: The share of its promise that a step has to keep: Armijo's usual one.
+_ARMIJO = 1e-4
+_SHORTEST = 1e-10
+
+
+class Local(Protocol):
+    """A function around one point."""
+
+    value: float
+    gradient: Numbers
+    #: The rounding error of `value`: less than this is no reason to refuse a step.
+    noise: float
+
+    def product(self, direction: Numbers) -> Numbers:
+        """Return the Hessian times `direction`."""
+        ...
+
+    def preconditioner(self) -> Callable[[Numbers], Numbers]:
+        """Return a cheap symmetric positive stand-in for the Hessian's inverse."""
+        ...
+
+
+@dataclass(frozen=True)
+class Box:
+    """Lower and upper bounds, as arrays that broadcast to the numbers."""
+
+    low: Numbers | float = -np.inf
+    high: Numbers | float = np.inf
+
+    def clip(self, x: Numbers) -> Numbers:
+        return np.clip(x, self.low, self.high)
+
+    def stuck(self, x: Numbers, gradient: Numbers) -> NDArray[np.bool_]:
+        """Return which numbers are on a bound beyond which the function would fall."""
+        return ((x <= self.low) & (gradient > 0)) | ((x >= self.high) & (gradient < 0))
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where the function is least, and how it was found."""
+
+    x: Numbers
+    value: float
+    steps: int
+    converged: bool
+
+
+def minimise(
+    function: Callable[[Numbers], Any],
+    start: Numbers,
+    box: Box,
+    *,
+    tolerance: float,
+    report: Callable[[int, float], None] = lambda step, value: None,
+) -> Minimum:
+    """Return the minimum of a convex function in a box.
+
+    The search ends where the quadratic model promises less than `tolerance`, in units of the
+    function, or where rounding hides whether a step is one down.
+
+    Parameters
+    ----------
+    function: returns a `Local` around a point.
+    report: called with the number of each step and the value it led to.
+    """
+    x = box.clip(start)
+    here = function(x)
+    promised = np.inf
+    for step in range(1, _MOST_STEPS + 1):
+        free = ~box.stuck(x, here.gradient)
+        accuracy = min(0.25, np.sqrt(promised))
+        direction = _conjugate_gradients(here, free, max(accuracy, 1e-4))
+        promised = -float(np.vdot(here.gradient, direction)) / 2
+        if promised <= tolerance:
+            return Minimum(x, here.value, step, True)
+        found = _descend(function, x, here, direction, box)
+        if found is None:  # down by less than rounding shows
+            return Minimum(x, here.value, step, promised <= 10 * here.noise)
+        x, here = found
+        report(step, here.value)
+    return Minimum(x, here.value, _MOST_STEPS, False)
+
+
+def _conjugate_gradients(here: Any, free: NDArray[np.bool_], accuracy: float) -> Numbers:
+    """Return a minimiser of the quadratic model over the numbers that are free.
+
+    The residual ends at `accuracy` of where it began, in the preconditioner's norm.
+    """
+    precondition = here.preconditioner()
+    residual = np.where(free, -here.gradient, 0.0)
+    direction = np.zeros_like(residual)
+    preconditioned = np.where(free, precondition(residual), 0.0)
+    search = preconditioned
+    first = size = float(np.vdot(residual, preconditioned))
+    for _ in range(_MOST_PRODUCTS):
+        if not size > accuracy**2 * first:
+            break
+        product = np.where(free, here.product(search), 0.0)
+        curvature = float(np.vdot(search, product))
+        if not curvature > 0:  # flat to the last bit: no model to minimise along it
+            break
+        length = size / curvature
+        direction = direction + length * search
+        residual = residual - length * product
+        preconditioned = np.where(free, precondition(residual), 0.0)
+        before, size = size, float(np.vdot(residual, preconditioned))
+        search = preconditioned + (size / before) * search
+    return direction
+
+
+def _descend(
+    function: Callable[[Numbers], Any], x: Numbers, here: Any, direction: Numbers, box: Box
+) -> tuple[Numbers, Any] | None:
+    """Return a point that is lower, along `direction` clipped to the box, or none."""
+    length = 1.0
+    while length > _SHORTEST:
+        there = box.clip(x + length * direction)
+        slope = float(np.vdot(here.gradient, there - x))
+        if slope < 0:
+            reached = function(there)
+            if reached.value <= here.value + _ARMIJO * slope + here.noise * (length == 1.0):
+                return there, reached
+        length *= 0.25
+    return None
