@@ -46,6 +46,8 @@ class FitSummary(msgspec.Struct, frozen=True):
     objective: float
     #: Parameters that ended on a bound of their range, in words.
     bounds_reached: tuple[str, ...] = ()
+    #: Options of the objective that the fit itself has set.
+    settled: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
 
 

@@ -92,6 +92,7 @@ def fit(
             converged=solution.converged,
             objective=solution.objective,
             bounds_reached=tuple(solution.bounds),
+            settled=solution.settled,
             warnings=(*solution.warnings, *_warnings(z, y)),
         ),
     )

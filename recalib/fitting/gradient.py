@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.fitting.problem import Problem, Solution
 from recalib.maps import Parameter
+from recalib.objectives import Objective
 from recalib.ops.torch_ops import TorchOps
+from recalib.options import options_of
 
 __all__ = ["fit_by_gradient"]
 
@@ -58,15 +60,31 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
         penalty = map.penalty(ops, {**held, **moving}, len(y))
         return objective.loss(ops, log_p(moving), y, w) + penalty  # type: ignore[no-any-return]
 
+    objective = _settled(problem, loss, log_p, y, w)
+    changed = options_of(objective).items() - options_of(problem.objective).items()
+    solution.settled = dict(changed)
     for names in map.stages(problem.classes):
-        stage = _Stage(solution, {name: specifications[name] for name in names})
-        with torch.no_grad():
-            before = log_p(stage.natural(torch.as_tensor(stage.start)))
-            first = stage.step(loss, _FIRST_STEP)
-            after = log_p(stage.natural(torch.as_tensor(first)))
-            objective = problem.objective.settled(ops, before, after, y, w)
-        stage.minimise(loss, problem)
+        _Stage(solution, {name: specifications[name] for name in names}).minimise(loss, problem)
     return solution
+
+
+def _settled(
+    problem: Problem,
+    loss: _Loss,
+    log_p: Callable[[_Tensors], torch.Tensor],
+    y: torch.Tensor,
+    w: torch.Tensor,
+) -> Objective:
+    """Return the objective after a first step from temperature 1, where it asks for one."""
+    if type(problem.objective).settled is Objective.settled:
+        return problem.objective
+    uncalibrated = Solution(problem.map.start(problem.classes, 1.0), float("nan"))
+    stage = _Stage(uncalibrated, problem.map.parameters(problem.classes))
+    first = stage.step(loss, _FIRST_STEP)
+    with torch.no_grad():
+        before = log_p(stage.natural(torch.as_tensor(stage.start)))
+        after = log_p(stage.natural(torch.as_tensor(first)))
+        return problem.objective.settled(TorchOps(), before, after, y, w)
 
 
 class _Stage:

@@ -70,6 +70,8 @@ class Solution:
     #: Parameters that ended on a bound of their range, in words.
     bounds: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    #: Options of the objective that the fit itself has set.
+    settled: dict[str, float] = field(default_factory=dict)
 
 
 Solver = Callable[[Problem], Solution]

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from recalib.errors import InputError
+from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
-from recalib.maps import Map
+from recalib.fitting.search import (
+    search_class_grid,
+    search_coordinates,
+    search_grid,
+    search_temperature,
+)
+from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
+from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
 __all__ = ["check_pair", "solve"]
+
+#: How much of the likelihood a calibration error may cost before it is not believed: the best
+#: temperature by either differs by some percent, and a tenth of the likelihood by far more.
+_WORSE, _WORSE_NATS = 0.1, 0.01
 
 
 def solve(problem: Problem) -> Solution:
@@ -20,18 +34,45 @@ def solve(problem: Problem) -> Solution:
         return _nothing_to_fit(problem)
     if problem.map.fitted_by == "solver":
         return OWN_SOLVERS[problem.map.name](problem)
-    solver = SOLVERS.get((problem.map.name, problem.objective.name), _by_gradient)
-    return solver(problem)
+    default = _by_gradient if problem.objective.smooth else search_coordinates
+    solution = SOLVERS.get((problem.map.name, problem.objective.name), default)(problem)
+    return _sane(problem, solution) if problem.objective.top_only else solution
 
 
 def check_pair(map: Map, objective: Objective) -> None:
     """Raise `InputError` for an objective that the map cannot be fitted with."""
+    if objective.name == "ece_grid" and (map.name, objective.name) not in SOLVERS:
+        maps = [name for name, of in SOLVERS if of == "ece_grid"]
+        raise InputError(
+            "objective",
+            found=f"'ece_grid' for the map {map.name}",
+            accepted=f"a grid of temperatures for {', '.join(maps)}",
+        )
     if map.fitted_by == "solver" and objective.name != "nll":
         raise InputError(
             "objective",
             found=f"{objective.name!r}",
             accepted=f"nll: {map.name} is fitted in a way of its own",
         )
+
+
+def _sane(problem: Problem, solution: Solution) -> Solution:
+    """Return the solution, or the likelihood's where it costs too much of the likelihood.
+
+    A calibration error can be least where confidence is 1 everywhere, or where it is the same for
+    all rows.
+    """
+    nll = solve(replace(problem, objective=NegativeLogLikelihood()))
+    limit = nll.objective + max(_WORSE * nll.objective, _WORSE_NATS)
+    found = _value(problem, NegativeLogLikelihood(), solution.parameters)
+    if found <= limit:
+        return solution
+    nll.warnings.append(
+        f"{problem.objective.name} is least where the negative log-likelihood is {found:.4g}, "
+        f"{nll.objective:.4g} at its own best: the parameters by nll were taken instead"
+    )
+    nll.objective = _value(problem, problem.objective, nll.parameters)
+    return nll
 
 
 def _newton(problem: Problem) -> Solution:
@@ -53,7 +94,11 @@ def _by_gradient(problem: Problem) -> Solution:
     from recalib.fitting.gradient import fit_by_gradient
 
     single = fit_temperature(problem.logits, problem.labels, problem.weights)
-    start = problem.start or problem.map.start(problem.classes, single.temperature)
+    start = problem.map.start(problem.classes, single.temperature)
+    if problem.start is not None:
+        # What no stage moves is fitted to these rows, and not taken from others.
+        stages = problem.map.stages(problem.classes)
+        start |= {name: problem.start[name] for names in stages for name in names}
     solution = fit_by_gradient(problem, start)
     solution.iterations += single.iterations
     solution.converged &= single.converged
@@ -62,15 +107,31 @@ def _by_gradient(problem: Problem) -> Solution:
 
 
 def _nothing_to_fit(problem: Problem) -> Solution:
+    return Solution({}, _value(problem, problem.objective, {}))
+
+
+def _value(problem: Problem, objective: Objective, parameters: Parameters) -> float:
+    """Return the value of an objective at given parameters, in float64."""
     ops = NumpyOps()
-    log_p = problem.map.log_probabilities(ops, problem.logits.astype(np.float64, copy=False), {})
+    z = problem.logits.astype(np.float64, copy=False)
+    log_p = problem.map.log_probabilities(ops, z, parameters)
     weights = np.ones(len(log_p)) if problem.weights is None else problem.weights
-    return Solution({}, float(problem.objective.loss(ops, log_p, problem.labels, weights)))
+    return float(objective.loss(ops, log_p, problem.labels, weights))
 
 
 #: Where something faster or surer than the general gradient method exists.
 SOLVERS: dict[tuple[str, str], Solver] = {
     ("temperature", "nll"): _newton,
+    ("temperature", "sb_ece"): search_temperature,
+    ("temperature", "hb_ece"): search_temperature,
+    ("temperature", "ece_grid"): search_grid,
+    ("class_temperature", "ece_grid"): search_class_grid,
+    ("class_temperature", "nll"): fit_linear,
+    ("vector", "nll"): fit_linear,
+    ("matrix", "nll"): fit_linear,
+    ("dirichlet", "nll"): fit_linear,
+    ("structured_vector", "nll"): fit_linear,
+    ("structured_matrix", "nll"): fit_linear,
 }
 
 #: How maps are fitted that do not minimise an objective by its gradient.

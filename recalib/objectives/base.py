@@ -11,9 +11,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from recalib.errors import InputError
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["Objective"]
+__all__ = ["Objective", "check_option"]
+
+
+def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
+    """Raise `InputError` unless an option's value is finite and `legal`."""
+    if not (legal and np.isfinite(value)):
+        raise InputError(f"options.{name}", found=f"{value:g}", accepted=accepted)
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,9 @@ class Objective(ABC):
     summary: ClassVar[str]
     #: It has a gradient almost everywhere that leads somewhere. Step functions are searched.
     smooth: ClassVar[bool] = True
+    #: It reads the confidence and the correctness of top predictions, through `of_confidence`, and
+    #: says nothing of how sharp they are: a fit checks what it did to the likelihood.
+    top_only: ClassVar[bool] = False
 
     @abstractmethod
     def loss(
@@ -41,9 +53,9 @@ class Objective(ABC):
     def settled(
         self, ops: FittingOps, before: Array, after: Array, labels: Array, weights: Array
     ) -> Objective:
-        """Return the objective for the rest of a fit, once its first step has been made.
+        """Return the objective for the rest of a fit, once a first step has been made.
 
-        `before` and `after` are the log p of the rows before and after that step. Most objectives
-        do not ask.
+        `before` and `after` are the log p of the rows before and after a step down the gradient
+        from the map's start at temperature 1. Most objectives do not ask.
         """
         return self

@@ -80,10 +80,47 @@ class Ops(Protocol):
         """Return element `index` of a vector, as a scalar array."""
         ...
 
+    def log_sigmoid(self, x: Array) -> Array:
+        """Return −log(1 + exp(−x)), without overflow; −inf stays −inf."""
+        ...
+
+    def at_least(self, x: Array, y: Array | float) -> Array:
+        """Return where x ≥ y, as booleans."""
+        ...
+
+    def first_greatest(self, x: Array) -> Array:
+        """Return the place of the largest element of each row, the first of equals, as (N, 1)."""
+        ...
+
+    def take(self, x: Array, place: Array) -> Array:
+        """Return the element of each row at `place` (N, 1), as (N, 1)."""
+        ...
+
+    def put(self, x: Array, place: Array, values: Array | float) -> Array:
+        """Return x with `values`, (N, 1) or a number, at `place` (N, 1) of each row."""
+        ...
+
+    def gather(self, table: Array, position: Array) -> Array:
+        """Return the elements of a parameter, `table`, that `position` names.
+
+        A table (M,) serves all of `position`, whatever its shape; of a table (K, M), row k serves
+        column k of `position` (N, K). Positions are whole numbers in [0, M), held as floats: exact
+        as long as a table has at most 2²⁴ elements.
+        """
+        ...
+
 
 class FittingOps(Ops, Protocol):
     """What an objective needs besides; no graph is ever recorded of it."""
 
     def pick(self, x: Array, labels: Array) -> Array:
         """Return x[i, labels[i]] for every row i, as (N,)."""
+        ...
+
+    def hits(self, x: Array, labels: Array) -> Array:
+        """Return 1 where the largest element of a row, the first of equals, is its label's."""
+        ...
+
+    def sum_by(self, values: Array, labels: Array, count: int) -> Array:
+        """Return the sum of `values` (N,) for each of `count` labels, as (`count`,)."""
         ...

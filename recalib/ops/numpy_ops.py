@@ -74,5 +74,37 @@ class NumpyOps:
     def select(self, x: _Floats, index: int) -> Any:
         return x[index]
 
+    def log_sigmoid(self, x: _Floats) -> _Floats:
+        logs: _Floats = -np.logaddexp(0, -x)
+        return logs
+
+    def at_least(self, x: _Floats, y: Any) -> NDArray[np.bool_]:
+        return np.asarray(x >= y)
+
+    def first_greatest(self, x: _Floats) -> NDArray[np.intp]:
+        return np.argmax(x, axis=-1, keepdims=True)
+
+    def take(self, x: _Floats, place: NDArray[np.intp]) -> _Floats:
+        return np.take_along_axis(x, place, axis=-1)
+
+    def put(self, x: _Floats, place: NDArray[np.intp], values: Any) -> _Floats:
+        changed = x.copy()
+        np.put_along_axis(changed, place, values, axis=-1)
+        return changed
+
+    def gather(self, table: _Floats, position: _Floats) -> _Floats:
+        index = position.astype(np.intp)
+        if table.ndim == 2:
+            index += np.arange(table.shape[0]) * table.shape[1]
+        return table.reshape(-1)[index]
+
     def pick(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
         return x[np.arange(len(labels)), labels]
+
+    def hits(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
+        right: _Floats = (np.argmax(x, axis=-1) == labels).astype(self.dtype)
+        return right
+
+    def sum_by(self, values: _Floats, labels: NDArray[np.int64], count: int) -> _Floats:
+        sums: _Floats = np.bincount(labels, values, count).astype(self.dtype, copy=False)
+        return sums

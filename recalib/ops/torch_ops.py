@@ -27,7 +27,9 @@ class TorchOps:
         return torch.log_softmax(x, dim=-1)
 
     def log(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.log(x)
+        # The slope of log 0 is infinite, and times the 0 of what does not depend on it, NaN.
+        positive = x > 0
+        return torch.where(positive, torch.log(torch.where(positive, x, 1.0)), -torch.inf)
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sum(x, dim=-1, keepdim=True)
@@ -62,8 +64,38 @@ class TorchOps:
     def select(self, x: torch.Tensor, index: int) -> torch.Tensor:
         return x[index]
 
+    def log_sigmoid(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.logsigmoid(x)
+
+    def at_least(self, x: torch.Tensor, y: Any) -> torch.Tensor:
+        return x >= y
+
+    def first_greatest(self, x: torch.Tensor) -> torch.Tensor:
+        # torch.argmax may take any of equals; here the earlier is the larger.
+        largest = x == torch.amax(x, dim=-1, keepdim=True)
+        return (largest * torch.arange(x.shape[-1], 0, -1)).argmax(dim=-1, keepdim=True)
+
+    def take(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        return x.gather(-1, place)
+
+    def put(self, x: torch.Tensor, place: torch.Tensor, values: Any) -> torch.Tensor:
+        return x.scatter(-1, place, self._tensor(values).expand(place.shape))
+
+    def gather(self, table: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        index = position.to(torch.int64)
+        if table.ndim == 2:
+            index = index + torch.arange(table.shape[0]) * table.shape[1]
+        return table.reshape(-1)[index]
+
     def pick(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return x.gather(-1, labels[:, None])[:, 0]
+
+    def hits(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (self.first_greatest(x)[:, 0] == labels).to(self.dtype)
+
+    def sum_by(self, values: torch.Tensor, labels: torch.Tensor, count: int) -> torch.Tensor:
+        where = torch.as_tensor(labels)
+        return torch.zeros(count, dtype=self.dtype).index_add(0, where, values)
 
     def _tensor(self, x: Any) -> torch.Tensor:
         return torch.as_tensor(x, dtype=self.dtype)

@@ -1,0 +1,31 @@
+"""The Brier score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from recalib.objectives.base import Objective
+from recalib.ops.base import Array, FittingOps
+
+__all__ = ["Brier"]
+
+
+@dataclass(frozen=True)
+class Brier(Objective):
+    """Mean squared distance of p from the one-hot label, 1/N Σ Σ_k (p_k − y_k)²; range [0, 2].
+
+    A proper score that, unlike the likelihood, a few very wrong rows cannot rule.
+
+    Source: Brier 1950; paper 004, section 3, as a training loss.
+    """
+
+    name: ClassVar[str] = "brier"
+    summary: ClassVar[str] = "mean squared distance from the one-hot label, a proper score"
+
+    def loss(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> Array:
+        p = ops.exp(log_probabilities)
+        squares = ops.sum(p * p)[:, 0] - 2 * ops.pick(p, labels) + 1
+        return (squares * weights).mean()

@@ -1,0 +1,66 @@
+"""The calibration error at temperatures on a grid: a plain and strong baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.formulas import top_predictions
+from recalib.objectives.base import Objective, check_option
+from recalib.objectives.hard_binned_ece import hard_binned_ece
+from recalib.ops.base import Array, FittingOps
+
+__all__ = ["EceGrid"]
+
+
+@dataclass(frozen=True)
+class EceGrid(Objective):
+    """ECE over equal-width bins, at temperatures on a fixed grid of numbers; range [0, 1].
+
+    The grid is in units of the logits, whatever those are: 0.1, 0.2, ..., 10 by default. Where a
+    neural network's logits are of another size, an end of the grid is reported as reached.
+
+    Options: `bins` M; `lowest`, `highest` and `step` of the grid.
+
+    Source: paper 004, section 5 and appendix ("we perform a grid search over T from 0 to 10 with a
+    step of 0.1 by the validation set's ECE"); 0 itself is no temperature.
+    """
+
+    name: ClassVar[str] = "ece_grid"
+    summary: ClassVar[str] = "calibration error at temperatures from 0.1 to 10 by 0.1; improper"
+    smooth: ClassVar[bool] = False
+    top_only: ClassVar[bool] = True
+
+    bins: int = 15
+    lowest: float = 0.1
+    highest: float = 10.0
+    step: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
+        check_option("lowest", self.lowest, self.lowest > 0, "lowest > 0")
+        above = self.highest >= self.lowest
+        check_option("highest", self.highest, above, "highest ≥ lowest")
+        check_option("step", self.step, self.step > 0, "step > 0")
+        few = (self.highest - self.lowest) / self.step <= 10_000
+        check_option("step", self.step, few, "at most 10,000 steps from lowest to highest")
+
+    def grid(self) -> NDArray[np.float64]:
+        """Return the temperatures, ascending."""
+        count = int((self.highest - self.lowest) / self.step + 1e-9) + 1
+        # Counted, not accumulated: 0.1 added a hundred times is not 10.
+        return self.lowest + np.arange(count, dtype=np.float64) * self.step
+
+    def loss(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> Array:
+        return self.of_confidence(ops, *top_predictions(ops, log_probabilities, labels), weights)
+
+    def of_confidence(
+        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
+    ) -> Array:
+        """Return the objective of confidences, correctness and weights, each (N,)."""
+        return hard_binned_ece(ops, confidence, correct, weights, self.bins, 1.0)

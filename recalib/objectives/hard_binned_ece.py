@@ -1,0 +1,64 @@
+"""Expected calibration error over hard bins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from recalib.formulas import top_predictions
+from recalib.objectives.base import Objective, check_option
+from recalib.ops.base import Array, FittingOps
+
+__all__ = ["HardBinnedEce", "hard_binned_ece"]
+
+
+@dataclass(frozen=True)
+class HardBinnedEce(Objective):
+    """ECE of the top prediction over equal-width bins closed on the right; range [0, 1].
+
+    (Σ_j n_j/N |A_j − C_j|^p)^(1/p). A step function, which a fit searches in resolutions that
+    become finer around the best points of the one before.
+
+    Options: `bins` M; `order` p ≥ 1.
+
+    Source: paper 000, eqs. 3 to 6, and appendix C, where it is called TS-HB-ECE.
+    """
+
+    name: ClassVar[str] = "hb_ece"
+    summary: ClassVar[str] = "hard-binned calibration error, searched; improper"
+    smooth: ClassVar[bool] = False
+    top_only: ClassVar[bool] = True
+
+    bins: int = 15
+    order: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
+        check_option("order", self.order, self.order >= 1, "order ≥ 1")
+
+    def loss(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> Array:
+        return self.of_confidence(ops, *top_predictions(ops, log_probabilities, labels), weights)
+
+    def of_confidence(
+        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
+    ) -> Array:
+        """Return the objective of confidences, correctness and weights, each (N,)."""
+        return hard_binned_ece(ops, confidence, correct, weights, self.bins, self.order)
+
+
+def hard_binned_ece(
+    ops: FittingOps, confidence: Array, correct: Array, weights: Array, bins: int, order: float
+) -> Array:
+    """Return (Σ_j w_j/N |A_j − C_j|^p)^(1/p) over `bins` equal-width bins, closed on the right."""
+    index = np.clip(np.ceil(np.asarray(confidence) * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = ops.sum_by((correct - confidence) * weights, index, bins)
+    if order == 1:
+        return abs(gaps).sum() / len(confidence)
+    held = ops.sum_by(weights, index, bins)
+    kept = np.flatnonzero(np.asarray(held) > 0)
+    powers = held[kept] * abs(gaps[kept] / held[kept]) ** order
+    return (powers.sum() / len(confidence)) ** (1 / order)

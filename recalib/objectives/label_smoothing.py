@@ -1,0 +1,45 @@
+"""Cross-entropy with smoothed labels: a rival of paper 003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from recalib.objectives.base import Objective, check_option
+from recalib.ops.base import Array, FittingOps
+
+__all__ = ["LabelSmoothing"]
+
+
+@dataclass(frozen=True)
+class LabelSmoothing(Objective):
+    """Cross-entropy with α of each label spread over the other classes; range [0, ∞).
+
+    −1/N Σ [(1 − α) log p_y + α/(K−1) Σ_{k≠y} log p_k]. The share α/(K−1) goes to the classes that
+    are not masked, K counting those of the row. Improper: it asks for confidence 1 − α at most.
+
+    Options: `smoothing` α in [0, 1), by default 0.05, that of paper 003.
+
+    Source: paper 003, section 5.1; the share as in paper 004, where paper 003 gives none.
+    """
+
+    name: ClassVar[str] = "label_smoothing"
+    summary: ClassVar[str] = "cross-entropy with smoothed labels; improper"
+
+    smoothing: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_option("smoothing", self.smoothing, 0 <= self.smoothing < 1, "0 ≤ smoothing < 1")
+
+    def loss(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> Array:
+        masked = ops.is_masked(log_probabilities)
+        log_p = ops.where(masked, 0.0, log_probabilities)
+        of_label = ops.pick(log_p, labels)
+        others = ops.sum(ops.where(masked, 0.0, 1.0))[:, 0] - 1
+        # A row with one class left has no others, and log p = 0.
+        share = self.smoothing / ops.where(others > 0, others, 1.0)
+        of_others = ops.sum(log_p)[:, 0] - of_label
+        terms = (1 - self.smoothing) * of_label + share * of_others
+        return -(terms * weights).mean()
