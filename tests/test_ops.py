@@ -30,6 +30,41 @@ OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np
         lambda o, x: x * o.select(o.constant(np.array([1.0, 7.0])), 1),
         lambda x: x * 7,
     ),
+    ("log_sigmoid", lambda o, x: o.log_sigmoid(x * 9.0), lambda x: scipy.special.log_expit(x * 9)),
+    (
+        "at_least",
+        lambda o, x: o.where(o.at_least(x, 1.0), x, 0.0),
+        lambda x: np.where(x >= 1, x, 0),
+    ),
+    (
+        "first_greatest and take",
+        lambda o, x: x * 0.0 + o.take(x, o.first_greatest(x)),
+        lambda x: np.broadcast_to(x.max(axis=1, keepdims=True), x.shape),
+    ),
+    (
+        "first_greatest of equals, and put",
+        lambda o, x: o.put(x, o.first_greatest(x * 0.0), 7.0),
+        lambda x: np.concatenate([np.full((len(x), 1), 7.0), x[:, 1:]], axis=1),
+    ),
+    (
+        "put a column",
+        lambda o, x: o.put(x, o.first_greatest(x), o.sum(x)),
+        lambda x: np.where(x == x.max(axis=1, keepdims=True), x.sum(axis=1, keepdims=True), x),
+    ),
+    (
+        "gather of one table",
+        lambda o, x: o.gather(
+            o.constant(np.arange(2) + 5.0), o.where(o.at_least(x, 0.0), 1.0, 0.0)
+        ),
+        lambda x: np.where(x >= 0, 6, 5),
+    ),
+    (
+        "gather of a table for each class",
+        lambda o, x: o.gather(
+            o.constant(np.arange(10.0).reshape(5, 2)), o.where(o.at_least(x, 0.0), 1.0, 0.0)
+        ),
+        lambda x: np.arange(5) * 2 + np.where(x >= 0, 1, 0),
+    ),
 ]
 
 
