@@ -73,7 +73,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     map: str
     objective: str
+    #: All options of the map, those left at their defaults too.
     options: dict[str, Any] = {}
+    #: All options of the objective.
+    objective_options: dict[str, Any] = {}
     #: K.
     classes: int
     #: Names of the classes, where known.

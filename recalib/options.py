@@ -34,9 +34,11 @@ def configure(
             accepted = ", ".join(known) or f"none: {name} has no options"
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
     try:
-        return msgspec.convert(dict(options), member)
+        found = msgspec.convert(dict(options), member)
     except msgspec.ValidationError as error:
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
+    # Defaults are options too: a card names them all, whatever they become in a later version.
+    return member(**{option: getattr(found, option) for option in known})
 
 
 def options_of(member: object) -> dict[str, Any]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+# Before torch counts the cores: each worker of pytest-xdist has one of its own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from pathlib import Path
 
 import pytest

@@ -152,5 +152,6 @@ def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Cal
     if champion.card.data.digest == dataset.digest:
         # Fitted on these rows: only a refit in each fold makes it a fair opponent.
         card = champion.card
-        return Candidate(*configured(card.map, card.objective, card.options))
+        options = card.objective_options | card.options
+        return Candidate(*configured(card.map, card.objective, options))
     return champion

@@ -79,7 +79,8 @@ def fit(
     card = Card(
         map=map,
         objective=objective,
-        options=options_of(the_objective) | options_of(the_map),
+        options=options_of(the_map),
+        objective_options=options_of(the_objective),
         classes=z.shape[1],
         labels=class_labels,
         input=input,

@@ -19,6 +19,9 @@ __all__ = ["ClasswiseScaledNll"]
 _ALPHA, _BETA = 1.0, 1.5
 _BETA_RANGE = (1.5, 2.0)
 _LEAST_ALPHA = 0.1
+#: Losses this close to each other, as a fraction of their mean, are as good as equal.
+_LEAST_SPREAD = 1e-2
+_TINY = 1e-30
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,14 @@ class ClasswiseScaledNll(Objective):
         if len(losses) < 2:
             return losses * 0.0
         mean = losses.mean()
+        # Equal losses need no scaling. Without this the objective has a kink there, to which a
+        # map with a summand for each class goes, and where no gradient method comes to rest.
+        least = _LEAST_SPREAD * mean
         if self.normalisation == "nd":
             variance = ((losses - mean) ** 2).sum() / (len(losses) - self.ddof)
-            # Equal losses need no scaling; the root of 0 would have no slope.
-            return (losses - mean) / (variance + 1e-30) ** 0.5
+            return (losses - mean) / (variance + least * least + _TINY) ** 0.5
         centre = mean if self.normalisation == "cm" else losses.min()
-        return (losses - centre) / (losses.max() - losses.min() + 1e-15)
+        return (losses - centre) / (losses.max() - losses.min() + least + _TINY)
 
     def _shape(
         self, before: NDArray[np.float64], after: NDArray[np.float64], classes: int

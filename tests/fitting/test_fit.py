@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,6 +43,7 @@ def test_no_step_away_improves_the_objective(name: str, objective: str, known) -
     the_map, the_objective = configured(name, objective, {})
     fitted = solve(Problem(the_map, the_objective, logits, labels))
     assert fitted.converged
+    the_objective = replace(the_objective, **fitted.settled)
     best = value_at(the_map, the_objective, fitted.parameters, logits, labels)
     assert fitted.objective == pytest.approx(best, rel=1e-7)
     rng = np.random.default_rng(0)
@@ -94,12 +96,21 @@ def test_the_card_tells_what_happened(known) -> None:
         6,
         2000,
     )
+    assert (card.options, card.objective_options) == ({}, {})
     assert card.library == recalib.__version__
     assert card.metrics["after"]["nll"].value < card.metrics["before"]["nll"].value
     assert card.metrics["after"]["nll"].value == pytest.approx(card.fit.objective, rel=1e-6)
     for when in ("before", "after"):
         ece = card.metrics[when]["ece"]
         assert ece.low <= ece.value <= ece.high
+
+
+def test_the_card_names_options_left_at_their_defaults(known) -> None:
+    fitted = fit(*known, map="matrix", objective="sb_ece", bins=20)
+    assert fitted.card.objective_options["bins"] == 20
+    assert fitted.card.objective_options["order"] == 2
+    assert set(fitted.card.options) == {"off_diagonal", "intercept"}
+    assert recalib.Calibrator.from_bytes(fitted.to_bytes()).map == fitted.map
 
 
 def test_bounds_and_thin_data_are_reported() -> None:

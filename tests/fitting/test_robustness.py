@@ -41,6 +41,9 @@ PAIRS = [(name, "nll") for name in MAPS] + [
     if objective != "nll"
 ]
 
+#: Their K x K matrix would take 20 GB.
+TOO_LARGE = ("matrix", "dirichlet", "structured_matrix")
+
 
 @pytest.mark.parametrize("what", ODD)
 @pytest.mark.parametrize(("name", "objective"), PAIRS)
@@ -65,11 +68,11 @@ def test_many_classes_and_few_rows(name: str) -> None:
     logits = rng.normal(size=(200, 50_000)).astype(np.float32)
     labels = rng.integers(0, 50_000, 200)
     logits[np.arange(100), labels[:100]] += 12
-    try:
-        calibrator = fit(logits, labels, name)
-    except InputError as error:
-        assert "50000" in str(error) or "50,000" in str(error)
+    if name in TOO_LARGE:
+        with pytest.raises(InputError, match=f"map: found {name}, whose matrix for 50000 classes"):
+            fit(logits, labels, name)
         return
+    calibrator = fit(logits, labels, name)
     probabilities = calibrator.predict(logits[:20])
     assert np.isfinite(probabilities).all()
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-4)
@@ -127,7 +130,7 @@ def test_a_warm_start_ends_where_a_cold_one_does(name: str) -> None:
 
 def test_a_start_of_another_map_is_refused() -> None:
     logits, labels = draw(300, 6, 2.0)
-    with pytest.raises(InputError, match="start: found temperature .* of 6 classes"):
+    with pytest.raises(InputError, match=r"start: found temperature .* of 6 classes"):
         fit(logits, labels, "class_temperature", start=fit(logits, labels))
 
 
