@@ -43,5 +43,7 @@ def configure(
 
 def options_of(member: object) -> dict[str, Any]:
     """Return the options that `configure` would need to make `member` again."""
-    plain: dict[str, Any] = msgspec.to_builtins(member)
+    # Not the member itself: msgspec would take its properties for options.
+    values = {one.name: getattr(member, one.name) for one in fields(member)}  # type: ignore[arg-type]
+    plain: dict[str, Any] = msgspec.to_builtins(values)
     return plain

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from recalib.errors import InputError
+from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
@@ -135,4 +136,6 @@ SOLVERS: dict[tuple[str, str], Solver] = {
 }
 
 #: How maps are fitted that do not minimise an objective by its gradient.
-OWN_SOLVERS: dict[str, Solver] = {}
+OWN_SOLVERS: dict[str, Solver] = {
+    "histogram_binning": fit_histogram_binning,
+}

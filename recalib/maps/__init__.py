@@ -4,6 +4,7 @@ from recalib.maps.base import Map, Parameter, Parameters
 from recalib.maps.class_temperature import ClassTemperature
 from recalib.maps.dirichlet import Dirichlet
 from recalib.maps.ensemble_temperature import EnsembleTemperature
+from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.identity import Identity
 from recalib.maps.matrix import Matrix
 from recalib.maps.structured_matrix import StructuredMatrix
@@ -23,4 +24,5 @@ MAPS: dict[str, type[Map]] = {
     "dirichlet": Dirichlet,
     "structured_vector": StructuredVector,
     "structured_matrix": StructuredMatrix,
+    "histogram_binning": HistogramBinning,
 }

@@ -29,15 +29,19 @@ from numpy.typing import NDArray
 from recalib.errors import CorruptError
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Link", "Map", "Parameter", "Parameters"]
+__all__ = ["STEP", "Link", "Map", "Parameter", "Parameters"]
 
 Parameters = Mapping[str, NDArray[np.float64]]
 
 #: How a fit moves a parameter, and what is legal: `log`, over the logarithm of a positive number,
 #: so that it stays positive by construction; `simplex`, over non-negative numbers that are divided
 #: by their sum; `real`, freely; `probability`, in [0, 1]; `ascending`, in [0, 1] and never falling
-#: along the last axis.
-Link = Literal["log", "simplex", "real", "probability", "ascending"]
+#: along the last axis; `rising`, each at least `STEP` above the one before along the last axis.
+Link = Literal["log", "simplex", "real", "probability", "ascending", "rising"]
+
+#: How far the edges and knots of a table are apart, at least: a float32 tells them apart, and a
+#: width is never 0.
+STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Parameter:
             raise CorruptError(f"parameter {name} is not in [0, 1]")
         if self.link == "ascending" and (np.diff(value) < 0).any():
             raise CorruptError(f"parameter {name} is not ascending")
+        if self.link == "rising" and (np.diff(value) < STEP * (1 - 1e-6)).any():
+            raise CorruptError(f"parameter {name} is not rising by {STEP} a step")
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,9 @@ class Map(ABC):
     #: `transform` on a row with −inf is right without help: each class is computed from its own
     #: logit alone, and −inf stays −inf. Others get a finite number in its place.
     passes_masks: ClassVar[bool]
+    #: Small changes of the logits make small changes, unless the predicted class changes too;
+    #: otherwise the result jumps at some values, next to which rounding decides.
+    continuous: ClassVar[bool] = True
     #: `gradient`: any smooth objective; `solver`: a way of its own, and no choice of objective.
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "gradient"
 

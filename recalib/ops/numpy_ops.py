@@ -82,7 +82,8 @@ class NumpyOps:
         return np.asarray(x >= y)
 
     def first_greatest(self, x: _Floats) -> NDArray[np.intp]:
-        return np.argmax(x, axis=-1, keepdims=True)
+        place: NDArray[np.intp] = np.argmax(x, axis=-1, keepdims=True)
+        return place
 
     def take(self, x: _Floats, place: NDArray[np.intp]) -> _Floats:
         return np.take_along_axis(x, place, axis=-1)

@@ -68,12 +68,15 @@ class TorchOps:
         return torch.nn.functional.logsigmoid(x)
 
     def at_least(self, x: torch.Tensor, y: Any) -> torch.Tensor:
-        return x >= y
+        above: torch.Tensor = x >= y
+        return above
 
     def first_greatest(self, x: torch.Tensor) -> torch.Tensor:
         # torch.argmax may take any of equals; here the earlier is the larger.
         largest = x == torch.amax(x, dim=-1, keepdim=True)
-        return (largest * torch.arange(x.shape[-1], 0, -1)).argmax(dim=-1, keepdim=True)
+        order = torch.arange(x.shape[-1], 0, -1)
+        place: torch.Tensor = (largest * order).argmax(dim=-1, keepdim=True)
+        return place
 
     def take(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         return x.gather(-1, place)
@@ -91,7 +94,8 @@ class TorchOps:
         return x.gather(-1, labels[:, None])[:, 0]
 
     def hits(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return (self.first_greatest(x)[:, 0] == labels).to(self.dtype)
+        right: torch.Tensor = self.first_greatest(x)[:, 0] == labels
+        return right.to(self.dtype)
 
     def sum_by(self, values: torch.Tensor, labels: torch.Tensor, count: int) -> torch.Tensor:
         where = torch.as_tensor(labels)

@@ -19,6 +19,10 @@ def some_parameters(the_map: Map, classes: int, seed: int = 0) -> dict[str, NDAr
         "real": lambda shape: rng.normal(size=shape) / np.sqrt(max(shape, default=1)),
         "probability": lambda shape: rng.random(shape),
         "ascending": lambda shape: np.sort(rng.random(shape), axis=-1),
+        # Log-odds from -3 to 3 or so, with gaps as a fit leaves them.
+        "rising": lambda shape: (
+            np.cumsum(rng.uniform(0.5, 1.5, shape), axis=-1) * (6 / shape[-1]) - 3
+        ),
     }
     return {
         name: np.asarray(draw[one.link](one.shape), np.float64)

@@ -16,12 +16,16 @@ from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary, FitSummary
 from recalib.errors import CorruptError
 from recalib.maps import MAPS, Map, Parameter
+from recalib.maps.histogram_binning import HistogramBinning
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.options import options_of
 from tests.maps.conftest import some_logits, some_parameters
 
-ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()]
+ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()] + [
+    pytest.param(HistogramBinning(target="one_vs_rest"), id="histogram_binning one_vs_rest"),
+    pytest.param(HistogramBinning(binning="equal_width", bins=10), id="histogram_binning by width"),
+]
 SIZES = [(n, k) for n in (1, 7, 1000) for k in (2, 10, 1000)]
 
 
@@ -49,6 +53,27 @@ def log_reference(
 ) -> np.ndarray:
     ops = NumpyOps()
     return the_map.log_probabilities(ops, logits, the_map.constants(ops, parameters))
+
+
+def next_to_a_jump(
+    the_map: Map, parameters: Mapping[str, np.ndarray], logits: np.ndarray
+) -> np.ndarray:
+    """Return which rows jump where a logit moves by what its rounding may do, as (N, 1).
+
+    A jump is found by moving the largest logit up and down: odds of any class then move. Few rows
+    may be so near to one, or the exception would be the rule.
+    """
+    z = logits.astype(np.float64)
+    largest = z == z.max(axis=1, keepdims=True)
+    moved = np.abs(z).max(axis=1, keepdims=True) * 2.0**-20
+    up, down = (
+        log_reference(the_map, parameters, np.where(largest, z + sign * moved, z))
+        for sign in (1, -1)
+    )
+    jumps = (np.abs(up - down) > 1e-3).any(axis=1, keepdims=True)
+    # Of a row with a thousand odds, each in its own table, one or another is often near an edge.
+    assert jumps.mean() < 1 / len(z) + (0.01 if the_map.preserves_accuracy else 0.7)
+    return jumps
 
 
 def along_classes(
@@ -91,7 +116,10 @@ def test_onnx_agrees_with_the_reference(the_map: Map, rows: int, classes: int, d
     assert found.dtype == np.float32
     logs = log_reference(the_map, calibrator.parameters, logits.astype(np.float64))
     span = np.ptp(logs, axis=1, keepdims=True)
-    assert (np.abs(found - expected) <= 1e-6 * (1 + span) * expected + 1e-6).all()
+    close = np.abs(found - expected) <= 1e-6 * (1 + span) * expected + 1e-6
+    if not the_map.continuous:
+        close |= next_to_a_jump(the_map, calibrator.parameters, logits)
+    assert close.all()
 
 
 @pytest.mark.parametrize("the_map", ALL)
@@ -200,7 +228,8 @@ def test_the_graph_is_valid_small_and_names_nothing_of_this_machine(the_map: Map
     graph = calibrator_of(the_map, 10).onnx()
     model = onnx.load_from_string(graph)
     onnx.checker.check_model(model, full_check=True)
-    assert len(graph) < 6_000
+    numbers = sum(np.prod(one.shape) for one in the_map.parameters(10).values())
+    assert len(graph) < 6_000 + 4 * numbers
     assert str(Path(recalib.__file__).parent).encode() not in graph
     assert not any(node.doc_string for node in model.graph.node)
     assert [one.name for one in model.graph.input] == ["logits"]
@@ -216,7 +245,7 @@ def test_wrong_parameters_are_refused(the_map: Map) -> None:
         negative = [] if the_map.parameters(10)[name].link == "real" else [-value - 0.1]
         for bad, word in (
             (np.full_like(value, np.nan), "finite"),
-            *((value, r"positive|weights|\[0, 1\]") for value in negative),
+            *((value, r"positive|weights|\[0, 1\]|rising") for value in negative),
             (np.ones((3, 2, 1, 1)), "shape"),
         ):
             with pytest.raises(CorruptError, match=word):

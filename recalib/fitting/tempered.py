@@ -1,0 +1,141 @@
+"""What the fits of lookup maps begin with: temperature scaling, and log-odds after it.
+
+Rows are taken in blocks, since the odds of all classes in float64 are as large as the logits.
+
+Legend: N rows, K classes, G groups of rows with equal odds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+from recalib.fitting.newton import TemperatureFit, fit_temperature
+from recalib.fitting.problem import Problem, Solution
+from recalib.maps import Parameters
+from recalib.maps.one_vs_rest import FARTHEST
+from recalib.maps.top_label import split
+from recalib.ops import NumpyOps
+
+__all__ = ["Groups", "Tempered", "grouped", "mean_nll", "solution_of"]
+
+#: Numbers in a block: 32 MB of float64.
+_BLOCK = 4_000_000
+
+_Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tempered:
+    """The rows of a problem after temperature scaling."""
+
+    problem: Problem
+    single: TemperatureFit
+    #: (N,): the predicted class, the first of equals.
+    top: NDArray[np.intp]
+    #: (N,): log-odds of the prediction, within ±`FARTHEST`.
+    odds: _Vector
+    #: (N,): log Σ exp(z / T).
+    total: _Vector
+    #: (N,), all ones where rows count the same.
+    weights: _Vector
+
+    @classmethod
+    def of(cls, problem: Problem) -> Tempered:
+        """Fit the temperature, and take all rows apart."""
+        single = fit_temperature(problem.logits, problem.labels, problem.weights)
+        problem.report("temperature", single.iterations, single.nll)
+        rows = len(problem.labels)
+        top, odds, total = np.empty(rows, np.intp), np.empty(rows), np.empty(rows)
+        ops = NumpyOps()
+        for some in _blocks(rows, problem.classes):
+            z = problem.logits[some].astype(np.float64) / single.temperature
+            rest = split(ops, z)
+            top[some], odds[some] = rest.top[:, 0], rest.odds[:, 0]
+            total[some] = np.logaddexp(rest.total[:, 0], ops.take(z, rest.top)[:, 0])
+        weights = np.ones(rows) if problem.weights is None else problem.weights
+        return cls(problem, single, top, np.clip(odds, -FARTHEST, FARTHEST), total, weights)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """(N,): where the prediction is the label."""
+        return np.asarray(self.top == self.problem.labels)
+
+    @property
+    def count(self) -> float:
+        """The number of rows, weighed."""
+        return float(self.weights.sum())
+
+    def each_class(self) -> Iterator[tuple[int, _Vector, NDArray[np.bool_]]]:
+        """Yield each class, its log-odds (N,) within ±`FARTHEST`, and where it is the label."""
+        z, labels = self.problem.logits, self.problem.labels
+        for some in _blocks(self.problem.classes, len(labels)):
+            logs = z[:, some].astype(np.float64) / self.single.temperature - self.total[:, None]
+            with np.errstate(divide="ignore"):
+                odds = logs - np.log1p(-np.exp(np.minimum(logs, 0.0)))
+            for k, column in enumerate(odds.T, some.start):
+                own = np.where(self.top == k, self.odds, column)
+                yield k, np.clip(own, -FARTHEST, FARTHEST), labels == k
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows of a yes-or-no question, those with the same log-odds together."""
+
+    #: (G,), ascending, each once.
+    odds: _Vector
+    #: (G,): the number of rows, weighed, and of hits among them.
+    rows: _Vector
+    hits: _Vector
+
+    @property
+    def probability(self) -> _Vector:
+        """(G,): what the log-odds say."""
+        return np.asarray(scipy.special.expit(self.odds))
+
+
+def grouped(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
+    """Return rows (N,) by their odds; rows without weight are left out."""
+    counted = weights > 0
+    distinct, of = np.unique(odds[counted], return_inverse=True)
+    w = weights[counted]
+    rows, hit = (np.bincount(of, one).astype(np.float64) for one in (w, w * hits[counted]))
+    return Groups(distinct, rows, hit)
+
+
+def solution_of(
+    tempered: Tempered, parameters: dict[str, _Vector], warnings: list[str]
+) -> Solution:
+    """Return fitted parameters as a solution: its objective is the NLL of the rows, weighed."""
+    single, problem = tempered.single, tempered.problem
+    found = {"temperature": np.array(single.temperature), **parameters}
+    reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
+    return Solution(
+        found,
+        objective=mean_nll(problem, found),
+        iterations=single.iterations,
+        converged=single.converged,
+        bounds=[reached] if single.bound else [],
+        warnings=[*single.warnings, *warnings],
+    )
+
+
+def mean_nll(problem: Problem, parameters: Parameters) -> float:
+    """Return −1/N Σ w log p(y) of the fitted map, in nats."""
+    ops = NumpyOps()
+    log_p = np.empty(len(problem.labels))
+    for some in _blocks(len(log_p), problem.classes):
+        z = problem.logits[some].astype(np.float64)
+        of_classes = problem.map.log_probabilities(ops, z, parameters)
+        log_p[some] = ops.pick(of_classes, problem.labels[some])
+    return -float(np.average(log_p, weights=problem.weights))
+
+
+def _blocks(length: int, width: int) -> Iterator[slice]:
+    step = max(1, _BLOCK // width)
+    for start in range(0, length, step):
+        yield slice(start, min(start + step, length))
