@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from recalib.api import evaluate, load
     from recalib.calibrator import Calibrator
     from recalib.fitting.fit import fit
+    from recalib.fusing.fuse import fuse
 
-__all__ = ["Calibrator", "__version__", "evaluate", "fit", "load"]
+__all__ = ["Calibrator", "__version__", "evaluate", "fit", "fuse", "load"]
 
 __version__ = version("recalib")
 
@@ -24,6 +25,7 @@ _HOMES = {
     "Calibrator": "recalib.calibrator",
     "evaluate": "recalib.api",
     "fit": "recalib.fitting.fit",
+    "fuse": "recalib.fusing.fuse",
     "load": "recalib.api",
 }
 

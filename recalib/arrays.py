@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.errors import InputError
 
 __all__ = [
+    "SMALLEST_PROBABILITY",
     "check_labels",
     "check_logits",
     "check_probabilities",
@@ -31,7 +32,7 @@ _FLOATS = (np.float16, np.float32, np.float64)
 _SUM_TOLERANCE = 1e-2
 #: The smallest probability that a logarithm is taken of: the float32 softmax of a confident
 #: network underflows to 0, which says "under 1e-38", not "impossible".
-_SMALLEST = 1e-38
+SMALLEST_PROBABILITY = 1e-38
 
 
 def check_logits(
@@ -115,7 +116,7 @@ def log_probabilities(probabilities: Floats) -> Floats:
     float16 is widened to float32, whose range the clip at 1e-38 needs.
     """
     wide = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
-    clipped: Floats = np.log(np.maximum(wide, wide.dtype.type(_SMALLEST)))
+    clipped: Floats = np.log(np.maximum(wide, wide.dtype.type(SMALLEST_PROBABILITY)))
     return clipped
 
 

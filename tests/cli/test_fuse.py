@@ -1,0 +1,73 @@
+"""`recalib fuse`: what it prints, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fusing.models import classifier, save
+from tests.fusing.test_fuse import calibrator
+
+
+def recalib(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "recalib.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    calibrator().save(tmp_path / "t.calib")
+    return save(classifier(), tmp_path), tmp_path / "t.calib", tmp_path / "out.onnx"
+
+
+def test_json_tells_the_proof(files: tuple[Path, Path, Path]) -> None:
+    model, calib, out = files
+    done = recalib("fuse", model, calib, "-o", out, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["output"] == str(out)
+    assert found["bytes"] == out.stat().st_size
+    assert found["probabilities"] == "probabilities"
+    assert found["proof"]["rows"] == 80
+    assert 0 <= found["proof"]["largest_difference"] < 1e-5
+    assert found["warnings"] == []
+
+
+def test_people_read_a_sentence(files: tuple[Path, Path, Path]) -> None:
+    model, calib, out = files
+    done = recalib("fuse", model, calib, "-o", out, "--shape", "x=2x5")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"proven on 12 random rows: at most \S+ away", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--from", "none"], "from: found 'none'; accepted: the name of one: scores"),
+        (["--shape", "x=2x"], "shape: found 'x=2x'"),
+        (["--shape", "x"], "shape: found 'x'"),
+    ],
+)
+def test_bad_options_are_one_line(
+    files: tuple[Path, Path, Path], more: list[str], line: str
+) -> None:
+    model, calib, out = files
+    done = recalib("fuse", model, calib, "-o", out, *more)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_a_damaged_model_is_one_line(files: tuple[Path, Path, Path]) -> None:
+    model, calib, out = files
+    model.write_bytes(b"no onnx")
+    done = recalib("fuse", model, calib, "-o", out)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "accepted: an ONNX file" in done.stderr
+    assert not out.exists()
