@@ -52,6 +52,11 @@ Solve = Callable[[Numbers], Numbers]
 class Design(Protocol):
     """What the features of a class are."""
 
+    @property
+    def common(self) -> slice:
+        """The columns of θ whose features are the same for all classes."""
+        ...
+
     def chunk(self, classes: int) -> tuple[int, bool]:
         """Return the rows of a chunk, and whether chunks are shared out to threads."""
         ...
@@ -78,6 +83,10 @@ class Own:
     """Each class from its own feature: φ_ik = (x_ik, 1), or (x_ik) without an intercept."""
 
     intercept: bool = True
+
+    @property
+    def common(self) -> slice:
+        return slice(1, 2)  # empty without an intercept
 
     def chunk(self, classes: int) -> tuple[int, bool]:
         return max(1, _CHUNK // classes), True
@@ -123,6 +132,10 @@ class Own:
 class All:
     """Each class from the features of all: φ_i = (x_i1, ..., x_iK, 1)."""
 
+    @property
+    def common(self) -> slice:
+        return slice(None)
+
     def chunk(self, classes: int) -> tuple[int, bool]:
         if classes <= _BLOCKS:
             return _ONE_THREAD // (classes + 1) ** 2, True
@@ -142,17 +155,17 @@ class All:
         if x.shape[1] <= _BLOCKS:
             blocks: Floats = (d.T[:, None, :] * phi.T) @ phi
             return blocks
-        dx = d * x
-        own = [_down(dx, x), dx.sum(axis=0), d.sum(axis=0)]
         mean = d.mean(axis=1, keepdims=True)
-        return np.concatenate([np.stack(own), (phi * mean).T @ phi], axis=None, dtype=x.dtype)
+        return np.concatenate([d.sum(axis=0), (phi * mean).T @ phi], axis=None, dtype=x.dtype)
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
         classes, width = ridge.shape
         if classes <= _BLOCKS:
             return _block_inverse(curvature, ridge)
-        own, shared = curvature[: 3 * classes], curvature[3 * classes :]
-        return _shared_inverse(own.reshape(3, classes), shared.reshape(width, width), ridge)
+        # `shared` is weighed by the mean over classes of p (1 − p): a share of 1 is the average.
+        sums, shared = curvature[:classes], curvature[classes:]
+        share = sums / max(float(sums.mean()), float(np.finfo(np.float64).tiny))
+        return _shared_inverse(share, shared.reshape(width, width), ridge)
 
 
 class LinearNll:
@@ -261,7 +274,26 @@ class _Around:
                 d *= nll.weights[rows, None].astype(dtype)
             return nll.design.curvature(x, d).astype(np.float64, copy=False)
 
-        return nll.design.inverse(nll.total(of_chunk) / len(nll.x), nll.strength)
+        blocks = nll.design.inverse(nll.total(of_chunk) / len(nll.x), nll.strength)
+        return _with_common(blocks, nll.design.common, nll.strength)
+
+
+def _with_common(blocks: Solve, common: slice, ridge: Numbers) -> Solve:
+    """Return `blocks` plus an exact solver for what blocks cannot see: a number for all classes.
+
+    Adding the same to all classes' θ of one column changes every score of a row alike, and so no
+    probability: there is the ridge's curvature only, a millionth of what each block sees.
+    """
+    curvature = 2 * ridge[:, common].sum(axis=0)
+    # Without a ridge there is no slope either, but for rounding.
+    inverse = np.divide(1.0, curvature, out=np.zeros_like(curvature), where=curvature > 0)
+
+    def solve(r: Numbers) -> Numbers:
+        solved = blocks(r)
+        solved[:, common] += r[:, common].sum(axis=0) * inverse
+        return solved
+
+    return solve
 
 
 def _added(of_chunk: Callable[[Any], Numbers], chunks: Any) -> Numbers:
@@ -294,33 +326,36 @@ def _block_inverse(blocks: Numbers, ridge: Numbers) -> Solve:
     return lambda r: np.matmul(inverse, r[:, :, None])[:, :, 0]
 
 
-def _shared_inverse(own: Numbers, shared: Numbers, ridge: Numbers) -> Solve:
-    """Return the solver by two parts: a class's own feature and intercept, and all others'.
+def _shared_inverse(share: Numbers, moments: Numbers, ridge: Numbers) -> Solve:
+    """Return the solver that takes the blocks of all classes for multiples of one matrix.
 
-    The first part is `Own`'s. In the second, the blocks of all classes are taken to be one matrix
-    C of second moments, times the class's mean p (1 − p), plus the ridge, which is the same for
-    all weights off the diagonal; one decomposition of C then inverts every block.
+    Block k is share_k C + 2 ρ I, C the features' second moments and ρ the ridge off the diagonal,
+    so that one decomposition of C inverts every block. What the ridge differs by on a class's own
+    slope and on its intercept is put right after that, by Woodbury's identity of rank 2.
     """
-    classes, width = ridge.shape
+    classes = len(ridge)
     k = np.arange(classes)
-    mine = Own().inverse(own.T, np.stack([ridge[k, k], ridge[:, -1]], axis=1))
-    moments = shared[:classes, :classes]
     values, vectors = np.linalg.eigh(moments)
-    # `shared` was weighed by the mean over classes of p (1 − p), so this share is 1 on average.
-    share = own[2] / max(float(own[2].mean()), np.finfo(np.float64).tiny)
-    off = ridge[0, 1]
-    scales = share[:, None] * np.maximum(values, 0.0) + 2 * off
+    scales = share[:, None] * np.maximum(values, 0.0) + 2 * ridge[0, 1]
     scales = np.maximum(scales, max(_JITTER * float(scales.max()), np.finfo(np.float64).tiny))
+    # The two columns of each inverse block that the correction needs: its own, and the last.
+    own = (vectors[:classes] / scales) @ vectors.T
+    last = (vectors[-1] / scales) @ vectors.T
+    added = 2 * (np.stack([ridge[k, k], ridge[:, -1]]) - ridge[0, 1])
+    # (I + diag(added) · corner)⁻¹ diag(added), for each class.
+    corner = np.stack([own[k, k], own[k, -1], last[k, k], last[k, -1]]).reshape(2, 2, classes)
+    inside = np.eye(2)[:, :, None] + added[:, None] * corner
+    determinant = inside[0, 0] * inside[1, 1] - inside[0, 1] * inside[1, 0]
+    # At least what rounding leaves of a matrix that is positive.
+    determinant = np.maximum(determinant, _JITTER)
 
     def solve(r: Numbers) -> Numbers:
-        outside = r[:, :classes].copy()
-        outside[k, k] = 0.0
-        theirs = ((outside @ vectors) / scales) @ vectors.T
-        theirs[k, k] = 0.0
-        pair = mine(np.stack([r[k, k], r[:, -1]], axis=1))
-        solved = np.empty((classes, width))
-        solved[:, :classes] = theirs
-        solved[k, k], solved[:, -1] = pair[:, 0], pair[:, 1]
-        return solved
+        plain: Numbers = ((r @ vectors) / scales) @ vectors.T
+        a, b = added[0] * plain[k, k], added[1] * plain[:, -1]
+        first = (inside[1, 1] * a - inside[0, 1] * b) / determinant
+        second = (inside[0, 0] * b - inside[1, 0] * a) / determinant
+        plain -= first[:, None] * own
+        plain -= second[:, None] * last
+        return plain
 
     return solve

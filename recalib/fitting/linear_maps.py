@@ -18,7 +18,6 @@ from recalib.fitting.linear import All, Design, LinearNll, Own
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import Problem, Solution
-from recalib.maps import Map
 
 __all__ = ["LINEAR_MAPS", "fit_linear"]
 
@@ -26,12 +25,12 @@ Numbers = NDArray[np.float64]
 
 #: A positive slope stays within this factor of where a fit begins.
 _RANGE = 1_000.0
-#: The search ends where its model promises less than this, in nats a row.
-_TOLERANCE = 1e-12
+#: The search ends with a step that promises less than this, in nats a row.
+_TOLERANCE = 1e-10
 #: In float32, a promise of this much is a hundred times what rounding hides.
 _COARSE = 1e-5
 #: Elements from which the first steps are in float32, twice to four times as fast.
-_LARGE = 500_000
+_LARGE = 200_000
 #: Elements up to which features are kept in float64 though the logits have less: 160 MB.
 _WIDE = 20_000_000
 
@@ -41,7 +40,7 @@ class _Form:
     """How a map's parameters make a linear score."""
 
     design: Design
-    #: Features (N, K) in float64 or float32 from logits without masks, and the temperature.
+    #: Features (N, K) from logits and the temperature, in the logits' type.
     features: Callable[[Floats, float], Floats]
     slope: str
     bias: str | None
@@ -101,25 +100,23 @@ def _minimise(problem: Problem, nll: LinearNll, theta: Numbers, box: Box) -> Min
 
 
 def _objective(problem: Problem, form: _Form, temperature: float, unit: float) -> LinearNll:
-    z, masked = _filled(problem.logits, problem.map)
+    z = problem.logits
     if z.dtype != np.float64 and (
         z.size <= _WIDE or z.dtype != np.float32 or not 1e-9 < temperature < 1e9
     ):
         z = z.astype(np.float64)
-    x = form.features(z, temperature)
+    masked = np.isneginf(z)
+    if not masked.any():
+        x, some = form.features(z, temperature), None
+    elif problem.map.passes_masks:
+        x, some = np.where(masked, z.dtype.type(0), form.features(z, temperature)), masked
+    else:  # as `Map` does
+        least = np.where(masked, np.inf, z).min(axis=1, keepdims=True).astype(z.dtype)
+        x, some = form.features(np.where(masked, least, z), temperature), masked
     if unit != 1.0:
         x = x / x.dtype.type(unit)
     strength, centre = _ridge(problem, form, unit)
-    return LinearNll(form.design, x, masked, problem.labels, problem.weights, strength, centre)
-
-
-def _filled(logits: Floats, map: Map) -> tuple[Floats, NDArray[np.bool_] | None]:
-    """Return logits whose −inf are the row's least, as `Map` fills them, and where they were."""
-    masked = np.isneginf(logits)
-    if not masked.any():
-        return logits, None
-    least = np.where(masked, np.inf, logits).min(axis=1, keepdims=True)
-    return np.where(masked, least, logits), masked
+    return LinearNll(form.design, x, some, problem.labels, problem.weights, strength, centre)
 
 
 def _ridge(problem: Problem, form: _Form, unit: float) -> tuple[Numbers, Numbers]:

@@ -81,8 +81,8 @@ def minimise(
 ) -> Minimum:
     """Return the minimum of a convex function in a box.
 
-    The search ends where the quadratic model promises less than `tolerance`, in units of the
-    function, or where rounding hides whether a step is one down.
+    The search ends with a step of which the quadratic model promises less than `tolerance`, in
+    units of the function, or where rounding hides whether a step is one down.
 
     Parameters
     ----------
@@ -95,22 +95,25 @@ def minimise(
     for step in range(1, _MOST_STEPS + 1):
         free = ~box.stuck(x, here.gradient)
         accuracy = min(0.25, np.sqrt(promised))
-        direction = _conjugate_gradients(here, free, max(accuracy, 1e-4))
+        direction = _conjugate_gradients(here, free, max(accuracy, 1e-4), tolerance)
         promised = -float(np.vdot(here.gradient, direction)) / 2
-        if promised <= tolerance:
-            return Minimum(x, here.value, step, True)
-        found = _descend(function, x, here, direction, box)
+        found = _descend(function, x, here, direction, box) if promised > 0 else None
         if found is None:  # down by less than rounding shows
-            return Minimum(x, here.value, step, promised <= 10 * here.noise)
+            return Minimum(x, here.value, step, promised <= max(tolerance, 10 * here.noise))
         x, here = found
         report(step, here.value)
+        if promised <= tolerance:  # and this step has made good on it
+            return Minimum(x, here.value, step, True)
     return Minimum(x, here.value, _MOST_STEPS, False)
 
 
-def _conjugate_gradients(here: Any, free: NDArray[np.bool_], accuracy: float) -> Numbers:
+def _conjugate_gradients(
+    here: Any, free: NDArray[np.bool_], accuracy: float, tolerance: float
+) -> Numbers:
     """Return a minimiser of the quadratic model over the numbers that are free.
 
-    The residual ends at `accuracy` of where it began, in the preconditioner's norm.
+    The residual ends at `accuracy` of where it began, in the preconditioner's norm, or where an
+    iteration gains so little that all that are left could not gain `tolerance`.
     """
     precondition = here.preconditioner()
     residual = np.where(free, -here.gradient, 0.0)
@@ -127,6 +130,8 @@ def _conjugate_gradients(here: Any, free: NDArray[np.bool_], accuracy: float) ->
             break
         length = size / curvature
         direction = direction + length * search
+        if length * size / 2 * _MOST_PRODUCTS < tolerance:
+            break
         residual = residual - length * product
         preconditioned = np.where(free, precondition(residual), 0.0)
         before, size = size, float(np.vdot(residual, preconditioned))

@@ -27,6 +27,10 @@ class Dirichlet(Map):
     - `l2`: λ / K² Σ W_jk² + μ / K Σ b_k², the diagonal drawn to 0 with the rest, and so every
       prediction to the uniform one.
 
+    Where no λ is given, it is 100 for `odir` and 0.1 for `l2`: the first was the best of 0.01 to
+    100 on halves of a real validation set and on synthetic data, K = 10 and 30; the second costs a
+    diagonal of 1 no more than 0.1 / K.
+
     Predictions may change; adding a number to a row of logits changes nothing.
 
     Parameters: `matrix` (K, K), the transpose of W, so that column k makes score k; `bias` (K,),
@@ -37,8 +41,8 @@ class Dirichlet(Map):
     """
 
     regularisation: Literal["odir", "l2"] = "odir"
-    strength: Strength = 0.1
-    intercept: Strength = 0.01
+    strength: Strength | None = None
+    intercept: Strength = 0.1
 
     name: ClassVar[str] = "dirichlet"
     summary: ClassVar[str] = "a full matrix on the log-probabilities, penalised by ODIR or L2"
@@ -65,10 +69,12 @@ class Dirichlet(Map):
 
     def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
         if self.regularisation == "odir":
-            each = self.strength / (classes * (classes - 1))
+            strength = 100.0 if self.strength is None else self.strength
+            each = strength / (classes * (classes - 1))
             strengths = square(classes, diagonal=0.0, elsewhere=each)
         else:
-            strengths = np.full((classes, classes), self.strength / classes**2)
+            strength = 0.1 if self.strength is None else self.strength
+            strengths = np.full((classes, classes), strength / classes**2)
         return {
             "matrix": Ridge(strengths, np.zeros((classes, classes))),
             "bias": Ridge(np.full(classes, self.intercept / classes), np.zeros(classes)),

@@ -33,8 +33,8 @@ class Matrix(Map):
     Source: Guo et al. 2017, section 4.2, regularised as in Kull et al. 2019, section 4.
     """
 
-    off_diagonal: Strength = 0.1
-    intercept: Strength = 0.01
+    off_diagonal: Strength = 100.0
+    intercept: Strength = 0.1
 
     name: ClassVar[str] = "matrix"
     summary: ClassVar[str] = "a full matrix on the logits, off-diagonal and intercept penalised"
