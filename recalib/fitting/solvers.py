@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from recalib.errors import InputError
+from recalib.fitting.beta import fit_beta
 from recalib.fitting.histogram_binning import fit_histogram_binning
+from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
@@ -138,4 +140,6 @@ SOLVERS: dict[tuple[str, str], Solver] = {
 #: How maps are fitted that do not minimise an objective by its gradient.
 OWN_SOLVERS: dict[str, Solver] = {
     "histogram_binning": fit_histogram_binning,
+    "isotonic": fit_isotonic,
+    "beta": fit_beta,
 }

@@ -1,11 +1,13 @@
 """Post-hoc maps: a new map is one file and one line here; its contract tests come for free."""
 
 from recalib.maps.base import Map, Parameter, Parameters
+from recalib.maps.beta import Beta
 from recalib.maps.class_temperature import ClassTemperature
 from recalib.maps.dirichlet import Dirichlet
 from recalib.maps.ensemble_temperature import EnsembleTemperature
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.identity import Identity
+from recalib.maps.isotonic import Isotonic
 from recalib.maps.matrix import Matrix
 from recalib.maps.structured_matrix import StructuredMatrix
 from recalib.maps.structured_vector import StructuredVector
@@ -25,4 +27,6 @@ MAPS: dict[str, type[Map]] = {
     "structured_vector": StructuredVector,
     "structured_matrix": StructuredMatrix,
     "histogram_binning": HistogramBinning,
+    "isotonic": Isotonic,
+    "beta": Beta,
 }

@@ -139,11 +139,13 @@ class OnnxOps:
     def gather(self, table: GraphValue, position: GraphValue) -> GraphValue:
         if table.shape is None:
             raise TypeError("only a parameter can be a table")
-        if len(table.shape) == 2:
-            rows, columns = table.shape
-            position = position + self.constant(np.arange(rows, dtype=np.float32) * columns)
-        # GatherElements on one axis: onnxruntime's Gather copies single numbers ten times slower.
+        if len(table.shape) == 1:
+            return self.node("Gather", table, self.node("Cast", position, to=TensorProto.INT32))
+        rows, columns = table.shape
+        position = position + self.constant(np.arange(rows, dtype=np.float32) * columns)
         index = self.node("Cast", position, to=TensorProto.INT32)
+        # GatherElements on one axis: onnxruntime's Gather copies single numbers ten times slower,
+        # which counts where every class has a table of its own.
         flat = self.node("Reshape", index, self.integers(-1))
         found = self.node(
             "GatherElements", self.node("Reshape", table, self.integers(-1)), flat, axis=0

@@ -95,7 +95,9 @@ ODD = {
     "one class left": lambda z, y: (np.where(np.arange(6) == y[:, None], z, -np.inf), y),
 }
 #: The options of maps that have several ways, other than the first.
-OTHERS = [("histogram_binning", way) for way in WAYS[1:]]
+OTHERS = [("histogram_binning", way) for way in WAYS[1:]] + [
+    ("isotonic", {"target": "one_vs_rest"})
+]
 
 
 @pytest.mark.parametrize("what", ODD)

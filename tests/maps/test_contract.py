@@ -17,6 +17,7 @@ from recalib.card import Card, DataSummary, FitSummary
 from recalib.errors import CorruptError
 from recalib.maps import MAPS, Map, Parameter
 from recalib.maps.histogram_binning import HistogramBinning
+from recalib.maps.isotonic import Isotonic
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.options import options_of
@@ -25,6 +26,7 @@ from tests.maps.conftest import some_logits, some_parameters
 ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()] + [
     pytest.param(HistogramBinning(target="one_vs_rest"), id="histogram_binning one_vs_rest"),
     pytest.param(HistogramBinning(binning="equal_width", bins=10), id="histogram_binning by width"),
+    pytest.param(Isotonic(target="one_vs_rest", knots=16), id="isotonic one_vs_rest"),
 ]
 SIZES = [(n, k) for n in (1, 7, 1000) for k in (2, 10, 1000)]
 
@@ -229,7 +231,7 @@ def test_the_graph_is_valid_small_and_names_nothing_of_this_machine(the_map: Map
     model = onnx.load_from_string(graph)
     onnx.checker.check_model(model, full_check=True)
     numbers = sum(np.prod(one.shape) for one in the_map.parameters(10).values())
-    assert len(graph) < 6_000 + 4 * numbers
+    assert len(graph) < 7_000 + 4 * numbers
     assert str(Path(recalib.__file__).parent).encode() not in graph
     assert not any(node.doc_string for node in model.graph.node)
     assert [one.name for one in model.graph.input] == ["logits"]

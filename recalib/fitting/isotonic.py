@@ -1,0 +1,123 @@
+"""Isotonic calibration: pool adjacent violators, smooth each block, and thin the knots.
+
+Legend: K classes, B blocks, P the power of two of the map's knots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+from numpy.typing import NDArray
+
+from recalib.fitting.histogram_binning import share_of_hits
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.tempered import Groups, Tempered, grouped, solution_of
+from recalib.maps.base import STEP
+from recalib.maps.isotonic import Isotonic
+from recalib.maps.lookup import even, level
+
+__all__ = ["Blocks", "blocks_of", "fit_isotonic", "thinned"]
+
+#: A curve rises by no more nats a nat. After temperature scaling 1 is as it should be, and what
+#: float32 rounds off from a logit of 30 comes out under a bound of 10 as one part in 10,000.
+_STEEPEST = 10.0
+
+_Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Neighbouring rows with one share of hits, (B,) each."""
+
+    #: Ascending: the mean log-odds of each block.
+    odds: _Vector
+    #: Not falling, strictly between 0 and 1.
+    share: _Vector
+    rows: _Vector
+
+    def merged(self, i: int) -> Blocks:
+        """Return the same with block i + 1 pooled into block i."""
+        total = self.rows[i] + self.rows[i + 1]
+        pooled = [np.delete(one, i + 1) for one in (self.odds, self.share, self.rows)]
+        for one, of in zip(pooled, (self.odds, self.share), strict=False):
+            one[i] = (of[i] * self.rows[i] + of[i + 1] * self.rows[i + 1]) / total
+        pooled[2][i] = total
+        return Blocks(*pooled)
+
+
+def fit_isotonic(problem: Problem) -> Solution:
+    """Return the knots and values of an `Isotonic`."""
+    map = cast(Isotonic, problem.map)
+    tempered = Tempered.of(problem)
+    length = even(map.knots) + 1
+    if map.target == "one_vs_rest":
+        return _each_class(tempered, map.knots, length)
+    groups = grouped(tempered.odds, tempered.correct, tempered.weights)
+    blocks = thinned(blocks_of(groups), map.knots)
+    values = scipy.special.logit(blocks.share)
+    warnings = []
+    if len(blocks.odds) == 1:
+        warnings.append("no rise of accuracy with confidence: all rows get the same confidence")
+    found = {"knots": level(blocks.odds, length, 1.0), "values": level(values, length)}
+    return solution_of(tempered, found, warnings)
+
+
+def blocks_of(groups: Groups) -> Blocks:
+    """Return the blocks of the isotonic regression, smoothed, and still not falling."""
+    pooled = scipy.optimize.isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
+    # Neighbours of equal means are one block, whatever rounding says of them.
+    starts = np.flatnonzero(np.diff(pooled.x, prepend=-1.0) > 1e-9)
+    rows, hits, odds, probability = (
+        np.add.reduceat(one, starts)
+        for one in (
+            groups.rows,
+            groups.hits,
+            groups.rows * groups.odds,
+            groups.rows * groups.probability,
+        )
+    )
+    smooth = share_of_hits(hits, rows, probability / rows)
+    # A block of few rows gives way more than its neighbour of many, and may fall behind it.
+    share = scipy.optimize.isotonic_regression(smooth, weights=rows + 1.0).x
+    return Blocks(odds / rows, share, rows)
+
+
+def thinned(blocks: Blocks, most: int) -> Blocks:
+    """Return blocks merged until at most `most` are left, none too near or too steep."""
+    while len(blocks.odds) > 1:
+        gaps = np.diff(blocks.odds)
+        rises = np.diff(scipy.special.logit(blocks.share))
+        excess = np.maximum(rises / (gaps * _STEEPEST), STEP / gaps)
+        if (excess > 1).any():
+            blocks = blocks.merged(int(np.argmax(excess)))
+        elif len(blocks.odds) > most:
+            a, b = blocks.rows[1:], blocks.rows[:-1]
+            blocks = blocks.merged(int(np.argmin(a * b / (a + b) * np.diff(blocks.share) ** 2)))
+        else:
+            break
+    return blocks
+
+
+def _each_class(tempered: Tempered, most: int, length: int) -> Solution:
+    classes = tempered.problem.classes
+    knots, values = np.empty((2, classes, length))
+    absent = 0
+    for k, odds, hits in tempered.each_class():
+        if (tempered.weights[hits] > 0).any():
+            groups = grouped(odds, hits, tempered.weights)
+            blocks = thinned(blocks_of(groups), most)
+            knots[k] = level(blocks.odds, length, 1.0)
+            values[k] = level(np.log(blocks.share), length)
+        else:
+            low, high = float(odds.min()), float(odds.max())
+            knots[k] = np.linspace(low, max(high, low + 2 * STEP * length), length)
+            values[k] = scipy.special.log_expit(knots[k])
+            absent += 1
+    text = (
+        f"{absent} of {classes} classes have no label: theirs stay as temperature scaling has them"
+    )
+    return solution_of(tempered, {"knots": knots, "values": values}, [text] if absent else [])

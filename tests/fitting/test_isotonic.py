@@ -1,0 +1,104 @@
+"""Isotonic calibration: against scikit-learn, and what thinning and smoothing keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+from sklearn.isotonic import IsotonicRegression
+
+from recalib.fitting.fit import fit
+from recalib.fitting.isotonic import Blocks, blocks_of, thinned
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.tempered import grouped
+from tests.fitting.conftest import draw
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_blocks_are_those_of_scikit_learn(seed: int) -> None:
+    """Smoothed block by block in a loop: wherever that alone keeps them rising, they are ours."""
+    rng = np.random.default_rng(seed)
+    odds = np.round(rng.normal(size=400) * 2, 2)
+    hits = rng.random(400) < scipy.special.expit(odds / 2)
+    weights = rng.uniform(0, 2, 400)
+    theirs = IsotonicRegression().fit(odds, hits, weights).predict(odds)
+    ours = blocks_of(grouped(odds, hits, weights))
+    expected = []
+    for value in np.unique(theirs.round(12)):
+        same = np.isclose(theirs, value, rtol=0, atol=1e-11)
+        rows = weights[same].sum()
+        mean = weights[same] @ scipy.special.expit(odds[same]) / rows
+        share = (weights[same] @ hits[same] + min(mean, 0.5)) / (rows + 1)
+        expected.append((weights[same] @ odds[same] / rows, share, rows))
+    at, share, rows = np.array(expected).T
+    again = IsotonicRegression().fit(at, share, rows + 1).predict(at)
+    np.testing.assert_allclose(ours.odds, at, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ours.rows, rows, rtol=1e-9)
+    np.testing.assert_allclose(ours.share, again, rtol=1e-9)
+
+
+def test_the_curve_goes_through_its_blocks() -> None:
+    """Confidences of the fitted map, by interpolation with NumPy in log-odds."""
+    logits, labels = draw(3000, 4, 2.0)
+    calibrator = fit(logits, labels, "isotonic")
+    z = logits / fit_temperature(logits, labels).temperature
+    p = scipy.special.softmax(z, axis=1)
+    s = scipy.special.logit(p.max(axis=1))
+    parameters = calibrator.parameters
+    expected = scipy.special.expit(np.interp(s, parameters["knots"], parameters["values"]))
+    ratio = np.sort(p, axis=1)[:, -2] / (1 - p.max(axis=1))
+    found = calibrator.reference(logits).max(axis=1)
+    expected = np.maximum(expected, ratio / (1 + ratio))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_confidence_never_falls() -> None:
+    logits, labels = draw(500, 2, 1.5)
+    calibrator = fit(logits, labels, "isotonic")
+    gaps = np.linspace(0.01, 30, 3000)
+    found = calibrator.reference(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
+    assert (np.diff(found) >= -1e-12).all()
+    assert 0.5 < found[0] < found[-1] < 1
+
+
+@pytest.mark.parametrize("most", [2, 5, 64])
+def test_thinning_keeps_means_and_order(most: int) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(1, 9, 200)
+    blocks = Blocks(np.sort(rng.normal(size=200)), np.sort(rng.uniform(0.01, 0.99, 200)), rows)
+    thin = thinned(blocks, most)
+    assert len(thin.odds) <= most
+    for name in ("odds", "share"):
+        before, after = getattr(blocks, name), getattr(thin, name)
+        assert thin.rows @ after == pytest.approx(rows @ before)
+        assert (np.diff(after) >= 0).all()
+    assert (np.diff(thin.odds) >= 1e-3).all()
+    assert (np.diff(scipy.special.logit(thin.share)) <= 10 * np.diff(thin.odds) + 1e-9).all()
+
+
+def test_one_vs_rest_beats_temperature_where_classes_differ() -> None:
+    """Each class has its own temperature: one for all cannot do, a curve for each can."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(20_000, 3)) * 3
+    noisy = logits / np.array([1.0, 2.0, 4.0]) + rng.gumbel(size=logits.shape)
+    labels = noisy.argmax(axis=1)
+    fitted, held = slice(0, 10_000), slice(10_000, None)
+
+    def nll(name: str, **options: str) -> float:
+        p = fit(logits[fitted], labels[fitted], name, **options).reference(logits[held])
+        return float(-np.log(p[np.arange(10_000), labels[held]]).mean())
+
+    assert nll("isotonic", target="one_vs_rest") < nll("temperature") - 0.01
+
+
+def test_float32_follows_a_fitted_curve() -> None:
+    """On real fits too, onnxruntime agrees with NumPy as the contract says."""
+    logits, labels = draw(3000, 10, 2.0)
+    small = logits.astype(np.float32)
+    for options in ({}, {"target": "one_vs_rest"}):
+        calibrator = fit(small, labels, "isotonic", **options)
+        expected = calibrator.reference(small)
+        logs = np.log(expected)
+        span = np.ptp(logs, axis=1, keepdims=True)
+        wrong = np.abs(calibrator.predict(small) - expected)
+        assert (wrong <= 1e-6 * (1 + span) * expected + 1e-6).all()
