@@ -33,9 +33,8 @@ _Floating = type[np.floating[Any]]
 
 #: Elements of one chunk: a handful of such arrays fit into a second-level cache.
 _CHUNK = 32_768
-#: The same for matrix products that OpenBLAS is to share out to its own threads: they meet again
-#: after each product, which a busy machine makes wait.
-_LARGE_CHUNK = 524_288
+#: The same for matrix products, which fewer rows would make wait for the matrix to be read.
+_LARGE_CHUNK = 131_072
 #: Multiplications up to which OpenBLAS leaves a product on one thread: 4 · 65,536, its constant.
 _ONE_THREAD = 262_144
 #: Elements from which a pass is shared out to threads: below, starting them costs more.
@@ -57,8 +56,8 @@ class Design(Protocol):
         """The columns of θ whose features are the same for all classes."""
         ...
 
-    def chunk(self, classes: int) -> tuple[int, bool]:
-        """Return the rows of a chunk, and whether chunks are shared out to threads."""
+    def chunk(self, classes: int) -> int:
+        """Return the rows of a chunk."""
         ...
 
     def scores(self, x: Floats, theta: Floats) -> Floats:
@@ -88,8 +87,8 @@ class Own:
     def common(self) -> slice:
         return slice(1, 2)  # empty without an intercept
 
-    def chunk(self, classes: int) -> tuple[int, bool]:
-        return max(1, _CHUNK // classes), True
+    def chunk(self, classes: int) -> int:
+        return max(1, _CHUNK // classes)
 
     def scores(self, x: Floats, theta: Floats) -> Floats:
         s = x * theta[:, 0]
@@ -136,10 +135,10 @@ class All:
     def common(self) -> slice:
         return slice(None)
 
-    def chunk(self, classes: int) -> tuple[int, bool]:
+    def chunk(self, classes: int) -> int:
         if classes <= _BLOCKS:
-            return _ONE_THREAD // (classes + 1) ** 2, True
-        return max(256, _LARGE_CHUNK // classes), False
+            return _ONE_THREAD // (classes + 1) ** 2
+        return max(256, _LARGE_CHUNK // classes)
 
     def scores(self, x: Floats, theta: Floats) -> Floats:
         s: Floats = x @ theta[:, :-1].T
@@ -193,8 +192,7 @@ class LinearNll:
         self.design, self.x, self.masked = design, x, masked
         self.labels, self.weights = labels, weights
         self.strength, self.centre = strength, centre
-        step, threaded = design.chunk(x.shape[1])
-        self._threaded = threaded and x.size >= _SHARED
+        step = design.chunk(x.shape[1])
         self._chunks = [slice(i, i + step) for i in range(0, len(x), step)]
 
     def around(self, theta: Numbers, dtype: _Floating = np.float64) -> _Around:
@@ -232,7 +230,7 @@ class LinearNll:
 
     def total(self, of_chunk: Callable[[slice], Numbers]) -> Numbers:
         """Return the sum of a function over all chunks of rows."""
-        if not self._threaded:
+        if self.x.size < _SHARED:
             return _added(of_chunk, self._chunks)
         threads = min(os.cpu_count() or 1, len(self._chunks))
         shares = [self._chunks[i::threads] for i in range(threads)]
