@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import apply, fitting, serving
+from benchmarks import apply, fitting, linear, serving
 
 
 def main() -> None:
     goals = []
-    for module in (apply, fitting, serving):
+    for module in (apply, fitting, linear, serving):
         for goal in module.run():
             print(goal, flush=True)
             goals.append(goal)
