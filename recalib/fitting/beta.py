@@ -6,7 +6,6 @@ Legend: N rows, K classes.
 from __future__ import annotations
 
 import numpy as np
-import scipy.optimize
 import scipy.special
 from numpy.typing import NDArray
 
@@ -21,8 +20,12 @@ _Vector = NDArray[np.float64]
 _CENTRE = np.array([1.0, 1.0, 0.0])
 #: One row's worth, as a normal prior: of variance 1 for a and b, 4 for c.
 _STRENGTH = np.array([1.0, 1.0, 0.25])
-#: a and b stay in here; the penalty keeps them from the upper end, and c from any.
-_SMALLEST, _LARGEST = 1e-6, 1e3
+#: a and b stay above this; the penalty keeps them from infinity, and c from either.
+_SMALLEST = 1e-6
+_LOWEST = np.array([_SMALLEST, _SMALLEST, -np.inf])
+#: A step that promises less than this share of the sum is not taken: the search has ended.
+_NOTHING_TO_GAIN, _ROUNDING = 1e-14, 1e-9
+_SHORTEST, _MOST_STEPS = 1e-10, 100
 
 
 def fit_beta(problem: Problem) -> Solution:
@@ -46,7 +49,7 @@ def fit_beta(problem: Problem) -> Solution:
     solution = solution_of(tempered, {"low": low, "high": high, "bias": bias}, warnings)
     solution.converged &= failed == 0
     for name, values in (("low", low), ("high", high)):
-        at = int((values <= _SMALLEST * 1.001).sum())
+        at = int((values <= _SMALLEST).sum())
         if at:
             solution.bounds.append(f"{name} of {at} classes at its lower bound {_SMALLEST:g}")
     return solution
@@ -56,34 +59,37 @@ def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
     """Return (a, b, c) of one class, and whether the search for them ended at the optimum.
 
     The sum of log-losses over rows plus the penalty is strictly convex, and the bounds are a box:
-    L-BFGS-B finds the one optimum.
+    Newton's method among the numbers that are not held by a bound, with steps halved until the
+    sum falls, finds the one optimum.
     """
     inputs = np.stack(
         [
             scipy.special.log_expit(groups.odds),
             -scipy.special.log_expit(-groups.odds),
             np.ones_like(groups.odds),
-        ],
-        axis=1,
+        ]
     )
-    scale = 1 / groups.rows.sum()
 
-    def value(curve: _Vector) -> tuple[float, _Vector]:
-        score = inputs @ curve
-        loss = groups.rows @ np.logaddexp(0, score) - groups.hits @ score
-        away = curve - _CENTRE
-        slope = inputs.T @ (groups.rows * scipy.special.expit(score) - groups.hits)
-        total = loss + 0.5 * _STRENGTH @ away**2
-        return float(total * scale), (slope + _STRENGTH * away) * scale
+    def value(curve: _Vector) -> float:
+        score = curve @ inputs
+        loss = np.vecdot(groups.rows, np.logaddexp(0, score)) - np.vecdot(groups.hits, score)
+        return float(loss + 0.5 * _STRENGTH @ (curve - _CENTRE) ** 2)
 
-    found = scipy.optimize.minimize(
-        value,
-        _CENTRE,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(_SMALLEST, _LARGEST), (_SMALLEST, _LARGEST), (None, None)],
-        options={"ftol": 0.0, "gtol": 1e-9, "maxiter": 500},
-    )
-    # Steps lost in rounding at the bottom count as an end too.
-    projected = found.x - np.clip(found.x - found.jac, [_SMALLEST, _SMALLEST, -np.inf], np.inf)
-    return found.x, bool(found.success) or float(np.abs(projected).max()) < 1e-5
+    curve, at = _CENTRE, value(_CENTRE)
+    for _ in range(_MOST_STEPS):
+        expected = scipy.special.expit(curve @ inputs)
+        slope = inputs @ (groups.rows * expected - groups.hits) + _STRENGTH * (curve - _CENTRE)
+        bend = (inputs * (groups.rows * expected * (1 - expected))) @ inputs.T + np.diag(_STRENGTH)
+        free = (curve > _LOWEST) | (slope < 0)
+        step = np.zeros(3)
+        step[free] = np.linalg.solve(bend[np.ix_(free, free)], -slope[free])
+        if -slope @ step < _NOTHING_TO_GAIN * (1 + abs(at)):
+            return curve, True
+        length = 1.0
+        while (new := value(moved := np.maximum(curve + length * step, _LOWEST))) >= at:
+            length /= 2
+            if length < _SHORTEST:
+                # No way down: lost in rounding at the bottom, or in trouble.
+                return curve, bool(-slope @ step < _ROUNDING * (1 + abs(at)))
+        curve, at = moved, new
+    return curve, False
