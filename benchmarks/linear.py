@@ -1,8 +1,8 @@
 """Fitting maps that are linear in their parameters: against probmetrics, where it is installed.
 
-It is no dependency of ours: `pip install probmetrics numba` brings it beside what is here. Structured
-maps are asked for its own objective (`rows_per_parameter` = 0), so that the optimum is the same;
-its vector scaling has no penalty, ours one of a hundredth of a row's weight.
+It is no dependency of ours: `pip install probmetrics numba` brings it beside what is here.
+Structured maps are asked for its own objective (`rows_per_parameter` = 0), so that the optimum is
+the same; its vector scaling has no penalty, ours one of a hundredth of a row's weight.
 """
 
 from __future__ import annotations
