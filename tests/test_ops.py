@@ -30,6 +30,13 @@ OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np
         lambda o, x: x * o.select(o.constant(np.array([1.0, 7.0])), 1),
         lambda x: x * 7,
     ),
+    (
+        "mix",
+        lambda o, x: o.mix(
+            o.constant(np.array([0.0, 0.25, 1.0])), (lambda: x, lambda: x, lambda: 0.0 - x)
+        ),
+        lambda x: -0.75 * x,
+    ),
     ("log_sigmoid", lambda o, x: o.log_sigmoid(x * 9.0), lambda x: scipy.special.log_expit(x * 9)),
     (
         "at_least",

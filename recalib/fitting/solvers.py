@@ -20,7 +20,8 @@ from recalib.fitting.search import (
     search_temperature,
 )
 from recalib.maps import Map, Parameters
-from recalib.objectives import Objective
+from recalib.maps.temperature import Temperature
+from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
@@ -109,6 +110,27 @@ def _by_gradient(problem: Problem) -> Solution:
     return solution
 
 
+def _ensemble(problem: Problem) -> Solution:
+    """Return temperature scaling by the same objective, and then what mixing adds to it."""
+    single = solve(replace(problem, map=Temperature()))
+    alone = problem.map.start(problem.classes, float(single.parameters["temperature"]))
+    if problem.objective.smooth:
+        from recalib.fitting.gradient import fit_by_gradient
+
+        solution = fit_by_gradient(problem, alone)
+    else:
+        # The search steps by shares of a weight: from 0 it would go nowhere.
+        mixed = {**alone, "weights": np.array([0.98, 0.01, 0.01])}
+        solution = search_coordinates(replace(problem, start=mixed))
+        if single.objective <= solution.objective:
+            solution = Solution(alone, single.objective)
+    solution.iterations += single.iterations
+    solution.converged &= single.converged
+    solution.bounds[:0] = single.bounds
+    solution.warnings[:0] = single.warnings
+    return solution
+
+
 def _nothing_to_fit(problem: Problem) -> Solution:
     return Solution({}, _value(problem, problem.objective, {}))
 
@@ -129,6 +151,7 @@ SOLVERS: dict[tuple[str, str], Solver] = {
     ("temperature", "hb_ece"): search_temperature,
     ("temperature", "ece_grid"): search_grid,
     ("class_temperature", "ece_grid"): search_class_grid,
+    **{("ensemble_temperature", name): _ensemble for name in OBJECTIVES if name != "ece_grid"},
     ("class_temperature", "nll"): fit_linear,
     ("vector", "nll"): fit_linear,
     ("matrix", "nll"): fit_linear,

@@ -17,19 +17,26 @@ __all__ = ["EnsembleTemperature"]
 
 @dataclass(frozen=True)
 class EnsembleTemperature(Map):
-    """Ensemble temperature scaling (ETS): p = w₁ softmax(z/T) + w₂ softmax(z) + w₃ / K.
+    """Ensemble temperature scaling (ETS): three predictions mixed with weights w on the simplex.
 
-    The weights are non-negative and sum to one, so p is a probability of at least w₃ / K
-    wherever w₃ > 0; each term is increasing in z, so no prediction changes. Where classes are
-    masked, the uniform term is spread over the others.
+    - `mixture` = `probabilities`: p = w₁ softmax(z/T) + w₂ softmax(z) + w₃ / K. So p is at least
+      w₃ / K. Where classes are masked, the uniform term is spread over the others.
+    - `mixture` = `logits`: p = softmax(w₁ z/T + w₂ z + w₃/K). The last term is a shift and without
+      effect, and the rest z times one slope: temperature scaling in disguise.
+
+    Each term rises with z, so no prediction changes while w₁ + w₂ > 0; with w₃ = 1 all classes
+    are equal.
 
     Parameters: `temperature`, a scalar, in units of the logits, and `weights` (3,). Fitted in two
-    stages, the temperature as in temperature scaling and then the weights with T held.
+    stages: the temperature as in temperature scaling by the same objective, and then, from
+    w = (1, 0, 0) and with T held, the weights. No fit ends above temperature scaling.
 
-    Source: Zhang et al. 2020. Paper 003 writes the same three terms but mixes logits (its eq. 13):
-    w₁ z/T + w₂ z + w₃/K is z times one number, up to a shift, and hence temperature scaling in
-    disguise; its digits can be had by `temperature`.
+    Source: Zhang et al. 2020 for probabilities; paper 003, eq. 13, for logits. The paper does not
+    constrain its weights, so that its slope may turn negative; on the simplex none can, and with T
+    at its best nothing is lost.
     """
+
+    mixture: Literal["probabilities", "logits"] = "probabilities"
 
     name: ClassVar[str] = "ensemble_temperature"
     summary: ClassVar[str] = "a softened, the original and a uniform prediction, mixed"
@@ -42,20 +49,32 @@ class EnsembleTemperature(Map):
         return {"temperature": Parameter((), "log"), "weights": Parameter((3,), "simplex")}
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        return {"temperature": np.array(temperature), "weights": np.full(3, 1 / 3)}
+        return {"temperature": np.array(temperature), "weights": np.array([1.0, 0.0, 0.0])}
 
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:
+        # The temperature is found before, by the solver of temperature scaling.
         return (("weights",),)
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        weights = parameters["weights"]
-        softened = ops.softmax(logits / parameters["temperature"])
-        untouched = ops.softmax(logits)
-        # Uniform over the classes that are not masked: −inf stays −inf, while any other logit
-        # times 1e-30 has an exponential of exactly 1.
-        uniform = ops.softmax(logits * 1e-30)
-        return (
-            softened * ops.select(weights, 0)
-            + untouched * ops.select(weights, 1)
-            + uniform * ops.select(weights, 2)
+        if self.mixture == "logits":
+            return ops.softmax(self._mixed_logits(ops, logits, parameters))
+        return ops.mix(
+            parameters["weights"],
+            (
+                lambda: ops.softmax(logits / parameters["temperature"]),
+                lambda: ops.softmax(logits),
+                # Uniform over the classes that are not masked: −inf stays −inf, while any other
+                # logit times 1e-30 has an exponential of exactly 1.
+                lambda: ops.softmax(logits * 1e-30),
+            ),
         )
+
+    def log_probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        if self.mixture == "logits":
+            return ops.log_softmax(self._mixed_logits(ops, logits, parameters))
+        return super().log_probabilities(ops, logits, parameters)
+
+    def _mixed_logits(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        weights = parameters["weights"]
+        slope = ops.select(weights, 0) / parameters["temperature"] + ops.select(weights, 1)
+        return logits * slope

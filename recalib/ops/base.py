@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -78,6 +79,13 @@ class Ops(Protocol):
 
     def select(self, x: Array, index: int) -> Array:
         """Return element `index` of a vector, as a scalar array."""
+        ...
+
+    def mix(self, weights: Array, terms: Sequence[Callable[[], Array]]) -> Array:
+        """Return Σ weights_i · terms_i, for a parameter of weights that are not all 0.
+
+        A term whose weight is 0 is not even computed where that can be known beforehand.
+        """
         ...
 
     def log_sigmoid(self, x: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,11 @@ class NumpyOps:
 
     def select(self, x: _Floats, index: int) -> Any:
         return x[index]
+
+    def mix(self, weights: _Floats, terms: Sequence[Callable[[], _Floats]]) -> _Floats:
+        pairs = zip(weights, terms, strict=True)
+        total: _Floats = sum(term() * weight for weight, term in pairs if weight != 0)
+        return total
 
     def log_sigmoid(self, x: _Floats) -> _Floats:
         logs: _Floats = -np.logaddexp(0, -x)

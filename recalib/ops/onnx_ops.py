@@ -6,7 +6,7 @@ temperature weighs about 300 bytes; it carries no paths, names of machines or ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,13 @@ class OnnxOps:
         position = numpy_helper.from_array(np.array(index, dtype=np.int64), f"index_{index}")
         self._constants[((), position.name.encode())] = position
         return self.node("Gather", x, GraphValue(self, position.name))
+
+    def mix(self, weights: GraphValue, terms: Sequence[Callable[[], GraphValue]]) -> GraphValue:
+        (tensor,) = (one for one in self._constants.values() if one.name == weights.name)
+        pairs = zip(numpy_helper.to_array(tensor), terms, strict=True)
+        # Without a node for a weight of exactly 1, as in a mixture that is one term.
+        weighted = [term() if one == 1 else term() * one for one, term in pairs if one != 0]
+        return sum(weighted[1:], start=weighted[0])
 
     def log_sigmoid(self, x: GraphValue) -> GraphValue:
         # As five nodes it takes half the time of onnxruntime's Softplus.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,14 @@ class TorchOps:
 
     def select(self, x: torch.Tensor, index: int) -> torch.Tensor:
         return x[index]
+
+    def mix(
+        self, weights: torch.Tensor, terms: Sequence[Callable[[], torch.Tensor]]
+    ) -> torch.Tensor:
+        # All of them: a weight of 0 has a gradient.
+        pairs = zip(weights, terms, strict=True)
+        total: torch.Tensor = sum(term() * weight for weight, term in pairs)
+        return total
 
     def log_sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.logsigmoid(x)
