@@ -19,6 +19,7 @@ from recalib.fitting.search import (
     search_grid,
     search_temperature,
 )
+from recalib.fitting.spline import fit_spline
 from recalib.maps import Map, Parameters
 from recalib.maps.temperature import Temperature
 from recalib.objectives import OBJECTIVES, Objective
@@ -165,4 +166,5 @@ OWN_SOLVERS: dict[str, Solver] = {
     "histogram_binning": fit_histogram_binning,
     "isotonic": fit_isotonic,
     "beta": fit_beta,
+    "spline": fit_spline,
 }

@@ -9,6 +9,7 @@ from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.identity import Identity
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.matrix import Matrix
+from recalib.maps.spline import Spline
 from recalib.maps.structured_matrix import StructuredMatrix
 from recalib.maps.structured_vector import StructuredVector
 from recalib.maps.temperature import Temperature
@@ -29,4 +30,5 @@ MAPS: dict[str, type[Map]] = {
     "histogram_binning": HistogramBinning,
     "isotonic": Isotonic,
     "beta": Beta,
+    "spline": Spline,
 }

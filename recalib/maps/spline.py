@@ -1,0 +1,75 @@
+"""Spline calibration: a smooth rising curve from confidence to accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from recalib.maps.base import Map, Parameter
+from recalib.maps.lookup import even, locate
+from recalib.maps.ridge import Strength
+from recalib.maps.top_label import join, split
+from recalib.ops.base import Array, Ops
+
+__all__ = ["Spline"]
+
+
+@dataclass(frozen=True)
+class Spline(Map):
+    """A monotone cubic spline of the top label's log-odds, after temperature scaling.
+
+    With s the log-odds of the prediction under softmax(z / T), its confidence becomes σ(G(s)),
+    G' = Σ γ_j B_j(s), γ_j ≥ 0, where the B_j are quadratic B-splines, which sum to one: G rises,
+    has two continuous derivatives, and is s + constant where all γ are 1. Beyond the outer knots
+    it is level. The other classes share the rest as before. Where the confidence would fall behind
+    the next class, it stays level with it, so that no prediction changes.
+
+    Fitted by the likelihood of hits, held near G(s) = s by `smoothing` / 2 rows' worth:
+    `smoothing` / 2 (Σ (γ_j − 1)² + c² / 4), c the value of G(s) − s at the first knot.
+
+    Gupta et al. fit a natural cubic spline to the cumulative share of hits by rank, and take its
+    derivative: an estimate of the same curve that need not rise nor stay in [0, 1].
+
+    Parameters, P the next power of two from `pieces`: `temperature`, a scalar; `knots` (P + 1) of
+    log-odds; `values` (P + 1) and `slopes` (P + 1) of G at them.
+
+    Source: the task is that of Gupta et al. 2021; monotone P-splines: Pya & Wood 2015.
+    """
+
+    pieces: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    smoothing: Strength = 1.0
+
+    name: ClassVar[str] = "spline"
+    summary: ClassVar[str] = "a smooth rising curve for the confidence"
+    preserves_accuracy: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
+    passes_masks: ClassVar[bool] = True
+    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        length = even(self.pieces) + 1
+        return {
+            "temperature": Parameter((), "log"),
+            "knots": Parameter((length,), "rising"),
+            "values": Parameter((length,), "real"),
+            "slopes": Parameter((length,), "real"),
+        }
+
+    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        rest = split(ops, logits / parameters["temperature"])
+        place = locate(ops, rest.odds, parameters["knots"], even(self.pieces))
+        y0, y1 = self._ends(ops, parameters["values"], place.cell)
+        m0, m1 = self._ends(ops, parameters["slopes"], place.cell)
+        # Hermite's form of a cubic: continuous, with its slope, whatever the numbers are.
+        t = place.share
+        rise = y1 - y0
+        first, last = m0 * place.width - rise, rise - m1 * place.width
+        bump = (1.0 - t) * t
+        return join(ops, rest, y0 + rise * t + bump * (first * (1.0 - t) + last * t))
+
+    @staticmethod
+    def _ends(ops: Ops, table: Array, cell: Array) -> tuple[Array, Array]:
+        return ops.gather(table, cell), ops.gather(table, cell + 1.0)

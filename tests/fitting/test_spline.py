@@ -1,0 +1,111 @@
+"""The spline: against scipy's own evaluation and search, and its shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.interpolate
+import scipy.optimize
+import scipy.special
+
+from recalib.fitting.fit import fit
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.spline import Curve, fit_curve, knots_of
+from recalib.fitting.tempered import grouped
+from tests.fitting.conftest import draw
+
+
+def question(rows: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(size=rows) * 3
+    hits = rng.random(rows) < scipy.special.expit(np.tanh(odds) * 3)
+    return grouped(odds, hits, np.ones(rows))
+
+
+def test_a_known_curve_is_recovered() -> None:
+    groups = question(100_000)
+    curve = Curve(knots_of(groups, 13))
+    found, converged = fit_curve(groups, curve, 1.0)
+    assert converged
+    at = np.linspace(-4, 4, 50)
+    share = scipy.special.expit(curve.knots[0] + curve.inputs(at) @ found)
+    np.testing.assert_allclose(share, scipy.special.expit(np.tanh(at) * 3), atol=0.02)
+
+
+def test_the_optimum_is_that_of_another_search() -> None:
+    groups = question(300)
+    curve = Curve(knots_of(groups, 5))
+    p, inputs = groups.hits, curve.inputs(groups.odds)
+
+    def loss(numbers: np.ndarray) -> float:
+        odds = curve.knots[0] + inputs @ numbers
+        log_q, log_r = scipy.special.log_expit(odds), scipy.special.log_expit(-odds)
+        away = numbers - np.array([0.0] + [1.0] * curve.size)
+        away[0] /= 2
+        return float(-(p * log_q + (1 - p) * log_r).sum() + away @ away / 2)
+
+    other = scipy.optimize.minimize(
+        loss,
+        np.ones(curve.size + 1),
+        method="SLSQP",
+        bounds=[(-50, 50)] + [(0, 10)] * curve.size,
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    found, _ = fit_curve(groups, curve, 1.0)
+    np.testing.assert_allclose(found, other.x, atol=1e-3)
+
+
+def test_the_map_evaluates_the_spline_that_was_fitted() -> None:
+    """By scipy's cubic through the knots, in log-odds, and level beyond."""
+    logits, labels = draw(2000, 4, 2.0)
+    calibrator = fit(logits, labels, "spline")
+    one = calibrator.parameters
+    p = scipy.special.softmax(logits / fit_temperature(logits, labels).temperature, axis=1)
+    top = p.max(axis=1)
+    cubic = scipy.interpolate.CubicHermiteSpline(one["knots"], one["values"], one["slopes"])
+    odds = np.clip(scipy.special.logit(top), one["knots"][0], one["knots"][-1])
+    expected = scipy.special.expit(cubic(odds))
+    ratio = np.sort(p, axis=1)[:, -2] / (1 - top)
+    expected = np.maximum(expected, ratio / (1 + ratio))
+    np.testing.assert_allclose(calibrator.reference(logits).max(axis=1), expected, atol=1e-4)
+
+
+def test_confidence_rises_and_is_smooth() -> None:
+    logits, labels = draw(500, 2, 1.5)
+    calibrator = fit(logits, labels, "spline")
+    gaps = np.linspace(0.01, 30, 30_000)
+    found = calibrator.reference(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
+    assert (np.diff(found) >= -1e-12).all()
+    assert np.diff(found).max() < 0.01
+    assert 0.5 < found[0] < found[-1] < 1
+
+
+def test_much_smoothing_is_temperature_scaling() -> None:
+    logits, labels = draw(500, 4, 2.0)
+    one, other = (
+        fit(logits, labels, "spline", smoothing=1e9),
+        fit(logits, labels, "temperature"),
+    )
+    np.testing.assert_allclose(one.reference(logits), other.reference(logits), atol=1e-4)
+
+
+def test_accuracy_that_saturates_is_learnt() -> None:
+    """Confident rows are right nine times in ten: no temperature can say that."""
+    rng = np.random.default_rng(0)
+    logits, labels = draw(20_000, 5, 1.0)
+    labels = np.where(rng.random(20_000) < 0.1, rng.integers(0, 5, 20_000), labels)
+    fitted, held = slice(0, 10_000), slice(10_000, None)
+
+    def nll(name: str) -> float:
+        p = fit(logits[fitted], labels[fitted], name).reference(logits[held])
+        return float(-np.log(p[np.arange(10_000), labels[held]]).mean())
+
+    assert nll("spline") < nll("temperature") - 0.005
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 10])
+def test_few_rows_stay_near_temperature_scaling(rows: int) -> None:
+    logits, labels = draw(rows, 4, 1.0)
+    found = fit(logits, labels, "spline").reference(logits)
+    assert (found > 0).all()
+    np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
