@@ -13,6 +13,7 @@ from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
+from recalib.fitting.ranking import fit_meta
 from recalib.fitting.search import (
     search_class_grid,
     search_coordinates,
@@ -167,4 +168,6 @@ OWN_SOLVERS: dict[str, Solver] = {
     "isotonic": fit_isotonic,
     "beta": fit_beta,
     "spline": fit_spline,
+    "meta_miscoverage": fit_meta,
+    "meta_accuracy": fit_meta,
 }

@@ -9,6 +9,8 @@ from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.identity import Identity
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.matrix import Matrix
+from recalib.maps.meta_accuracy import MetaAccuracy
+from recalib.maps.meta_miscoverage import MetaMiscoverage
 from recalib.maps.spline import Spline
 from recalib.maps.structured_matrix import StructuredMatrix
 from recalib.maps.structured_vector import StructuredVector
@@ -31,4 +33,6 @@ MAPS: dict[str, type[Map]] = {
     "isotonic": Isotonic,
     "beta": Beta,
     "spline": Spline,
+    "meta_miscoverage": MetaMiscoverage,
+    "meta_accuracy": MetaAccuracy,
 }
