@@ -102,7 +102,8 @@ def _each_class(tempered: Tempered, map: HistogramBinning) -> tuple[_Vector, _Ve
             absent += 1
             continue
         groups = grouped(odds, hits, tempered.weights)
-        edges[k], share, _ = bin_rows(groups, groups.rows * groups.probability, map)
+        open_ = groups.rows * groups.probability * (1 - groups.probability)
+        edges[k], share, _ = bin_rows(groups, open_, map)
         values[k] = np.log(share)
     text = (
         f"{absent} of {classes} classes have no label: theirs stay as temperature scaling has them"

@@ -31,8 +31,8 @@ class HistogramBinning(Map):
       its g_b, and each row is divided by its sum. Predictions may change. A class without labels
       keeps its probability, in steps.
 
-    Bins hold equal numbers of rows (`equal_mass`; for `one_vs_rest`, equal sums of p_k: by number,
-    nearly all bins of a rare class would be of probabilities near 0) or are equally wide in p.
+    Bins hold equal numbers of rows (`equal_mass`; for `one_vs_rest`, equal sums of p_k (1 − p_k):
+    by number, nearly all bins would be of probabilities near 0) or are equally wide in p.
 
     The result jumps at edges of bins: float32 and float64 can fall to different sides of one.
 
