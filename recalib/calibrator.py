@@ -170,6 +170,8 @@ class Calibrator:
         """
         try:
             return cls.from_bytes(Path(path).read_bytes())
+        except CorruptError as error:
+            raise CorruptError(f"calibrator {path}: {error}") from None
         except OSError as error:
             raise InputError(
                 "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"

@@ -60,7 +60,8 @@ def run(*, keep: bool, json_output: bool) -> None:
     if json_output:
         plain = {"before": before, "after": after}
         metrics = {when: {k: asdict(v) for k, v in m.items()} for when, m in plain.items()}
-        print_json({"metrics": metrics, "diagram": str(picture), "fit": fit, "url": url})
+        server = {"url": url} | ({"pid": process.pid} if keep else {})
+        print_json({"metrics": metrics, "diagram": str(picture), "fit": fit, **server})
         return
     say(f"fitted {fit['map']}, version {fit['version']}: {fit['reason']}")
     shown = ("accuracy", "nll", "ece")

@@ -14,8 +14,9 @@ from rich.table import Table
 
 __all__ = ["PERCENT", "comparison_table", "metrics_table", "print_json", "progress", "say", "warn"]
 
-_out = Console(highlight=False)
-_err = Console(stderr=True, highlight=False)
+# What is said holds names of files and classes, in which [red] and :smile: mean themselves.
+_out = Console(highlight=False, markup=False, emoji=False)
+_err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 #: Metrics that people read as percentages; JSON always carries fractions.
 PERCENT = {"accuracy", "ece", "ece_equal_mass", "ece_l2_equal_mass", "mce", "classwise_ece"}
@@ -33,7 +34,7 @@ def say(text: Any) -> None:
 
 def warn(text: str) -> None:
     """Print a warning to a person, beside the output."""
-    _err.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=True)
+    _err.print(f"warning: {text}", style="yellow", soft_wrap=True)
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:

@@ -27,16 +27,24 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; anywhere.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         import recalib
 
         typer.echo(recalib.__version__)
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; anywhere.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None: ...
 
 
 app.command()(work.fit)
@@ -57,13 +65,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     debug = "--debug" in arguments
     arguments = [one for one in arguments if one != "--debug"] or ["--help"]
     try:
-        status = app(arguments, standalone_mode=False)
+        status = app(arguments, prog_name="recalib", standalone_mode=False)
+        sys.stdout.flush()  # a full disk is noticed here, not after the last word
     except TyperException as error:
         status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:
         status = _fail(f"error: {error}", _BAD_INPUT, debug)
     except (KeyboardInterrupt, typer.Abort):
         status = _fail("interrupted", _INTERRUPTED, debug)
+    except OSError as error:  # of the machine, such as a full disk behind standard output
+        status = _fail(f"error: {error} (see --debug)", 1, debug)
     except Exception as error:  # the last resort: one line, not a screenful
         status = _fail(f"internal error: {error!r} (see --debug)", 1, debug)
     sys.exit(status if isinstance(status, int) else 0)

@@ -53,6 +53,7 @@ def serve(
         database_url=database_url,
     )
     _refuse_open_doors(settings.host)
+    _make_home(settings.home)
     listener = _listen(settings)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     _log_to_stderr()
@@ -103,6 +104,15 @@ def _settings(**given: Any) -> Settings:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         raise InputError(name, found=repr(first.get("input")), accepted=first["msg"]) from None
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            "home", found=f"{home} ({error.strerror})", accepted="a folder, or a place for one"
+        ) from None
 
 
 def _refuse_open_doors(host: str) -> None:

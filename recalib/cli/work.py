@@ -16,7 +16,8 @@ __all__ = ["apply", "compare", "evaluate", "export", "fit"]
 _Data = Annotated[
     Path,
     typer.Argument(
-        help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors.", show_default=False
+        help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json.",
+        show_default=False,
     ),
 ]
 _Calib = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
@@ -25,7 +26,9 @@ _Input = Annotated[
     Literal["logits", "probabilities"],
     typer.Option(help="What the file holds; never guessed from its values."),
 ]
-_Output = Annotated[Path, typer.Option("--output", "-o", show_default=False)]
+_Output = Annotated[
+    Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)
+]
 
 
 def fit(
@@ -46,6 +49,7 @@ def fit(
     from recalib.fitting.fit import configured
     from recalib.fitting.fit import fit as fit_calibrator
 
+    _check_target("output", output, data)
     options = _options(option or [])
     configured(map, objective, options)  # a typo must not wait for a large file
     with progress("fit", quiet=json_output) as at:
@@ -90,6 +94,7 @@ def apply(
 
     if output.suffix != ".npz":
         raise InputError("output", found=str(output), accepted="a name that ends in .npz")
+    _check_target("output", output, calibrator, data)
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
         rows = files.read(data, input=input, labels="optional")
@@ -109,6 +114,7 @@ def export(calibrator: _Calib, output: _Output, json_output: _Json = False) -> N
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
+    _check_target("output", output, calibrator)
     graph = load(calibrator).onnx()
     write_atomically(output, graph)
     if json_output:
@@ -138,7 +144,8 @@ def evaluate(
     if diagram is not None:
         from recalib.pictures import check_suffix
 
-        check_suffix(diagram)  # before the work, not after it
+        check_suffix(diagram)
+        _check_target("diagram", diagram, data)
     fitted = load(calibrator) if calibrator is not None else None
     with progress("evaluate", quiet=json_output):
         rows = files.read(data, input=input)
@@ -167,22 +174,17 @@ def compare(
     input: _Input = "logits",
     json_output: _Json = False,
 ) -> None:
-    """Fit several maps on one file and measure them on another."""
-    from recalib import files
-    from recalib.fitting.fit import fit as fit_calibrator
-    from recalib.maps import MAPS
-    from recalib.metrics.evaluate import evaluate as measure
-    from recalib.objectives import OBJECTIVES
+    """Fit several maps on one file and measure them on another.
 
-    pairs = [
-        (map_name, objective)
-        for map_name in _names("maps", maps, list(MAPS))
-        for objective in _names("objectives", objectives, list(OBJECTIVES))
-    ]
+    Pairs that do not go together are left out.
+    """
+    from recalib.fitting.fit import fit as fit_calibrator
+    from recalib.metrics.evaluate import evaluate as measure
+
+    pairs = _pairs(maps, objectives)
     results = []
     with progress("compare", quiet=json_output) as at:
-        fitting_rows = files.read(validation, input=input)
-        test_rows = files.read(test, input=input)
+        fitting_rows, test_rows = _read_both(validation, test, input)
         for map_name, objective in pairs:
             at(f"{map_name} by {objective}")
             fitted = fit_calibrator(
@@ -210,6 +212,69 @@ def compare(
     rows = [([card.map, card.objective], estimates) for card, estimates in results]
     title = f"fitted on {validation.name}, measured on {test.name}"
     say(comparison_table(("map", "objective"), rows, title))
+
+
+def _check_target(field: str, path: Path, *sources: Path) -> None:
+    """Raise `InputError` where no file can be: before the work, not after it."""
+    accepted = "a file in a folder that exists"
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except OSError as error:  # a name too long, a folder that may not be looked into
+        found = f"{path} ({error.strerror})"
+        raise InputError(field, found=found, accepted=accepted) from None
+    if is_folder:
+        raise InputError(field, found=f"{path} (a folder)", accepted=accepted)
+    if not path.parent.is_dir():
+        raise InputError(field, found=f"{path} (no folder {path.parent})", accepted=accepted)
+    if exists and any(one.exists() and path.samefile(one) for one in sources):
+        raise InputError(
+            field, found=f"{path}, which is read", accepted="another file than those that are read"
+        )
+
+
+def _read_both(validation: Path, test: Path, input: Any) -> list[Any]:
+    """Return the rows of both files; an error says in which of them it is."""
+    from recalib import files
+
+    both = []
+    for name, path in (("validation", validation), ("test", test)):
+        try:
+            both.append(files.read(path, input=input))
+        except InputError as error:
+            field = f"{name}: {error.field}"
+            raise type(error)(field, found=error.found, accepted=error.accepted) from error
+    k, of_test = (rows.logits.shape[1] for rows in both)
+    if of_test != k:
+        raise InputError(
+            "test: logits", found=f"{of_test} classes", accepted=f"{k}, as in {validation}"
+        )
+    return both
+
+
+def _pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
+    """Return the pairs of map and objective that go together; say so if a wish is left out."""
+    from recalib.fitting.fit import configured
+    from recalib.maps import MAPS
+    from recalib.objectives import OBJECTIVES
+
+    wishes = [
+        (map_name, objective)
+        for map_name in _names("maps", maps, list(MAPS))
+        for objective in _names("objectives", objectives, list(OBJECTIVES))
+    ]
+    pairs, refused = [], []
+    for map_name, objective in wishes:
+        try:
+            configured(map_name, objective, {})
+            pairs.append((map_name, objective))
+        except InputError as error:
+            refused.append(error)
+    if not pairs:
+        raise refused[0]
+    if maps and objectives:
+        for refusal in refused:
+            warn(f"left out: {refusal}")
+    return pairs
 
 
 def _names(field: str, text: str, known: list[str]) -> list[str]:

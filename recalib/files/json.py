@@ -45,7 +45,9 @@ class JsonFile(DataFile):
                 "data", found=f"{size} bytes of JSON", accepted=f"{_LARGEST}; or another format"
             )
         self._stream.seek(0)
-        document = decoded(_decoder, self._stream.read(), "an object with logits and labels")
+        document = decoded(
+            _decoder, self._stream.read(), "an object with logits and labels", "data"
+        )
         given = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
         array_names(given, self._declared)
         self._logits = array_of(getattr(document, self._declared), self._declared, np.float64)
@@ -62,8 +64,10 @@ class JsonFile(DataFile):
         yield self._logits, self._labels
 
 
-def decoded(decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str) -> Any:
-    """Return the document; `InputError` with the path of what is wrong with it.
+def decoded(
+    decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str, field: str = "body"
+) -> Any:
+    """Return the document; `InputError` with the path of what is wrong with it, else `field`.
 
     NaN and Infinity are not JSON, and text and booleans are no numbers.
     """
@@ -73,7 +77,7 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str) -> A
         # What msgspec says: "Expected `float | null`, got `str` - at `$.logits[0][2]`".
         what, _, path = str(error).partition(" - at `$")
         found = what.rpartition(", got ")[2].strip("`")
-        raise InputError(path.strip("`.") or "body", found=found, accepted=accepted) from None
+        raise InputError(path.strip("`.") or field, found=found, accepted=accepted) from None
 
 
 def array_of(

@@ -6,7 +6,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,6 +55,8 @@ def _atomic(target: Path) -> Iterator[BinaryIO]:
     The same folder, because a rename across file systems would be a copy. The bytes reach the disk
     before the name does.
     """
+    if not target.name:
+        raise InputError("output", found=repr(str(target)), accepted="the name of a file")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -64,7 +66,8 @@ def _atomic(target: Path) -> Iterator[BinaryIO]:
         temporary.replace(target)
         _sync_folder(target.parent)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not be created, this fails for the same reason
+            temporary.unlink()
         if isinstance(error, OSError):
             raise InputError(
                 "output",
