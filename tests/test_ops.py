@@ -31,6 +31,11 @@ OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np
         lambda x: x * 7,
     ),
     (
+        "top_places",
+        lambda o, x: o.put(x, o.top_places(x, 3), o.take(x * 2.0, o.top_places(x, 3))),
+        lambda x: np.where(x >= np.sort(x, axis=1)[:, [-3]], 2 * x, x),
+    ),
+    (
         "mix",
         lambda o, x: o.mix(
             o.constant(np.array([0.0, 0.25, 1.0])), (lambda: x, lambda: x, lambda: 0.0 - x)

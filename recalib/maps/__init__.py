@@ -7,6 +7,7 @@ from recalib.maps.dirichlet import Dirichlet
 from recalib.maps.ensemble_temperature import EnsembleTemperature
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.identity import Identity
+from recalib.maps.intra_order_preserving import IntraOrderPreserving
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.matrix import Matrix
 from recalib.maps.meta_accuracy import MetaAccuracy
@@ -29,6 +30,7 @@ MAPS: dict[str, type[Map]] = {
     "dirichlet": Dirichlet,
     "structured_vector": StructuredVector,
     "structured_matrix": StructuredMatrix,
+    "intra_order_preserving": IntraOrderPreserving,
     "histogram_binning": HistogramBinning,
     "isotonic": Isotonic,
     "beta": Beta,

@@ -100,12 +100,19 @@ class Ops(Protocol):
         """Return the place of the largest element of each row, the first of equals, as (N, 1)."""
         ...
 
+    def top_places(self, x: Array, count: int) -> Array:
+        """Return the places of the `count` largest of each row, as (N, `count`), largest first.
+
+        Of equals, any; `take` and `put` take them.
+        """
+        ...
+
     def take(self, x: Array, place: Array) -> Array:
-        """Return the element of each row at `place` (N, 1), as (N, 1)."""
+        """Return the elements of each row at `place` (N, A), as (N, A)."""
         ...
 
     def put(self, x: Array, place: Array, values: Array | float) -> Array:
-        """Return x with `values`, (N, 1) or a number, at `place` (N, 1) of each row."""
+        """Return x with `values`, (N, A) or a number, at `place` (N, A) of each row."""
         ...
 
     def gather(self, table: Array, position: Array) -> Array:

@@ -91,6 +91,11 @@ class NumpyOps:
         place: NDArray[np.intp] = np.argmax(x, axis=-1, keepdims=True)
         return place
 
+    def top_places(self, x: _Floats, count: int) -> NDArray[np.intp]:
+        places = np.argpartition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]
+        order = np.argsort(np.take_along_axis(x, places, axis=-1), axis=-1)[..., ::-1]
+        return np.take_along_axis(places, order, axis=-1)
+
     def take(self, x: _Floats, place: NDArray[np.intp]) -> _Floats:
         return np.take_along_axis(x, place, axis=-1)
 

@@ -136,6 +136,10 @@ class OnnxOps:
     def first_greatest(self, x: GraphValue) -> GraphValue:
         return self.node("ArgMax", x, axis=-1, keepdims=1)
 
+    def top_places(self, x: GraphValue, count: int) -> GraphValue:
+        values = self.node("TopK", x, self.integers(count), outputs=2)
+        return GraphValue(self, f"{values.name}_1")
+
     def take(self, x: GraphValue, place: GraphValue) -> GraphValue:
         return self.node("GatherElements", x, place, axis=1)
 
@@ -193,12 +197,14 @@ class OnnxOps:
             last.CopyFrom(self._nodes[-1])
             last.output[0] = output_name
             nodes = [*self._nodes[:-1], last]
+        read = {name for node in nodes for name in node.input}
         graph = helper.make_graph(
             nodes,
             "recalib",
             [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, ["N", classes])],
             [helper.make_tensor_value_info(output_name, TensorProto.FLOAT, ["N", classes])],
-            list(self._constants.values()),
+            # Weights that `mix` has read are in no node.
+            [one for one in self._constants.values() if one.name in read],
         )
         model = helper.make_model(
             graph,

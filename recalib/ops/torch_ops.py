@@ -87,6 +87,9 @@ class TorchOps:
         place: torch.Tensor = (largest * order).argmax(dim=-1, keepdim=True)
         return place
 
+    def top_places(self, x: torch.Tensor, count: int) -> torch.Tensor:
+        return torch.topk(x, count, dim=-1).indices
+
     def take(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         return x.gather(-1, place)
 

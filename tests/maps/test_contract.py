@@ -173,6 +173,9 @@ def test_a_masked_class_is_as_if_it_were_not_there(the_map: Map) -> None:
     without = np.delete(logits, 4, axis=1)
     logits[:, 4] = -np.inf
     fewer = along_classes(the_map, parameters, lambda value, axis: np.delete(value, 4, axis))
+    # What counts the largest logits has one less of them, the last.
+    for name, one in the_map.parameters(9).items():
+        fewer[name] = fewer[name][tuple(slice(length) for length in one.shape)]
     found = np.delete(reference(the_map, parameters, logits), 4, axis=1)
     np.testing.assert_allclose(found, reference(the_map, fewer, without), rtol=1e-12)
 

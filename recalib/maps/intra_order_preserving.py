@@ -1,0 +1,140 @@
+"""Intra order-preserving scaling: the gaps between sorted logits, each stretched for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.maps.base import Map, Parameter
+from recalib.maps.ridge import Ridge, Strength, ridge_penalty
+from recalib.ops.base import Array, Ops
+
+__all__ = ["IntraOrderPreserving"]
+
+#: Gaps to the largest logit are read as far as this, in units of the single temperature: beyond,
+#: a probability is under 1e-8, and a masked class has no other gap.
+_DEEPEST = 20.0
+#: A multiplier stays within exp of this of the single temperature's: a factor of 7.4.
+_REACH = 2.0
+
+
+_Size = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+@dataclass(frozen=True)
+class IntraOrderPreserving(Map):
+    """Intra order-preserving scaling: p = softmax(f(z)), f keeping the whole ranking of each row.
+
+    With z sorted to y₁ ≥ ... ≥ y_K and R = min(`ranks`, K − 1), each gap has a positive multiplier
+    that depends on the sorted row alone, so that permuting classes permutes the result:
+
+        f(y_i) − f(y_{i+1}) = s_i · (y_i − y_{i+1}),  s_i = exp(2 tanh(m_i(x))) / T₀ > 0,
+
+    where the gaps from rank R on share s_R. T₀ is the best single temperature, by likelihood, and
+    then held; m(x) = V · tanh(W x + b) + c reads the R gaps to the largest logit,
+    x_i = 1 − min(y₁ − y_{i+1}, 20 T₀) / (20 T₀), from 1 for a tie to 0 for what is deeper or
+    masked; what lies deeper than 20 T₀ is stretched by s_R. Equal logits stay equal, the larger
+    stays the larger.
+
+    A fit begins at V = c = 0, which is temperature scaling, with all units of W alive, and pays
+    `strength` / N times the squared distance from there: few rows stay near temperature scaling.
+
+    Parameters: `temperature` T₀; `input` (R, h), `input_bias` b (h,), `output` V (h, R),
+    `output_bias` c (R,), without unit.
+
+    Options: `ranks` ≥ 1, `hidden` h ≥ 1, `strength`. The defaults were chosen without test data,
+    on one half of a network's validation logits by fits to 50, 300 and all rows of the other, and
+    on labels drawn from one temperature or from one that depends on the margin: at strength 32 the
+    held-out likelihood was at most 0.6% above temperature scaling's (50 rows), and 1.1% below it
+    with 2,500 rows of the network; at strength 1, it was 8% above with 50 rows.
+
+    Applying it takes a TopK over each row and a scatter beyond what temperature scaling takes.
+
+    Source: Rahimi et al. 2020, theorem 1 and corollary 1 (order-invariant). There, m is a network
+    of K inputs and outputs; here ranks beyond R, which hold little probability, share a multiplier,
+    so that K = 50,000 has no more parameters than K = 10 and no row has to be sorted whole.
+    """
+
+    ranks: _Size = 10
+    hidden: _Size = 8
+    strength: Strength = 32.0
+
+    name: ClassVar[str] = "intra_order_preserving"
+    summary: ClassVar[str] = "each gap between sorted logits stretched by a small network"
+    preserves_accuracy: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
+    passes_masks: ClassVar[bool] = True
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        ranks = min(self.ranks, classes - 1)
+        return {
+            "temperature": Parameter((), "log"),
+            "input": Parameter((ranks, self.hidden), "real"),
+            "input_bias": Parameter((self.hidden,), "real"),
+            "output": Parameter((self.hidden, ranks), "real"),
+            "output_bias": Parameter((ranks,), "real"),
+        }
+
+    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+        return {"temperature": np.array(temperature), **self._start(classes)}
+
+    def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:
+        return (("input", "input_bias", "output", "output_bias"),)
+
+    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        temperature = parameters["temperature"]
+        ranks = int(parameters["output_bias"].shape[0])
+        places = ops.top_places(logits, ranks + 1)
+        largest = ops.take(logits, places)
+        top = ops.greatest(largest)
+        # Where the pieces of f end: at the largest logits, but none deeper than this.
+        floor = top - temperature * _DEEPEST
+        ends = ops.where(ops.at_least(largest, floor), largest, floor)
+        multipliers = self._multipliers(ops, (top - ends) / temperature, parameters) / temperature
+        last = ops.matmul(multipliers, ops.constant(np.eye(ranks)[:, -1:]))
+        gaps = ops.matmul(ends, ops.constant(_differences(ranks)))
+        # Sums from the last gap up: rounding is the same for all of them, so that none falls below
+        # the one before it, and a gap of 0 changes nothing.
+        heights = ops.matmul(gaps * multipliers, ops.constant(np.tri(ranks, ranks + 1)))
+        below = (logits - ops.least(ends)) * last
+        return ops.put(below, places, heights + (largest - ends) * last)
+
+    def _multipliers(self, ops: Ops, depths: Array, parameters: Mapping[str, Array]) -> Array:
+        """Return T₀ s (N, R) for the depths (N, R + 1) at which pieces end, in units of T₀."""
+        ranks = int(parameters["output_bias"].shape[0])
+        x = 1.0 - ops.matmul(depths, ops.constant(np.eye(ranks + 1, ranks, -1))) / _DEEPEST
+        units = ops.tanh(ops.matmul(x, parameters["input"]) + parameters["input_bias"])
+        m = ops.matmul(units, parameters["output"]) + parameters["output_bias"]
+        return ops.exp(ops.tanh(m) * _REACH)
+
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+        classes = len(parameters["output_bias"]) + 1
+        return ridge_penalty(
+            {
+                name: Ridge(np.full(centre.shape, self.strength / rows), centre)
+                for name, centre in self._start(classes).items()
+            },
+            ops,
+            parameters,
+        )
+
+    def _start(self, classes: int) -> dict[str, NDArray[np.float64]]:
+        # Units that are not alike: equal ones would move together, and be one unit.
+        rng = np.random.default_rng(0)
+        ranks = min(self.ranks, classes - 1)
+        return {
+            "input": rng.normal(size=(ranks, self.hidden)) / np.sqrt(ranks),
+            "input_bias": rng.normal(size=self.hidden) / 2,
+            "output": np.zeros((self.hidden, ranks)),
+            "output_bias": np.zeros(ranks),
+        }
+
+
+def _differences(ranks: int) -> NDArray[np.float64]:
+    """Return the (R + 1, R) matrix that takes a row to the differences of its neighbours."""
+    return np.eye(ranks + 1, ranks) - np.eye(ranks + 1, ranks, -1)
