@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import msgspec
 
 from recalib.errors import InputError
 
-__all__ = ["configure", "options_of"]
+__all__ = ["check_option", "configure", "options_of"]
 
 T = TypeVar("T")
 
@@ -39,6 +40,12 @@ def configure(
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
     # Defaults are options too: a card names them all, whatever they become in a later version.
     return member(**{option: getattr(found, option) for option in known})
+
+
+def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
+    """Raise `InputError` unless an option's value is finite and `legal`."""
+    if not (legal and math.isfinite(value)):
+        raise InputError(f"options.{name}", found=f"{value:g}", accepted=accepted)
 
 
 def options_of(member: object) -> dict[str, Any]:

@@ -29,8 +29,6 @@ __all__ = ["fit_by_gradient"]
 _LOG_RANGE = float(np.log(1_000.0))
 _SMALLEST_GRADIENT = 1e-8
 _MOST_ITERATIONS = 2_000
-#: An iteration that improves the objective by less than this is lost in its rounding.
-_LEAST_GAIN = 1e-14
 #: Further below the row's largest logit than any temperature in range can lift it: what −inf
 #: becomes here, because the gradient of −inf · β is NaN even where its value is right.
 _MASKED_GAPS = 1e6
@@ -138,7 +136,11 @@ class _Stage:
             method="L-BFGS-B",
             bounds=[bound for move in self._moves for bound in move.bounds],
             callback=report,
-            options={"maxiter": _MOST_ITERATIONS, "ftol": _LEAST_GAIN, "gtol": _SMALLEST_GRADIENT},
+            options={
+                "maxiter": _MOST_ITERATIONS,
+                "ftol": problem.map.least_gain,
+                "gtol": _SMALLEST_GRADIENT,
+            },
         )
         with torch.no_grad():
             final = self.natural(torch.tensor(found.x))

@@ -93,6 +93,9 @@ class Map(ABC):
     continuous: ClassVar[bool] = True
     #: `gradient`: any smooth objective; `solver`: a way of its own, and no choice of objective.
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "gradient"
+    #: A gradient fit ends with a step that improves the objective by less than this fraction. By
+    #: default, what rounding loses; networks crawl along valleys in which nothing is at stake.
+    least_gain: ClassVar[float] = 1e-14
 
     @abstractmethod
     def parameters(self, classes: int) -> Mapping[str, Parameter]:

@@ -11,18 +11,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from recalib.errors import InputError
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["Objective", "check_option"]
-
-
-def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
-    """Raise `InputError` unless an option's value is finite and `legal`."""
-    if not (legal and np.isfinite(value)):
-        raise InputError(f"options.{name}", found=f"{value:g}", accepted=accepted)
+__all__ = ["Objective"]
 
 
 @dataclass(frozen=True)

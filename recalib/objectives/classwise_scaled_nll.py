@@ -10,8 +10,9 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from recalib.formulas import class_means
-from recalib.objectives.base import Objective, check_option
+from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
+from recalib.options import check_option
 
 __all__ = ["ClasswiseScaledNll"]
 
@@ -43,7 +44,8 @@ class ClasswiseScaledNll(Objective):
     (1, 1.5), to make eq. 6 least, and then stay. Eq. 6 writes the losses after the next step as
     L⁰ − w (L¹ − L⁰), whose sign is opposite to that of a first-order step under weights 1 + w;
     taken as printed it is least at the mildest weights, the bounds α = ln(K)/2 and β = 1.5, and
-    these give the published digits.
+    these give the published digits. The gradient passes through w, so that there is one function
+    to minimise; the published digits come from weights that each step takes as given.
 
     Where the paper contradicts itself: eq. 3 and the text sum the losses of a class, while its
     digits come from their mean, taken here; eq. 4 is the population's deviation (ddof 0) while
@@ -74,10 +76,13 @@ class ClasswiseScaledNll(Objective):
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
     ) -> Array:
         losses = self.class_losses(ops, log_probabilities, labels, weights)
+        return ((1 + self.scales(ops, losses)) * losses).mean()
+
+    def scales(self, ops: FittingOps, losses: Array) -> Array:
+        """Return w of each class from the mean losses of classes (eq. 5)."""
         alpha = _ALPHA if self.alpha is None else self.alpha
         beta = _BETA if self.beta is None else self.beta
-        scale = beta / (1 + ops.exp(-self._normalised(losses) / alpha)) - beta / 2
-        return ((1 + scale) * losses).mean()
+        return beta / (1 + ops.exp(-self._normalised(losses) / alpha)) - beta / 2
 
     def settled(
         self, ops: FittingOps, before: Array, after: Array, labels: Array, weights: Array

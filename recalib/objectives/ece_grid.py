@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.formulas import top_predictions
-from recalib.objectives.base import Objective, check_option
+from recalib.objectives.base import Objective
 from recalib.objectives.hard_binned_ece import hard_binned_ece
 from recalib.ops.base import Array, FittingOps
+from recalib.options import check_option
 
 __all__ = ["EceGrid"]
 

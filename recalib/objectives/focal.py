@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from recalib.objectives.base import Objective, check_option
+from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
+from recalib.options import check_option
 
 __all__ = ["Focal"]
 

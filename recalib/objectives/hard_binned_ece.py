@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from recalib.formulas import top_predictions
-from recalib.objectives.base import Objective, check_option
+from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
+from recalib.options import check_option
 
 __all__ = ["HardBinnedEce", "hard_binned_ece"]
 

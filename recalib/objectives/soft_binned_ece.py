@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recalib.formulas import soft_bins, top_predictions
-from recalib.objectives.base import Objective, check_option
+from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
+from recalib.options import check_option
 
 __all__ = ["SoftBinnedEce"]
 

@@ -1,0 +1,97 @@
+"""Parameterized temperature scaling: a temperature for each row, from its largest logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.maps.base import Map, Parameter
+from recalib.ops.base import Array, Ops
+from recalib.options import check_option
+
+__all__ = ["ParameterizedTemperature"]
+
+#: Gaps are cut off here, in units of the single temperature: beyond, a probability is under
+#: 1e-8, and a masked class has no other gap.
+_DEEPEST = 20.0
+#: The logarithm of T stays within this of the single temperature's: a factor of 7.4.
+_REACH = 2.0
+
+
+@dataclass(frozen=True)
+class ParameterizedTemperature(Map):
+    """Parameterized temperature scaling (PTS): p = softmax(z / T(z)), T(z) > 0.
+
+    T(z) = T₀ exp(2 tanh(v · tanh(W x + b))), where x_i = max(1 − (z₍₁₎ − z₍ᵢ₎) / (20 T₀), 0) tells
+    how near each of the s largest logits is to the largest, and T₀ is the best single temperature
+    by likelihood. T is positive for every row, within a factor of 7.4 of T₀, and no
+    prediction changes. A fit begins at v = 0, which is temperature scaling, with all units alive,
+    and pays strength/N · Σ (W² + b² + v²): few rows stay near temperature scaling.
+
+    Parameters: `temperature`, T₀, not moved; `input` W (s, h), `bias` b (h,), `output` v (h, 1).
+
+    Options: `top` s ≥ 1, at most K are used; `hidden` h ≥ 1; `strength` of the penalty, > 0. 2 was
+    chosen on halves of real validation rows: 1 can lose to temperature scaling at 200 rows, 4
+    hardly differs from it at 500.
+
+    Source: Tomani et al. 2022; paper 003, eq. 14, whose network reads the logits themselves,
+    returns a temperature of any sign, and has died in the published digits: all its units are 0.
+    Trained to the end without a penalty, such networks take the test likelihood of those logits
+    from 0.21 to between 0.24 and 400.
+    """
+
+    name: ClassVar[str] = "parameterized_temperature"
+    summary: ClassVar[str] = "a temperature for each row, by a small network"
+    preserves_accuracy: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
+    passes_masks: ClassVar[bool] = True
+    least_gain: ClassVar[float] = 1e-9
+
+    top: int = 10
+    hidden: int = 8
+    strength: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_option("top", self.top, self.top >= 1, "top ≥ 1")
+        check_option("hidden", self.hidden, 1 <= self.hidden <= 1000, "1 ≤ hidden ≤ 1000")
+        check_option("strength", self.strength, self.strength > 0, "strength > 0")
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return {
+            "temperature": Parameter((), "log"),
+            "input": Parameter((min(self.top, classes), self.hidden), "real"),
+            "bias": Parameter((self.hidden,), "real"),
+            "output": Parameter((self.hidden, 1), "real"),
+        }
+
+    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+        # Units that are not alike: equal ones would move together, and be one unit.
+        rng = np.random.default_rng(0)
+        inputs = min(self.top, classes)
+        return {
+            "temperature": np.array(temperature),
+            "input": rng.normal(size=(inputs, self.hidden)) / np.sqrt(inputs),
+            "bias": rng.normal(size=self.hidden) / 2,
+            "output": np.zeros((self.hidden, 1)),
+        }
+
+    def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:
+        return (("input", "bias", "output"),)
+
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+        squares = ((parameters[name] ** 2).sum() for name in ("input", "bias", "output"))
+        return sum(squares) * (self.strength / rows)
+
+    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        temperature = parameters["temperature"]
+        classes_read = int(parameters["input"].shape[0])
+        largest = ops.top(logits, classes_read)
+        gaps = (largest - ops.greatest(largest)) / temperature
+        features = ops.relu(gaps + _DEEPEST) / _DEEPEST
+        units = ops.tanh(ops.matmul(features, parameters["input"]) + parameters["bias"])
+        change = ops.tanh(ops.matmul(units, parameters["output"])) * _REACH
+        return logits / (temperature * ops.exp(change))
