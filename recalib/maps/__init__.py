@@ -12,6 +12,7 @@ from recalib.maps.isotonic import Isotonic
 from recalib.maps.matrix import Matrix
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
+from recalib.maps.parameterized_temperature import ParameterizedTemperature
 from recalib.maps.spline import Spline
 from recalib.maps.structured_matrix import StructuredMatrix
 from recalib.maps.structured_vector import StructuredVector
@@ -24,6 +25,7 @@ MAPS: dict[str, type[Map]] = {
     "identity": Identity,
     "temperature": Temperature,
     "class_temperature": ClassTemperature,
+    "parameterized_temperature": ParameterizedTemperature,
     "ensemble_temperature": EnsembleTemperature,
     "vector": Vector,
     "matrix": Matrix,
