@@ -1,0 +1,21 @@
+"""A command line in a folder of its own, and real programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Cli
+from tests.end_to_end.conftest import compiled, programs
+
+__all__ = ["cli", "compiled", "programs"]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs commands in an empty folder, as somebody who stands in it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return Cli(folder, capsys)

@@ -1,0 +1,79 @@
+"""The command line in this process: the same `main` as the program's, without its second of start.
+
+Processes of their own are for what needs one: signals, ports, standard output.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recalib.cli import main
+from tests.files.examples import write_npz
+from tests.fitting.conftest import draw
+
+__all__ = ["LABELS", "LOGITS", "Cli", "Done"]
+
+#: 300 rows of 4 classes, overconfident by a temperature of 2.
+LOGITS, LABELS = draw(300, 4, 2.0)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it said to a machine, which must be all that it said."""
+        assert (self.status, self.err) == (0, "")
+        return json.loads(self.out)
+
+
+class Cli:
+    """Runs commands in `folder`, which holds `val.npz`."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+        self.write("val.npz", write_npz(LOGITS, LABELS))
+
+    def __call__(self, *arguments: object) -> Done:
+        """Run `recalib ARGUMENTS`."""
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(one) for one in arguments])
+        said = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, said.out, said.err)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file into the folder."""
+        (self.folder / name).write_bytes(content)
+
+    def fitted(self) -> str:
+        """Fit, and return the name of the parameter file."""
+        assert self("fit", "val.npz", "-o", "t.calib").status == 0
+        return "t.calib"
+
+    def files(self) -> dict[str, bytes]:
+        """Return all files of the folder, hidden ones too."""
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for path in self.folder.rglob("*")
+            if path.is_file()
+        }
+
+    def probabilities(self, name: str) -> Any:
+        """Return what `recalib apply` has written."""
+        with np.load(self.folder / name) as archive:
+            assert archive.files == ["probabilities"]
+            return archive["probabilities"]

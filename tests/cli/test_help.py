@@ -1,0 +1,53 @@
+"""What the program says of itself."""
+
+from __future__ import annotations
+
+import pytest
+import typer.main
+
+import recalib
+from recalib.cli import app
+from tests.cli.running import Cli
+
+#: Each command and what a user finds in its help.
+COMMANDS = {
+    "fit": ["data", "--output", "-o", "--map", "--objective", "--option", "--input", "--json"],
+    "apply": ["calibrator", "data", "--output", "-o", "--input", "--json"],
+    "export": ["calibrator", "--output", "-o", "--json"],
+    "evaluate": ["data", "--calibrator", "--bins", "--intervals", "--diagram", "--input", "--json"],
+    "compare": ["validation", "test", "--maps", "--objectives", "--input", "--json"],
+    "demo": ["--keep", "--json"],
+    "serve": ["--host", "--port", "--workers", "--job-workers", "--home", "--database-url"],
+    "worker": ["--home", "--database-url"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_lists_everything(cli: Cli, command: str) -> None:
+    done = cli(command, "--help")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: recalib {command} ")
+    words = done.out.replace(",", " ").split()
+    assert [name for name in COMMANDS[command] if name not in words] == []
+
+
+def test_every_command_and_option_is_described(cli: Cli) -> None:
+    group = typer.main.get_command(app)
+    commands = group.commands  # type: ignore[attr-defined]
+    assert set(commands) >= set(COMMANDS)
+    for name, command in commands.items():
+        assert command.help, name
+        for parameter in command.params:
+            assert parameter.help or getattr(parameter, "hidden", False), (name, parameter.name)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--debug"]])
+def test_without_a_command_it_lists_them(cli: Cli, arguments: list[str]) -> None:
+    done = cli(*arguments)
+    assert (done.status, done.err) == (0, "")
+    assert [name for name in COMMANDS if f"\n  {name} " not in done.out] == []
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out == f"{recalib.__version__}\n"
+    assert cli("--version").status == 0
