@@ -75,7 +75,8 @@ def test_many_classes_and_few_rows(name: str) -> None:
     calibrator = fit(logits, labels, name)
     probabilities = calibrator.predict(logits[:20])
     assert np.isfinite(probabilities).all()
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-4)
+    # onnxruntime's softmax adds 50,000 float32: at worst K / 2²⁴ = 3e-3 away from 1.
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", MAPS)
