@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -24,6 +25,7 @@ from service.predict.rest import router as predict
 from service.state import State
 from service.transport import problems
 from service.transport.bodies import BodyLimit
+from service.transport.description import TAGS, completed
 from service.transport.instruments import Instrumented
 
 __all__ = ["create_app"]
@@ -50,6 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="Recalib",
         version=recalib.__version__,
         description="Fits, versions and serves calibrators of classifier probabilities.",
+        openapi_tags=TAGS,
         lifespan=lifespan,
     )
     app.state.recalib = state
@@ -65,7 +68,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 class Application(FastAPI):
-    """FastAPI with a short way past its routing for calibrate requests."""
+    """FastAPI with problems in its description, and a short way past its routing to calibrate."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = completed(super().openapi())
+        return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         model = fast.model_of(scope)

@@ -9,7 +9,7 @@ One file a table holds all of its queries; callers get frozen records, never row
 """
 
 from recalib.registry.blobs import BlobStore, BlobWriter
-from recalib.registry.names import check_name
+from recalib.registry.names import check_name, is_name
 from recalib.registry.records import (
     Alias,
     AliasChange,
@@ -41,4 +41,5 @@ __all__ = [
     "StoredAnswer",
     "Transaction",
     "check_name",
+    "is_name",
 ]

@@ -9,7 +9,7 @@ from sqlalchemy import Select, insert, select, update
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.clock import now
-from recalib.registry.names import check_alias
+from recalib.registry.names import check_alias, is_name
 from recalib.registry.queries import Queries
 from recalib.registry.records import Alias, AliasChange, Expected, Model
 
@@ -73,6 +73,8 @@ class Aliases(Queries):
 
     def find(self, model: Model, alias: str) -> Alias | None:
         """Return the alias, or None."""
+        if not is_name(alias):
+            return None
         row = self._connection.execute(_select(model).where(_ALIAS.c.alias == alias)).one_or_none()
         return None if row is None else Alias(model=model.name, **row._mapping)
 
@@ -100,6 +102,8 @@ class Aliases(Queries):
         self, model: Model, alias: str, limit: int = 100, after: int | None = None
     ) -> list[AliasChange]:
         """Return up to `limit` changes, newest first, from the one older than revision `after`."""
+        if not is_name(alias):
+            return []
         columns = [column for column in _CHANGE.c if column.name != "model_id"]
         statement = (
             select(*columns)

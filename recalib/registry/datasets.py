@@ -9,7 +9,7 @@ from sqlalchemy import Select, insert, select
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.clock import now
-from recalib.registry.names import check_name
+from recalib.registry.names import check_name, is_name
 from recalib.registry.queries import Queries
 from recalib.registry.records import Dataset, InputKind, Model
 
@@ -54,6 +54,8 @@ class Datasets(Queries):
 
     def find(self, model: Model, name: str) -> Dataset | None:
         """Return the dataset, or None."""
+        if not is_name(name):
+            return None
         row = self._connection.execute(_select(model).where(_TABLE.c.name == name)).one_or_none()
         return None if row is None else Dataset(model=model.name, **row._mapping)
 

@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, func, insert, null, or
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.clock import now
-from recalib.registry.names import check_name
+from recalib.registry.names import check_name, is_name
 from recalib.registry.queries import Queries
 from recalib.registry.records import Job, JobState, Lease, Model
 
@@ -79,6 +79,8 @@ class Jobs(Queries):
 
     def get(self, job_id: str) -> Job:
         """Return the job, or raise `NotFoundError`."""
+        if not is_name(job_id):
+            raise NotFoundError("job", job_id)
         row = self._connection.execute(_SELECT.where(_TABLE.c.id == job_id)).one_or_none()
         if row is None:
             raise NotFoundError("job", job_id)
@@ -113,6 +115,8 @@ class Jobs(Queries):
         In one statement: between two, the job could move from the state that the second looks
         for into the one that the first looked for.
         """
+        if not is_name(job_id):
+            raise NotFoundError("job", job_id)
         queued = _TABLE.c.state == "queued"
         self._connection.execute(
             update(_TABLE)

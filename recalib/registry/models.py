@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.clock import now
-from recalib.registry.names import check_name
+from recalib.registry.names import check_name, is_name
 from recalib.registry.queries import Queries
 from recalib.registry.records import Model
 
@@ -38,6 +38,8 @@ class Models(Queries):
 
     def get(self, name: str) -> Model:
         """Return the model, or raise `NotFoundError`."""
+        if not is_name(name):
+            raise NotFoundError("model", name)
         row = self._connection.execute(select(_TABLE).where(_TABLE.c.name == name)).one_or_none()
         if row is None:
             raise NotFoundError("model", name)

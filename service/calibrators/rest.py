@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Response
@@ -21,22 +21,34 @@ from service.calibrators.schemas import (
     Calibrator,
     CalibratorCreate,
     CalibratorPage,
+    MostVersions,
 )
 from service.jobs.schemas import Job
 from service.state import StateOf
+from service.transport.description import problems
 from service.transport.idempotency import IdempotencyKey, once
 from service.transport.pages import Cursor, Limit, decode_cursor, encode_cursor
 from service.transport.times import iso
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/models/{model}", tags=["calibrators"])
+router = APIRouter(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))
 
-Version = Annotated[int, Path(ge=1, le=2**31 - 1)]
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
+Version = Annotated[int, Path(ge=1, le=MostVersions)]
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    }
+}
 
 
-@router.post("/calibrators", status_code=202, response_model=Job, operation_id="create_calibrator")
+@router.post(
+    "/calibrators",
+    status_code=202,
+    response_model=Job,
+    responses=problems(404, 409, 413, 415, 422),
+    operation_id="create_calibrator",
+)
 def create_calibrator(
     model: str, body: CalibratorCreate, state: StateOf, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -51,7 +63,7 @@ def create_calibrator(
         return once(tx, idempotency_key, f"create_calibrator {model}", body, 202, act)
 
 
-@router.get("/calibrators", operation_id="list_calibrators")
+@router.get("/calibrators", responses=problems(404, 422), operation_id="list_calibrators")
 def list_calibrators(
     model: str, state: StateOf, limit: Limit = 100, cursor: Cursor = None
 ) -> CalibratorPage:
@@ -64,7 +76,7 @@ def list_calibrators(
     return CalibratorPage(items=items, next_cursor=encode_cursor(more))
 
 
-@router.get("/calibrators/{version}", operation_id="get_calibrator")
+@router.get("/calibrators/{version}", responses=problems(404, 422), operation_id="get_calibrator")
 def get_calibrator(model: str, version: Version, state: StateOf) -> Calibrator:
     """Return a calibrator's card."""
     with state.registry.reading() as tx:
@@ -74,7 +86,7 @@ def get_calibrator(model: str, version: Version, state: StateOf) -> Calibrator:
 @router.get(
     "/calibrators/{version}/parameters",
     response_class=Response,
-    responses={200: {"content": {"application/octet-stream": _BINARY}}},
+    responses=_FILE | problems(404, 422),
     operation_id="get_calibrator_parameters",
 )
 def get_parameters(model: str, version: Version, state: StateOf) -> Response:
@@ -87,7 +99,7 @@ def get_parameters(model: str, version: Version, state: StateOf) -> Response:
 @router.get(
     "/calibrators/{version}/onnx",
     response_class=Response,
-    responses={200: {"content": {"application/octet-stream": _BINARY}}},
+    responses=_FILE | problems(404, 422),
     operation_id="get_calibrator_onnx",
 )
 def get_onnx(model: str, version: Version, state: StateOf) -> Response:
@@ -98,7 +110,7 @@ def get_onnx(model: str, version: Version, state: StateOf) -> Response:
     return _download(graph, f"{model}-{version}.onnx")
 
 
-@router.get("/aliases", operation_id="list_aliases")
+@router.get("/aliases", responses=problems(404), operation_id="list_aliases")
 def list_aliases(model: str, state: StateOf) -> AliasList:
     """List a model's aliases."""
     with state.registry.reading() as tx:
@@ -106,7 +118,7 @@ def list_aliases(model: str, state: StateOf) -> AliasList:
         return AliasList(items=[_wire_alias(one, owner) for one in tx.aliases.all(owner)])
 
 
-@router.put("/aliases/{alias}", operation_id="set_alias")
+@router.put("/aliases/{alias}", responses=problems(404, 413, 415, 422), operation_id="set_alias")
 async def set_alias(model: str, alias: str, body: AliasSet, state: StateOf) -> Alias:
     """Promote or roll back: every request after the answer sees the new version."""
 
@@ -122,7 +134,9 @@ async def set_alias(model: str, alias: str, body: AliasSet, state: StateOf) -> A
     return answer
 
 
-@router.get("/aliases/{alias}/history", operation_id="get_alias_history")
+@router.get(
+    "/aliases/{alias}/history", responses=problems(404, 422), operation_id="get_alias_history"
+)
 def get_alias_history(model: str, alias: str, state: StateOf, limit: Limit = 100) -> AliasHistory:
     """Return who moved an alias, when, where to and why; newest first."""
     with state.registry.reading() as tx:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.transport.texts import Text
+
 __all__ = [
     "Alias",
     "AliasChange",
@@ -17,15 +19,18 @@ __all__ = [
     "CalibratorPage",
 ]
 
+#: What an integer of the database holds.
+MostVersions = 2**31 - 1
+
 
 class CalibratorCreate(BaseModel):
     """A fit to be done."""
 
     model_config = ConfigDict(extra="forbid")
 
-    dataset: str = Field(description="Name of an uploaded data set of this model.")
-    map: str = Field("temperature", description="The post-hoc map to fit.")
-    objective: str = Field("nll", description="What the fit minimises.")
+    dataset: Text = Field(description="Name of an uploaded data set of this model.")
+    map: Text = Field("temperature", description="The post-hoc map to fit.")
+    objective: Text = Field("nll", description="What the fit minimises.")
     options: dict[str, Any] = Field({}, description="Options of the map and of the objective.")
     promote: bool | Literal["if_better"] = Field(
         "if_better",
@@ -58,8 +63,8 @@ class AliasSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: int = Field(ge=1)
-    reason: str = Field("", max_length=500, description="Kept in the audit trail.")
+    version: int = Field(ge=1, le=MostVersions)
+    reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
 
 
 class Alias(BaseModel):

@@ -15,12 +15,15 @@ from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage, Estimate
 from service.state import State, StateOf
 from service.transport.bodies import supported
+from service.transport.description import problems
 from service.transport.pages import Cursor, Limit, decode_cursor, encode_cursor
 from service.transport.times import iso
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/models/{model}/datasets", tags=["datasets"])
+router = APIRouter(
+    prefix="/v1/models/{model}/datasets", tags=["datasets"], responses=problems(500, 503)
+)
 
 #: Bytes gathered before a thread writes them: a hop costs as long as copying this much.
 _BUFFER = 2**20
@@ -29,11 +32,25 @@ _Input = Annotated[
     Literal["logits", "probabilities"],
     Query(description="What the file holds; never guessed from its values."),
 ]
+_ROWS = {"type": "array", "items": {"type": "array", "items": {"type": ["number", "null"]}}}
+_JSON_DATA = {
+    "title": "Data",
+    "description": "One of `logits` and `probabilities`, (N, K), and a label for each row.",
+    "type": "object",
+    "properties": {
+        "logits": _ROWS,
+        "probabilities": _ROWS,
+        "labels": {"type": "array", "items": {"type": "integer"}},
+    },
+    "required": ["labels"],
+}
+_FILE = {"type": "string", "format": "binary"}
 _UPLOAD_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES
+            kind: {"schema": _JSON_DATA if kind == "application/json" else _FILE}
+            for kind in MEDIA_TYPES
         },
     }
 }
@@ -43,7 +60,10 @@ _UPLOAD_BODY = {
     "/{name}",
     status_code=201,
     response_model=Dataset,
-    responses={200: {"model": Dataset, "description": "The same data was there already."}},
+    responses={
+        200: {"model": Dataset, "description": "The same data was there already."},
+        **problems(404, 409, 413, 415, 422),
+    },
     openapi_extra=_UPLOAD_BODY,
     operation_id="upload_dataset",
 )
@@ -70,7 +90,7 @@ async def upload_dataset(
     return _wire(dataset, owner)
 
 
-@router.get("", operation_id="list_datasets")
+@router.get("", responses=problems(404, 422), operation_id="list_datasets")
 def list_datasets(
     model: str, state: StateOf, limit: Limit = 100, cursor: Cursor = None
 ) -> DatasetPage:
@@ -83,7 +103,7 @@ def list_datasets(
     return DatasetPage(items=items, next_cursor=encode_cursor(more))
 
 
-@router.get("/{name}", operation_id="get_dataset")
+@router.get("/{name}", responses=problems(404), operation_id="get_dataset")
 def get_dataset(model: str, name: str, state: StateOf) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:

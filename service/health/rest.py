@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
@@ -54,7 +55,7 @@ def readyz(state: StateOf, response: Response) -> Ready:
     return Ready(ready=True, registry="reachable", loaded=loaded, detail="")
 
 
-@router.get("/metrics", response_class=Response, operation_id="metrics")
+@router.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")
 def metrics(state: StateOf) -> Response:
     """Return metrics in Prometheus' text format."""
     return Response(exposition(state.registry), media_type=CONTENT_TYPE_LATEST)

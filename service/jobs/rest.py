@@ -6,14 +6,15 @@ from fastapi import APIRouter
 
 from service.jobs.schemas import Job, JobPage, JobState
 from service.state import StateOf
+from service.transport.description import problems
 from service.transport.pages import Cursor, Limit, decode_cursor, encode_cursor
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503))
 
 
-@router.get("", operation_id="list_jobs")
+@router.get("", responses=problems(404, 422), operation_id="list_jobs")
 def list_jobs(
     state: StateOf,
     model: str | None = None,
@@ -29,14 +30,14 @@ def list_jobs(
     return JobPage(items=[Job.of(job) for job in jobs[:limit]], next_cursor=encode_cursor(more))
 
 
-@router.get("/{job_id}", operation_id="get_job")
+@router.get("/{job_id}", responses=problems(404), operation_id="get_job")
 def get_job(job_id: str, state: StateOf) -> Job:
     """Return a job's state, progress and result."""
     with state.registry.reading() as tx:
         return Job.of(tx.jobs.get(job_id))
 
 
-@router.delete("/{job_id}", operation_id="cancel_job")
+@router.delete("/{job_id}", responses=problems(404), operation_id="cancel_job")
 def cancel_job(job_id: str, state: StateOf) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
     with state.registry.transaction() as tx:

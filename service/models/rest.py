@@ -8,16 +8,23 @@ from recalib import registry
 from service.models import handlers
 from service.models.schemas import Model, ModelCreate, ModelPage
 from service.state import StateOf
+from service.transport.description import problems
 from service.transport.idempotency import IdempotencyKey, once
 from service.transport.pages import Cursor, Limit, decode_cursor, encode_cursor
 from service.transport.times import iso
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], responses=problems(500, 503))
 
 
-@router.post("", status_code=201, response_model=Model, operation_id="create_model")
+@router.post(
+    "",
+    status_code=201,
+    response_model=Model,
+    responses=problems(409, 413, 415, 422),
+    operation_id="create_model",
+)
 def create_model(
     body: ModelCreate, state: StateOf, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -33,7 +40,7 @@ def create_model(
         )
 
 
-@router.get("", operation_id="list_models")
+@router.get("", responses=problems(422), operation_id="list_models")
 def list_models(state: StateOf, limit: Limit = 100, cursor: Cursor = None) -> ModelPage:
     """List classifiers by name."""
     with state.registry.reading() as tx:
@@ -42,7 +49,7 @@ def list_models(state: StateOf, limit: Limit = 100, cursor: Cursor = None) -> Mo
     return ModelPage(items=[_wire(m) for m in models[:limit]], next_cursor=encode_cursor(more))
 
 
-@router.get("/{model}", operation_id="get_model")
+@router.get("/{model}", responses=problems(404), operation_id="get_model")
 def get_model(model: str, state: StateOf) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:

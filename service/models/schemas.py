@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.transport.texts import Text
+
 __all__ = ["Model", "ModelCreate", "ModelPage"]
 
 MostClasses = 1_000_000
@@ -19,7 +21,7 @@ class ModelCreate(BaseModel):
     name: str = Field(description="Letters, digits, '.', '_' and '-'; at most 128 of them.")
     classes: (
         Annotated[int, Field(ge=2, le=MostClasses)]
-        | Annotated[list[str], Field(min_length=2, max_length=MostClasses)]
+        | Annotated[list[Text], Field(min_length=2, max_length=MostClasses)]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")
 
 

@@ -109,7 +109,7 @@ class LoadedCalibrators:
     def _reload(self) -> None:
         """Make every alias in use mean what the registry now says."""
         for model, selector in list(self._current):
-            if selector.isdigit():
+            if _is_version(selector):
                 continue
             try:
                 self._load(model, selector)
@@ -144,9 +144,14 @@ class LoadedCalibrators:
             self._current = kept
 
 
+def _is_version(selector: str) -> bool:
+    """Return whether `selector` is a number; '²' is a digit to Python, and no number to `int`."""
+    return selector.isascii() and selector.isdigit()
+
+
 def _resolve(tx: Transaction, model: Model, selector: str) -> int:
     """Return the version that `selector` means."""
-    if selector.isdigit():
+    if _is_version(selector):
         return int(selector[:9])
     alias = tx.aliases.find(model, selector)
     if alias is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Literal, cast
 
+import msgspec
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 
@@ -13,9 +14,10 @@ from recalib.errors import InputError
 from service.predict import parsing
 from service.predict.handlers import calibrate
 from service.predict.loaded import CHAMPION, Loaded
-from service.predict.schemas import CalibrateAnswer
+from service.predict.schemas import CalibrateAnswer, CalibrateRequest
 from service.state import State
 from service.transport.bodies import supported
+from service.transport.description import problems
 
 __all__ = ["respond", "router"]
 
@@ -28,7 +30,6 @@ _LARGE = 256 * 1024
 #: One large batch at a time: two at once would only take turns on the interpreter lock.
 _one_at_a_time = CapacityLimiter(1)
 
-_ROWS = {"type": "array", "items": {"type": "array", "items": {"type": ["number", "null"]}}}
 _DOCUMENTED = {
     "parameters": [
         {
@@ -43,7 +44,11 @@ _DOCUMENTED = {
             "in": "query",
             "required": False,
             "description": "What the body holds; never guessed from its values.",
-            "schema": {"enum": ["logits", "probabilities"], "default": "logits"},
+            "schema": {
+                "type": "string",
+                "enum": ["logits", "probabilities"],
+                "default": "logits",
+            },
         },
         {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}},
     ],
@@ -51,11 +56,7 @@ _DOCUMENTED = {
         "required": True,
         "content": {
             _JSON: {
-                "schema": {
-                    "title": "CalibrateRequest",
-                    "type": "object",
-                    "properties": {"logits": _ROWS, "probabilities": _ROWS},
-                }
+                "schema": msgspec.json.schema_components([CalibrateRequest])[1]["CalibrateRequest"]
             },
             _NPY: {"schema": {"type": "string", "format": "binary"}},
         },
@@ -71,6 +72,7 @@ _DOCUMENTED = {
 @router.post(
     "/calibrate",
     response_model=CalibrateAnswer,
+    responses=problems(404, 409, 413, 415, 422, 500, 503),
     openapi_extra=_DOCUMENTED,
     operation_id="calibrate",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from typing import Annotated
 
@@ -44,7 +45,8 @@ def once(
     """
     if key is None:
         return _answer(status, act().model_dump_json().encode())
-    fingerprint = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
+    # json escapes what is no UTF-8; what the request holds has not been checked by now.
+    fingerprint = hashlib.sha256(json.dumps(request.model_dump()).encode()).hexdigest()
     stored = tx.idempotency.find(key, scope)
     if stored is not None:
         if stored.fingerprint != fingerprint:

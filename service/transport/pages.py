@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Query
 
 from recalib.errors import InputError
+from recalib.registry import is_name
 
 __all__ = ["Cursor", "Limit", "decode_cursor", "encode_cursor"]
 
@@ -28,8 +29,10 @@ def decode_cursor(cursor: str | None) -> str | None:
     if cursor is None:
         return None
     try:
-        return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
+        position = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise InputError(
-            "cursor", found="something else", accepted="next_cursor of a page"
-        ) from None
+        position = ""
+    # Names, versions and ids of jobs are all names.
+    if not is_name(position):
+        raise InputError("cursor", found="something else", accepted="next_cursor of a page")
+    return position

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from recalib import errors
 
-__all__ = ["PROBLEMS", "install", "problem", "problem_of"]
+__all__ = ["MEDIA_TYPE", "PROBLEMS", "Problem", "Violation", "install", "problem", "problem_of"]
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +31,36 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.RecalibError: (500, "Internal error"),
 }
 
-_MEDIA_TYPE = "application/problem+json"
+MEDIA_TYPE = "application/problem+json"
+
+
+# These two document what `problem` writes.
+class Violation(BaseModel):
+    """One thing about the request that cannot be used."""
+
+    field: str = Field(
+        description="Where it is, as a path: `logits[3][1]`, `options.bins`, `query.limit`; "
+        "`body` is the whole."
+    )
+    found: str = Field(description="What stands there, cut short.")
+    accepted: str = Field(description="What would have been accepted.")
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 has it."""
+
+    type: str = Field(description="`about:blank`: `title` and `status` say what kind it is.")
+    title: str = Field(description="The kind of error.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What was wrong with this request, in one sentence.")
+    errors: list[Violation] = Field(
+        default_factory=list, description="Each violation; only where the input is at fault."
+    )
 
 
 def problem(
     status: int, title: str, detail: str, violations: list[dict[str, str]] | None = None
-) -> JSONResponse:
+) -> Response:
     """Return a problem document; `violations` name each field, what was found and accepted."""
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -46,7 +71,8 @@ def problem(
     if violations:
         body["errors"] = violations
     headers = {"Retry-After": "1"} if status == 503 else None
-    return JSONResponse(body, status, headers, media_type=_MEDIA_TYPE)
+    # In ASCII: what was found may be half of a surrogate pair, which has no UTF-8.
+    return Response(json.dumps(body), status, headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
@@ -58,7 +84,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _of_surprise)
 
 
-def problem_of(error: Exception) -> JSONResponse:
+def problem_of(error: Exception) -> Response:
     """Return the problem document of any error, and log those that are ours to mend."""
     if not isinstance(error, errors.RecalibError):
         log.error("A request failed.", exc_info=error, extra={"action": "request_failed"})
@@ -72,18 +98,19 @@ def problem_of(error: Exception) -> JSONResponse:
     return problem(status, title, str(error), violations)
 
 
-async def _of_recalib(request: Request, error: Exception) -> JSONResponse:
+async def _of_recalib(request: Request, error: Exception) -> Response:
     return problem_of(error)
 
 
-async def _of_validation(request: Request, error: Exception) -> JSONResponse:
+async def _of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  (what it is registered for)
+    if isinstance(error.body, bytes):  # FastAPI parses only what says that it is JSON
+        found = request.headers.get("content-type", "none")
+        return problem_of(
+            errors.UnsupportedError("Content-Type", found=found, accepted="application/json")
+        )
     violations = [
-        {
-            "field": ".".join(str(part) for part in one["loc"] if part != "body") or "body",
-            "found": _found(one),
-            "accepted": one["msg"],
-        }
+        {"field": _field(one, error.body), "found": _found(one), "accepted": _accepted(one)}
         for one in error.errors()
     ]
     first = violations[0]
@@ -91,16 +118,41 @@ async def _of_validation(request: Request, error: Exception) -> JSONResponse:
     return problem(422, "Input cannot be used", detail, violations)
 
 
+def _field(violation: dict[str, Any], body: Any) -> str:
+    """Where it is; pydantic's path also names the members of a union, which no request holds."""
+    place, *path = violation["loc"]
+    if place != "body":
+        return ".".join(str(part) for part in violation["loc"])
+    held = []
+    for part in path:
+        if isinstance(body, dict) and (part in body or violation["type"] == "missing"):
+            held.append(str(part))
+            body = body.get(part)
+        elif isinstance(body, list) and isinstance(part, int):
+            held.append(str(part))
+            body = body[part]
+    return ".".join(held) or "body"
+
+
+def _accepted(violation: dict[str, Any]) -> str:
+    return "JSON" if violation["type"] == "json_invalid" else str(violation["msg"])
+
+
 def _found(violation: dict[str, Any]) -> str:
     """What stood there, short: a body of megabytes must not come back in its error."""
+    if violation["type"] == "json_invalid":
+        return f"malformed JSON at character {violation['loc'][-1]}: {violation['ctx']['error']}"
     if violation["type"] == "missing":
         return "nothing"
     text = repr(violation.get("input"))
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-async def _of_http(request: Request, error: Exception) -> JSONResponse:
+async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
+    if error.status_code == 400:  # FastAPI's, of JSON that its parser gives up on
+        found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
+        return problem_of(errors.InputError("body", found=found, accepted="JSON"))
     return problem(error.status_code, str(error.detail), str(error.detail))
 
 
@@ -109,9 +161,9 @@ async def _of_client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def _of_surprise(request: Request, error: Exception) -> JSONResponse:
+async def _of_surprise(request: Request, error: Exception) -> Response:
     return _surprise()  # Starlette raises the error again, and uvicorn logs it
 
 
-def _surprise() -> JSONResponse:
+def _surprise() -> Response:
     return problem(500, "Internal error", "An unexpected error; the server's log has it.")

@@ -16,6 +16,7 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
 from tests.fitting.conftest import draw
+from tests.service.documented import DocumentedClient
 from training.run import HANDLERS
 from training.worker import Worker
 
@@ -93,7 +94,7 @@ def settings(database_url: str, blob_url: str) -> Settings:
 
 @pytest.fixture
 def service(settings: Settings, registry: Registry) -> Iterator[Service]:
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+    with DocumentedClient(create_app(settings), raise_server_exceptions=False) as client:
         yield Service(client, registry)
 
 

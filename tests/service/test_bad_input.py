@@ -246,7 +246,7 @@ def test_fits(ready: Service) -> None:
     check(ready.ask_fit(map="magic"), 422, "map", "magic")
     check(ready.ask_fit(objective="luck"), 422, "objective", "luck")
     check(ready.ask_fit(options={"bins": 3}), 422, "options.bins", "unknown")
-    check(ready.ask_fit(promote="perhaps"), 422, "promote.bool", "perhaps")
+    check(ready.ask_fit(promote="perhaps"), 422, "promote", "perhaps")
     assert ready.ask_fit(dataset="nope").status_code == 404
     assert ready.ask_fit(model="nope").status_code == 404
     # None of them has left a job behind.
@@ -269,3 +269,87 @@ def test_other_names(service: Service) -> None:
     check(get("/v1/models", params={"limit": 0}), 422, "query.limit", "0")
     for answer in (get("/nope"), service.client.patch("/v1/models")):
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+NUL = "YQBi"  # "a\0b" in base64
+
+STRANGE = [
+    ("GET", "/v1/models/%00", None, 404),
+    ("GET", "/v1/models/%ed%a0%80", None, 404),
+    ("GET", "/v1/models/digits/datasets/%00", None, 404),
+    ("PUT", "/v1/models/digits/datasets/%00", None, 415),
+    ("GET", "/v1/jobs/%00", None, 404),
+    ("DELETE", "/v1/jobs/%00", None, 404),
+    ("GET", "/v1/jobs?model=%00", None, 404),
+    ("GET", "/v1/models/digits/aliases/%00/history", None, 200),
+    ("GET", f"/v1/models?cursor={NUL}", None, 422),
+    ("GET", f"/v1/jobs?cursor={NUL}", None, 422),
+    ("GET", f"/v1/models/digits/datasets?cursor={NUL}", None, 422),
+    ("GET", f"/v1/models/digits/calibrators?cursor={NUL}", None, 422),
+    ("POST", "/v1/models/%00/calibrate", b'{"logits": [[0, 1, 2, 3]]}', 404),
+    ("POST", "/v1/models/digits/calibrate?calibrator=%00", b'{"logits": [[0, 1, 2, 3]]}', 404),
+    # Digits to Python: ², which int() refuses, and ٣, which it reads as 3.
+    ("POST", "/v1/models/digits/calibrate?calibrator=%C2%B2", b'{"logits": [[0, 1]]}', 404),
+    ("POST", "/v1/models/digits/calibrate?calibrator=%D9%A3", b'{"logits": [[0, 1]]}', 404),
+    ("POST", "/v1/models", rb'{"name": "m", "classes": ["a\u0000", "b"]}', 422),
+    ("POST", "/v1/models", rb'{"name": "m", "classes": ["a\ud800", "b"]}', 422),
+    ("PUT", "/v1/models/digits/aliases/x", rb'{"version": 1, "reason": "\u0000"}', 422),
+    ("PUT", "/v1/models/digits/aliases/x", rb'{"version": 1, "reason": "\ud800"}', 422),
+    ("PUT", "/v1/models/digits/aliases/x", b'{"version": 2147483648}', 422),
+    ("PUT", "/v1/models/digits/aliases/x", b'{"version": %d}' % 2**70, 422),
+    ("POST", "/v1/models/digits/calibrators", rb'{"dataset": "\u0000"}', 422),
+    ("POST", "/v1/models/digits/calibrators", rb'{"dataset": "\ud800"}', 422),
+    (
+        "POST",
+        "/v1/models/digits/calibrators",
+        rb'{"dataset": "validation", "options": {"\ud800": "\u0000"}}',
+        422,
+    ),
+]
+
+
+def test_text_that_no_database_holds(ready: Service) -> None:
+    """NUL, half a surrogate pair, digits of other scripts, numbers past an integer's end.
+
+    SQLite would take some of it and PostgreSQL none; each is the request's fault, on both.
+    """
+    for verb, path, body, status in STRANGE:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "k"} if body else {}
+        answer = ready.client.request(verb, path, content=body, headers=headers)
+        assert answer.status_code == status, (verb, path, body, answer.text)
+
+
+BODIES = [
+    (b"{", "malformed JSON at character 1"),
+    (b"\xff\xfe", "malformed JSON"),
+    (b"[" * 50_000, "nested too deeply"),
+    (b'{"name": "m", "classes": 1' + b"0" * 5000 + b"}", "too long a number"),
+    (b"[]", "[]"),
+    (b"", "nothing"),
+]
+
+
+@pytest.mark.parametrize(("body", "found"), BODIES, ids=[found for _, found in BODIES])
+def test_bodies_that_are_not_the_json_asked_for(service: Service, body: bytes, found: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = service.client.post("/v1/models", content=body, headers=headers)
+    check(answer, 422, "body", found)
+
+
+def test_json_must_say_that_it_is(service: Service) -> None:
+    """`curl -d` without a header calls it a form; the answer says what to call it."""
+    for kind in ("application/x-www-form-urlencoded", "text/plain"):
+        answer = service.client.post(
+            "/v1/models", content=b'{"name": "m", "classes": 4}', headers={"Content-Type": kind}
+        )
+        check(answer, 415, "Content-Type", kind)
+        assert answer.json()["errors"][0]["accepted"] == "application/json"
+
+
+def test_a_violation_is_where_the_request_has_it(ready: Service) -> None:
+    """Fields are paths into the body; names that only pydantic knows do not occur."""
+    post = ready.client.post
+    labels = post("/v1/models", json={"name": "m", "classes": ["a", 1, "c"]}).json()["errors"]
+    assert [one["field"] for one in labels] == ["classes", "classes.1"]
+    fit = post("/v1/models/digits/calibrators", json={"dataset": "d", "promote": "perhaps"})
+    assert {one["field"] for one in fit.json()["errors"]} == {"promote"}

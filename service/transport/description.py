@@ -1,0 +1,77 @@
+"""What the description of the interface says besides what FastAPI finds out by itself: problems.
+
+FastAPI would document one error, a 422 in a form of its own that no request here is answered with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.transport.problems import MEDIA_TYPE, Problem
+
+__all__ = ["TAGS", "completed", "problems"]
+
+TAGS = [
+    {"name": "models", "description": "Classifiers to be calibrated."},
+    {"name": "datasets", "description": "Validation logits with labels, uploaded."},
+    {"name": "calibrators", "description": "Fits, their versions, and the aliases that serve."},
+    {"name": "calibrate", "description": "From logits to calibrated probabilities."},
+    {"name": "jobs", "description": "Work that a worker does: state, progress, result."},
+    {"name": "operations", "description": "For those who run the service."},
+]
+
+_SCHEMAS = "#/components/schemas/"
+
+#: When a request is answered so, for whoever reads the description.
+_MEANING = {
+    404: "Something that the request names does not exist.",
+    409: "It contradicts what is already there.",
+    413: "Larger than a limit, which `errors` states.",
+    415: "A content type that is not read; `errors` lists those that are.",
+    422: "Input that cannot be used; `errors` says where, what was found and what is accepted.",
+    500: "The service is at fault; its log says how.",
+    503: "The database or the blob store cannot be reached; trying again may help.",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return FastAPI's `responses` for routes that may answer with these problems."""
+    return {status: _described(status) for status in statuses}
+
+
+def completed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return FastAPI's document with problems in place of FastAPI's own errors."""
+    schemas = document["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    problem = Problem.model_json_schema(ref_template=f"{_SCHEMAS}{{model}}")
+    schemas.update(problem.pop("$defs"), Problem=problem)
+    for path in document["paths"].values():
+        for operation in path.values():
+            if MEDIA_TYPE not in operation["responses"].get("422", {}).get("content", {}):
+                operation["responses"].pop("422", None)
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                _name(content, schemas)
+            # In the order in which people look for them.
+            operation["responses"] = dict(sorted(operation["responses"].items()))
+    return document
+
+
+def _name(content: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Give a body that was described in place a name, as pydantic's have: clients show it."""
+    title = content["schema"].get("title")
+    if title is not None:
+        schemas[title] = content["schema"]
+        content["schema"] = {"$ref": f"{_SCHEMAS}{title}"}
+
+
+def _described(status: int) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "description": _MEANING[status],
+        "content": {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}},
+    }
+    if status == 503:
+        described["headers"] = {
+            "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}
+        }
+    return described

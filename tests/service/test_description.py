@@ -1,0 +1,209 @@
+"""What the interface says of itself: each answer that it promises comes, and no other does.
+
+That no other comes is looked at in every test of this folder: see `DocumentedClient`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recalib.errors import UnavailableError
+from recalib.registry import Registry
+from service.transport.problems import PROBLEMS
+from tests.service.conftest import NPZ, Service, npz
+from tests.service.documented import operations
+
+DIGITS, NOBODY = "/v1/models/digits", "/v1/models/nobody"
+JSON = {"Content-Type": "application/json"}
+TEXT = {"Content-Type": "text/plain"}
+LONG = b" " * 100_001
+KEY = {"Idempotency-Key": "k"}
+
+#: A request for each problem that the description promises of each operation, on a service with
+#: one model and one version; 500 and 503 have tests of their own.
+PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
+    ("create_model", 409): ("POST", "/v1/models", {"json": {"name": "digits", "classes": 4}}),
+    ("create_model", 413): ("POST", "/v1/models", {"content": LONG, "headers": JSON}),
+    ("create_model", 415): ("POST", "/v1/models", {"content": b"{}", "headers": TEXT}),
+    ("create_model", 422): ("POST", "/v1/models", {"json": {}}),
+    ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
+    ("get_model", 404): ("GET", NOBODY, {}),
+    ("upload_dataset", 404): ("PUT", f"{NOBODY}/datasets/d", {"content": b"x", "headers": NPZ}),
+    ("upload_dataset", 409): (
+        "PUT",
+        f"{DIGITS}/datasets/validation",
+        {"content": npz([[0.0, 1, 2, 3]], [1]), "headers": NPZ},
+    ),
+    ("upload_dataset", 413): (
+        "PUT",
+        f"{DIGITS}/datasets/d",
+        {"content": LONG * 10, "headers": NPZ},
+    ),
+    ("upload_dataset", 415): ("PUT", f"{DIGITS}/datasets/d", {"content": b"x", "headers": TEXT}),
+    ("upload_dataset", 422): ("PUT", f"{DIGITS}/datasets/d", {"content": b"x", "headers": NPZ}),
+    ("list_datasets", 404): ("GET", f"{NOBODY}/datasets", {}),
+    ("list_datasets", 422): ("GET", f"{DIGITS}/datasets?cursor=!", {}),
+    ("get_dataset", 404): ("GET", f"{DIGITS}/datasets/d", {}),
+    ("create_calibrator", 404): ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
+    ("create_calibrator", 409): (
+        "POST",
+        f"{DIGITS}/calibrators",
+        {"json": {"dataset": "validation", "map": "identity"}, "headers": KEY},
+    ),
+    ("create_calibrator", 413): ("POST", f"{DIGITS}/calibrators", {"content": LONG}),
+    ("create_calibrator", 415): ("POST", f"{DIGITS}/calibrators", {"content": b"{}"}),
+    ("create_calibrator", 422): ("POST", f"{DIGITS}/calibrators", {"json": {}}),
+    ("list_calibrators", 404): ("GET", f"{NOBODY}/calibrators", {}),
+    ("list_calibrators", 422): ("GET", f"{DIGITS}/calibrators?limit=x", {}),
+    ("get_calibrator", 404): ("GET", f"{DIGITS}/calibrators/9", {}),
+    ("get_calibrator", 422): ("GET", f"{DIGITS}/calibrators/0", {}),
+    ("get_calibrator_parameters", 404): ("GET", f"{DIGITS}/calibrators/9/parameters", {}),
+    ("get_calibrator_parameters", 422): ("GET", f"{DIGITS}/calibrators/x/parameters", {}),
+    ("get_calibrator_onnx", 404): ("GET", f"{DIGITS}/calibrators/9/onnx", {}),
+    ("get_calibrator_onnx", 422): ("GET", f"{DIGITS}/calibrators/x/onnx", {}),
+    ("list_aliases", 404): ("GET", f"{NOBODY}/aliases", {}),
+    ("set_alias", 404): ("PUT", f"{DIGITS}/aliases/a", {"json": {"version": 9}}),
+    ("set_alias", 413): ("PUT", f"{DIGITS}/aliases/a", {"content": LONG}),
+    ("set_alias", 415): ("PUT", f"{DIGITS}/aliases/a", {"content": b"{}"}),
+    ("set_alias", 422): ("PUT", f"{DIGITS}/aliases/7", {"json": {"version": 1}}),
+    ("get_alias_history", 404): ("GET", f"{NOBODY}/aliases/champion/history", {}),
+    ("get_alias_history", 422): ("GET", f"{DIGITS}/aliases/champion/history?limit=0", {}),
+    ("list_jobs", 404): ("GET", "/v1/jobs?model=nobody", {}),
+    ("list_jobs", 422): ("GET", "/v1/jobs?job_state=bored", {}),
+    ("get_job", 404): ("GET", "/v1/jobs/none", {}),
+    ("cancel_job", 404): ("DELETE", "/v1/jobs/none", {}),
+    ("calibrate", 404): ("POST", f"{NOBODY}/calibrate", {"json": {"logits": [[0, 1, 2, 3]]}}),
+    ("calibrate", 409): ("POST", "/v1/models/new/calibrate", {"json": {"logits": [[0, 1]]}}),
+    ("calibrate", 413): ("POST", f"{DIGITS}/calibrate", {"content": LONG}),
+    ("calibrate", 415): ("POST", f"{DIGITS}/calibrate", {"content": b"x", "headers": TEXT}),
+    ("calibrate", 422): ("POST", f"{DIGITS}/calibrate", {"json": {"logits": [[0, 1]]}}),
+}
+
+
+@pytest.fixture
+def stocked(ready: Service) -> Service:
+    """A service with a champion, a model without one, and a key that is used up."""
+    ready.model("new", classes=2)
+    answer = ready.client.post(f"{DIGITS}/calibrators", json={"dataset": "validation"}, headers=KEY)
+    assert answer.status_code == 202
+    return ready
+
+
+def promised(document: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return every problem that the document promises, by operation and status."""
+    return {
+        (name, int(status)): answer
+        for name, operation in operations(document).items()
+        for status, answer in operation["responses"].items()
+        if "application/problem+json" in answer.get("content", {})
+    }
+
+
+def test_every_problem_that_is_promised_comes(stocked: Service) -> None:
+    """A status that no request is answered with is noise in every generated client."""
+    asked = {key for key in promised(stocked.client.app.openapi()) if key[1] not in (500, 503)}
+    assert asked == set(PROVOKED)
+    for (name, status), (verb, path, more) in PROVOKED.items():
+        answer = stocked.client.request(verb, path, **more)
+        assert answer.status_code == status, (name, status, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["status"] == status
+
+
+def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
+    """Return some request that reaches the registry."""
+    good = {
+        "create_model": ("POST", "/v1/models", {"json": {"name": "m", "classes": 3}}),
+        "list_models": ("GET", "/v1/models", {}),
+        "create_calibrator": ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
+        "calibrate": ("POST", f"{NOBODY}/calibrate", {"json": {"logits": [[0, 1]]}}),
+    }
+    return good.get(name) or PROVOKED[name, 404]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UnavailableError("the database is gone"), 503), (KeyError("us"), 500)]
+)
+def test_what_is_no_fault_of_the_request_is_a_problem_too(
+    service: Service, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    """Whatever breaks below an operation, it answers with the problem that it promises."""
+
+    def broken(self: Registry) -> None:
+        raise error
+
+    names = [name for name, one in promised(service.client.app.openapi()) if one == status]
+    assert len(names) > 15
+    monkeypatch.setattr(Registry, "reading", broken)
+    monkeypatch.setattr(Registry, "transaction", broken)
+    for name in names:
+        verb, path, more = requests_of(name)
+        answer = service.client.request(verb, path, **more)
+        assert answer.status_code == status, name
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert "KeyError" not in answer.text
+
+
+def test_nothing_is_left_of_frameworks_own_errors(service: Service) -> None:
+    """Every answer of 400 and above is a problem, but for `/readyz`, which has more to say."""
+    document = service.client.app.openapi()
+    assert "HTTPValidationError" not in json.dumps(document)
+    for name, operation in operations(document).items():
+        for status, answer in operation["responses"].items():
+            if int(status) >= 400 and name != "readyz":
+                assert list(answer["content"]) == ["application/problem+json"]
+    assert set(promised(document)) >= {("calibrate", status) for status in (413, 415, 422, 503)}
+
+
+def test_every_error_class_has_its_status_described(service: Service) -> None:
+    """What `PROBLEMS` can answer is promised somewhere."""
+    described = {status for _, status in promised(service.client.app.openapi())}
+    assert described == {status for status, _ in PROBLEMS.values()}
+
+
+def test_operations_have_a_tag_and_a_sentence(service: Service) -> None:
+    """Tags are described, and each operation says what it does."""
+    document = service.client.app.openapi()
+    tags = {one["name"] for one in document["tags"]}
+    found = operations(document)
+    for name, operation in found.items():
+        assert name.isidentifier()
+        assert operation["description"].endswith("."), name
+    assert {tag for operation in found.values() for tag in operation["tags"]} == tags
+
+
+def test_bodies_are_described_by_content_type(service: Service) -> None:
+    """Uploads are bytes, or an object in JSON; calibrate takes JSON and npy, and answers both."""
+    found = operations(service.client.app.openapi())
+    upload = found["upload_dataset"]["requestBody"]["content"]
+    assert upload["application/x-npz"]["schema"] == {"type": "string", "format": "binary"}
+    assert upload["application/json"]["schema"] == {"$ref": "#/components/schemas/Data"}
+    calibrate = found["calibrate"]
+    assert list(calibrate["requestBody"]["content"]) == ["application/json", "application/x-npy"]
+    assert list(calibrate["responses"]["200"]["content"]) == [
+        "application/json",
+        "application/x-npy",
+    ]
+    assert list(found["metrics"]["responses"]["200"]["content"]) == ["text/plain"]
+
+
+@pytest.mark.parametrize("kind", ["json", "x-npz"])
+def test_each_content_type_that_is_described_is_read(service: Service, data, kind: str) -> None:
+    """JSON as the description has it is accepted as an upload."""
+    service.model()
+    logits, labels = data[0][:40], data[1][:40]
+    bodies: dict[str, Callable[[], bytes]] = {
+        "json": lambda: json.dumps({"logits": logits.tolist(), "labels": labels.tolist()}).encode(),
+        "x-npz": lambda: npz(logits, labels),
+    }
+    answer = service.client.put(
+        f"{DIGITS}/datasets/d",
+        content=bodies[kind](),
+        headers={"Content-Type": f"application/{kind}"},
+    )
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["rows"] == 40
