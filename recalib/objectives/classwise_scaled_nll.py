@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -92,11 +94,7 @@ class ClasswiseScaledNll(Objective):
             np.asarray(self.class_losses(ops, after, labels, weights)),
             before.shape[-1],
         )
-        return replace(
-            self,
-            alpha=alpha if self.alpha is None else self.alpha,
-            beta=beta if self.beta is None else self.beta,
-        )
+        return replace(self, alpha=alpha, beta=beta)
 
     def class_losses(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
@@ -122,21 +120,31 @@ class ClasswiseScaledNll(Objective):
     def _shape(
         self, before: NDArray[np.float64], after: NDArray[np.float64], classes: int
     ) -> tuple[float, float]:
-        """Return the α and β that make eq. 6 least, as it is printed."""
+        """Return the α and β that make eq. 6 least, as it is printed; a given one stays."""
         normalised, mean = self._normalised(after), after.mean()
 
         def spread(shape: NDArray[np.float64]) -> float:
             scale = shape[1] / (1 + np.exp(-normalised / shape[0])) - shape[1] / 2
             return float(np.linalg.norm(before - scale * (after - before) - mean))
 
-        alphas = (_LEAST_ALPHA, max(float(np.log(classes)) / 2, _LEAST_ALPHA))
-        found = scipy.optimize.minimize(
-            spread,
-            np.array([np.clip(_ALPHA, *alphas), _BETA]),
-            method="SLSQP",
-            bounds=[alphas, _BETA_RANGE],
-            # A first step changes the losses by a thousandth: the default would stop at once.
-            options={"ftol": 1e-15},
-        )
-        alpha, beta = np.clip(found.x, [alphas[0], _BETA_RANGE[0]], [alphas[1], _BETA_RANGE[1]])
+        widest = max(float(np.log(classes)) / 2, _LEAST_ALPHA)
+        alphas = (_LEAST_ALPHA, widest) if self.alpha is None else (self.alpha, self.alpha)
+        betas = _BETA_RANGE if self.beta is None else (self.beta, self.beta)
+        # After a long step eq. 6 has local minima, most of them on a side of the box.
+        starts = [(float(np.clip(_ALPHA, *alphas)), betas[0]), *product(alphas, betas)]
+        ends = [_slsqp(spread, start, (alphas, betas)) for start in starts]
+        alpha, beta = min(ends, key=spread)
         return float(alpha), float(beta)
+
+
+def _slsqp(
+    function: Callable[[NDArray[np.float64]], float],
+    start: tuple[float, float],
+    bounds: tuple[tuple[float, float], tuple[float, float]],
+) -> NDArray[np.float64]:
+    # A first step changes the losses by a thousandth: the default would stop at once.
+    found = scipy.optimize.minimize(
+        function, np.array(start), method="SLSQP", bounds=bounds, options={"ftol": 1e-15}
+    )
+    inside: NDArray[np.float64] = np.clip(found.x, *np.transpose(bounds))
+    return inside
