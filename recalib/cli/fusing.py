@@ -16,7 +16,9 @@ __all__ = ["fuse"]
 def fuse(
     model: Annotated[Path, typer.Argument(help="Your classifier, .onnx.", show_default=False)],
     calibrator: Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", show_default=False)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)
+    ],
     source: Annotated[
         str | None,
         typer.Option("--from", help="The model's output to calibrate, where it has several."),
