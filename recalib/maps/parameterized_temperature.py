@@ -49,7 +49,7 @@ class ParameterizedTemperature(Map):
     preserves_accuracy: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
-    least_gain: ClassVar[float] = 1e-9
+    least_gain: ClassVar[float] = 1e-8
 
     top: int = 10
     hidden: int = 8

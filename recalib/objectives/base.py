@@ -24,6 +24,8 @@ class Objective(ABC):
     summary: ClassVar[str]
     #: It has a gradient almost everywhere that leads somewhere. Step functions are searched.
     smooth: ClassVar[bool] = True
+    #: It is a mean over rows of what depends on that row alone, and may be summed in parts.
+    by_row: ClassVar[bool] = False
     #: It reads the confidence and the correctness of top predictions, through `of_confidence`, and
     #: says nothing of how sharp they are: a fit checks what it did to the likelihood.
     top_only: ClassVar[bool] = False

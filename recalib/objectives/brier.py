@@ -22,6 +22,7 @@ class Brier(Objective):
 
     name: ClassVar[str] = "brier"
     summary: ClassVar[str] = "mean squared distance from the one-hot label, a proper score"
+    by_row: ClassVar[bool] = True
 
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array

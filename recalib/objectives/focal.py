@@ -26,6 +26,7 @@ class Focal(Objective):
 
     name: ClassVar[str] = "focal"
     summary: ClassVar[str] = "focal loss; improper"
+    by_row: ClassVar[bool] = True
 
     gamma: float = 3.0
 

@@ -26,6 +26,7 @@ class LabelSmoothing(Objective):
 
     name: ClassVar[str] = "label_smoothing"
     summary: ClassVar[str] = "cross-entropy with smoothed labels; improper"
+    by_row: ClassVar[bool] = True
 
     smoothing: float = 0.05
 

@@ -21,6 +21,7 @@ class NegativeLogLikelihood(Objective):
 
     name: ClassVar[str] = "nll"
     summary: ClassVar[str] = "mean negative log-likelihood, a proper score"
+    by_row: ClassVar[bool] = True
 
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
