@@ -40,11 +40,20 @@ def fit(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the map or objective; repeatable."),
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="How much each row counts: an .npy file of one number a row."),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="Begin from this parameter file, a fit of the same map and options."),
+    ] = None,
     input: _Input = "logits",
     json_output: _Json = False,
 ) -> None:
     """Fit a calibrator to validation logits and save it."""
     from recalib import files
+    from recalib.api import load
     from recalib.card import DataSummary
     from recalib.fitting.fit import configured
     from recalib.fitting.fit import fit as fit_calibrator
@@ -52,6 +61,8 @@ def fit(
     _check_target("output", output, data)
     options = _options(option or [])
     configured(map, objective, options)  # a typo must not wait for a large file
+    earlier = load(start) if start is not None else None
+    counts = _numbers("weights", weights) if weights is not None else None
     with progress("fit", quiet=json_output) as at:
         at("reading")
         rows = files.read(data, input=input)
@@ -62,6 +73,8 @@ def fit(
             map,
             objective,
             input=input,
+            weights=counts,
+            start=earlier,
             data=summary,
             progress=lambda stage, i, value: at(f"{stage}, iteration {i}, objective {value:.5f}"),
             **options,
@@ -79,6 +92,19 @@ def fit(
     title = f"{map} by {objective} on {card.data.rows} rows, {card.classes} classes (in sample)"
     say(metrics_table(card.metrics, title))
     say(f"saved {output}")
+
+
+def _numbers(field: str, path: Path) -> Any:
+    """Return the array of an .npy file."""
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        why = error.strerror or "unreadable"
+        raise InputError(field, found=f"{path} ({why})", accepted="an .npy file") from None
+    except (ValueError, EOFError):
+        raise InputError(field, found=f"{path}", accepted="an .npy file of numbers") from None
 
 
 def apply(

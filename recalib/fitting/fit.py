@@ -33,6 +33,9 @@ from recalib.options import configure, options_of
 
 __all__ = ["checked", "configured", "fit"]
 
+#: A bound for each of 50,000 classes is no message.
+_MOST_TEXTS = 10
+
 
 def fit(
     logits: ArrayLike,
@@ -92,7 +95,7 @@ def fit(
             iterations=solution.iterations,
             converged=solution.converged,
             objective=solution.objective,
-            bounds_reached=tuple(solution.bounds),
+            bounds_reached=tuple(_some(solution.bounds)),
             settled=solution.settled,
             warnings=(*solution.warnings, *_warnings(z, y)),
         ),
@@ -139,6 +142,13 @@ def _parameters_of(earlier: Calibrator, map: Map, classes: int) -> Parameters:
             accepted=f"{map.name} {options_of(map)} of {classes} classes",
         )
     return earlier.parameters
+
+
+def _some(texts: list[str]) -> list[str]:
+    """Return the texts, or the first of very many and how many more there are."""
+    if len(texts) <= _MOST_TEXTS:
+        return texts
+    return [*texts[:_MOST_TEXTS], f"... and {len(texts) - _MOST_TEXTS} more"]
 
 
 def _warnings(logits: Floats, labels: Integers) -> list[str]:
