@@ -1,7 +1,8 @@
 """Every setting of Recalib, in one place.
 
-Each is an environment variable ``RECALIB_<NAME>``; the command line overrides it. Relative paths
-are taken from where the command runs. A setting without a description fails a test.
+Each is an environment variable ``RECALIB_<NAME>``, where an empty one is as good as none; the
+command line overrides it. Relative paths are taken from where the command runs. A setting that
+`docs/settings.md` does not list, or lists otherwise, fails a test.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MIB = 2**20
 class Settings(BaseSettings):
     """What `recalib serve` and `recalib worker` run with."""
 
-    model_config = SettingsConfigDict(env_prefix="RECALIB_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="RECALIB_", env_ignore_empty=True, extra="ignore")
 
     home: Path = Field(
         Path.home() / ".recalib",
@@ -51,14 +52,21 @@ class Settings(BaseSettings):
         100_000, gt=0, description="Most rows that one calibrate request may carry."
     )
     lease_seconds: float = Field(
-        30.0, gt=0, description="How long a job stays a worker's without a heartbeat, in seconds."
+        30.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How long a job stays a worker's without a heartbeat, in seconds.",
     )
     poll_seconds: float = Field(
-        0.5, gt=0, description="How often an idle worker looks for a job, in seconds."
+        0.5,
+        gt=0,
+        allow_inf_nan=False,
+        description="How often an idle worker looks for a job, in seconds.",
     )
     refresh_seconds: float = Field(
         0.5,
         gt=0,
+        allow_inf_nan=False,
         description="How often a server process looks for promotions made elsewhere, in seconds.",
     )
 

@@ -102,7 +102,10 @@ def _settings(**given: Any) -> Settings:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
+        name = str(first["loc"][0])
+        # As whoever has to change it knows it.
+        option, variable = f"--{name.replace('_', '-')}", f"RECALIB_{name.upper()}"
+        name = variable if given.get(name) is None else option
         raise InputError(name, found=repr(first.get("input")), accepted=first["msg"]) from None
 
 

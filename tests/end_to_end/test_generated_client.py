@@ -1,0 +1,121 @@
+"""A client that a generator wrote from the live description, against the live service."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.programs import Programs, Server, until
+from tests.fitting.conftest import draw
+from tests.service.conftest import npz
+
+#: The generator knows bodies of bytes by one name only.
+_CONFIG = """
+package_name_override: generated_recalib
+post_hooks: []
+content_type_overrides:
+  application/x-npz: application/octet-stream
+"""
+
+
+class Generated:
+    """The generated package, its modules by name."""
+
+    def __init__(self, server: Server) -> None:
+        self.client = self.module("client").Client(
+            base_url=server.url, raise_on_unexpected_status=True
+        )
+
+    def module(self, name: str) -> ModuleType:
+        return importlib.import_module(f"generated_recalib.{name}")
+
+    def ask(self, operation: str, *path: Any, **more: Any) -> Any:
+        """Return what the operation answers, parsed into what the description says it is."""
+        return self.module(f"api.{operation}").sync(*path, client=self.client, **more)
+
+    def model(self, name: str) -> Any:
+        """Return a class of the package."""
+        return getattr(self.module("models"), name)
+
+
+@pytest.fixture
+def generated(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Generated]:
+    """A server with its worker, and a client generated from what it says of itself."""
+    with programs.serve() as server:
+        (tmp_path / "openapi.json").write_text(server.client.get("/openapi.json").text)
+        (tmp_path / "config.yaml").write_text(_CONFIG)
+        generator = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
+        files = {"--path": "openapi.json", "--config": "config.yaml"}
+        named = [part for option in files.items() for part in option]
+        place = tmp_path / "generated_recalib"
+        done = subprocess.run(
+            [*generator, *named, "--output-path", place],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        monkeypatch.syspath_prepend(tmp_path)
+        found = Generated(server)
+        with found.client:
+            yield found
+    for name in [name for name in sys.modules if name.startswith("generated_recalib")]:
+        del sys.modules[name]
+
+
+def test_a_generated_client_goes_all_the_way(generated: Generated) -> None:
+    """Create, upload, fit, promote, calibrate, and problems as objects; in types throughout."""
+    ask, model = generated.ask, generated.model
+    logits, labels = draw(600, 4, 3.0)
+
+    created = ask("models.create_model", body=model("ModelCreate")(name="digits", classes=4))
+    assert (type(created).__name__, created.name, created.classes) == ("Model", "digits", 4)
+
+    file = generated.module("types").File(payload=io.BytesIO(npz(logits, labels)))
+    dataset = ask("datasets.upload_dataset", "digits", "validation", body=file)
+    assert (dataset.rows, dataset.metrics["accuracy"].value) == (600, pytest.approx(0.7, abs=0.3))
+    listed = ask("datasets.list_datasets", "digits", limit=1)
+    assert [one.name for one in listed.items] == ["validation"]
+
+    wanted = model("CalibratorCreate")(dataset="validation", promote=False)
+    job = ask("calibrators.create_calibrator", "digits", body=wanted)
+    until(lambda: ask("jobs.get_job", job.id).finished_at, "the fit's end")
+    version = ask("jobs.get_job", job.id).result["version"]
+    assert ask("calibrators.get_calibrator", "digits", version).card["map"] == "temperature"
+
+    body = model("CalibrateRequest")(logits=[*logits[:2].tolist(), [0.0, None, 1.0, 2.0]])
+    early = ask("calibrate.calibrate", "digits", body=body)
+    assert (type(early).__name__, early.status) == ("Problem", 409)
+    alias = ask(
+        "calibrators.set_alias", "digits", "champion", body=model("AliasSet")(version=version)
+    )
+    assert alias.version == version
+    answer = ask("calibrate.calibrate", "digits", body=body)
+    assert answer.calibrator.map_ == "temperature"
+    np.testing.assert_allclose(np.sum(answer.probabilities, axis=1), 1, atol=1e-6)
+    assert answer.probabilities[2][1] == 0
+    _see_problems(generated)
+
+
+def _see_problems(generated: Generated) -> None:
+    """A client reads the status, the sentence and each violation off a `Problem`."""
+    missing = generated.ask("models.get_model", "nobody")
+    assert isinstance(missing, generated.model("Problem"))
+    assert (missing.status, missing.title) == (404, "Not found")
+    assert missing.detail == "model 'nobody' does not exist"
+    bad = generated.model("ModelCreate")(name="a b", classes=4)
+    refused = generated.ask("models.create_model", body=bad)
+    assert isinstance(refused, generated.model("Problem"))
+    assert [(one.field, one.found) for one in refused.errors] == [("name", "'a b'")]
