@@ -16,6 +16,8 @@ from recalib.errors import InputError
 
 __all__ = [
     "SMALLEST_PROBABILITY",
+    "Floats",
+    "Integers",
     "check_labels",
     "check_logits",
     "check_probabilities",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers, log_probabilities
 
-__all__ = ["Predictions"]
+__all__ = ["Predictions", "row_chunks"]
 
 #: Elements of one chunk of rows: a softmax makes several passes, which cost a third of the time
 #: when what they read is still in the processor's cache.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-__all__ = ["GraphValue", "OnnxOps"]
+__all__ = ["OPSET", "GraphValue", "OnnxOps"]
 
 #: Opset 21 (onnx 1.16, March 2024) and IR version 10: old enough for runtimes in the field, and
 #: nothing newer is needed.

@@ -13,6 +13,7 @@ from recalib import registry
 from recalib.errors import InputError
 from service.calibrators import handlers
 from service.calibrators.schemas import (
+    MOST_VERSIONS,
     Alias,
     AliasChange,
     AliasHistory,
@@ -21,7 +22,6 @@ from service.calibrators.schemas import (
     Calibrator,
     CalibratorCreate,
     CalibratorPage,
-    MostVersions,
 )
 from service.jobs.schemas import Job
 from service.state import StateOf
@@ -34,7 +34,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))
 
-Version = Annotated[int, Path(ge=1, le=MostVersions)]
+Version = Annotated[int, Path(ge=1, le=MOST_VERSIONS)]
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.transport.texts import Text
 
 __all__ = [
+    "MOST_VERSIONS",
     "Alias",
     "AliasChange",
     "AliasHistory",
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 #: What an integer of the database holds.
-MostVersions = 2**31 - 1
+MOST_VERSIONS = 2**31 - 1
 
 
 class CalibratorCreate(BaseModel):
@@ -63,7 +64,7 @@ class AliasSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: int = Field(ge=1, le=MostVersions)
+    version: int = Field(ge=1, le=MOST_VERSIONS)
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
 
 

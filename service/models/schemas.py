@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.transport.texts import Text
 
-__all__ = ["Model", "ModelCreate", "ModelPage"]
+__all__ = ["MOST_CLASSES", "Model", "ModelCreate", "ModelPage"]
 
-MostClasses = 1_000_000
+MOST_CLASSES = 1_000_000
 
 
 class ModelCreate(BaseModel):
@@ -20,8 +20,8 @@ class ModelCreate(BaseModel):
 
     name: str = Field(description="Letters, digits, '.', '_' and '-'; at most 128 of them.")
     classes: (
-        Annotated[int, Field(ge=2, le=MostClasses)]
-        | Annotated[list[Text], Field(min_length=2, max_length=MostClasses)]
+        Annotated[int, Field(ge=2, le=MOST_CLASSES)]
+        | Annotated[list[Text], Field(min_length=2, max_length=MOST_CLASSES)]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")
 
 
