@@ -66,7 +66,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     arguments = [one for one in arguments if one != "--debug"] or ["--help"]
     try:
         status = app(arguments, prog_name="recalib", standalone_mode=False)
-        sys.stdout.flush()  # a full disk is noticed here, not after the last word
     except TyperException as error:
         status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:

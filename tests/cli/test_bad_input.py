@@ -166,10 +166,11 @@ COMMANDS = [
     ("compare missing.npz val.npz", "validation: data", "missing.npz"),
     ("compare val.npz val.npz --maps magic", "maps", "'magic'"),
     ("compare val.npz val.npz --objectives nll,luck", "objectives", "'luck'"),
-    ("serve --port 99999", "port", "99999"),
-    ("serve --workers 0", "workers", "0"),
-    ("serve --host 0.0.0.0", "host", "'0.0.0.0'"),
-    ("serve --host ::", "host", "'::'"),
+    ("serve --port 99999", "--port", "99999"),
+    ("serve --workers 0", "--workers", "0"),
+    # A home that cannot be, so that no server starts where the host were not refused.
+    ("serve --host 0.0.0.0 --home val.npz", "host", "'0.0.0.0'"),
+    ("serve --host :: --home val.npz", "host", "'::'"),
     ("serve --home val.npz", "home", "val.npz (File exists)"),
     ("serve --home val.npz/home", "home", "Not a directory"),
 ]
