@@ -28,6 +28,9 @@ __all__ = ["search_class_grid", "search_coordinates", "search_grid", "search_tem
 _FACTOR = 4.0
 #: Points of the first look, 3.5 percent apart, and of each finer one around the best of them.
 _WIDE, _FINE = 81, 21
+#: So few elements that the first look can be eight times as close. Few rows make a rough
+#: objective, whose lowest place a coarse look misses.
+_FEW, _CLOSE = 20_000, 641
 #: Basins that are looked into, and how often the distance of points is divided by ten.
 _BASINS, _LEVELS = 3, 3
 #: More elements than this are looked at in float32: its confidences are right to 1e-6, far below
@@ -63,8 +66,8 @@ def search_temperature(problem: Problem) -> Solution:
     if nll.bound or nll.warnings:  # nothing to search around
         return _solution(nll.temperature, value_at, nll, 0)
     ends = np.log(nll.temperature) + np.array([-1, 1]) * np.log(_FACTOR)
-    points, values = _look(value_at, np.linspace(ends[0], ends[1], _WIDE), problem)
-    count = _WIDE
+    count = _CLOSE if problem.logits.size <= _FEW else _WIDE
+    points, values = _look(value_at, np.linspace(ends[0], ends[1], count), problem)
     best = _least(points, values, np.log(nll.temperature))
     if best in (points[0], points[-1]):
         solution = _solution(nll.temperature, value_at, nll, count)
