@@ -43,6 +43,10 @@ check: lint test ## Everything that CI checks: lint and test.
 bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
 	@$(BIN)/python -m benchmarks
 
+.PHONY: paper-tables
+paper-tables: $(STAMP) ## Print the papers' published digits, and ours beside them (minutes).
+	@$(BIN)/python -m benchmarks.paper_tables
+
 .PHONY: format
 format: $(STAMP) ## Format the code.
 	@$(BIN)/ruff format .
