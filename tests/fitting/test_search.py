@@ -172,6 +172,14 @@ def test_a_degenerate_objective_is_answered_by_the_likelihood(rows: int, classes
     assert card.fit.objective == pytest.approx(value, rel=1e-7)
 
 
+def test_a_search_that_ends_at_an_end_says_which() -> None:
+    logits, labels = accurate(1000, 2)
+    options = {"variant": "label_binned", "bin_temperature": 0.1}
+    found = search_temperature(problem_of("temperature", "sb_ece", logits, labels, **options))
+    assert temperature_of(found) == fit_temperature(logits, labels).temperature
+    assert "falls towards the lower end" in found.warnings[0]
+
+
 def test_a_degenerate_objective_is_found_out_for_every_map() -> None:
     """Where a gradient leads there, the likelihood shows it."""
     logits, labels = accurate(500, 2)
