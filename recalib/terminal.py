@@ -53,7 +53,9 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
 
 
 #: What fits beside one another on a terminal; JSON has every metric.
-_COMPARED = ("accuracy", "nll", "brier", "ece", "classwise_ece")
+_COMPARED = ("accuracy", "nll", "ece", "classwise_ece")
+#: The characters of the longest part of their names.
+_WIDTH = 9
 
 
 def comparison_table(
@@ -62,12 +64,15 @@ def comparison_table(
     title: str | None = None,
 ) -> Table:
     """Return a table with a line for each of `rows`, and a column for each of a few metrics."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for key in keys:
         table.add_column(key, no_wrap=True)
     for name in _COMPARED:
         unit = "\n%" if name in PERCENT else ""
-        table.add_column(name.replace("_", "\n") + unit, justify="right")
+        # A number cut to 0.20… is none.
+        table.add_column(name.replace("_", "\n") + unit, justify="right", min_width=_WIDTH)
     for values, metrics in rows:
         table.add_row(*values, *(_number(name, metrics[name].value) for name in _COMPARED))
     return table
