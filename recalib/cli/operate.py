@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -19,6 +20,8 @@ from recalib.settings import Settings
 from recalib.terminal import say
 
 __all__ = ["demo", "serve", "worker"]
+
+log = logging.getLogger(__name__)
 
 #: Connections that may wait to be accepted, as uvicorn has it.
 _BACKLOG = 2048
@@ -61,7 +64,13 @@ def serve(
 
     # Uvicorn shuts down on this signal and then raises it again. As an exception it unwinds
     # through `run`, and takes the workers and temporary files along.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    told_to_stop = threading.Event()
+
+    def stop(*_: object) -> NoReturn:
+        told_to_stop.set()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{settings.port}"
     if json_output:
@@ -70,7 +79,13 @@ def serve(
     else:
         say(f"Recalib on {url} (docs at {url}/docs), state in {settings.home}")
     sys.stdout.flush()
-    run(settings, listener)
+    try:
+        run(settings, listener)
+    except Exception as error:
+        # Stopped in the middle of a transaction, say: what fails for that reason is no failure.
+        if not told_to_stop.is_set():
+            raise
+        log.warning("Stopped while starting: %r", error, extra={"action": "start_stopped"})
 
 
 def worker(
