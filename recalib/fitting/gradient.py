@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.problem import RANGE, Problem, Solution
 from recalib.maps import Parameter
 from recalib.objectives import Objective
 from recalib.ops.torch_ops import TorchOps
@@ -26,8 +26,7 @@ from recalib.options import options_of
 
 __all__ = ["fit_by_gradient"]
 
-#: Temperatures stay within this factor of where they start, the best single temperature.
-_LOG_RANGE = float(np.log(1_000.0))
+_LOG_RANGE = float(np.log(RANGE))
 _SMALLEST_GRADIENT = 1e-8
 _MOST_ITERATIONS = 2_000
 #: Further below the row's largest logit than any temperature in range can lift it: what −inf

@@ -19,14 +19,12 @@ from recalib.arrays import Floats
 from recalib.fitting.linear import All, Design, LinearNll, Own
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.newton_cg import Box, Minimum, minimise
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.problem import RANGE, Problem, Solution
 
 __all__ = ["LINEAR_MAPS", "fit_linear"]
 
 Numbers = NDArray[np.float64]
 
-#: A positive slope stays within this factor of where a fit begins.
-_RANGE = 1_000.0
 #: The search ends with a step that promises less than this, in nats a row.
 _TOLERANCE = 1e-10
 #: In float32, a promise of this much is a hundred times what rounding hides.
@@ -168,8 +166,8 @@ def _box(form: _Form) -> Box:
         return Box()
     free = [] if form.bias is None else [np.inf]
     # Without a warm start, slopes begin at 1 in units of the temperature.
-    low = np.array([1 / _RANGE, *(-one for one in free)])
-    return Box(low, np.array([_RANGE, *free]))
+    low = np.array([1 / RANGE, *(-one for one in free)])
+    return Box(low, np.array([RANGE, *free]))
 
 
 def _bounds(

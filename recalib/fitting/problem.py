@@ -15,7 +15,11 @@ from recalib.arrays import Floats, Integers
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 
-__all__ = ["Problem", "Progress", "Solution", "Solver"]
+__all__ = ["RANGE", "Problem", "Progress", "Solution", "Solver"]
+
+#: A positive parameter stays within this factor of where it starts, the best single temperature
+#: or its inverse: one number for all solvers, which otherwise would report different bounds.
+RANGE = 1_000.0
 
 #: Called with the stage's name, the iteration and the objective's value.
 Progress = Callable[[str, int, float], None]
