@@ -8,6 +8,7 @@ from recalib.metrics.binning import BinState
 from recalib.metrics.brier import Brier
 from recalib.metrics.classwise import ClasswiseError
 from recalib.metrics.ece import ExpectedCalibrationError, MaximumCalibrationError
+from recalib.metrics.ece_debiased import DebiasedError
 from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
 from recalib.metrics.nll import NegativeLogLikelihood
 from recalib.metrics.predictions import Predictions
@@ -30,6 +31,7 @@ METRICS: dict[str, Callable[[int], Metric]] = {
     "ece": ExpectedCalibrationError,
     "ece_equal_mass": EqualMassError,
     "ece_l2_equal_mass": EqualMassL2Error,
+    "ece_debiased": DebiasedError,
     "mce": MaximumCalibrationError,
     "classwise_ece": ClasswiseError,
 }

@@ -16,7 +16,8 @@ from tests.cli.running import LABELS, LOGITS, Cli
 from tests.files.examples import WRITERS, Writer, write_npy, write_npz
 
 METRICS = [
-    "accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2_equal_mass", "mce", "classwise_ece"
+    "accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2_equal_mass", "ece_debiased",
+    "mce", "classwise_ece",
 ]  # fmt: skip
 with_labels = {name: pair for name, pair in WRITERS.items() if pair[0] != "npy"}
 

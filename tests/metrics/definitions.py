@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 __all__ = ["DEFINITIONS", "bin_by_definition"]
 
@@ -98,6 +98,23 @@ def ece_l2_equal_mass(p: Rows, y: Sequence[int], bins: int) -> float:
     return math.sqrt(sum(weight * gap**2 for weight, gap in equal_mass(p, y, bins)))
 
 
+def ece_debiased(p: Rows, y: Sequence[int], bins: int) -> float:
+    """The mean product of two residuals, over pairs in a bin; bins without a pair left out."""
+    if len(y) == 1:
+        return ece(p, y, bins)
+    members = defaultdict(list)
+    for value, right in confident(p, y):
+        members[bin_by_definition(value, bins)].append(right - value)
+    groups = [group for group in members.values() if len(group) > 1]
+    groups = groups or [[r for group in members.values() for r in group]]
+    total = 0.0
+    for group in groups:
+        products = [a * b for a, b in combinations(group, 2)]
+        total += len(group) * math.fsum(products) / len(products)
+    squared = total / sum(map(len, groups))
+    return math.sqrt(squared) if squared > 1e-14 else 0.0
+
+
 #: By the names of `METRICS`; a new metric needs its line here, and a test says so.
 DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "accuracy": accuracy,
@@ -106,6 +123,7 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "ece": ece,
     "ece_equal_mass": ece_equal_mass,
     "ece_l2_equal_mass": ece_l2_equal_mass,
+    "ece_debiased": ece_debiased,
     "mce": mce,
     "classwise_ece": classwise_ece,
 }

@@ -52,6 +52,7 @@ def test_intervals_come_when_asked_for() -> None:
         "nll",
         "brier",
         "ece",
+        "ece_debiased",
     }
 
 
