@@ -19,11 +19,17 @@ __all__ = ["Estimate", "Metric", "State", "StreamingMetric"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric's value, and its interval where there is one."""
+    """A metric's value, and where known: its interval, and what it would be if nothing were wrong.
+
+    `floor` is the mean, and `floor_high` the 95th percentile, of what a perfectly calibrated model
+    with as many rows of these confidences shows: a calibration error under it is no news.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    floor: float | None = None
+    floor_high: float | None = None
 
 
 class State(ABC):
