@@ -43,6 +43,23 @@ OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np
         lambda x: -0.75 * x,
     ),
     ("log_sigmoid", lambda o, x: o.log_sigmoid(x * 9.0), lambda x: scipy.special.log_expit(x * 9)),
+    ("raised", lambda o, x: o.raised(x, -1.5), lambda x: np.maximum(x, -1.5)),
+    ("unmasked", lambda o, x: x * 0.0 + o.unmasked(x * 1e37), lambda x: np.ones_like(x)),
+    (
+        "unmasked or not",
+        lambda o, x: o.unmasked(o.where(o.at_least(x, 0.0), x, -np.inf)),
+        lambda x: np.where(x >= 0, 1.0, 0.0),
+    ),
+    (
+        "two_largest",
+        lambda o, x: o.put(x, o.two_largest(x)[0], o.two_largest(x)[1] * o.two_largest(x)[2]),
+        lambda x: np.where(x == x.max(axis=1, keepdims=True), x * np.sort(x, axis=1)[:, [-2]], x),
+    ),
+    (
+        "two_largest of equals",
+        lambda o, x: o.put(x, o.two_largest(o.relu(0.0 - x * x))[0], o.two_largest(x * 0.0)[2]),
+        lambda x: np.concatenate([np.zeros((len(x), 1)), x[:, 1:]], axis=1),
+    ),
     (
         "at_least",
         lambda o, x: o.where(o.at_least(x, 1.0), x, 0.0),

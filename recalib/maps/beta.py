@@ -13,6 +13,10 @@ from recalib.ops.base import Array, Ops
 __all__ = ["Beta"]
 
 
+#: Log-odds against the prediction are cut off here: the power of more would overflow.
+_MOST_AGAINST = 80.0
+
+
 @dataclass(frozen=True)
 class Beta(Map):
     """Beta calibration, each class against the rest: q_k = σ(a_k ln p_k − b_k ln(1 − p_k) + c_k).
@@ -49,7 +53,21 @@ class Beta(Map):
         }
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        log_p, log_q = log_pairs(ops, logits / parameters["temperature"])
-        score = log_p * parameters["low"] - log_q * parameters["high"] + parameters["bias"]
-        # The logarithm of q: its softmax is q divided by its sum, and no row of it is all zero.
-        return ops.log_sigmoid(score)
+        # The logarithm of q: its softmax is q divided by its sum.
+        return ops.log_sigmoid(0.0 - self._against(ops, logits, parameters))
+
+    def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        # The same without a second logarithm of each number.
+        q = 1.0 / (ops.exp(self._against(ops, logits, parameters)) + 1.0)
+        return q / ops.sum(q)
+
+    def _against(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        """Return the log-odds against each class (N, K), −logit q; a masked class has +inf."""
+        softened = logits / parameters["temperature"]
+        log_p, log_q = log_pairs(ops, softened)
+        bent = log_q * parameters["high"] - parameters["bias"]
+        against = bent - log_p * parameters["low"]
+        # No row of q is all zero: the likeliest class keeps 1e-35.
+        top = ops.first_greatest(softened)
+        most = ops.take(against, top)
+        return ops.put(against, top, most - ops.relu(most - _MOST_AGAINST))

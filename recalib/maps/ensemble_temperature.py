@@ -63,11 +63,15 @@ class EnsembleTemperature(Map):
             (
                 lambda: ops.softmax(logits / parameters["temperature"]),
                 lambda: ops.softmax(logits),
-                # Uniform over the classes that are not masked: −inf stays −inf, while any other
-                # logit times 1e-30 has an exponential of exactly 1.
-                lambda: ops.softmax(logits * 1e-30),
+                lambda: self._uniform(ops, logits),
             ),
         )
+
+    @staticmethod
+    def _uniform(ops: Ops, logits: Array) -> Array:
+        """Return the uniform prediction over the classes that are not masked."""
+        unmasked = ops.unmasked(logits)
+        return unmasked * (1.0 / ops.sum(unmasked))
 
     def log_probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         if self.mixture == "logits":

@@ -11,7 +11,7 @@ import msgspec
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup import cell_of, even
 from recalib.maps.one_vs_rest import class_odds, masked_again
-from recalib.maps.top_label import join, split
+from recalib.maps.top_label import join, shares, split
 from recalib.ops.base import Array, Ops
 
 __all__ = ["HistogramBinning"]
@@ -70,10 +70,18 @@ class HistogramBinning(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         softened = logits / parameters["temperature"]
-        cells, edges = even(self.bins), parameters["edges"]
         if self.target == "top_label":
             rest = split(ops, softened)
-            cell = cell_of(ops, rest.odds, edges, cells)
-            return join(ops, rest, ops.gather(parameters["values"], cell))
-        cell = cell_of(ops, class_odds(ops, softened), edges, cells)
-        return masked_again(ops, logits, ops.gather(parameters["values"], cell))
+            return join(ops, rest, self._steps(ops, rest.odds, parameters))
+        scores = self._steps(ops, class_odds(ops, softened), parameters)
+        return masked_again(ops, logits, scores)
+
+    def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        if self.target == "one_vs_rest":
+            return super().probabilities(ops, logits, parameters)
+        rest = split(ops, logits / parameters["temperature"])
+        return shares(ops, rest, self._steps(ops, rest.odds, parameters))
+
+    def _steps(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
+        cell = cell_of(ops, odds, parameters["edges"], even(self.bins))
+        return ops.gather(parameters["values"], cell)

@@ -11,7 +11,7 @@ import msgspec
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup import even, interpolate
 from recalib.maps.one_vs_rest import class_odds, masked_again
-from recalib.maps.top_label import join, split
+from recalib.maps.top_label import join, shares, split
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Isotonic"]
@@ -68,9 +68,18 @@ class Isotonic(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         softened = logits / parameters["temperature"]
-        cells, knots, values = even(self.knots), parameters["knots"], parameters["values"]
         if self.target == "top_label":
             rest = split(ops, softened)
-            return join(ops, rest, interpolate(ops, rest.odds, knots, values, cells))
-        scores = interpolate(ops, class_odds(ops, softened), knots, values, cells)
+            return join(ops, rest, self._curve(ops, rest.odds, parameters))
+        scores = self._curve(ops, class_odds(ops, softened), parameters)
         return masked_again(ops, logits, scores)
+
+    def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        if self.target == "one_vs_rest":
+            return super().probabilities(ops, logits, parameters)
+        rest = split(ops, logits / parameters["temperature"])
+        return shares(ops, rest, self._curve(ops, rest.odds, parameters))
+
+    def _curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
+        cells, knots, values = even(self.knots), parameters["knots"], parameters["values"]
+        return interpolate(ops, odds, knots, values, cells)

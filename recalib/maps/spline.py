@@ -11,7 +11,7 @@ import msgspec
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup import even, locate
 from recalib.maps.ridge import Strength
-from recalib.maps.top_label import join, split
+from recalib.maps.top_label import Rest, join, shares, split
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Spline"]
@@ -60,6 +60,14 @@ class Spline(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         rest = split(ops, logits / parameters["temperature"])
+        return join(ops, rest, self._corrected(ops, rest, parameters))
+
+    def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        rest = split(ops, logits / parameters["temperature"])
+        return shares(ops, rest, self._corrected(ops, rest, parameters))
+
+    def _corrected(self, ops: Ops, rest: Rest, parameters: Mapping[str, Array]) -> Array:
+        """Return G(s), (N, 1)."""
         place = locate(ops, rest.odds, parameters["knots"], even(self.pieces))
         y0, y1 = self._ends(ops, parameters["values"], place.cell)
         m0, m1 = self._ends(ops, parameters["slopes"], place.cell)
@@ -68,7 +76,7 @@ class Spline(Map):
         rise = y1 - y0
         first, last = m0 * place.width - rise, rise - m1 * place.width
         bump = (1.0 - t) * t
-        return join(ops, rest, y0 + rise * t + bump * (first * (1.0 - t) + last * t))
+        return y0 + rise * t + bump * (first * (1.0 - t) + last * t)
 
     @staticmethod
     def _ends(ops: Ops, table: Array, cell: Array) -> tuple[Array, Array]:

@@ -1,10 +1,10 @@
 """The top label against the rest: what maps that correct only the confidence share.
 
-The logits z of a row, less the largest, are taken apart into that one, which is 0, and the rest.
-The odds of the prediction are s = −log Σ_rest exp(z), in nats. With corrected odds G in their
-place, the confidence becomes 1 / (1 + exp(−G)), and the others share what is left as before: all
-that changes is one logit. Nothing is computed as 1 − p, so that confidences a hair under 1 stay
-apart.
+The largest logit of a row is lowered to the next one, y, and shares are r = softmax of what is
+then there, r_y twice among them. So 1 − r_y is the weight of the rest, at least a half, and the
+odds of the prediction are s = z₍₁₎ − y + log r_y − log (1 − r_y), in nats. With corrected odds G in
+their place, the confidence becomes 1 / (1 + exp(−G)), and the others share what is left as before.
+Confidences a hair under 1 stay apart: no 1 − p is computed of a p near 1.
 
 Legend: N rows, K classes.
 """
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Rest", "join", "split"]
+__all__ = ["Rest", "join", "shares", "split"]
 
-#: What stands at the place of the largest logit in the rest: so far below any logit that it has
-#: no weight, and yet finite, so that a row with a single unmasked class is no special case: its
-#: odds are some 1e38, and its probability 1.
-_NONE = -1e38
-#: By how much the prediction stays above the next class, in nats, and relative to its logit: less
-#: would be lost where a float32 is rounded.
-_ABOVE, _ABOVE_RELATIVE = 1e-4, 1e-6
+#: The odds of the prediction in a row with a single unmasked class.
+_ALONE = 1e38
+#: Corrected odds are cut off here: 1.8e-35 is left for the others, and no power overflows.
+_SUREST = 80.0
+#: By how much the prediction stays above the next class, in nats: less would be lost where a
+#: float32 is rounded.
+_ABOVE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -32,31 +32,51 @@ class Rest:
 
     #: (N, 1): the place of the largest logit, the first of equals.
     top: Array
-    #: (N, K): the logits less the largest, without it.
-    logits: Array
-    #: (N, 1): the second largest logit.
-    second: Array
-    #: (N, 1): log Σ_rest exp(z).
-    total: Array
+    #: (N, K): the logits, the largest lowered to the next.
+    lowered: Array
+    #: (N, K): the softmax of those.
+    shares: Array
+    #: (N, 1): the part of `shares` that is not the prediction's.
+    weight: Array
+    #: (N, 1): the log-odds of the prediction if it were as low as the next class.
+    level: Array
+    #: (N, 1): where no class is unmasked besides the prediction.
+    alone: Array
     #: (N, 1): s, the log-odds of the prediction.
     odds: Array
 
 
 def split(ops: Ops, logits: Array) -> Rest:
     """Return the rows of `logits` (N, K), taken apart; −inf masks a class."""
-    top = ops.first_greatest(logits)
-    rest = ops.put(logits - ops.take(logits, top), top, _NONE)
-    second = ops.greatest(rest)
-    # The largest share of the rest is exp(second − total): a softmax is the fastest log Σ exp.
-    total = second - ops.log(ops.greatest(ops.softmax(rest)))
-    return Rest(top, rest, second, total, 0.0 - total)
+    top, largest, second = ops.two_largest(logits)
+    alone = ops.is_masked(second)
+    lowered = ops.put(logits, top, ops.where(alone, largest, second))
+    parts = ops.softmax(lowered)
+    own = ops.take(parts, top)
+    weight = ops.where(alone, 1.0, 1.0 - own)
+    level = ops.log(own) - ops.log(weight)
+    odds = ops.where(alone, _ALONE, largest - second + level)
+    return Rest(top, lowered, parts, weight, level, alone, odds)
 
 
-def join(ops: Ops, rest: Rest, odds: Array) -> Array:
-    """Return logits (N, K) in which the prediction has log-odds `odds` (N, 1), or more.
+def shares(ops: Ops, rest: Rest, odds: Array) -> Array:
+    """Return probabilities (N, K) in which the prediction has log-odds `odds` (N, 1), or more.
 
     More where it would otherwise fall behind the next class: no prediction changes.
     """
-    least = rest.second * (1.0 - _ABOVE_RELATIVE) + _ABOVE  # no logit is above 0 here
-    wanted = rest.total + odds
-    return ops.put(rest.logits, rest.top, least + ops.relu(wanted - least))
+    power = ops.exp(_kept(ops, rest, odds))
+    # Put before it is scaled: onnxruntime then writes the one number instead of copying all.
+    raised = ops.put(rest.shares, rest.top, power * rest.weight)
+    return raised * (1.0 / ((1.0 + power) * rest.weight))
+
+
+def join(ops: Ops, rest: Rest, odds: Array) -> Array:
+    """Return logits (N, K) whose softmax is `shares`, for the logarithms of small probabilities."""
+    lowered = ops.take(rest.lowered, rest.top)
+    return ops.put(rest.lowered, rest.top, lowered - rest.level + _kept(ops, rest, odds))
+
+
+def _kept(ops: Ops, rest: Rest, odds: Array) -> Array:
+    least = rest.level + _ABOVE
+    kept = _SUREST - ops.relu(_SUREST - least - ops.relu(odds - least))
+    return ops.where(rest.alone, _SUREST, kept)

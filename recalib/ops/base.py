@@ -45,6 +45,10 @@ class Ops(Protocol):
         """Return where x is −inf, as booleans."""
         ...
 
+    def unmasked(self, x: Array) -> Array:
+        """Return 0 where x is −inf and 1 elsewhere."""
+        ...
+
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         """Return x where `condition` holds, else y."""
         ...
@@ -74,7 +78,11 @@ class Ops(Protocol):
         ...
 
     def exp(self, x: Array) -> Array:
-        """Return the exponential."""
+        """Return the exponential; what is too large becomes inf without a warning."""
+        ...
+
+    def raised(self, x: Array, floor: float) -> Array:
+        """Return max(x, floor)."""
         ...
 
     def select(self, x: Array, index: int) -> Array:
@@ -98,6 +106,13 @@ class Ops(Protocol):
 
     def first_greatest(self, x: Array) -> Array:
         """Return the place of the largest element of each row, the first of equals, as (N, 1)."""
+        ...
+
+    def two_largest(self, x: Array) -> tuple[Array, Array, Array]:
+        """Return the place of the largest of each row, the largest, and the next, each (N, 1).
+
+        Of equals, the place is that of the first.
+        """
         ...
 
     def top_places(self, x: Array, count: int) -> Array:

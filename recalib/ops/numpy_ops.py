@@ -44,6 +44,9 @@ class NumpyOps:
     def is_masked(self, x: _Floats) -> NDArray[np.bool_]:
         return np.isneginf(x)
 
+    def unmasked(self, x: _Floats) -> _Floats:
+        return np.not_equal(x, -np.inf).astype(self.dtype)
+
     def where(self, condition: NDArray[np.bool_], x: Any, y: Any) -> _Floats:
         return np.where(condition, np.asarray(x, self.dtype), np.asarray(y, self.dtype))
 
@@ -70,7 +73,12 @@ class NumpyOps:
         return np.tanh(x)
 
     def exp(self, x: _Floats) -> _Floats:
-        return np.exp(x)
+        with np.errstate(over="ignore"):
+            powers: _Floats = np.exp(x)
+        return powers
+
+    def raised(self, x: _Floats, floor: float) -> _Floats:
+        return np.maximum(x, floor)
 
     def select(self, x: _Floats, index: int) -> Any:
         return x[index]
@@ -90,6 +98,10 @@ class NumpyOps:
     def first_greatest(self, x: _Floats) -> NDArray[np.intp]:
         place: NDArray[np.intp] = np.argmax(x, axis=-1, keepdims=True)
         return place
+
+    def two_largest(self, x: _Floats) -> tuple[NDArray[np.intp], _Floats, _Floats]:
+        place = self.first_greatest(x)
+        return place, self.take(x, place), self.greatest(self.put(x, place, -np.inf))
 
     def top_places(self, x: _Floats, count: int) -> NDArray[np.intp]:
         places = np.argpartition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]

@@ -38,6 +38,9 @@ class TorchOps:
     def is_masked(self, x: torch.Tensor) -> torch.Tensor:
         return torch.isneginf(x)
 
+    def unmasked(self, x: torch.Tensor) -> torch.Tensor:
+        return (x != -torch.inf).to(self.dtype)
+
     def where(self, condition: torch.Tensor, x: Any, y: Any) -> torch.Tensor:
         return torch.where(condition, self._tensor(x), self._tensor(y))
 
@@ -61,6 +64,9 @@ class TorchOps:
 
     def exp(self, x: torch.Tensor) -> torch.Tensor:
         return torch.exp(x)
+
+    def raised(self, x: torch.Tensor, floor: float) -> torch.Tensor:
+        return torch.clamp(x, min=floor)
 
     def select(self, x: torch.Tensor, index: int) -> torch.Tensor:
         return x[index]
@@ -86,6 +92,10 @@ class TorchOps:
         order = torch.arange(x.shape[-1], 0, -1)
         place: torch.Tensor = (largest * order).argmax(dim=-1, keepdim=True)
         return place
+
+    def two_largest(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        place = self.first_greatest(x)
+        return place, self.take(x, place), self.greatest(self.put(x, place, -torch.inf))
 
     def top_places(self, x: torch.Tensor, count: int) -> torch.Tensor:
         return torch.topk(x, count, dim=-1).indices

@@ -1,0 +1,93 @@
+"""Taking the prediction of a row apart from the rest, and putting corrected odds in its place."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from recalib.maps.top_label import join, shares, split
+from recalib.ops import NumpyOps
+from recalib.ops.onnx_ops import OnnxOps
+from tests.maps.conftest import some_logits
+
+OPS = NumpyOps()
+
+
+def by_hand(logits: NDArray[np.float64], odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The prediction gets σ(odds), or what the next class has; the others share as before."""
+    result = np.empty_like(logits)
+    for row, z, g in zip(result, logits, odds[:, 0], strict=True):
+        top = int(z.argmax())
+        others = np.delete(z, top)
+        share = scipy.special.softmax(others)
+        g = max(g, scipy.special.logit(share.max() / (1 + share.max())))
+        row[:] = np.insert(share * scipy.special.expit(-g), top, scipy.special.expit(g))
+    return result
+
+
+@pytest.mark.parametrize("classes", [3, 10, 1000])
+def test_odds_and_shares_are_those_of_a_slow_loop(classes: int) -> None:
+    """`_ABOVE` lifts a prediction that falls behind by 1e-4 of its odds, hence the tolerance."""
+    logits = some_logits(200, classes)
+    rest = split(OPS, logits)
+    others = np.sort(logits, axis=1)[:, :-1]
+    expected = logits.max(axis=1) - scipy.special.logsumexp(others, axis=1)
+    np.testing.assert_allclose(rest.odds[:, 0], expected, rtol=1e-12, atol=1e-12)
+    odds = np.random.default_rng(0).normal(size=(200, 1)) * 3
+    np.testing.assert_allclose(shares(OPS, rest, odds), by_hand(logits, odds), rtol=2e-4)
+    above = np.abs(odds) + 0.01  # no class has even odds unless it is the prediction
+    np.testing.assert_allclose(shares(OPS, rest, above), by_hand(logits, above), rtol=1e-10)
+
+
+def test_the_same_odds_change_nothing() -> None:
+    logits = some_logits(200, 10)
+    rest = split(OPS, logits)
+    found = shares(OPS, rest, rest.odds)
+    np.testing.assert_allclose(found, scipy.special.softmax(logits, axis=1), rtol=2e-4)
+
+
+@given(
+    arrays(np.float64, (4, 5), elements=st.floats(-1e30, 1e30)),
+    arrays(np.float64, (4, 1), elements=st.floats(-1e6, 1e6)),
+)
+def test_logits_and_probabilities_are_two_forms_of_one_answer(
+    logits: NDArray[np.float64], odds: NDArray[np.float64]
+) -> None:
+    """Whatever the logits: rows that sum to one, and the same prediction, of equals the first.
+
+    A logit of 1e30 has rounding errors of 1e14, but a difference of two has none under it.
+    """
+    rest = split(OPS, logits)
+    found = shares(OPS, rest, odds)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
+    small = np.abs(logits).max() < 1e3
+    if small:
+        np.testing.assert_allclose(
+            OPS.softmax(join(OPS, rest, odds)), found, rtol=1e-9, atol=1e-300
+        )
+
+
+@pytest.mark.parametrize("masked", [0, 3, 4])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_ties_masks_and_scales_as_onnxruntime_has_them(masked: int, scale: float) -> None:
+    """float32, down to a single class that is left, which is certain whatever the odds are."""
+    logits = np.float32(scale) * np.array([[2, 2, 1, 0, -1], [-1, 0, 1, 2, 2]], np.float32)
+    logits[0, 5 - masked :], logits[1, :masked] = -np.inf, -np.inf
+    ops = OnnxOps()
+    rest = split(ops, ops.input("logits"))
+    graph = ops.model(shares(ops, rest, rest.odds * 0.0 - 1.0), classes=5)
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    (found,) = session.run(None, {"logits": logits})
+    wide = logits.astype(np.float64)
+    expected = shares(OPS, split(OPS, wide), np.full((2, 1), -1.0))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found.argmax(axis=1), [0, 4 if masked == 4 else 3])
+    if masked == 4:
+        np.testing.assert_array_equal(found, [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]])
