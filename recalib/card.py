@@ -12,7 +12,15 @@ import msgspec
 
 from recalib.errors import CorruptError
 
-__all__ = ["Card", "DataSummary", "FitSummary", "Measured", "Selection"]
+__all__ = [
+    "CandidateResult",
+    "Card",
+    "Choice",
+    "DataSummary",
+    "FitSummary",
+    "Measured",
+    "Selection",
+]
 
 #: The version of the card's form; a reader refuses a newer one than it knows.
 FORMAT = 1
@@ -67,6 +75,35 @@ class Selection(msgspec.Struct, frozen=True):
     reason: str
 
 
+class CandidateResult(msgspec.Struct, frozen=True):
+    """How one candidate did on held-out folds; without scores where it did not compete."""
+
+    map: str
+    objective: str
+    seconds: float
+    chosen: bool
+    #: Why it was chosen or was not.
+    verdict: str
+    #: Means over held-out rows, with 95% intervals by bootstrap.
+    nll: Measured | None = None
+    brier: Measured | None = None
+    #: Its NLL less temperature scaling's on the same rows: negative is better.
+    nll_difference: Measured | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Why `auto` took the map that the card names."""
+
+    map: str
+    objective: str
+    reason: str
+    #: How many rows were cross-validated, in how many folds.
+    rows: int
+    folds: int
+    preserve_accuracy: bool
+    candidates: tuple[CandidateResult, ...]
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a calibrator but its numbers."""
 
@@ -91,6 +128,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     #: On the data fitted to, `before` and `after` the map: in sample, and so a little flattering.
     metrics: dict[str, dict[str, Measured]] = {}
     selection: Selection | None = None
+    #: Present where the policy `auto` chose the map.
+    choice: Choice | None = None
     #: The classifier's name in the registry.
     model: str | None = None
 

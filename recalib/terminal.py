@@ -12,7 +12,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["PERCENT", "comparison_table", "metrics_table", "print_json", "progress", "say", "warn"]
+from recalib.card import Choice, Measured
+
+__all__ = [
+    "PERCENT",
+    "candidates_table",
+    "comparison_table",
+    "metrics_table",
+    "print_json",
+    "progress",
+    "say",
+    "warn",
+]
 
 # What is said holds names of files and classes, in which [red] and :smile: mean themselves.
 _out = Console(highlight=False, markup=False, emoji=False)
@@ -76,6 +87,34 @@ def comparison_table(
     for values, metrics in rows:
         table.add_row(*values, *(_number(name, metrics[name].value) for name in _COMPARED))
     return table
+
+
+def candidates_table(choice: Choice) -> Table:
+    """Return a table of what cross-validation said of each candidate."""
+    rows = f"{choice.rows} rows in {choice.folds} folds"
+    table = Table(
+        title=f"cross-validated on {rows}; NLL and what it is over temperature's, 95% intervals",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("")
+    for name in ("map", "objective"):
+        table.add_column(name, no_wrap=True)
+    for name in ("nll", "over temperature"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in choice.candidates:
+        mark = "*" if one.chosen else ""
+        scores = [f"{one.nll.value:.4f}", _signed(one.nll_difference)] if one.nll else ["", ""]
+        table.add_row(mark, one.map, one.objective, *scores)
+    return table
+
+
+def _signed(one: Measured | None) -> str:
+    if one is None or one.low is None or one.high is None:
+        return ""
+    return f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
 
 
 def _cell(name: str, one: Any) -> str:

@@ -75,7 +75,7 @@ def run_fit(context: JobContext) -> None:
     #    something else serves by the time that this is known.
     for attempt in range(_MOST_COMPARISONS):
         expected, champion = _champion(context, model)
-        selection = _select(context, request, champion, dataset, data)
+        selection = _select(context, calibrator, champion, dataset, data)
         try:
             _publish(context, request, model, calibrator, selection, expected)
             return
@@ -106,7 +106,7 @@ def _publish(
         promote_alias=_CHAMPION if promote else None,
         reason=reason,
         expected=expected if if_better else None,
-        result={"promoted": promote, "reason": reason, "map": request.map},
+        result={"promoted": promote, "reason": reason, "map": card.map},
     )
 
 
@@ -128,7 +128,7 @@ def _champion(context: JobContext, model: Model) -> tuple[Expected, Calibrator |
 
 def _select(
     context: JobContext,
-    request: FitRequest,
+    calibrator: Calibrator,
     champion: Calibrator | None,
     dataset: Dataset,
     data: LabelledData,
@@ -136,13 +136,12 @@ def _select(
     """Compare with the champion; with the classifier's own probabilities where there is none."""
 
     def done(fold: int, folds: int) -> None:
-        context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: fold {fold} of {folds}")
+        context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: {fold} of {folds} folds")
         context.check_cancelled()
 
-    candidate = Candidate(*configured(request.map, request.objective, request.options))
     z = data.logits if dataset.input == "logits" else log_probabilities(data.logits)
     return compare_by_cross_validation(
-        candidate, _reference(champion, dataset), z, data.labels, progress=done
+        _candidate_of(calibrator), _reference(champion, dataset), z, data.labels, progress=done
     )
 
 
@@ -151,7 +150,11 @@ def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Cal
         return Candidate(*configured("identity", "nll", {}))
     if champion.card.data.digest == dataset.digest:
         # Fitted on these rows: only a refit in each fold makes it a fair opponent.
-        card = champion.card
-        options = card.objective_options | card.options
-        return Candidate(*configured(card.map, card.objective, options))
+        return _candidate_of(champion)
     return champion
+
+
+def _candidate_of(calibrator: Calibrator) -> Candidate:
+    card = calibrator.card
+    options = card.objective_options | card.options
+    return Candidate(*configured(card.map, card.objective, options))

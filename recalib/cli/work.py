@@ -6,10 +6,20 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
+from recalib.card import CandidateResult
 from recalib.errors import InputError
-from recalib.terminal import comparison_table, metrics_table, print_json, progress, say, warn
+from recalib.terminal import (
+    candidates_table,
+    comparison_table,
+    metrics_table,
+    print_json,
+    progress,
+    say,
+    warn,
+)
 
 __all__ = ["apply", "compare", "evaluate", "export", "fit"]
 
@@ -34,7 +44,9 @@ _Output = Annotated[
 def fit(
     data: _Data,
     output: _Output,
-    map: Annotated[str, typer.Option(help="The post-hoc map.")] = "temperature",
+    map: Annotated[
+        str, typer.Option(help="The post-hoc map; `auto` for what held-out rows prefer.")
+    ] = "temperature",
     objective: Annotated[str, typer.Option(help="What the fit minimises.")] = "nll",
     option: Annotated[
         list[str] | None,
@@ -55,12 +67,12 @@ def fit(
     from recalib import files
     from recalib.api import load
     from recalib.card import DataSummary
-    from recalib.fitting.fit import configured
     from recalib.fitting.fit import fit as fit_calibrator
+    from recalib.fitting.fit import wanted
 
     _check_target("output", output, data)
     options = _options(option or [])
-    configured(map, objective, options)  # a typo must not wait for a large file
+    wanted(map, objective, options)  # a typo must not wait for a large file
     earlier = load(start) if start is not None else None
     counts = _numbers("weights", weights) if weights is not None else None
     with progress("fit", quiet=json_output) as at:
@@ -87,9 +99,13 @@ def fit(
         return
     for text in (*card.fit.bounds_reached, *card.fit.warnings):
         warn(text)
+    if card.choice is not None:
+        say(candidates_table(card.choice))
+        say(card.choice.reason)
     for name, value in calibrator.parameters.items():
         say(f"{name}: {_short(value)}")
-    title = f"{map} by {objective} on {card.data.rows} rows, {card.classes} classes (in sample)"
+    size = f"{card.data.rows} rows, {card.classes} classes"
+    title = f"{card.map} by {card.objective} on {size} (in sample)"
     say(metrics_table(card.metrics, title))
     say(f"saved {output}")
 
@@ -197,14 +213,26 @@ def compare(
     objectives: Annotated[
         str, typer.Option(help="Objectives, comma-separated; `all` of them takes minutes.")
     ] = "nll",
+    preserve_accuracy: Annotated[
+        bool,
+        typer.Option(
+            "--preserve-accuracy/--any-accuracy",
+            help="Recommend only maps that never change the predicted class.",
+        ),
+    ] = True,
     input: _Input = "logits",
     json_output: _Json = False,
 ) -> None:
     """Fit several maps on one file and measure them on another.
 
-    Pairs that do not go together, and maps that the data is too large for, are left out.
+    One of them is recommended: by cross-validation on the first file, as `fit --map auto` chooses,
+    so that the second one has no part in it. Pairs that do not go together, and maps that the data
+    is too large for, are left out.
     """
+    from recalib.fitting.auto import choose
+    from recalib.fitting.fit import checked, configured
     from recalib.fitting.fit import fit as fit_calibrator
+    from recalib.fitting.selection import Candidate
     from recalib.metrics.evaluate import evaluate as measure
 
     pairs = _pairs(maps, objectives)
@@ -223,6 +251,13 @@ def compare(
             probabilities = fitted.predict(test_rows.logits, input=input)
             estimates = measure(test_rows.labels, probabilities=probabilities)
             results.append((fitted.card, estimates))
+        _, choice = choose(
+            [Candidate(*configured(card.map, card.objective, {})) for card, _ in results],
+            *checked(fitting_rows.logits, fitting_rows.labels, input),
+            preserve_accuracy=preserve_accuracy,
+            progress=lambda stage, i, value: at(f"{stage}, iteration {i}"),
+        )
+    held_out = {(one.map, one.objective): one for one in choice.candidates}
     if json_output:
         print_json(
             [
@@ -231,6 +266,7 @@ def compare(
                     "objective": card.objective,
                     "fit_seconds": card.fit.seconds,
                     "metrics": {name: one.value for name, one in estimates.items()},
+                    **_held_out(held_out[card.map, card.objective]),
                 }
                 for card, estimates in results
             ]
@@ -242,6 +278,18 @@ def compare(
     rows = [([card.map, card.objective], estimates) for card, estimates in results]
     title = f"fitted on {validation.name}, measured on {test.name}"
     say(comparison_table(("map", "objective"), rows, title))
+    say(candidates_table(choice))
+    say(f"recommended: {choice.reason}")
+
+
+def _held_out(one: CandidateResult) -> dict[str, Any]:
+    """Return what cross-validation said of a candidate, as JSON."""
+    scores = {"nll": one.nll, "brier": one.brier, "nll_difference": one.nll_difference}
+    return {
+        "chosen": one.chosen,
+        "verdict": one.verdict,
+        "cross_validated": None if one.nll is None else msgspec.to_builtins(scores),
+    }
 
 
 def _check_target(field: str, path: Path, *sources: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import (
     Floats,
@@ -22,16 +23,18 @@ from recalib.arrays import (
 )
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
-from recalib.card import Card, DataSummary, FitSummary, Measured
+from recalib.card import Card, Choice, DataSummary, FitSummary, Measured
 from recalib.errors import InputError
+from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.problem import Problem, Progress
+from recalib.fitting.selection import Candidate
 from recalib.fitting.solvers import check_pair, solve
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.options import configure, options_of
 
-__all__ = ["checked", "configured", "fit"]
+__all__ = ["Policy", "checked", "configured", "fit", "wanted"]
 
 #: A bound for each of 50,000 classes is no message.
 _MOST_TEXTS = 10
@@ -58,7 +61,8 @@ def fit(
     logits: (N, K); −inf masks a class. Probabilities where `input` says so: they are taken as
         their logarithm, clipped at 1e-38.
     labels: (N,), integers in [0, K).
-    map: a name in `recalib.maps.MAPS`.
+    map: a name in `recalib.maps.MAPS`, or `auto` for the one that held-out rows prefer: see
+        `recalib.fitting.auto.Auto`. The card names it, and says why in `choice`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
     input: what `logits` holds; never guessed.
     weights: (N,), how much each row counts: non-negative, on any scale; by default, all the same.
@@ -66,22 +70,29 @@ def fit(
     class_labels: names of the classes, for the card.
     data: where the rows come from, for the card.
     progress: called with the stage's name, the iteration and the objective's value.
-    options: the map's and the objective's own options.
+    options: the map's and the objective's own options; of `auto`, `preserve_accuracy`.
 
     Raises
     ------
     InputError: anything in the input that cannot be used, or an unknown name or option.
     """
-    the_map, the_objective = configured(map, objective, options)
+    wish = wanted(map, objective, options)
+    if start is not None and not isinstance(wish, Candidate):
+        raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
     z, y = checked(logits, labels, input)
     w = check_weights(weights, rows=len(z))
+    if isinstance(wish, Candidate):
+        chosen, choice = wish, None
+    else:
+        chosen, choice = wish.choose(z, y, w, progress)
+    the_map, the_objective = chosen.map, chosen.objective
     warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
     started = time.perf_counter()
     solution = solve(Problem(the_map, the_objective, z, y, w, warm, progress))
     seconds = time.perf_counter() - started
     card = Card(
-        map=map,
-        objective=objective,
+        map=the_map.name,
+        objective=the_objective.name,
         options=options_of(the_map),
         objective_options=options_of(the_objective),
         classes=z.shape[1],
@@ -99,8 +110,47 @@ def fit(
             settled=solution.settled,
             warnings=(*solution.warnings, *_warnings(z, y)),
         ),
+        choice=choice,
     )
     return _measured(Calibrator(solution.parameters, card), z, y)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`auto`, with the objective by which its candidates are fitted."""
+
+    auto: Auto
+    objective: Objective
+
+    def choose(
+        self,
+        logits: Floats,
+        labels: Integers,
+        weights: NDArray[np.float64] | None,
+        progress: Progress | None,
+    ) -> tuple[Candidate, Choice]:
+        """Return what these checked rows prefer, and why."""
+        return choose(
+            self.auto.candidates(self.objective),
+            logits,
+            labels,
+            weights,
+            preserve_accuracy=self.auto.preserve_accuracy,
+            progress=progress,
+        )
+
+
+def wanted(map: str, objective: str, options: Mapping[str, Any]) -> Candidate | Policy:
+    """Return the candidate, or the policy that will pick one, that names and options describe.
+
+    Raises
+    ------
+    InputError: an unknown map, objective or option, or a pair of them that does not go together.
+    """
+    if map != AUTO:
+        return Candidate(*configured(map, objective, options))
+    the_objective, others = _objective_of(objective, options)
+    return Policy(configure({AUTO: Auto}, AUTO, others, field="map"), the_objective)
 
 
 def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
@@ -108,14 +158,20 @@ def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Ma
 
     Options are shared out by name. An option that neither knows is an `InputError`.
     """
-    objective_type = OBJECTIVES.get(objective)
-    known = getattr(objective_type, "__dataclass_fields__", {})
-    of_objective = {name: value for name, value in options.items() if name in known}
-    of_map = {name: value for name, value in options.items() if name not in known}
-    the_objective = configure(OBJECTIVES, objective, of_objective, field="objective")
-    the_map = configure(MAPS, map, of_map, field="map")
+    if map not in MAPS:
+        raise InputError("map", found=repr(map), accepted=", ".join([*MAPS, AUTO]))
+    the_objective, others = _objective_of(objective, options)
+    the_map = configure(MAPS, map, others, field="map")
     check_pair(the_map, the_objective)
     return the_map, the_objective
+
+
+def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:
+    """Return the objective with its own among `options`, and the other options."""
+    known = getattr(OBJECTIVES.get(name), "__dataclass_fields__", {})
+    own = {option: value for option, value in options.items() if option in known}
+    others = {option: value for option, value in options.items() if option not in known}
+    return configure(OBJECTIVES, name, own, field="objective"), others
 
 
 def checked(

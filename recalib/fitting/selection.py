@@ -1,7 +1,11 @@
-"""Is a new calibrator better than what serves now? Answered on rows that its fit has not seen."""
+"""Cross-validation: how contenders do on rows that their fits have not seen, and who is better.
+
+Legend: N rows, K classes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,15 +15,29 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
 from recalib.card import Selection
-from recalib.fitting.problem import Problem
+from recalib.fitting.problem import Problem, Progress, Solution
 from recalib.fitting.solvers import solve
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 
-__all__ = ["Candidate", "compare_by_cross_validation", "folds_of"]
+__all__ = [
+    "FOLDS",
+    "Candidate",
+    "HeldOut",
+    "Weights",
+    "compare_by_cross_validation",
+    "folds_of",
+    "held_out",
+    "mean_and_error",
+]
 
-_FOLDS = 5
+#: How many folds there are, where there are as many rows.
+FOLDS = 5
+#: Numbers of a block of predictions: 32 MB of float64.
+_BLOCK = 4_000_000
+
+Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -28,6 +46,37 @@ class Candidate:
 
     map: Map
     objective: Objective
+
+    @property
+    def name(self) -> str:
+        """What reasons call it."""
+        by = "" if self.objective.name == "nll" else f" by {self.objective.name}"
+        return f"{self.map.name}{by}"
+
+    def numbers(self, classes: int) -> int:
+        """Return how many numbers a fit for K = `classes` finds."""
+        return sum(math.prod(one.shape) for one in self.map.parameters(classes).values())
+
+    def fitted(
+        self,
+        logits: Floats,
+        labels: Integers,
+        weights: Weights | None = None,
+        progress: Progress | None = None,
+    ) -> Solution:
+        """Return a fit to checked rows, whose weights (N,) are on any scale."""
+        problem = Problem(self.map, self.objective, logits, labels, weights, progress=progress)
+        if weights is not None:  # `where` scales those of its rows to a mean of 1
+            problem = problem.where(np.ones(len(labels), np.bool_))
+        return solve(problem)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Proper scores of each row under a fit to the other folds; each (N,)."""
+
+    nll: NDArray[np.float64]
+    brier: NDArray[np.float64]
 
 
 def compare_by_cross_validation(
@@ -45,6 +94,9 @@ def compare_by_cross_validation(
     in the same folds, as it must be where it was fitted on these very rows; a calibrator that was
     fitted elsewhere is taken as it is. The standard error is that of the paired difference.
 
+    Where a policy picked the candidate by these rows, its score flatters it a little: the policy
+    asks for a clear gain, but is not itself repeated in each fold.
+
     Parameters
     ----------
     logits: (N, K), checked.
@@ -53,20 +105,63 @@ def compare_by_cross_validation(
     """
     folds = folds_of(labels)
     count = int(folds.max()) + 1
-    name = reference.card.map if isinstance(reference, Calibrator) else reference.map.name
+    name = reference.card.map if isinstance(reference, Calibrator) else reference.name
     if count < 2:
         return Selection(
             folds=count, nll=0.0, reference=name, reference_nll=0.0, standard_error=0.0,
             better=False, reason="one row cannot be cross-validated",
         )  # fmt: skip
-    ours, theirs = np.empty(len(labels)), np.empty(len(labels))
+
+    def done(fold: int) -> None:
+        if progress is not None:
+            progress(fold, count if isinstance(reference, Calibrator) else 2 * count)
+
+    ours = held_out(candidate, logits, labels, folds, done=done)
+    if isinstance(reference, Calibrator):
+        theirs = _scored(reference.map, reference.parameters, logits, labels)
+    else:
+        theirs = held_out(reference, logits, labels, folds, done=lambda fold: done(count + fold))
+    return _verdict(ours.nll, theirs.nll, count, candidate.name, name)
+
+
+def held_out(
+    candidate: Candidate,
+    logits: Floats,
+    labels: Integers,
+    folds: NDArray[np.int64],
+    weights: Weights | None = None,
+    *,
+    progress: Progress | None = None,
+    done: Callable[[int], None] | None = None,
+) -> HeldOut:
+    """Return each row's scores under a fit to the folds that it is not in.
+
+    Parameters
+    ----------
+    folds: (N,), from 0; at least two.
+    weights: (N,), how much each row counts in the fits.
+    progress: what the fits report to.
+    done: called with the number of folds done.
+    """
+    count = int(folds.max()) + 1
+    scores = HeldOut(np.empty(len(labels)), np.empty(len(labels)))
     for fold in range(count):
         out = folds == fold
-        ours[out] = _scores(candidate, logits, labels, out)
-        theirs[out] = _scores(reference, logits, labels, out)
-        if progress is not None:
-            progress(fold + 1, count)
-    return _verdict(ours, theirs, count, candidate.map.name, name)
+        some = None if weights is None else weights[~out]
+        told = _titled(progress, f"{candidate.name}, fold {fold + 1} of {count}")
+        fit = candidate.fitted(logits[~out], labels[~out], some, told)
+        found = _scored(candidate.map, fit.parameters, logits[out], labels[out])
+        scores.nll[out], scores.brier[out] = found.nll, found.brier
+        if done is not None:
+            done(fold + 1)
+    return scores
+
+
+def _titled(progress: Progress | None, title: str) -> Progress | None:
+    """Return `progress`, told what the stages belong to."""
+    if progress is None:
+        return None
+    return lambda stage, iteration, value: progress(f"{title}: {stage}", iteration, value)
 
 
 def folds_of(labels: Integers) -> NDArray[np.int64]:
@@ -74,16 +169,29 @@ def folds_of(labels: Integers) -> NDArray[np.int64]:
     order = np.random.default_rng(0).permutation(len(labels))
     by_label = order[np.argsort(labels[order], kind="stable")]
     folds = np.empty(len(labels), dtype=np.int64)
-    folds[by_label] = np.arange(len(labels)) % min(_FOLDS, len(labels))
+    folds[by_label] = np.arange(len(labels)) % min(FOLDS, len(labels))
     return folds
+
+
+def mean_and_error(
+    values: NDArray[np.float64], weights: Weights | None = None
+) -> tuple[float, float]:
+    """Return the mean of `values` (N,) and its standard error, N ≥ 2.
+
+    With weights, the mean Σ w v / Σ w and √(N / (N − 1) Σ w² (v − mean)²) / Σ w, which is the
+    usual one for equal weights.
+    """
+    w = np.ones(len(values)) if weights is None else weights
+    mean = float(np.average(values, weights=w))
+    n = len(values)
+    error = float(np.sqrt(n / (n - 1) * np.sum((w * (values - mean)) ** 2)) / w.sum())
+    return mean, error
 
 
 def _verdict(
     ours: NDArray[np.float64], theirs: NDArray[np.float64], folds: int, name: str, reference: str
 ) -> Selection:
-    difference = theirs - ours
-    gain = float(difference.mean())
-    error = float(difference.std(ddof=1) / np.sqrt(len(difference)))
+    gain, error = mean_and_error(theirs - ours)
     better = gain > error
     verb = "beats" if better else "does not beat"
     return Selection(
@@ -98,27 +206,19 @@ def _verdict(
     )
 
 
-def _scores(
-    contender: Candidate | Calibrator, logits: Floats, labels: Integers, out: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """Return −log p(y) of the rows `out`, under a fit to the others."""
-    if isinstance(contender, Calibrator):
-        return _negative_log_likelihoods(
-            contender.map, contender.parameters, logits[out], labels[out]
-        )
-    solution = solve(Problem(contender.map, contender.objective, logits[~out], labels[~out]))
-    return _negative_log_likelihoods(contender.map, solution.parameters, logits[out], labels[out])
-
-
-def _negative_log_likelihoods(
-    map: Map,
-    parameters: Parameters,
-    logits: Floats,
-    labels: Integers,
-) -> NDArray[np.float64]:
+def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) -> HeldOut:
+    """Return the scores of rows (N, K), blocks of them at a time."""
     ops = NumpyOps()
     constants = map.constants(ops, parameters)
-    log_p = map.log_probabilities(ops, logits.astype(np.float64, copy=False), constants)
-    # A mixture whose every term underflows says "under 1e-323", not "impossible".
-    scores: NDArray[np.float64] = np.minimum(-ops.pick(log_p, labels), 750.0)
-    return scores
+    nll, brier = np.empty(len(labels)), np.empty(len(labels))
+    step = max(1, _BLOCK // logits.shape[1])
+    for start in range(0, len(labels), step):
+        rows = slice(start, start + step)
+        z = logits[rows].astype(np.float64, copy=False)
+        log_p = map.log_probabilities(ops, z, constants)
+        # A mixture whose every term underflows says "under 1e-323", not "impossible".
+        nll[rows] = np.minimum(-ops.pick(log_p, labels[rows]), 750.0)
+        errors = np.exp(log_p)
+        errors[np.arange(len(z)), labels[rows]] -= 1
+        brier[rows] = np.einsum("ij,ij->i", errors, errors)
+    return HeldOut(nll, brier)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recalib.fitting.fit import configured
+from recalib.fitting.fit import wanted
 from recalib.registry import Job, Model, Transaction
 
 __all__ = ["FIT", "request_fit"]
@@ -30,7 +30,7 @@ def request_fit(
     InputError: an unknown map, objective or option.
     NotFoundError: no such data set.
     """
-    configured(map, objective, options)
+    wanted(map, objective, options)
     tx.datasets.get(model, dataset)
     payload = {
         "model": model.name,

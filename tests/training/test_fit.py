@@ -60,6 +60,21 @@ def test_what_is_published_is_what_was_fitted(registry: Registry) -> None:
     assert float(calibrator.parameters["temperature"]) == pytest.approx(3, rel=0.2)
 
 
+def test_a_policy_publishes_what_it_chose(registry: Registry) -> None:
+    """The version is of the map that was taken; the comparison is that map's, too."""
+    with_data(registry)
+    job_id = ask(registry, map="auto")
+    work(registry)
+    with registry.reading() as tx:
+        job = tx.jobs.get(job_id)
+        card = tx.calibrators.get(tx.models.get("m"), 1).card
+    assert job.state == "succeeded", job.error
+    assert job.result is not None
+    assert job.result["map"] == card["map"] == card["choice"]["map"] == "temperature"
+    assert job.result["reason"].startswith("temperature beats identity")
+    assert len(card["choice"]["candidates"]) == 5
+
+
 def test_a_champion_that_changes_meanwhile_is_compared_with_anew(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,284 @@
+"""`map: auto`, a policy: the map that held-out rows prefer, temperature scaling unless it is clear.
+
+Legend: N rows, K classes, C columns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats, Integers
+from recalib.card import CandidateResult, Choice, Measured
+from recalib.errors import InputError
+from recalib.fitting.problem import Progress
+from recalib.fitting.selection import (
+    FOLDS,
+    Candidate,
+    HeldOut,
+    Weights,
+    folds_of,
+    held_out,
+    mean_and_error,
+)
+from recalib.fitting.solvers import check_pair
+from recalib.maps import MAPS
+from recalib.objectives import Objective
+from recalib.objectives.nll import NegativeLogLikelihood
+
+__all__ = ["AUTO", "Auto", "choose"]
+
+#: The policy's name, where a map's is asked for.
+AUTO = "auto"
+
+#: The maps that compete. Those that may change predictions do so only where that is allowed.
+_COMPETING = (
+    "identity", "temperature", "ensemble_temperature", "parameterized_temperature",
+    "intra_order_preserving", "class_temperature", "structured_vector", "structured_matrix",
+)  # fmt: skip
+
+#: By how many standard errors another map must be better than temperature scaling.
+#: `python -m benchmarks.selection` shows what comes of it; with one, `identity` was taken too often
+#: where 20 rows say little, and cost up to 2% of the NLL.
+_ERRORS = 2.0
+#: Fewer rows do not tell a richer map from temperature scaling.
+_FEWEST_ROWS = 100
+#: Of more logits than this, some rows stand for all; and where even `_ENOUGH_ROWS` rows hold more,
+#: maps with more than one number to fit do not compete.
+_MOST_LOGITS, _ENOUGH_ROWS = 2_000_000, 1_000
+
+_RESAMPLES = 1_000
+#: Of more rows, sums over as many groups are resampled.
+_MOST_DRAWN = 10_000
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The policy, with its one option.
+
+    Each map that competes is cross-validated in five folds, stratified by label and the same for
+    all; its score is the mean NLL of held-out rows. Temperature scaling is taken unless
+
+    - its best temperature lies on a bound of its range, since rows that are separable, or whose
+      logits say nothing, determine none; then `identity` is taken;
+    - another map is better by more than two standard errors of the paired difference, and by
+      Brier score not worse by more than one.
+
+    Of the maps that pass, the one with the fewest numbers to fit is taken that is within one
+    standard error of the best. With fewer than 100 rows only `identity` and `temperature` compete;
+    fewer than five are not compared, and `identity` is taken. Of more than 2,000,000 logits, as
+    many rows as hold these are compared, at least 1,000.
+    """
+
+    #: Whether maps that may change the predicted class are kept out.
+    preserve_accuracy: bool = True
+
+    def candidates(self, objective: Objective) -> list[Candidate]:
+        """Return what competes: each map that can be fitted by `objective`."""
+        found = []
+        for name in _COMPETING:
+            one = MAPS[name]()
+            if self.preserve_accuracy and not one.preserves_accuracy:
+                continue
+            try:
+                check_pair(one, objective)
+            except InputError:
+                continue
+            found.append(Candidate(one, objective))
+        return found
+
+
+def choose(
+    candidates: Sequence[Candidate],
+    logits: Floats,
+    labels: Integers,
+    weights: Weights | None = None,
+    *,
+    preserve_accuracy: bool = True,
+    progress: Progress | None = None,
+) -> tuple[Candidate, Choice]:
+    """Return the candidate that held-out rows prefer, as `Auto` says, and how that came about.
+
+    Parameters
+    ----------
+    candidates: what competes; `identity` and `temperature` do even where they are not listed.
+    logits: (N, K), checked.
+    labels: (N,), checked.
+    weights: (N,), how much each row counts; rows of weight 0 take no part.
+    preserve_accuracy: compare maps that may change predictions, but take none of them.
+    progress: called with the candidate, the fold and the stage, the iteration and the value of
+        the objective.
+    """
+    rows = _rows_of(len(labels), logits.shape[1], weights)
+    z, y = logits[rows], labels[rows]
+    w = None if weights is None else weights[rows]
+    identity, temperature = (_reference(name, candidates) for name in ("identity", "temperature"))
+    everyone = list(dict.fromkeys([identity, temperature, *candidates]))
+    undecided = _undecided(temperature, z, y, w)
+    objections = {one: undecided for one in everyone if undecided and one != identity}
+    seconds: dict[Candidate, float] = {}
+    scores: dict[Candidate, HeldOut] = {}
+    folds = folds_of(y) if len(y) >= FOLDS else None
+    for one in everyone:
+        started = time.perf_counter()
+        unfit = _unfit(one, *z.shape)
+        if folds is not None and unfit is None:
+            try:
+                scores[one] = held_out(one, z, y, folds, w, progress=progress)
+            except InputError as error:  # a K x K matrix of very many classes
+                unfit = str(error)
+        seconds[one] = time.perf_counter() - started
+        if unfit is not None:
+            objections.setdefault(one, unfit)
+        elif preserve_accuracy and not one.map.preserves_accuracy:
+            objections.setdefault(one, "it may change predictions")
+    if undecided is not None:
+        winner, reason = identity, undecided
+    else:
+        objections |= _no_better(scores, temperature, objections, w)
+        winner, reason = _best(scores, temperature, objections, w, z.shape[1])
+    measured = _measured(scores, temperature, w)
+    choice = Choice(
+        map=winner.map.name,
+        objective=winner.objective.name,
+        reason=f"{winner.name}: {reason}",
+        rows=len(y),
+        folds=0 if folds is None else FOLDS,
+        preserve_accuracy=preserve_accuracy,
+        candidates=tuple(
+            CandidateResult(
+                one.map.name,
+                one.objective.name,
+                seconds[one],
+                one == winner,
+                reason
+                if one == winner
+                else objections.get(one, f"{winner.name} is better, or as good and simpler"),
+                *measured.get(one, ()),
+            )
+            for one in everyone
+        ),
+    )
+    return winner, choice
+
+
+def _rows_of(count: int, classes: int, weights: Weights | None) -> NDArray[np.intp]:
+    """Return the rows to compare on: those that count, or some of very many."""
+    rows = np.arange(count) if weights is None else np.flatnonzero(weights > 0)
+    most = max(_ENOUGH_ROWS, _MOST_LOGITS // classes)
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).permutation(rows)[:most])
+    return rows
+
+
+def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
+    """Return the candidate of that map, by NLL if there are several; one by NLL if none is."""
+    own = [one for one in candidates if one.map.name == name]
+    by_nll = [one for one in own if one.objective.name == "nll"]
+    return next(iter([*by_nll, *own]), Candidate(MAPS[name](), NegativeLogLikelihood()))
+
+
+def _undecided(
+    temperature: Candidate, logits: Floats, labels: Integers, weights: Weights | None
+) -> str | None:
+    """Return why these rows do not even determine a temperature, or none."""
+    if len(labels) < FOLDS:
+        return f"{len(labels)} rows are fewer than {FOLDS} folds"
+    bounds = temperature.fitted(logits, labels, weights).bounds
+    return f"these rows determine no temperature ({bounds[0]})" if bounds else None
+
+
+def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:
+    """Return why a candidate does not compete on N x K logits, or none."""
+    if candidate.numbers(classes) <= 1:
+        return None
+    if rows < _FEWEST_ROWS:
+        return f"{rows} rows are fewer than {_FEWEST_ROWS}"
+    if rows * classes > _MOST_LOGITS:
+        return f"{rows} rows of {classes} classes are more than {_MOST_LOGITS:,} logits"
+    return None
+
+
+def _no_better(
+    scores: Mapping[Candidate, HeldOut],
+    temperature: Candidate,
+    objections: Mapping[Candidate, str],
+    weights: Weights | None,
+) -> dict[Candidate, str]:
+    """Return what else is to be said against candidates: that temperature scaling is as good."""
+    base, found = scores[temperature], {}
+    for one, own in scores.items():
+        if one == temperature or one in objections:
+            continue
+        gain, error = mean_and_error(base.nll - own.nll, weights)
+        loss, of_brier = mean_and_error(own.brier - base.brier, weights)
+        if gain <= _ERRORS * error:
+            found[one] = (
+                f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
+                f"{_lower(gain, error)}"
+            )
+        elif loss > of_brier:
+            found[one] = f"Brier score higher by {loss:.3g} ± {of_brier:.2g}"
+    return found
+
+
+def _best(
+    scores: Mapping[Candidate, HeldOut],
+    temperature: Candidate,
+    objections: Mapping[Candidate, str],
+    weights: Weights | None,
+    classes: int,
+) -> tuple[Candidate, str]:
+    """Return the simplest of those within one standard error of the best, and why."""
+    passed = [one for one in scores if one not in objections and one != temperature]
+    if not passed:
+        return temperature, "no other map is clearly better on held-out folds"
+    best = min(passed, key=lambda one: np.average(scores[one].nll, weights=weights))
+    within = []
+    for one in passed:
+        behind, error = mean_and_error(scores[one].nll - scores[best].nll, weights)
+        if behind <= error:
+            within.append(one)
+    winner = min(within, key=lambda one: one.numbers(classes))
+    gain, error = mean_and_error(scores[temperature].nll - scores[winner].nll, weights)
+    return winner, f"better than {temperature.name} on held-out folds: {_lower(gain, error)}"
+
+
+def _lower(gain: float, error: float) -> str:
+    return f"NLL {'lower' if gain >= 0 else 'higher'} by {abs(gain):.3g} ± {error:.2g}"
+
+
+def _measured(
+    scores: Mapping[Candidate, HeldOut], temperature: Candidate, weights: Weights | None
+) -> dict[Candidate, tuple[Measured, ...]]:
+    """Return NLL, Brier score and the difference of NLLs of each, with intervals."""
+    if not scores:
+        return {}
+    base = scores[temperature].nll
+    columns = np.stack([(one.nll, one.brier, one.nll - base) for one in scores.values()])
+    means = _bootstrapped(columns.reshape(-1, len(base)).T, weights)
+    return {one: tuple(means[3 * i : 3 * i + 3]) for i, one in enumerate(scores)}
+
+
+def _bootstrapped(columns: NDArray[np.float64], weights: Weights | None) -> list[Measured]:
+    """Return the mean of each column of (N, C) with its 95% interval: percentiles of resamples.
+
+    All columns are resampled together, so that differences are paired. Very many rows are summed
+    into random groups first, which resample alike.
+    """
+    rng = np.random.default_rng(0)
+    w = np.ones(len(columns)) if weights is None else weights
+    groups = min(len(w), _MOST_DRAWN)
+    shuffled = np.column_stack([columns * w[:, None], w])[rng.permutation(len(w))]
+    sums = np.add.reduceat(shuffled, np.arange(groups) * len(w) // groups, axis=0)
+    means = np.empty((_RESAMPLES, columns.shape[1]))
+    for i in range(_RESAMPLES):
+        total = np.bincount(rng.integers(groups, size=groups), minlength=groups) @ sums
+        means[i] = total[:-1] / total[-1]
+    values = np.average(columns, axis=0, weights=w)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    return [Measured(*(float(x) for x in one)) for one in zip(values, low, high, strict=True)]

@@ -1,0 +1,245 @@
+"""`auto` takes temperature scaling unless held-out rows clearly prefer something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+from numpy.typing import NDArray
+
+from recalib import fit
+from recalib.calibrator import Calibrator
+from recalib.card import CandidateResult, Card, Choice
+from recalib.errors import InputError
+from recalib.fitting.auto import choose
+from recalib.fitting.fit import configured, wanted
+from recalib.fitting.selection import Candidate, folds_of
+from tests.fitting.conftest import draw
+
+Data = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def auto(data: Data, **options: Any) -> Choice:
+    calibrator = fit(*data, "auto", **options)
+    choice = calibrator.card.choice
+    assert choice is not None
+    assert (calibrator.card.map, calibrator.card.objective) == (choice.map, choice.objective)
+    assert calibrator.map.name == choice.map
+    return choice
+
+
+def by_map(choice: Choice) -> dict[str, CandidateResult]:
+    return {one.map: one for one in choice.candidates}
+
+
+def off_by_class(rows: int, classes: int) -> Data:
+    """Logits that a scale and an offset for each class would put right."""
+    rng = np.random.default_rng(5)
+    truth = rng.normal(size=(rows, classes)) * 3
+    labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    return truth * rng.uniform(1, 2, classes) + 2 * rng.normal(size=classes), labels
+
+
+def sure_where_it_is_wrong(rows: int) -> Data:
+    """Two classes: right about small logits, too sure of large ones, as no temperature repairs."""
+    rng = np.random.default_rng(6)
+    truth = rng.normal(size=rows) * 2
+    labels = (rng.random(rows) < scipy.special.expit(truth)).astype(np.int64)
+    logits = truth + np.sign(truth) * np.maximum(np.abs(truth) - 1, 0) * 4
+    return np.stack([np.zeros(rows), logits], axis=1), labels
+
+
+def test_an_overconfident_classifier_gets_a_temperature() -> None:
+    choice = auto(draw(1000, 5, 3.0))
+    assert choice.map == "temperature"
+    assert choice.reason == "temperature: no other map is clearly better on held-out folds"
+    assert (choice.rows, choice.folds) == (1000, 5)
+    results = by_map(choice)
+    assert results["temperature"].chosen
+    assert "NLL higher by" in results["identity"].verdict
+    assert sum(one.chosen for one in choice.candidates) == 1
+
+
+def test_identity_competes() -> None:
+    """Few rows of a calibrated classifier may say that any temperature would do harm."""
+    choice = auto(draw(40, 2, 1.0, seed=17))
+    assert choice.map == "identity"
+    assert choice.reason.startswith("identity: better than temperature on held-out folds")
+    assert by_map(choice)["temperature"].verdict == "identity is better, or as good and simpler"
+
+
+def test_a_richer_map_needs_a_clear_gain() -> None:
+    choice = auto(sure_where_it_is_wrong(3000))
+    assert choice.map not in ("identity", "temperature")
+    chosen = by_map(choice)[choice.map]
+    assert chosen.nll_difference is not None
+    assert chosen.nll_difference.high is not None
+    assert chosen.nll_difference.high < 0
+    few = auto(sure_where_it_is_wrong(99))
+    assert few.map in ("identity", "temperature")
+    assert by_map(few)["parameterized_temperature"].verdict == "99 rows are fewer than 100"
+    assert by_map(few)["parameterized_temperature"].nll is None
+
+
+def test_predictions_change_only_where_that_is_allowed() -> None:
+    data = off_by_class(2000, 4)
+    kept = auto(data)
+    assert kept.preserve_accuracy
+    assert "structured_vector" not in by_map(kept)
+    free = auto(data, preserve_accuracy=False)
+    assert free.map in ("structured_vector", "structured_matrix")
+    assert not free.preserve_accuracy
+    before = data[0].argmax(axis=1)
+    predictions = fit(*data, "auto").predict(data[0]).argmax(axis=1)
+    assert (predictions == before).all()
+
+
+def test_the_simplest_of_those_as_good_is_taken() -> None:
+    """Off by a number for each class: the matrix can say it too, with more numbers."""
+    pair = [Candidate(*configured(name, "nll", {})) for name in ("matrix", "vector")]
+    _, choice = choose(pair, *off_by_class(2000, 4), preserve_accuracy=False)
+    assert choice.map == "vector"
+    assert by_map(choice)["matrix"].verdict == "vector is better, or as good and simpler"
+
+
+def test_separable_rows_determine_no_temperature() -> None:
+    logits, _ = draw(200, 3, 1.0)
+    choice = auto((logits, logits.argmax(axis=1)))
+    assert choice.map == "identity"
+    assert "determine no temperature" in choice.reason
+    assert "lower bound" in choice.reason
+    assert all("determine no" in one.verdict for one in choice.candidates)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_very_few_rows_are_not_compared(rows: int) -> None:
+    choice = auto(draw(rows, 3, 1.0))
+    assert (choice.map, choice.folds, choice.rows) == ("identity", 0, rows)
+    assert choice.reason == f"identity: {rows} rows are fewer than 5 folds"
+    assert all(one.nll is None for one in choice.candidates)
+
+
+def test_scores_are_those_of_a_loop_by_hand() -> None:
+    """Each fold under a fit to the others; the interval of a mean is about ±1.96 errors."""
+    logits, labels = draw(400, 4, 2.0)
+    choice = auto((logits, labels))
+    folds = folds_of(labels)
+    nll, brier = np.empty(400), np.empty(400)
+    for fold in range(5):
+        out = folds == fold
+        p = fit(logits[~out], labels[~out]).predict(logits[out])
+        right = np.eye(4)[labels[out]]
+        nll[out] = -np.log(p[right == 1])
+        brier[out] = ((p - right) ** 2).sum(axis=1)
+    found = by_map(choice)["temperature"]
+    for scores, measured in ((nll, found.nll), (brier, found.brier)):
+        assert measured is not None
+        assert measured.value == pytest.approx(scores.mean(), rel=1e-9)
+        reach = 1.96 * scores.std() / 20
+        assert measured.low == pytest.approx(scores.mean() - reach, abs=0.15 * reach)
+        assert measured.high == pytest.approx(scores.mean() + reach, abs=0.15 * reach)
+    # The difference is paired: by far narrower than either score.
+    plain = -scipy.special.log_softmax(logits, axis=1)[np.arange(400), labels]
+    difference = by_map(choice)["identity"].nll_difference
+    assert difference is not None
+    assert difference.low is not None
+    assert difference.value == pytest.approx((plain - nll).mean(), rel=1e-9)
+    assert difference.low == pytest.approx(
+        (plain - nll).mean() - 1.96 * (plain - nll).std() / 20, abs=0.2 * (plain - nll).std() / 10
+    )
+
+
+def test_weights_count_rows() -> None:
+    """Weight 0 is absence; the scale of weights says nothing."""
+    logits, labels = draw(600, 4, 2.0)
+    ours, others = np.arange(600) < 300, np.arange(600) >= 300
+    labels = np.where(others, (logits.argmax(axis=1) + 1) % 4, labels)
+    weighted = auto((logits, labels), weights=ours * 7.0)
+    alone = auto((logits[ours], labels[ours]))
+    assert weighted.rows == 300
+    assert weighted.map == alone.map
+    for one, other in zip(weighted.candidates, alone.candidates, strict=True):
+        assert one.nll is not None
+        assert other.nll is not None
+        # Networks stop where rounding decides.
+        assert one.nll.value == pytest.approx(other.nll.value, rel=1e-6)
+
+
+def test_of_very_many_logits_some_rows_stand_for_all() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(1100, 3000)).astype(np.float32) * 3
+    choice = auto((logits, rng.integers(0, 3000, 1100)))
+    assert choice.rows == 1000
+    assert "more than 2,000,000 logits" in by_map(choice)["parameterized_temperature"].verdict
+    assert by_map(choice)["temperature"].nll is not None
+
+
+def test_the_objective_is_that_of_the_candidates() -> None:
+    """Held-out NLL decides all the same; what the objective cannot fit does not compete."""
+    choice = auto(draw(500, 4, 2.0), objective="brier")
+    assert {one.objective for one in choice.candidates if one.map != "identity"} == {"brier"}
+    grid = auto(draw(500, 4, 2.0), objective="ece_grid", preserve_accuracy=False)
+    assert {"temperature", "class_temperature"} <= set(by_map(grid)) <= {
+        "identity", "temperature", "class_temperature"
+    }  # fmt: skip
+
+
+def test_a_card_remembers_the_choice(tmp_path: Path) -> None:
+    calibrator = fit(*draw(300, 3, 2.0), "auto")
+    calibrator.save(tmp_path / "a.calib")
+    loaded = Calibrator.load(tmp_path / "a.calib")
+    assert loaded.card.choice == calibrator.card.choice
+    assert Card.from_json(calibrator.card.to_json()) == calibrator.card
+
+
+def test_progress_names_the_candidate_and_the_fold() -> None:
+    said: list[str] = []
+    fit(*draw(200, 3, 2.0), "auto", progress=lambda stage, i, value: said.append(stage))
+    assert "temperature, fold 1 of 5: temperature" in said
+    assert any(one.startswith("intra_order_preserving, fold 5 of 5: ") for one in said)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"preserve_accuracy": "maybe"}, "options"),
+        ({"gamma": 2}, "options.gamma"),
+        ({"objective": "luck"}, "objective"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as error:
+        fit(*draw(20, 3, 1.0), "auto", **options)
+    assert error.value.field == field
+
+
+def test_auto_begins_from_no_earlier_fit() -> None:
+    data = draw(50, 3, 1.0)
+    with pytest.raises(InputError, match="start"):
+        fit(*data, "auto", start=fit(*data))
+
+
+def test_a_policy_is_no_map() -> None:
+    assert isinstance(wanted("temperature", "nll", {}), Candidate)
+    assert not isinstance(wanted("auto", "nll", {}), Candidate)
+    with pytest.raises(InputError, match=r"magic.*temperature.*auto"):
+        wanted("magic", "nll", {})
+
+
+def test_held_out_rows_are_no_worse_for_it(real_data: Path) -> None:
+    """The published network: what `auto` takes beats temperature scaling on the test rows."""
+    with np.load(real_data / "resnet110-cifar10-val.npz") as file:
+        logits, labels = file["logits"], file["labels"]
+    with np.load(real_data / "resnet110-cifar10-test.npz") as file:
+        test_logits, test_labels = file["logits"], file["labels"]
+    calibrator = fit(logits, labels, "auto")
+    rows = np.arange(len(test_labels))
+    plain, chosen = (
+        -np.log(one.predict(test_logits.astype(np.float64))[rows, test_labels])
+        for one in (fit(logits, labels), calibrator)
+    )
+    error = (chosen - plain).std() / np.sqrt(len(rows))
+    assert chosen.mean() - plain.mean() + 1.645 * error < 0.005 * plain.mean()
