@@ -3,13 +3,21 @@
 from collections.abc import Callable
 
 from recalib.metrics.accuracy import Accuracy
+from recalib.metrics.aurc import ExcessRiskCoverageArea, RiskCoverageArea
 from recalib.metrics.base import Estimate, Metric, State, StreamingMetric
 from recalib.metrics.binning import BinState
 from recalib.metrics.brier import Brier
+from recalib.metrics.brier_decomposition import (
+    BrierReliability,
+    BrierResolution,
+    BrierUncertainty,
+)
 from recalib.metrics.classwise import ClasswiseError
 from recalib.metrics.ece import ExpectedCalibrationError, MaximumCalibrationError
 from recalib.metrics.ece_debiased import DebiasedError
+from recalib.metrics.ece_sweep import SweepError
 from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
+from recalib.metrics.ks_error import KsError
 from recalib.metrics.nll import NegativeLogLikelihood
 from recalib.metrics.predictions import Predictions
 
@@ -32,6 +40,13 @@ METRICS: dict[str, Callable[[int], Metric]] = {
     "ece_equal_mass": EqualMassError,
     "ece_l2_equal_mass": EqualMassL2Error,
     "ece_debiased": DebiasedError,
+    "ece_sweep": lambda bins: SweepError(),
+    "ks_error": lambda bins: KsError(),
     "mce": MaximumCalibrationError,
     "classwise_ece": ClasswiseError,
+    "aurc": lambda bins: RiskCoverageArea(),
+    "e_aurc": lambda bins: ExcessRiskCoverageArea(),
+    "brier_reliability": BrierReliability,
+    "brier_resolution": BrierResolution,
+    "brier_uncertainty": BrierUncertainty,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import combinations, pairwise
 
 __all__ = ["DEFINITIONS", "bin_by_definition"]
@@ -115,6 +116,80 @@ def ece_debiased(p: Rows, y: Sequence[int], bins: int) -> float:
     return math.sqrt(squared) if squared > 1e-14 else 0.0
 
 
+def fair(p: Rows, y: Sequence[int]) -> list[tuple[float, Fraction]]:
+    """Rows by confidence, each with the accuracy of all rows of its confidence."""
+    pairs = sorted(confident(p, y))
+    tied = defaultdict(list)
+    for value, right in pairs:
+        tied[value].append(int(right))
+    return [(value, Fraction(sum(tied[value]), len(tied[value]))) for value, _ in pairs]
+
+
+def ece_sweep(p: Rows, y: Sequence[int], bins: int) -> float:
+    rows = fair(p, y)
+    best = [rows]
+    for count in range(2, len(rows) + 1):
+        cuts = [k * len(rows) // count for k in range(count + 1)]
+        runs = [rows[start:end] for start, end in pairwise(cuts)]
+        accuracies = [sum(right for _, right in run) / len(run) for run in runs]
+        if any(after < before for before, after in pairwise(accuracies)):
+            break
+        best = runs
+    weighed = [weight_and_gap([(v, float(r)) for v, r in run], len(rows)) for run in best]
+    return math.sqrt(sum(weight * gap**2 for weight, gap in weighed))
+
+
+def ks_error(p: Rows, y: Sequence[int], bins: int) -> float:
+    pairs = confident(p, y)
+    return max(
+        abs(math.fsum(right - value for value, right in pairs if value <= limit)) / len(pairs)
+        for limit, _ in pairs
+    )
+
+
+def area(errors: Sequence[float]) -> float:
+    """∫ risk(c) dc, with the errors of the surest rows first.
+
+    Between coverages a and b = a + 1/N, with E errors up to a and e of the next row, risk is
+    (E + e·N(c − a))/(N·c), whose integral is e(b − a) + (E/N − e·a) ln(b/a).
+    """
+    n, total, before = len(errors), 0.0, 0.0
+    for i, error in enumerate(errors):
+        total += error / n
+        if i > 0:
+            total += (before - error * i) / n * math.log((i + 1) / i)
+        before += error
+    return total
+
+
+def aurc(p: Rows, y: Sequence[int], bins: int) -> float:
+    return area([1 - float(right) for _, right in reversed(fair(p, y))])
+
+
+def e_aurc(p: Rows, y: Sequence[int], bins: int) -> float:
+    best = area(sorted(1 - right for _, right in confident(p, y)))
+    return aurc(p, y, bins) - best
+
+
+def brier_reliability(p: Rows, y: Sequence[int], bins: int) -> float:
+    return sum(weight * gap**2 for weight, gap in gaps(confident(p, y), bins))
+
+
+def brier_resolution(p: Rows, y: Sequence[int], bins: int) -> float:
+    members = defaultdict(list)
+    for value, right in confident(p, y):
+        members[bin_by_definition(value, bins)].append(right)
+    overall = accuracy(p, y, bins)
+    return sum(
+        len(group) / len(y) * (sum(group) / len(group) - overall) ** 2 for group in members.values()
+    )
+
+
+def brier_uncertainty(p: Rows, y: Sequence[int], bins: int) -> float:
+    overall = accuracy(p, y, bins)
+    return sum((right - overall) ** 2 for _, right in confident(p, y)) / len(y)
+
+
 #: By the names of `METRICS`; a new metric needs its line here, and a test says so.
 DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "accuracy": accuracy,
@@ -124,6 +199,13 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "ece_equal_mass": ece_equal_mass,
     "ece_l2_equal_mass": ece_l2_equal_mass,
     "ece_debiased": ece_debiased,
+    "ece_sweep": ece_sweep,
+    "ks_error": ks_error,
     "mce": mce,
     "classwise_ece": classwise_ece,
+    "aurc": aurc,
+    "e_aurc": e_aurc,
+    "brier_reliability": brier_reliability,
+    "brier_resolution": brier_resolution,
+    "brier_uncertainty": brier_uncertainty,
 }

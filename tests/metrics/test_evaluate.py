@@ -53,6 +53,7 @@ def test_intervals_come_when_asked_for() -> None:
         "brier",
         "ece",
         "ece_debiased",
+        "ks_error",
     }
 
 

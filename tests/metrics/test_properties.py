@@ -15,11 +15,11 @@ from recalib.metrics.evaluate import StreamingEvaluation, evaluate
 from tests.metrics.strategies import Case, bins, coarse, distinct
 
 #: The largest value of each metric; 1 unless said otherwise.
-LARGEST = {"nll": math.inf, "brier": 2.0}
+LARGEST = {"nll": math.inf, "brier": 2.0, "brier_resolution": 0.25, "brier_uncertainty": 0.25}
 STREAMING = [name for name, make in METRICS.items() if isinstance(make(15), StreamingMetric)]
 EQUAL_MASS = {"ece_equal_mass", "ece_l2_equal_mass"}
-#: They estimate what more rows would give, and take copies for more rows.
-SIZE_AWARE = {"ece_debiased"}
+#: They count rows, to free themselves of bias or to choose bins, and take copies for more rows.
+SIZE_AWARE = {"ece_debiased", "ece_sweep"}
 
 orders = st.randoms(use_true_random=False)
 levels = st.sampled_from([0.5, 0.9, 0.95, 0.999])

@@ -1,0 +1,26 @@
+"""Rows given by the confidence of the predicted class and whether it is right."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from recalib.metrics import METRICS, Estimate, Predictions
+
+__all__ = ["measure", "rows"]
+
+
+def rows(confidences: ArrayLike, correct: ArrayLike) -> Predictions:
+    """Predictions of class 0 of as many classes as leave the others less than the smallest."""
+    p = np.asarray(confidences, np.float64)
+    classes = 2 if p.min() > 0.5 else int(np.ceil(1 / p.min())) + 2
+    others = np.repeat((1 - p)[:, None] / (classes - 1), classes - 1, axis=1)
+    labels = np.where(np.asarray(correct, bool), 0, 1)
+    return Predictions.from_probabilities(np.column_stack([p, others]), labels)
+
+
+def measure(
+    name: str, confidences: ArrayLike, correct: ArrayLike, level: float | None = None
+) -> Estimate:
+    """The metric of this name, with 15 bins where it has any."""
+    return METRICS[name](15).measure(rows(confidences, correct), level)

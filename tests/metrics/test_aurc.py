@@ -1,0 +1,78 @@
+"""The area under the risk-coverage curve: ties, the usual sum, the best order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.integrate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.metrics.rows import measure
+
+rights = st.lists(st.booleans(), min_size=1, max_size=60)
+
+
+def ladder(rows: int) -> np.ndarray:
+    """Confidences without ties, the surest first."""
+    return np.linspace(0.99, 0.51, rows)
+
+
+def test_it_is_the_area_under_the_curve() -> None:
+    """Integrated by scipy, over risk as a function of coverage."""
+    errors = np.array([0, 1, 0, 0, 1, 1])
+
+    def risk(coverage: float) -> float:
+        kept = np.clip(coverage * 6 - np.arange(6), 0, 1)
+        return float(kept @ errors / kept.sum())
+
+    corners = np.arange(1, 6) / 6
+    expected = scipy.integrate.quad(risk, 1e-12, 1, points=corners, epsabs=1e-11)[0]
+    assert measure("aurc", ladder(6), errors == 0).value == pytest.approx(expected, abs=1e-9)
+
+
+@given(rights)
+def test_the_usual_sum_differs_by_less_than_one_row(right: list[bool]) -> None:
+    """Geifman et al.: the mean over k of the share of errors among the k surest rows."""
+    errors = 1 - np.array(right, float)
+    usual = np.mean(np.cumsum(errors) / np.arange(1, len(errors) + 1))
+    assert abs(measure("aurc", ladder(len(right)), right).value - usual) < 1 / len(right)
+
+
+@given(rights)
+def test_all_confidences_tied_have_the_risk_of_all_rows(right: list[bool]) -> None:
+    """Whatever is kept, the expected share of errors is that of all."""
+    found = measure("aurc", [0.8] * len(right), right).value
+    assert found == pytest.approx(1 - np.mean(right), abs=1e-12)
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=6))
+def test_ties_are_the_mean_over_their_orders(right: list[bool]) -> None:
+    """Broken in all cyclic orders, in which every row has every place equally often."""
+    tied = measure("aurc", [0.8] * len(right), right).value
+    broken = [
+        measure("aurc", ladder(len(right)), np.roll(right, shift)).value
+        for shift in range(len(right))
+    ]
+    assert tied == pytest.approx(np.mean(broken), abs=1e-12)
+
+
+@given(rights)
+def test_the_best_order_has_no_excess_and_the_worst_the_most(right: list[bool]) -> None:
+    """The worst, errors first: r(1 − ln r) of area."""
+    best, worst = sorted(right, reverse=True), sorted(right)
+    r = 1 - np.mean(right)
+    assert measure("e_aurc", ladder(len(right)), best).value == pytest.approx(0, abs=1e-12)
+    most = r * (1 - math.log(r)) if r > 0 else 0
+    assert measure("aurc", ladder(len(right)), worst).value == pytest.approx(most, abs=1e-12)
+    excess = measure("e_aurc", ladder(len(right)), right).value
+    assert 0 <= excess <= measure("e_aurc", ladder(len(right)), worst).value + 1e-12
+
+
+def test_the_best_area_is_published() -> None:
+    """Geifman et al.: r + (1 − r) ln(1 − r), about r²/2 for few errors."""
+    right = np.arange(1000) < 900
+    expected = 0.1 + 0.9 * math.log(0.9)
+    assert measure("aurc", ladder(1000), right).value == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,78 @@
+"""The monotonic sweep: how many bins it takes, and that quick ways to them change nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recalib.metrics.ece_sweep as module
+from recalib.metrics.ece_sweep import _most_bins
+from tests.metrics.rows import measure
+
+
+def most_bins(right: list[float]) -> int:
+    values = np.array(right, float)
+    return _most_bins(values, np.concatenate([[0], np.cumsum(values)]))
+
+
+@pytest.mark.parametrize(
+    ("right", "bins"),
+    [
+        ([1], 1),
+        ([0, 1], 2),
+        ([1, 0], 1),
+        ([0, 0, 1, 1], 4),
+        ([0, 1, 0, 1], 2),  # thirds are 0, 1, 1/2
+        ([1, 0, 1, 1, 1, 1], 3),  # halves 2/3, 1; thirds 1/2, 1, 1; fourths 1, 1/2, 1, 1
+        ([1, 1, 1, 1], 4),
+        ([0, 0, 0], 3),
+    ],
+)
+def test_accuracy_rises_over_so_many_bins(right: list[float], bins: int) -> None:
+    assert most_bins(right) == bins
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 60)), min_size=1, max_size=6),
+    st.sampled_from([1, 7, 32_768]),
+)
+def test_long_runs_are_swept_as_if_row_by_row(runs: list[tuple[bool, int]], chunk: int) -> None:
+    """More bins than changes of accuracy: only those beside a change are looked at."""
+    right = np.repeat([float(one) for one, _ in runs], [length for _, length in runs])
+    best = len(right)
+    for bins in range(2, len(right) + 1):
+        means = [part.mean() for part in np.split(right, np.arange(1, bins) * len(right) // bins)]
+        if np.any(np.diff(means) < -1e-12):
+            best = bins - 1
+            break
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHUNK", chunk)
+        assert most_bins(right.tolist()) == best
+
+
+def test_rows_that_are_told_apart_are_bins_of_their_own() -> None:
+    """Right wherever surer: the root of the mean squared residual."""
+    p, y = np.array([0.6, 0.7, 0.8, 0.9]), np.array([False, False, True, True])
+    expected = math.sqrt(np.mean((y - p) ** 2))
+    assert measure("ece_sweep", p, y).value == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_bin_has_the_gap_of_the_whole() -> None:
+    """The surer half is wrong."""
+    p, y = np.array([0.6, 0.7, 0.8, 0.9]), np.array([True, True, False, False])
+    assert measure("ece_sweep", p, y).value == pytest.approx(0.25, rel=1e-12)
+
+
+def test_it_is_less_biased_than_fixed_bins_where_nothing_is_wrong() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.5, 1, (100, 300))
+    y = rng.random(p.shape) < p
+    found = {
+        name: np.mean([measure(name, *one).value for one in zip(p, y, strict=True)])
+        for name in ("ece_sweep", "ece_l2_equal_mass")
+    }
+    assert found["ece_sweep"] < 0.8 * found["ece_l2_equal_mass"]
