@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from recalib.cli import fusing, operate, work
+from recalib.cli import comparing, fusing, operate, work
 from recalib.errors import RecalibError
 
 __all__ = ["app", "main"]
@@ -52,7 +52,7 @@ app.command()(work.apply)
 app.command()(work.export)
 app.command()(fusing.fuse)
 app.command()(work.evaluate)
-app.command()(work.compare)
+app.command()(comparing.compare)
 app.command()(operate.demo)
 app.command()(operate.serve)
 app.command()(operate.worker)

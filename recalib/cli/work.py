@@ -1,4 +1,4 @@
-"""Commands on files: fit, apply, export, evaluate, compare."""
+"""Commands on one file: fit, apply, export, evaluate."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import typer
 
-from recalib.card import CandidateResult
 from recalib.errors import InputError
 from recalib.terminal import (
     candidates_table,
-    comparison_table,
     metrics_table,
     print_json,
     progress,
@@ -21,9 +18,9 @@ from recalib.terminal import (
     warn,
 )
 
-__all__ = ["apply", "compare", "evaluate", "export", "fit"]
+__all__ = ["Data", "Input", "Json", "apply", "evaluate", "export", "fit"]
 
-_Data = Annotated[
+Data = Annotated[
     Path,
     typer.Argument(
         help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json.",
@@ -31,8 +28,8 @@ _Data = Annotated[
     ),
 ]
 _Calib = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-_Input = Annotated[
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Input = Annotated[
     Literal["logits", "probabilities"],
     typer.Option(help="What the file holds; never guessed from its values."),
 ]
@@ -42,7 +39,7 @@ _Output = Annotated[
 
 
 def fit(
-    data: _Data,
+    data: Data,
     output: _Output,
     map: Annotated[
         str, typer.Option(help="The post-hoc map; `auto` for what held-out rows prefer.")
@@ -60,8 +57,8 @@ def fit(
         Path | None,
         typer.Option(help="Begin from this parameter file, a fit of the same map and options."),
     ] = None,
-    input: _Input = "logits",
-    json_output: _Json = False,
+    input: Input = "logits",
+    json_output: Json = False,
 ) -> None:
     """Fit a calibrator to validation logits and save it."""
     from recalib import files
@@ -127,8 +124,8 @@ def apply(
     calibrator: _Calib,
     data: Annotated[Path, typer.Argument(help="Logits, labels not needed.", show_default=False)],
     output: _Output,
-    input: _Input = "logits",
-    json_output: _Json = False,
+    input: Input = "logits",
+    json_output: Json = False,
 ) -> None:
     """Turn logits into calibrated probabilities, saved as `probabilities` in an .npz file."""
     from recalib import files
@@ -149,7 +146,7 @@ def apply(
         say(f"saved {n} rows of {k} probabilities to {output}")
 
 
-def export(calibrator: _Calib, output: _Output, json_output: _Json = False) -> None:
+def export(calibrator: _Calib, output: _Output, json_output: Json = False) -> None:
     """Write a calibrator as an ONNX graph from `logits` to `probabilities`."""
     from recalib.api import load
     from recalib.files import write_atomically
@@ -166,7 +163,7 @@ def export(calibrator: _Calib, output: _Output, json_output: _Json = False) -> N
 
 
 def evaluate(
-    data: _Data,
+    data: Data,
     calibrator: Annotated[
         Path | None, typer.Option(help="Calibrate with this parameter file first.")
     ] = None,
@@ -175,8 +172,8 @@ def evaluate(
     diagram: Annotated[
         Path | None, typer.Option(help="Draw a reliability diagram too: .png, .svg, .html, .json.")
     ] = None,
-    input: _Input = "logits",
-    json_output: _Json = False,
+    input: Input = "logits",
+    json_output: Json = False,
 ) -> None:
     """Measure accuracy, proper scores and calibration errors."""
     from recalib import files
@@ -206,92 +203,6 @@ def evaluate(
         say(f"saved {diagram}")
 
 
-def compare(
-    validation: _Data,
-    test: Annotated[Path, typer.Argument(help="Data that no fit sees.", show_default=False)],
-    maps: Annotated[str, typer.Option(help="Maps, comma-separated; all by default.")] = "",
-    objectives: Annotated[
-        str, typer.Option(help="Objectives, comma-separated; `all` of them takes minutes.")
-    ] = "nll",
-    preserve_accuracy: Annotated[
-        bool,
-        typer.Option(
-            "--preserve-accuracy/--any-accuracy",
-            help="Recommend only maps that never change the predicted class.",
-        ),
-    ] = True,
-    input: _Input = "logits",
-    json_output: _Json = False,
-) -> None:
-    """Fit several maps on one file and measure them on another.
-
-    One of them is recommended: by cross-validation on the first file, as `fit --map auto` chooses,
-    so that the second one has no part in it. Pairs that do not go together, and maps that the data
-    is too large for, are left out.
-    """
-    from recalib.fitting.auto import choose
-    from recalib.fitting.fit import checked, configured
-    from recalib.fitting.fit import fit as fit_calibrator
-    from recalib.fitting.selection import Candidate
-    from recalib.metrics.evaluate import evaluate as measure
-
-    pairs = _pairs(maps, objectives)
-    results = []
-    with progress("compare", quiet=json_output) as at:
-        fitting_rows, test_rows = _read_both(validation, test, input)
-        for map_name, objective in pairs:
-            at(f"{map_name} by {objective}")
-            try:
-                fitted = fit_calibrator(
-                    fitting_rows.logits, fitting_rows.labels, map_name, objective, input=input
-                )
-            except InputError as error:  # a K x K matrix of very many classes
-                warn(f"left out: {error}")
-                continue
-            probabilities = fitted.predict(test_rows.logits, input=input)
-            estimates = measure(test_rows.labels, probabilities=probabilities)
-            results.append((fitted.card, estimates))
-        _, choice = choose(
-            [Candidate(*configured(card.map, card.objective, {})) for card, _ in results],
-            *checked(fitting_rows.logits, fitting_rows.labels, input),
-            preserve_accuracy=preserve_accuracy,
-            progress=lambda stage, i, value: at(f"{stage}, iteration {i}"),
-        )
-    held_out = {(one.map, one.objective): one for one in choice.candidates}
-    if json_output:
-        print_json(
-            [
-                {
-                    "map": card.map,
-                    "objective": card.objective,
-                    "fit_seconds": card.fit.seconds,
-                    "metrics": {name: one.value for name, one in estimates.items()},
-                    **_held_out(held_out[card.map, card.objective]),
-                }
-                for card, estimates in results
-            ]
-        )
-        return
-    for card, _ in results:
-        for text in (*card.fit.bounds_reached, *card.fit.warnings):
-            warn(f"{card.map}: {text}")
-    rows = [([card.map, card.objective], estimates) for card, estimates in results]
-    title = f"fitted on {validation.name}, measured on {test.name}"
-    say(comparison_table(("map", "objective"), rows, title))
-    say(candidates_table(choice))
-    say(f"recommended: {choice.reason}")
-
-
-def _held_out(one: CandidateResult) -> dict[str, Any]:
-    """Return what cross-validation said of a candidate, as JSON."""
-    scores = {"nll": one.nll, "brier": one.brier, "nll_difference": one.nll_difference}
-    return {
-        "chosen": one.chosen,
-        "verdict": one.verdict,
-        "cross_validated": None if one.nll is None else msgspec.to_builtins(scores),
-    }
-
-
 def _check_target(field: str, path: Path, *sources: Path) -> None:
     """Raise `InputError` where no file can be: before the work, not after it."""
     accepted = "a file in a folder that exists"
@@ -308,61 +219,6 @@ def _check_target(field: str, path: Path, *sources: Path) -> None:
         raise InputError(
             field, found=f"{path}, which is read", accepted="another file than those that are read"
         )
-
-
-def _read_both(validation: Path, test: Path, input: Any) -> list[Any]:
-    """Return the rows of both files; an error says in which of them it is."""
-    from recalib import files
-
-    both = []
-    for name, path in (("validation", validation), ("test", test)):
-        try:
-            both.append(files.read(path, input=input))
-        except InputError as error:
-            field = f"{name}: {error.field}"
-            raise type(error)(field, found=error.found, accepted=error.accepted) from error
-    k, of_test = (rows.logits.shape[1] for rows in both)
-    if of_test != k:
-        raise InputError(
-            "test: logits", found=f"{of_test} classes", accepted=f"{k}, as in {validation}"
-        )
-    return both
-
-
-def _pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
-    """Return the pairs of map and objective that go together; say so if a wish is left out."""
-    from recalib.fitting.fit import configured
-    from recalib.maps import MAPS
-    from recalib.objectives import OBJECTIVES
-
-    wishes = [
-        (map_name, objective)
-        for map_name in _names("maps", maps, list(MAPS))
-        for objective in _names(
-            "objectives", "" if objectives == "all" else objectives, list(OBJECTIVES)
-        )
-    ]
-    pairs, refused = [], []
-    for map_name, objective in wishes:
-        try:
-            configured(map_name, objective, {})
-            pairs.append((map_name, objective))
-        except InputError as error:
-            refused.append(error)
-    if not pairs:
-        raise refused[0]
-    if maps and objectives:
-        for refusal in refused:
-            warn(f"left out: {refusal}")
-    return pairs
-
-
-def _names(field: str, text: str, known: list[str]) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()] or known
-    for name in names:
-        if name not in known:
-            raise InputError(field, found=repr(name), accepted=", ".join(known))
-    return names
 
 
 def _options(pairs: list[str]) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""Several maps, fitted to one file and measured on another, and the one to be recommended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from recalib.calibrator import Calibrator
+from recalib.card import CandidateResult, Choice
+from recalib.errors import InputError
+from recalib.files import LabelledData
+from recalib.fitting.auto import choose
+from recalib.fitting.fit import checked, configured, fit
+from recalib.fitting.selection import Candidate
+from recalib.metrics import Estimate
+from recalib.metrics.evaluate import evaluate
+
+__all__ = ["Compared", "Comparison", "compare"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One map by one objective."""
+
+    calibrator: Calibrator
+    #: On the test rows, by the names of metrics.
+    metrics: dict[str, Estimate]
+    #: What cross-validation on the validation rows said.
+    held_out: CandidateResult
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that were asked for and could be fitted, and what held-out validation rows prefer."""
+
+    entries: tuple[Compared, ...]
+    choice: Choice
+    #: The recommended calibrator, fitted to all validation rows; it need not be among the entries.
+    recommended: Calibrator
+    #: Why others were left out.
+    left_out: tuple[str, ...]
+
+
+def compare(
+    validation: LabelledData,
+    test: LabelledData,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    input: Literal["logits", "probabilities"] = "logits",
+    preserve_accuracy: bool = True,
+    level: float | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Comparison:
+    """Fit each pair of map and objective, and recommend one as `auto` would.
+
+    Parameters
+    ----------
+    validation: what is fitted to, and cross-validated on.
+    test: what is measured on; it has no part in the recommendation.
+    pairs: names of maps and objectives.
+    preserve_accuracy: recommend only maps that never change predictions.
+    level: confidence of the metrics' intervals, such as 0.95; none by default.
+    progress: called with what is being done.
+    """
+    fitted, left_out = [], []
+    for name, objective in pairs:
+        progress(f"{name} by {objective}")
+        try:
+            one = fit(validation.logits, validation.labels, name, objective, input=input)
+        except InputError as error:  # a K x K matrix of very many classes
+            left_out.append(str(error))
+            continue
+        probabilities = one.predict(test.logits, input=input)
+        fitted.append((one, evaluate(test.labels, probabilities=probabilities, level=level)))
+    _, choice = choose(
+        [Candidate(*configured(one.card.map, one.card.objective, {})) for one, _ in fitted],
+        *checked(validation.logits, validation.labels, input),
+        preserve_accuracy=preserve_accuracy,
+        progress=lambda stage, i, value: progress(f"{stage}, iteration {i}"),
+    )
+    results = {(one.map, one.objective): one for one in choice.candidates}
+    entries = tuple(
+        Compared(one, metrics, results[one.card.map, one.card.objective]) for one, metrics in fitted
+    )
+    chosen = (choice.map, choice.objective)
+    own = [one for one, _ in fitted if (one.card.map, one.card.objective) == chosen]
+    if not own:  # a reference that was not asked for
+        own = [fit(validation.logits, validation.labels, *chosen, input=input)]
+    return Comparison(entries, choice, own[0], tuple(left_out))
