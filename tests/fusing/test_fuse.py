@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -210,22 +209,6 @@ def test_token_ids_and_masks_are_made_up(tmp_path: Path) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert fuse(save(model, tmp_path), calibrator(), tmp_path / "out.onnx").proof.rows == 80
-
-
-def test_a_network_of_torch(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, CLASSES)
-    )
-    buffer = io.BytesIO()
-    try:
-        torch.onnx.export(network, torch.zeros(2, 1, 8, 8), buffer, dynamo=False, opset_version=17)
-    except (ImportError, DeprecationWarning, TypeError) as error:
-        pytest.skip(f"this torch cannot export without more packages: {error}")
-    path = tmp_path / "torch.onnx"
-    path.write_bytes(buffer.getvalue())
-    fuse(path, calibrator("vector"), tmp_path / "out.onnx")
 
 
 def _wrong_classes(model: ModelProto) -> None:
