@@ -1,7 +1,8 @@
-"""Commands on a validation and a test file: compare."""
+"""Commands on a validation and a test file: compare, report."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import msgspec
 import typer
 
 from recalib.card import CandidateResult
-from recalib.cli.work import Data, Input, Json
+from recalib.cli.arguments import Data, Input, Json, Output, check_target
 from recalib.errors import InputError
 from recalib.terminal import (
     candidates_table,
@@ -23,23 +24,28 @@ from recalib.terminal import (
 if TYPE_CHECKING:
     from recalib.files import LabelledData
 
-__all__ = ["compare"]
+__all__ = ["compare", "report"]
+
+_Test = Annotated[Path, typer.Argument(help="Data that no fit sees.", show_default=False)]
+_Maps = Annotated[str, typer.Option(help="Maps, comma-separated; all by default.")]
+_Objectives = Annotated[
+    str, typer.Option(help="Objectives, comma-separated; `all` of them takes minutes.")
+]
+_Preserve = Annotated[
+    bool,
+    typer.Option(
+        "--preserve-accuracy/--any-accuracy",
+        help="Recommend only maps that never change the predicted class.",
+    ),
+]
 
 
 def compare(
     validation: Data,
-    test: Annotated[Path, typer.Argument(help="Data that no fit sees.", show_default=False)],
-    maps: Annotated[str, typer.Option(help="Maps, comma-separated; all by default.")] = "",
-    objectives: Annotated[
-        str, typer.Option(help="Objectives, comma-separated; `all` of them takes minutes.")
-    ] = "nll",
-    preserve_accuracy: Annotated[
-        bool,
-        typer.Option(
-            "--preserve-accuracy/--any-accuracy",
-            help="Recommend only maps that never change the predicted class.",
-        ),
-    ] = True,
+    test: _Test,
+    maps: _Maps = "",
+    objectives: _Objectives = "nll",
+    preserve_accuracy: _Preserve = True,
     input: Input = "logits",
     json_output: Json = False,
 ) -> None:
@@ -86,6 +92,68 @@ def compare(
     say(comparison_table(("map", "objective"), rows, title))
     say(candidates_table(comparison.choice))
     say(f"recommended: {comparison.choice.reason}")
+
+
+def report(
+    validation: Data,
+    test: _Test,
+    output: Output,
+    maps: _Maps = "",
+    objectives: _Objectives = "nll",
+    preserve_accuracy: _Preserve = True,
+    title: Annotated[str, typer.Option(help="What the page is called.")] = "Calibration report",
+    input: Input = "logits",
+    json_output: Json = False,
+) -> None:
+    """Write a page that says how good the probabilities are, and what to do about it.
+
+    Maps are fitted to the first file and measured on the second, as by `compare`. The page has it
+    all: numbers with intervals, pictures, a recommendation and warnings. It needs no network.
+    """
+    from recalib import files
+    from recalib.report import Source, write_report
+
+    if output.suffix != ".html":
+        raise InputError("output", found=str(output), accepted="a name that ends in .html")
+    check_target("output", output, validation, test)
+    pairs = pairs_of(maps, objectives)
+    with progress("report", quiet=json_output) as at:
+        at("reading")
+        both = read_both(validation, test, input)
+        one, other = (
+            Source(path.name, files.digest(path), rows)
+            for path, rows in zip((validation, test), both, strict=True)
+        )
+        found = write_report(
+            output,
+            one,
+            other,
+            pairs,
+            input=input,
+            preserve_accuracy=preserve_accuracy,
+            title=title,
+            progress=at,
+        )
+    choice = found.comparison.choice
+    if json_output:
+        print_json(
+            {
+                "output": str(output),
+                "recommended": {
+                    "map": choice.map, "objective": choice.objective, "reason": choice.reason
+                },
+                "warnings": found.warnings,
+                "metrics": {
+                    when: {name: asdict(one) for name, one in metrics.items()}
+                    for when, metrics in (("before", found.before), ("after", found.after))
+                },
+            }
+        )  # fmt: skip
+        return
+    for text in found.warnings:
+        warn(text)
+    say(f"recommended: {choice.reason}")
+    say(f"saved {output}")
 
 
 def _held_out(one: CandidateResult) -> dict[str, Any]:

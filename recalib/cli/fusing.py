@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from recalib.cli.arguments import check_target
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say, warn
 
@@ -42,6 +43,7 @@ def fuse(
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
+    check_target("output", output, model, calibrator)
     shapes = dict(_shape(one) for one in shape or [])
     with progress("fuse", quiet=json_output):
         fused = fuse_files(

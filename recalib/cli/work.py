@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from recalib.cli.arguments import Calib, Data, Input, Json, Output, check_target
 from recalib.errors import InputError
 from recalib.terminal import (
     candidates_table,
@@ -18,29 +19,12 @@ from recalib.terminal import (
     warn,
 )
 
-__all__ = ["Data", "Input", "Json", "apply", "evaluate", "export", "fit"]
-
-Data = Annotated[
-    Path,
-    typer.Argument(
-        help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json.",
-        show_default=False,
-    ),
-]
-_Calib = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Input = Annotated[
-    Literal["logits", "probabilities"],
-    typer.Option(help="What the file holds; never guessed from its values."),
-]
-_Output = Annotated[
-    Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)
-]
+__all__ = ["apply", "evaluate", "export", "fit"]
 
 
 def fit(
     data: Data,
-    output: _Output,
+    output: Output,
     map: Annotated[
         str, typer.Option(help="The post-hoc map; `auto` for what held-out rows prefer.")
     ] = "temperature",
@@ -67,7 +51,7 @@ def fit(
     from recalib.fitting.fit import fit as fit_calibrator
     from recalib.fitting.fit import wanted
 
-    _check_target("output", output, data)
+    check_target("output", output, data)
     options = _options(option or [])
     wanted(map, objective, options)  # a typo must not wait for a large file
     earlier = load(start) if start is not None else None
@@ -121,9 +105,9 @@ def _numbers(field: str, path: Path) -> Any:
 
 
 def apply(
-    calibrator: _Calib,
+    calibrator: Calib,
     data: Annotated[Path, typer.Argument(help="Logits, labels not needed.", show_default=False)],
-    output: _Output,
+    output: Output,
     input: Input = "logits",
     json_output: Json = False,
 ) -> None:
@@ -133,7 +117,7 @@ def apply(
 
     if output.suffix != ".npz":
         raise InputError("output", found=str(output), accepted="a name that ends in .npz")
-    _check_target("output", output, calibrator, data)
+    check_target("output", output, calibrator, data)
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
         rows = files.read(data, input=input, labels="optional")
@@ -146,14 +130,14 @@ def apply(
         say(f"saved {n} rows of {k} probabilities to {output}")
 
 
-def export(calibrator: _Calib, output: _Output, json_output: Json = False) -> None:
+def export(calibrator: Calib, output: Output, json_output: Json = False) -> None:
     """Write a calibrator as an ONNX graph from `logits` to `probabilities`."""
     from recalib.api import load
     from recalib.files import write_atomically
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
-    _check_target("output", output, calibrator)
+    check_target("output", output, calibrator)
     graph = load(calibrator).onnx()
     write_atomically(output, graph)
     if json_output:
@@ -184,7 +168,7 @@ def evaluate(
         from recalib.pictures import check_suffix
 
         check_suffix(diagram)
-        _check_target("diagram", diagram, data)
+        check_target("diagram", diagram, data)
     fitted = load(calibrator) if calibrator is not None else None
     with progress("evaluate", quiet=json_output):
         rows = files.read(data, input=input)
@@ -201,24 +185,6 @@ def evaluate(
     say(metrics_table({"value": estimates}, f"{data.name}: {len(rows.logits)} rows"))
     if diagram is not None:
         say(f"saved {diagram}")
-
-
-def _check_target(field: str, path: Path, *sources: Path) -> None:
-    """Raise `InputError` where no file can be: before the work, not after it."""
-    accepted = "a file in a folder that exists"
-    try:
-        is_folder, exists = path.is_dir(), path.exists()
-    except OSError as error:  # a name too long, a folder that may not be looked into
-        found = f"{path} ({error.strerror})"
-        raise InputError(field, found=found, accepted=accepted) from None
-    if is_folder:
-        raise InputError(field, found=f"{path} (a folder)", accepted=accepted)
-    if not path.parent.is_dir():
-        raise InputError(field, found=f"{path} (no folder {path.parent})", accepted=accepted)
-    if exists and any(one.exists() and path.samefile(one) for one in sources):
-        raise InputError(
-            field, found=f"{path}, which is read", accepted="another file than those that are read"
-        )
 
 
 def _options(pairs: list[str]) -> dict[str, Any]:
