@@ -64,6 +64,30 @@ def test_bad_options_are_one_line(
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("out.pb", "accepted: a name that ends in .onnx"),
+        ("none/out.onnx", "none); accepted: a file in a folder that exists"),
+        ("folder.onnx", "folder.onnx (a folder); accepted: a file in a folder that exists"),
+        ("model.onnx", "model.onnx, which is read"),
+        ("model.onnx/out.onnx", "(no folder"),
+        ("n" * 300 + ".onnx", "(File name too long)"),
+    ],
+)
+def test_a_bad_output_is_refused_before_the_work(
+    files: tuple[Path, Path, Path], name: str, line: str
+) -> None:
+    """Before anything is read: the model and the calibrator are not even looked at."""
+    model, calib, _ = files
+    (model.parent / "folder.onnx").mkdir()
+    calib.write_bytes(b"no calibrator")
+    done = recalib("fuse", model, calib, "-o", model.parent / name)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "output: found" in done.stderr
+    assert line in done.stderr
+
+
 def test_a_damaged_model_is_one_line(files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
     model.write_bytes(b"no onnx")
