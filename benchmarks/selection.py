@@ -7,8 +7,9 @@ for each: the mean NLLs, by how many percent of temperature scaling's that of `a
 
 The goal: no bound over 0.5%, where rows to test on are of the same kind as those to calibrate on.
 `--any` lets maps compete that may change predictions; `--effort 0.2` draws a fifth as often; a
-word restricts the experiments to those whose names hold it. One thing of the policy was changed
-after a look at these experiments: `identity` must be better by two standard errors, not by one.
+word restricts the experiments to those whose names hold it. The policy was changed twice after a
+look at these experiments: `identity` must be better by two standard errors, not by one; and by
+three where there are fewer than 100 rows.
 """
 
 from __future__ import annotations

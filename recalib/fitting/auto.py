@@ -41,11 +41,11 @@ _COMPETING = (
     "intra_order_preserving", "class_temperature", "structured_vector", "structured_matrix",
 )  # fmt: skip
 
-#: By how many standard errors another map must be better than temperature scaling.
-#: `python -m benchmarks.selection` shows what comes of it; with one, `identity` was taken too often
-#: where 20 rows say little, and cost up to 2% of the NLL.
-_ERRORS = 2.0
-#: Fewer rows do not tell a richer map from temperature scaling.
+#: By how many standard errors another map must be better than temperature scaling; and where rows
+#: are few, of which not even the error is known well. `python -m benchmarks.selection` shows what
+#: comes of it: with one, and with two of 20 rows, `identity` was taken where it cost up to 2%.
+_ERRORS, _ERRORS_OF_FEW = 2.0, 3.0
+#: Fewer rows are few, and do not tell a richer map from temperature scaling.
 _FEWEST_ROWS = 100
 #: Of more logits than this, some rows stand for all; and where even `_ENOUGH_ROWS` rows hold more,
 #: maps with more than one number to fit do not compete.
@@ -65,8 +65,8 @@ class Auto:
 
     - its best temperature lies on a bound of its range, since rows that are separable, or whose
       logits say nothing, determine none; then `identity` is taken;
-    - another map is better by more than two standard errors of the paired difference, and by
-      Brier score not worse by more than one.
+    - another map is better by more than two standard errors of the paired difference, three where
+      there are fewer than 100 rows, and by Brier score not worse by more than one.
 
     Of the maps that pass, the one with the fewest numbers to fit is taken that is within one
     standard error of the best. With fewer than 100 rows only `identity` and `temperature` compete;
@@ -211,14 +211,15 @@ def _no_better(
 ) -> dict[Candidate, str]:
     """Return what else is to be said against candidates: that temperature scaling is as good."""
     base, found = scores[temperature], {}
+    needed = _ERRORS if len(base.nll) >= _FEWEST_ROWS else _ERRORS_OF_FEW
     for one, own in scores.items():
         if one == temperature or one in objections:
             continue
         gain, error = mean_and_error(base.nll - own.nll, weights)
         loss, of_brier = mean_and_error(own.brier - base.brier, weights)
-        if gain <= _ERRORS * error:
+        if gain <= needed * error:
             found[one] = (
-                f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
+                f"not better than {temperature.name} by {needed:g} standard errors: "
                 f"{_lower(gain, error)}"
             )
         elif loss > of_brier:

@@ -26,7 +26,7 @@ __all__ = ["Report", "Source", "write_report"]
 
 _LEVEL = 0.95
 #: What the table of maps shows; the page's first table has every metric.
-_COLUMNS = ("accuracy", "nll", "brier", "ece", "classwise_ece")
+_COLUMNS = ("accuracy", "nll", "ece", "classwise_ece")
 
 
 @dataclass(frozen=True)
