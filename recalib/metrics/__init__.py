@@ -20,6 +20,7 @@ from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
 from recalib.metrics.ks_error import KsError
 from recalib.metrics.nll import NegativeLogLikelihood
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.smooth_ece import SmoothError
 
 __all__ = [
     "METRICS",
@@ -42,6 +43,7 @@ METRICS: dict[str, Callable[[int], Metric]] = {
     "ece_debiased": DebiasedError,
     "ece_sweep": lambda bins: SweepError(),
     "ks_error": lambda bins: KsError(),
+    "smooth_ece": lambda bins: SmoothError(),
     "mce": MaximumCalibrationError,
     "classwise_ece": ClasswiseError,
     "aurc": lambda bins: RiskCoverageArea(),

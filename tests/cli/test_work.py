@@ -17,7 +17,7 @@ from tests.files.examples import WRITERS, Writer, write_npy, write_npz
 
 METRICS = [
     "accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2_equal_mass", "ece_debiased",
-    "ece_sweep", "ks_error", "mce", "classwise_ece", "aurc", "e_aurc", "brier_reliability",
+    "ece_sweep", "ks_error", "smooth_ece", "mce", "classwise_ece", "aurc", "e_aurc", "brier_reliability",
     "brier_resolution", "brier_uncertainty",
 ]  # fmt: skip
 with_labels = {name: pair for name, pair in WRITERS.items() if pair[0] != "npy"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 
-__all__ = ["DEFINITIONS", "bin_by_definition"]
+__all__ = ["DEFINITIONS", "ELSEWHERE", "bin_by_definition"]
 
 Rows = Sequence[Sequence[float]]
 
@@ -209,3 +209,6 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "brier_resolution": brier_resolution,
     "brier_uncertainty": brier_uncertainty,
 }
+
+#: Metrics whose definition takes integrals or N² kernels, and where it is written a second time.
+ELSEWHERE = {"smooth_ece": "test_smooth_ece.py"}

@@ -1,0 +1,106 @@
+"""Smooth ECE: its definition by brute force, and the bandwidth that it equals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recalib.metrics.smooth_ece import _integral_of_size, _spectrum, smoothed
+from tests.metrics.rows import measure
+
+Values = NDArray[np.float64]
+GRID = np.linspace(0, 1, 20_001)
+
+
+def slow(p: Values, y: Values, bandwidth: float) -> float:
+    """∫ |1/N Σ K_σ(t, p_i)(y_i − p_i)| dt, with images of each row beyond 0 and 1."""
+    total = np.zeros(len(GRID))
+    reach = int(5 * bandwidth) + 2
+    for row, right in zip(p, y, strict=True):
+        for image in range(-reach, reach + 1):
+            for mirrored in (row, -row):
+                distance = (GRID - 2 * image - mirrored) / bandwidth
+                total += (right - row) * np.exp(-(distance**2) / 2)
+    total /= bandwidth * np.sqrt(2 * np.pi) * len(p)
+    return float(np.trapezoid(np.abs(total), GRID))
+
+
+def drawn(seed: int, rows: int) -> tuple[Values, NDArray[np.bool_]]:
+    rng = np.random.default_rng(seed)
+    p = rng.choice([rng.uniform(0.51, 1), *rng.uniform(0.51, 1, rows), 1.0], rows)
+    return p, rng.random(rows) < 0.8
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+def test_it_is_what_its_definition_says(seed: int, rows: int) -> None:
+    """To the 1e-5 that its docstring promises."""
+    p, y = drawn(seed, rows)
+    found = measure("smooth_ece", p, y).value
+    if found < 1e-3:  # what 20,001 points resolve
+        assert slow(p, y, 1e-3) <= 1e-3
+        return
+    expected = scipy.optimize.brentq(lambda s: slow(p, y, s) - s, found / 2, 2 * found, xtol=1e-9)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "published"), [(0.01, 0.122369), (0.03, 0.120777), (0.1, 0.102881)]
+)
+def test_smoothing_is_that_of_published_code(bandwidth: float, published: float) -> None:
+    """`smECE_sigma` of relplot 1.0.3 with 2,000 mesh points, a coarser grid, on these rows.
+
+    Not for bandwidths over 0.1: its kernel ends at ±1/2.
+    """
+    p = 0.5 + 0.5 * (np.arange(300) + 0.5) / 300
+    y = np.arange(300) % 4 > 0
+    spectrum = _spectrum(p, (y - p) / 300, 2**14)
+    found = _integral_of_size(smoothed(spectrum, bandwidth))
+    assert found == pytest.approx(published, rel=1e-3)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 50))
+def test_more_smoothing_leaves_less_and_never_less_than_the_mean_gap(seed: int, rows: int) -> None:
+    p, y = drawn(seed, rows)
+    spectrum = _spectrum(p, (y - p) / rows, 2**13)
+    widths = [0.01, 0.03, 0.1, 0.3, 1, 3]
+    left = [_integral_of_size(smoothed(spectrum, width)) for width in widths]
+    assert np.all(np.diff(left) <= 1e-6)
+    assert left[-1] == pytest.approx(abs(np.mean(y - p)), abs=1e-6)
+
+
+def test_it_is_between_the_mean_gap_and_the_error_without_smoothing() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.choice([0.6, 0.7, 0.8, 0.9], 500)
+    y = rng.random(500) < p + 0.3 * (p - 0.75)
+    rough = sum(abs(np.sum((y - p)[p == value])) for value in np.unique(p)) / 500
+    assert abs(np.mean(y - p)) < measure("smooth_ece", p, y).value < rough
+
+
+def test_it_changes_little_when_confidences_do() -> None:
+    """0.75, three of four right, or the right ones a hair surer: that makes bins of their own."""
+    y = np.arange(400) % 4 > 0
+    right = np.repeat(0.75, 400)
+    apart = right + np.where(y, 1e-6, -1e-6)
+    assert measure("smooth_ece", right, y).value < 1e-4
+    assert measure("smooth_ece", apart, y).value < 1e-3
+    assert measure("ece_sweep", apart, y).value > 0.3
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-4, 6e-5, 1e-5, 1e-7, 1e-12])
+def test_small_errors_are_found(gap: float) -> None:
+    """Each row right, and unsure by so little: the mean gap, at any bandwidth."""
+    found = measure("smooth_ece", np.full(50, 1 - gap), np.ones(50, bool)).value
+    assert found == pytest.approx(gap, rel=1e-4)
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-4, 1e-5])
+def test_small_errors_of_two_signs_are_found_to_what_is_promised(gap: float) -> None:
+    """Gaps of ±gap at two far confidences: their size, less what little they smooth each other."""
+    p = np.repeat([0.6 + gap, 0.8 - gap], 50)
+    y = np.arange(100) % 50 < np.repeat([30, 40], 50)
+    assert measure("smooth_ece", p, y).value == pytest.approx(gap, abs=6e-5, rel=1e-5)
