@@ -17,7 +17,7 @@ from recalib.metrics.ece import ExpectedCalibrationError, MaximumCalibrationErro
 from recalib.metrics.ece_debiased import DebiasedError
 from recalib.metrics.ece_sweep import SweepError
 from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
-from recalib.metrics.ks_error import KsError
+from recalib.metrics.ks_error import ClasswiseKsError, KsError
 from recalib.metrics.nll import NegativeLogLikelihood
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.smooth_ece import SmoothError
@@ -46,6 +46,7 @@ METRICS: dict[str, Callable[[int], Metric]] = {
     "smooth_ece": lambda bins: SmoothError(),
     "mce": MaximumCalibrationError,
     "classwise_ece": ClasswiseError,
+    "ks_error_classwise": lambda bins: ClasswiseKsError(),
     "aurc": lambda bins: RiskCoverageArea(),
     "e_aurc": lambda bins: ExcessRiskCoverageArea(),
     "brier_reliability": BrierReliability,

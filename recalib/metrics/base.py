@@ -49,6 +49,8 @@ class Metric(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    #: Whether it costs so much that it is measured only when asked for by name.
+    on_request: ClassVar[bool] = False
 
     @abstractmethod
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:

@@ -31,7 +31,7 @@ def evaluate(
     labels: (N,), integers in [0, K).
     logits: (N, K), or
     probabilities: (N, K); exactly one of the two.
-    metrics: names in `METRICS`; all of them by default.
+    metrics: names in `METRICS`; by default all but those that are measured `on_request`.
     bins: M of binned metrics.
     level: confidence of intervals, such as 0.95; none by default.
 
@@ -97,11 +97,14 @@ class StreamingEvaluation:
 def _chosen(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
     if not 1 <= bins <= _MOST_BINS:
         raise InputError("bins", found=str(bins), accepted=f"1 to {_MOST_BINS}")
-    wanted = list(METRICS) if names is None else list(names)
+    every = {name: make(bins) for name, make in METRICS.items()}
+    if names is None:
+        return {name: metric for name, metric in every.items() if not metric.on_request}
+    wanted = list(names)
     for name in wanted:
         if name not in METRICS:
             raise InputError("metrics", found=repr(name), accepted=", ".join(METRICS))
-    return {name: make(bins) for name, make in METRICS.items() if name in wanted}
+    return {name: metric for name, metric in every.items() if name in wanted}
 
 
 def _check_level(level: float | None) -> None:

@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 
 __all__ = ["DEFINITIONS", "ELSEWHERE", "bin_by_definition"]
 
@@ -139,12 +139,24 @@ def ece_sweep(p: Rows, y: Sequence[int], bins: int) -> float:
     return math.sqrt(sum(weight * gap**2 for weight, gap in weighed))
 
 
+def farthest(pairs: Sequence[tuple[float, float]]) -> float:
+    """The largest |mean of outcome − value| over the rows up to each value."""
+    tied = defaultdict(list)
+    for value, outcome in pairs:
+        tied[value].append(outcome - value)
+    sums = accumulate(math.fsum(tied[value]) for value in sorted(tied))
+    return max(map(abs, sums)) / len(pairs)
+
+
 def ks_error(p: Rows, y: Sequence[int], bins: int) -> float:
-    pairs = confident(p, y)
-    return max(
-        abs(math.fsum(right - value for value, right in pairs if value <= limit)) / len(pairs)
-        for limit, _ in pairs
-    )
+    return farthest(confident(p, y))
+
+
+def ks_error_classwise(p: Rows, y: Sequence[int], bins: int) -> float:
+    total = 0.0
+    for k in range(len(p[0])):
+        total += farthest([(row[k], float(label == k)) for row, label in zip(p, y, strict=True)])
+    return total / len(p[0])
 
 
 def area(errors: Sequence[float]) -> float:
@@ -203,6 +215,7 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "ks_error": ks_error,
     "mce": mce,
     "classwise_ece": classwise_ece,
+    "ks_error_classwise": ks_error_classwise,
     "aurc": aurc,
     "e_aurc": e_aurc,
     "brier_reliability": brier_reliability,

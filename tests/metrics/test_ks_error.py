@@ -7,12 +7,9 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
 
-from recalib.metrics import Predictions
-from recalib.metrics.ks_error import ClasswiseKsError, _within
+from recalib.metrics.ks_error import _within
 from tests.metrics.rows import measure
-from tests.metrics.strategies import Case, coarse
 
 
 def test_it_is_the_distance_of_two_weighted_distributions() -> None:
@@ -42,18 +39,6 @@ def test_gaps_that_cancel_count_as_far_as_they_come() -> None:
     """0.4 too few, then 0.4 too many: half of the rows are off by 0.4."""
     p, y = np.repeat([0.6, 0.9], 100), np.arange(200) % 100 < np.repeat([100, 50], 100)
     assert measure("ks_error", p, y).value == pytest.approx(0.2)
-
-
-@given(coarse())
-def test_classwise_is_the_mean_over_columns(case: Case) -> None:
-    p, y = case
-    expected = []
-    for k in range(p.shape[1]):
-        column, occurred = p[:, k], (y == k).astype(float)
-        sums = [np.sum((occurred - column)[column <= limit]) for limit in column]
-        expected.append(np.max(np.abs(sums)) / len(y))
-    found = ClasswiseKsError().measure(Predictions.from_probabilities(p, y)).value
-    assert found == pytest.approx(np.mean(expected), abs=1e-12)
 
 
 def test_the_supremum_of_brownian_motion_has_its_published_quantiles() -> None:
