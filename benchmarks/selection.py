@@ -8,8 +8,8 @@ for each: the mean NLLs, by how many percent of temperature scaling's that of `a
 The goal: no bound over 0.5%, where rows to test on are of the same kind as those to calibrate on.
 `--any` lets maps compete that may change predictions; `--effort 0.2` draws a fifth as often; a
 word restricts the experiments to those whose names hold it. The policy was changed twice after a
-look at these experiments: `identity` must be better by two standard errors, not by one; and by
-three where there are fewer than 100 rows.
+look at these experiments: `identity` must be better by two standard errors, not by one; and with
+fewer than 100 rows it is taken only where they determine no temperature.
 """
 
 from __future__ import annotations

@@ -41,11 +41,12 @@ _COMPETING = (
     "intra_order_preserving", "class_temperature", "structured_vector", "structured_matrix",
 )  # fmt: skip
 
-#: By how many standard errors another map must be better than temperature scaling; and where rows
-#: are few, of which not even the error is known well. `python -m benchmarks.selection` shows what
-#: comes of it: with one, and with two of 20 rows, `identity` was taken where it cost up to 2%.
-_ERRORS, _ERRORS_OF_FEW = 2.0, 3.0
-#: Fewer rows are few, and do not tell a richer map from temperature scaling.
+#: By how many standard errors another map must be better than temperature scaling.
+#: `python -m benchmarks.selection` shows what comes of it; with one, `identity` was taken too
+#: often.
+_ERRORS = 2.0
+#: Fewer rows prefer nothing to temperature scaling: of 20, those that by chance preferred
+#: `identity`, by three standard errors even, were misled, and lost up to 20% of the NLL by it.
 _FEWEST_ROWS = 100
 #: Of more logits than this, some rows stand for all; and where even `_ENOUGH_ROWS` rows hold more,
 #: maps with more than one number to fit do not compete.
@@ -65,13 +66,12 @@ class Auto:
 
     - its best temperature lies on a bound of its range, since rows that are separable, or whose
       logits say nothing, determine none; then `identity` is taken;
-    - another map is better by more than two standard errors of the paired difference, three where
-      there are fewer than 100 rows, and by Brier score not worse by more than one.
+    - there are at least 100 rows, and another map is better by more than two standard errors of
+      the paired difference, and by Brier score not worse by more than one.
 
     Of the maps that pass, the one with the fewest numbers to fit is taken that is within one
-    standard error of the best. With fewer than 100 rows only `identity` and `temperature` compete;
-    fewer than five are not compared, and `identity` is taken. Of more than 2,000,000 logits, as
-    many rows as hold these are compared, at least 1,000.
+    standard error of the best. Fewer than five rows are not compared, and `identity` is taken. Of
+    more than 2,000,000 logits, as many rows as hold these are compared, at least 1,000.
     """
 
     #: Whether maps that may change the predicted class are kept out.
@@ -197,10 +197,14 @@ def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:
     if candidate.numbers(classes) <= 1:
         return None
     if rows < _FEWEST_ROWS:
-        return f"{rows} rows are fewer than {_FEWEST_ROWS}"
+        return _few(rows)
     if rows * classes > _MOST_LOGITS:
         return f"{rows} rows of {classes} classes are more than {_MOST_LOGITS:,} logits"
     return None
+
+
+def _few(rows: int) -> str:
+    return f"{rows} rows are fewer than {_FEWEST_ROWS}"
 
 
 def _no_better(
@@ -211,15 +215,17 @@ def _no_better(
 ) -> dict[Candidate, str]:
     """Return what else is to be said against candidates: that temperature scaling is as good."""
     base, found = scores[temperature], {}
-    needed = _ERRORS if len(base.nll) >= _FEWEST_ROWS else _ERRORS_OF_FEW
     for one, own in scores.items():
         if one == temperature or one in objections:
             continue
+        if len(base.nll) < _FEWEST_ROWS:
+            found[one] = _few(len(base.nll))
+            continue
         gain, error = mean_and_error(base.nll - own.nll, weights)
         loss, of_brier = mean_and_error(own.brier - base.brier, weights)
-        if gain <= needed * error:
+        if gain <= _ERRORS * error:
             found[one] = (
-                f"not better than {temperature.name} by {needed:g} standard errors: "
+                f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
                 f"{_lower(gain, error)}"
             )
         elif loss > of_brier:
@@ -237,6 +243,8 @@ def _best(
     """Return the simplest of those within one standard error of the best, and why."""
     passed = [one for one in scores if one not in objections and one != temperature]
     if not passed:
+        if len(scores[temperature].nll) < _FEWEST_ROWS:
+            return temperature, f"fewer than {_FEWEST_ROWS} rows prefer nothing else"
         return temperature, "no other map is clearly better on held-out folds"
     best = min(passed, key=lambda one: np.average(scores[one].nll, weights=weights))
     within = []

@@ -64,8 +64,8 @@ def test_an_overconfident_classifier_gets_a_temperature() -> None:
 
 
 def test_identity_competes() -> None:
-    """Few rows of a calibrated classifier may say that any temperature would do harm."""
-    choice = auto(draw(40, 2, 1.0, seed=17))
+    """Rows of a calibrated classifier may say that any temperature would do harm."""
+    choice = auto(draw(120, 5, 1.0, seed=4))
     assert choice.map == "identity"
     assert choice.reason.startswith("identity: better than temperature on held-out folds")
     assert by_map(choice)["temperature"].verdict == "identity is better, or as good and simpler"
@@ -78,10 +78,16 @@ def test_a_richer_map_needs_a_clear_gain() -> None:
     assert chosen.nll_difference is not None
     assert chosen.nll_difference.high is not None
     assert chosen.nll_difference.high < 0
-    few = auto(sure_where_it_is_wrong(99))
-    assert few.map in ("identity", "temperature")
-    assert by_map(few)["parameterized_temperature"].verdict == "99 rows are fewer than 100"
-    assert by_map(few)["parameterized_temperature"].nll is None
+
+
+def test_few_rows_prefer_nothing_to_a_temperature() -> None:
+    for seed in range(20):
+        few = auto(draw(99, 5, 1.0, seed=seed))
+        assert few.reason == "temperature: fewer than 100 rows prefer nothing else"
+        results = by_map(few)
+        assert results["identity"].verdict == "99 rows are fewer than 100"
+        assert results["identity"].nll is not None
+        assert results["parameterized_temperature"].nll is None
 
 
 def test_predictions_change_only_where_that_is_allowed() -> None:
