@@ -1,0 +1,202 @@
+"""Other libraries that fit what we fit, each behind one signature, where it can be installed.
+
+They go into a folder under the user's cache, at the end of the import path: what is installed here
+comes first, and keeps its version. Each runs in this process, on the same rows, as its documents
+say; scikit-learn is here anyway.
+
+Legend: N rows, K classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+
+__all__ = ["PEERS", "Fit", "Predict", "peers_of"]
+
+Rows = NDArray[np.float64]
+Labels = NDArray[np.int64]
+#: The calibrated probabilities (N, K) of the rows that were fitted, computed when called.
+Predict = Callable[[], Rows]
+Fit = Callable[[Rows, Labels], Predict]
+
+_LIST = Path(__file__).with_name("peers.txt")
+
+
+def peers_of(map: str) -> dict[str, Fit]:
+    """Return the libraries that have `map`, by name; those that cannot be had are named and left.
+
+    Each is imported here, which takes seconds and is no part of a fit.
+    """
+    found = {}
+    for library, (module, fits) in PEERS.items():
+        if map not in fits:
+            continue
+        problem = _missing(library, module)
+        if problem:
+            print(f"{library}: not installed ({problem})", flush=True)
+        else:
+            found[library] = fits[map]
+    return found
+
+
+@cache
+def _missing(library: str, module: str) -> str:
+    """Return why `module` of `library` cannot be imported, or nothing."""
+    try:
+        if library != "scikit-learn":
+            _install()
+        if library == "torch-uncertainty":
+            _only_scalers()
+        import_module(module)
+    except Exception as error:  # whatever somebody else's import may raise
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
+@cache
+def _install() -> None:
+    """Install what `peers.txt` lists, once for each content of it, and make it importable."""
+    told = _LIST.read_bytes() + sys.version.encode()
+    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cached / "recalib" / f"peers-{hashlib.sha256(told).hexdigest()[:12]}"
+    done = folder / ".complete"
+    if not done.is_file():
+        print("installing other libraries to compare with ...", flush=True)
+        uv = Path(sys.executable).with_name("uv")
+        command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
+        result = subprocess.run(
+            [*command, "--target", folder, "-r", _LIST], capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            print(result.stderr.strip(), flush=True)
+        else:
+            done.touch()
+    sys.path.append(str(folder))
+
+
+def _only_scalers() -> None:
+    """Let the scalers of torch-uncertainty be imported alone.
+
+    The package itself imports Lightning and torchvision, which they do not need.
+    """
+    for name in ("torch_uncertainty", "torch_uncertainty.post_processing"):
+        package = types.ModuleType(name)
+        relative = name.replace(".", "/")
+        package.__path__ = [f"{one}/{relative}" for one in sys.path]
+        sys.modules[name] = package
+    base = import_module("torch_uncertainty.post_processing.abstract")
+    sys.modules["torch_uncertainty.post_processing"].PostProcessing = base.PostProcessing  # type: ignore[attr-defined]
+    logging.getLogger().addFilter(lambda record: "model is None" not in record.getMessage())
+
+
+class _Logits(ClassifierMixin, BaseEstimator):
+    """A fitted classifier whose decision function is its input."""
+
+    def fit(self, x: Rows, y: Labels) -> _Logits:
+        self.classes_ = np.arange(x.shape[1])
+        return self
+
+    def predict(self, x: Rows) -> NDArray[np.intp]:
+        return x.argmax(axis=1)
+
+    def decision_function(self, x: Rows) -> Rows:
+        return x
+
+
+def _sklearn_temperature(logits: Rows, labels: Labels) -> Predict:
+    frozen = FrozenEstimator(_Logits().fit(logits, labels))
+    fitted = CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels)
+    return lambda: np.asarray(fitted.predict_proba(logits))
+
+
+def _probmetrics(module: str, name: str) -> Fit:
+    def fit(logits: Rows, labels: Labels) -> Predict:
+        import torch
+
+        calibrators = import_module(f"probmetrics.calibrators.{module}")
+        given = import_module("probmetrics.distributions").CategoricalLogits(
+            torch.as_tensor(logits)
+        )
+        calibrator = getattr(calibrators, name)()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            calibrator.fit_torch(given, torch.as_tensor(labels))
+
+        def predict() -> Rows:
+            found: Rows = calibrator.predict_proba_torch(given).get_probs().numpy()
+            return found
+
+        return predict
+
+    return fit
+
+
+def _netcal_temperature(logits: Rows, labels: Labels) -> Predict:
+    # It takes probabilities, of which float32 ones would end at a temperature of 1.
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = powers / powers.sum(axis=1, keepdims=True)
+    scaling = import_module("netcal.scaling").TemperatureScaling()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scaling.fit(probabilities, labels)
+    return lambda: np.asarray(scaling.transform(probabilities))
+
+
+def _torch_uncertainty(name: str, **options: Any) -> Fit:
+    def fit(logits: Rows, labels: Labels) -> Predict:
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        scalers = import_module("torch_uncertainty.post_processing.calibration")
+        # Its parameters are float32, and so has to be what they are multiplied with.
+        given = torch.as_tensor(logits, dtype=torch.float32)
+        classes = {} if name == "TemperatureScaler" else {"num_classes": logits.shape[1]}
+        scaler = getattr(scalers, name)(**classes, **options)
+        rows = TensorDataset(given, torch.as_tensor(labels))
+        whole = DataLoader(rows, batch_size=None, sampler=[slice(None)])
+        scaler.fit(whole, progress=False)
+        return lambda: torch.softmax(scaler(given).double(), dim=1).detach().numpy()
+
+    return fit
+
+
+#: Library: the module to import, and what it fits, by the name of our map.
+PEERS: dict[str, tuple[str, dict[str, Fit]]] = {
+    "scikit-learn": ("sklearn.calibration", {"temperature": _sklearn_temperature}),
+    "probmetrics": (
+        "probmetrics.calibrators.logistic",
+        {
+            "temperature": _probmetrics("temperature_scaling", "TemperatureScalingCalibrator"),
+            "vector": _probmetrics("logistic", "VectorScalingCalibrator"),
+            "structured_vector": _probmetrics("logistic", "SVSCalibrator"),
+            "structured_matrix": _probmetrics("logistic", "SMSCalibrator"),
+        },
+    ),
+    "torch-uncertainty": (
+        "torch_uncertainty.post_processing.calibration",
+        {
+            "temperature": _torch_uncertainty("TemperatureScaler"),
+            # Without an intercept, in spite of its name.
+            "class_temperature": _torch_uncertainty("VectorScaler"),
+            "dirichlet": _torch_uncertainty("DirichletScaler", lambda_reg=100.0, mu_reg=0.1),
+        },
+    ),
+    "netcal": ("netcal.scaling", {"temperature": _netcal_temperature}),
+}
