@@ -15,6 +15,7 @@ from recalib.metrics.brier_decomposition import (
 from recalib.metrics.classwise import ClasswiseError
 from recalib.metrics.ece import ExpectedCalibrationError, MaximumCalibrationError
 from recalib.metrics.ece_debiased import DebiasedError
+from recalib.metrics.ece_kde import CanonicalKernelError, ClasswiseKernelError, KernelError
 from recalib.metrics.ece_sweep import SweepError
 from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
 from recalib.metrics.ks_error import ClasswiseKsError, KsError
@@ -47,6 +48,9 @@ METRICS: dict[str, Callable[[int], Metric]] = {
     "mce": MaximumCalibrationError,
     "classwise_ece": ClasswiseError,
     "ks_error_classwise": lambda bins: ClasswiseKsError(),
+    "ece_kde": lambda bins: KernelError(),
+    "ece_kde_classwise": lambda bins: ClasswiseKernelError(),
+    "ece_kde_canonical": lambda bins: CanonicalKernelError(),
     "aurc": lambda bins: RiskCoverageArea(),
     "e_aurc": lambda bins: ExcessRiskCoverageArea(),
     "brier_reliability": BrierReliability,

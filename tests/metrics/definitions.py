@@ -224,4 +224,9 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
 }
 
 #: Metrics whose definition takes integrals or N² kernels, and where it is written a second time.
-ELSEWHERE = {"smooth_ece": "test_smooth_ece.py"}
+ELSEWHERE = {
+    "smooth_ece": "test_smooth_ece.py",
+    "ece_kde": "test_ece_kde.py",
+    "ece_kde_classwise": "test_ece_kde.py",
+    "ece_kde_canonical": "test_ece_kde.py",
+}

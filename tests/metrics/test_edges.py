@@ -89,6 +89,8 @@ def test_one_row_has_every_metric(name: str) -> None:
         "brier": 0.3**2 + 0.2**2 + 0.1**2,
         "classwise_ece": (0.3 + 0.2 + 0.1) / 3,
         "ks_error_classwise": (0.3 + 0.2 + 0.1) / 3,
+        "ece_kde_classwise": (0.3 + 0.2 + 0.1) / 3,
+        "ece_kde_canonical": 0.3 + 0.2 + 0.1,
         "brier_reliability": 0.3**2,
     } | dict.fromkeys(["aurc", "e_aurc", "brier_resolution", "brier_uncertainty"], 0.0)
     (one,) = evaluate([0], probabilities=[[0.7, 0.2, 0.1]], metrics=[name], level=0.95).values()

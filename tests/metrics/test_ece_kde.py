@@ -1,0 +1,164 @@
+"""ECE by kernels: its definition by scipy's densities, its bandwidth, and what must not matter."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recalib.metrics import METRICS, Predictions, kernels
+from recalib.metrics.kernels import BANDWIDTHS, best_bandwidth, kernel_means
+from tests.metrics.rows import measure
+from tests.metrics.strategies import Case, coarse, distinct
+
+KDE = ["ece_kde", "ece_kde_classwise", "ece_kde_canonical"]
+LARGEST = {"ece_kde_canonical": 2.0}
+Values = NDArray[np.float64]
+
+
+def value(name: str, p: Values, y: NDArray[np.int64]) -> float:
+    return METRICS[name](15).measure(Predictions.from_probabilities(p, y)).value
+
+
+def log_kernels(p: Values, bandwidth: float) -> Values:
+    """[i, j], scipy's density at row j of the Dirichlet distribution of row i; −∞ at i = j."""
+    found = [
+        [scipy.stats.dirichlet(one / bandwidth + 1).logpdf(other / other.sum()) for other in p]
+        for one in p
+    ]
+    logs = np.array(found)
+    np.fill_diagonal(logs, -np.inf)
+    return logs
+
+
+def drawn(seed: int, rows: int, classes: int) -> tuple[Values, NDArray[np.int64]]:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(classes), rows) * 0.98 + 0.02 / classes
+    return p, rng.integers(0, classes, rows)
+
+
+seeds = st.integers(0, 2**32 - 1)
+several = st.integers(2, 12)
+
+
+@settings(max_examples=20)
+@given(seeds, several, st.integers(2, 4), st.sampled_from(BANDWIDTHS[3:]))
+def test_means_are_weighted_by_scipys_densities(
+    seed: int, rows: int, classes: int, bandwidth: float
+) -> None:
+    """Logarithms up to some 1e4 leave 1e-12 of them, and so 1e-8 of their powers."""
+    p, y = drawn(seed, rows, classes)
+    outcomes = np.eye(classes)[y]
+    logs = log_kernels(p, bandwidth)
+    weights = np.exp(logs - logs.max(axis=0))
+    expected = weights.T @ outcomes / weights.sum(axis=0)[:, None]
+    np.testing.assert_allclose(kernel_means(p, outcomes, bandwidth), expected, atol=1e-8)
+
+
+@settings(max_examples=10)
+@given(seeds, st.integers(3, 12), st.integers(2, 4))
+def test_the_bandwidth_is_the_likeliest_of_all_when_each_row_is_left_out(
+    seed: int, rows: int, classes: int
+) -> None:
+    p, _ = drawn(seed, rows, classes)
+    likelihoods = [
+        scipy.special.logsumexp(log_kernels(p, bandwidth), axis=0).sum() for bandwidth in BANDWIDTHS
+    ]
+    chosen = BANDWIDTHS.index(best_bandwidth(p))
+    assert likelihoods[chosen] == pytest.approx(max(likelihoods), rel=1e-9)
+
+
+@settings(max_examples=20)
+@given(seeds, several, st.integers(2, 4))
+def test_the_three_forms_are_their_definitions(seed: int, rows: int, classes: int) -> None:
+    p, y = drawn(seed, rows, classes)
+
+    def gaps(p: Values, outcomes: Values) -> Values:
+        logs = log_kernels(p, best_bandwidth(p))
+        weights = np.exp(logs - logs.max(axis=0))
+        return np.abs(weights.T @ outcomes / weights.sum(axis=0)[:, None] - p)
+
+    def binary(column: Values, occurred: NDArray[np.bool_]) -> float:
+        pairs = np.stack([column, 1 - column], axis=1)
+        return float(gaps(pairs, np.stack([occurred, ~occurred], axis=1))[:, 0].mean())
+
+    canonical = gaps(p, np.eye(classes)[y]).sum(axis=1).mean()
+    assert value("ece_kde_canonical", p, y) == pytest.approx(canonical, abs=1e-7)
+    classwise = np.mean([binary(p[:, k], y == k) for k in range(classes)])
+    assert value("ece_kde_classwise", p, y) == pytest.approx(classwise, abs=1e-7)
+    top = binary(p.max(axis=1), p.argmax(axis=1) == y)
+    assert value("ece_kde", p, y) == pytest.approx(top, abs=1e-7)
+
+
+@given(distinct())
+def test_of_two_classes_all_forms_see_the_same_gaps(case: Case) -> None:
+    p, y = case
+    p = np.stack([p[:, 0], 1 - p[:, 0]], axis=1)
+    y = np.minimum(y, 1)
+    classwise = value("ece_kde_classwise", p, y)
+    assert value("ece_kde_canonical", p, y) == pytest.approx(2 * classwise, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", KDE)
+@given(case=coarse(), order=st.randoms(use_true_random=False))
+def test_order_does_not_matter_and_values_are_in_range(name: str, case: Case, order) -> None:
+    """On rows full of ties, zeros and ones: finite and in range, whatever the bandwidth."""
+    p, y = case
+    rows = list(range(len(y)))
+    order.shuffle(rows)
+    found = value(name, p, y)
+    assert 0 <= found <= LARGEST.get(name, 1.0) + 1e-12
+    assert value(name, p[rows], y[rows]) == pytest.approx(found, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", KDE)
+def test_chunks_and_terms_change_nothing_but_the_work(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, y = drawn(0, 300, 4)
+    whole = value(name, p, y)
+    monkeypatch.setattr(kernels, "_CHUNK", 1)
+    assert value(name, p, y) == pytest.approx(whole, rel=1e-9)
+
+
+def test_the_rows_that_choose_a_bandwidth_depend_on_no_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_TERMS", 20)
+    p, _ = drawn(0, 500, 4)
+    shuffled = np.random.default_rng(1).permutation(500)
+    expected = np.sort(p[kernels._terms(p)], axis=None)
+    other = p[shuffled][:, [2, 0, 3, 1]]
+    assert len(kernels._terms(p)) == 20
+    np.testing.assert_array_equal(np.sort(other[kernels._terms(other)], axis=None), expected)
+
+
+@pytest.mark.parametrize(("slope", "error"), [(1.0, 0.0), (0.85, 0.1125)])
+def test_it_finds_the_error_of_many_rows(slope: float, error: float) -> None:
+    """3,000 confidences, even from 0.5 to 1: to some 0.02, the noise of some 50 neighbours."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.5, 1, 3000)
+    found = measure("ece_kde", p, rng.random(3000) < slope * p).value
+    assert error - 0.01 < found < error + 0.04
+
+
+def test_one_confidence_has_the_gap_of_all_other_rows() -> None:
+    """Each of four rows is left out of its own estimate: two of three right, or three of three."""
+    found = measure("ece_kde", [0.8] * 4, [True, True, True, False]).value
+    assert found == pytest.approx((3 * (0.8 - 2 / 3) + 0.2) / 4, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", KDE)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_saturated_rows(name: str, dtype: type) -> None:
+    """All sure, with one row in doubt that is nobody's neighbour: finite, and near 0 if right."""
+    logits = np.zeros((20, 3), dtype)
+    logits[:19, 1] = 1000
+    found = METRICS[name](15).measure(Predictions.from_logits(logits, np.ones(20, np.int64))).value
+    assert math.isfinite(found)
+    assert found < 0.1
