@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.optimize
 import scipy.special
+from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
@@ -94,7 +95,7 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
     shares. The ends have P(T ≥ t) = α/2 and P(T ≤ t) = α/2; the upper one takes max(θ̂, 0) for θ̂,
     so that agreement too good to be true gives no interval of width 0.
     """
-    w, v = state.weights, state.gap_variances()
+    w, v = state.weights, _variances(state)
     gaps = np.maximum(state.gaps**2 - v, 0)
     found = float(np.sum(w * gaps))
     null_mean, null_variance = float(np.sum(w * v)), 2 * float(np.sum((w * v) ** 2))
@@ -115,6 +116,21 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
         _crossing(lambda theta: scipy.special.gammaincc(*gamma(theta, squared)) - tail, 0.0),
         _crossing(lambda theta: scipy.special.gammainc(*gamma(theta, max(squared, 0))) - tail, 1.0),
     )
+
+
+def _variances(state: BinState) -> NDArray[np.float64]:
+    """Return the variance of each gap, never 0.
+
+    The sample's own, (Σr²/n − g²)/(n − 1); where that is smaller, as in a bin of few errors,
+    q(1 − q)/n with q = (Σy + 2)/(n + 4), as Agresti and Coull (1998) have it.
+    """
+    at = state.filled
+    n, y = state.count[at], state.correct[at]
+    squares = y - 2 * state.confidence_correct[at] + state.confidence_squared[at]
+    sample = (squares / n - state.gaps**2) / np.maximum(n - 1, 1)
+    q = (y + 2) / (n + 4)
+    variances: NDArray[np.float64] = np.maximum(sample, q * (1 - q) / n)
+    return variances
 
 
 def _crossing(difference: Callable[[float], float], otherwise: float) -> float:
