@@ -79,6 +79,23 @@ def test_threads_and_subsample_agree_with_the_plain_way() -> None:
     )
 
 
+@pytest.mark.parametrize(("rows", "classes", "seed"), [(9_000, 3, 0), (30_000, 20, 1)])
+def test_the_last_step_of_large_data_leaves_nothing_to_speak_of(
+    rows: int, classes: int, seed: int
+) -> None:
+    """Against a bisection on the slope, in float64, to the last bit; the docstring says 1e-10."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, classes)) * 4
+    labels = (logits / 3 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    true = logits[np.arange(rows), labels]
+
+    def slope(beta: float) -> float:
+        return float(((scipy.special.softmax(beta * logits, axis=1) * logits).sum(1) - true).mean())
+
+    exact = 1 / scipy.optimize.brentq(slope, 0.1, 1.0, xtol=1e-15, rtol=1e-15)
+    assert fit_temperature(logits, labels).temperature == pytest.approx(exact, rel=1e-9)
+
+
 def test_separable_data_ends_on_the_lower_bound() -> None:
     logits, _ = draw(200, 5, 1.0)
     found = fit_temperature(logits, logits.argmax(axis=1))
