@@ -6,11 +6,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.special
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.metrics.base import State
+from recalib.metrics.gaps import Gaps
 from recalib.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["BinState", "bin_of", "upper_edges"]
@@ -109,28 +109,11 @@ class BinState(State):
         shares: NDArray[np.float64] = self.count[self.filled] / self.count.sum()
         return shares
 
+    def to_gaps(self) -> Gaps:
+        """Return the gaps of the bins that hold anything, with their variances."""
+        squares = self.confidence_squared, self.confidence_correct
+        return Gaps.of_sums(self.count, self.confidence, self.correct, squares=squares)
+
     def gap_variances(self) -> NDArray[np.float64]:
-        """Return the variance of each gap, never 0.
-
-        The sample's own, (Σr²/n − g²)/(n − 1) with r = y − p; where that is smaller, as in a bin
-        of one row or one with few errors, q(1 − q)/n with q = (Σy + 2)/(n + 4), as Agresti and
-        Coull (1998) have it, without which intervals from one bin would be too narrow.
-        """
-        at = self.filled
-        n, y = self.count[at], self.correct[at]
-        squares = y - 2 * self.confidence_correct[at] + self.confidence_squared[at]
-        sample = (squares / n - self.gaps**2) / np.maximum(n - 1, 1)
-        q = (y + 2) / (n + 4)
-        variances: NDArray[np.float64] = np.maximum(sample, q * (1 - q) / n)
-        return variances
-
-    def half_width(self, level: float) -> float:
-        """Return by how much Σ w|g| may be off, at confidence `level`.
-
-        |Σ w|ĝ| − Σ w|g|| ≤ Σ w|ĝ − g| ≤ √(Σ w²v · Σ (ĝ − g)²/v) by Cauchy and Schwarz, and the
-        last sum is χ² with a degree of freedom for each bin. Where 95% are asked for, it covers
-        in 98% of cases and more while rows spread over bins, and in 95% when all are in one,
-        where the inequality gives nothing away.
-        """
-        reach = scipy.special.chdtri(int(self.filled.sum()), 1 - level)
-        return float(np.sqrt(reach * np.sum(self.weights**2 * self.gap_variances())))
+        """Return the variance of each gap, never 0; see `Gaps.of_sums`."""
+        return self.to_gaps().variances

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
+from recalib.metrics.gaps import largest_gap, mean_gap
 
 __all__ = ["ExpectedCalibrationError", "MaximumCalibrationError"]
 
@@ -17,8 +16,8 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
 
     Top-label, over M equal-width right-closed bins; ties need no rule, since equal confidences
     share a bin. Biased upwards: a perfectly calibrated classifier shows more than 0, the more the
-    fewer rows there are. The interval is for the ECE of these bins with infinitely many rows; it
-    is conservative, see `BinState.half_width`.
+    fewer rows there are; `floor` says how much. The interval is for the ECE of these bins with
+    infinitely many rows, see `interval_of_mean_gap`.
 
     Source: papers 000 eq. 3, 003 eq. 1 and 004 eq. 2 (M = 15).
     """
@@ -34,18 +33,15 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
         return BinState(self.bins)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        value = float(np.sum(state.weights * np.abs(state.gaps)))
-        if level is None:
-            return Estimate(value)
-        half = state.half_width(level)
-        return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))
+        return mean_gap(state.to_gaps(), level)
 
 
 class MaximumCalibrationError(StreamingMetric[BinState]):
     """Maximum calibration error: max_b |accuracy_b − confidence_b| over filled bins; range [0, 1].
 
-    Bins as in ECE. Biased upwards, strongly: one row alone in its bin can decide it. No interval
-    in this version.
+    Bins as in ECE. Biased upwards, strongly: one row alone in its bin can decide it. The interval
+    is for the largest gap, with infinitely many rows, of the bins that hold rows here; it says
+    little while a bin holds few, see `interval_of_largest_gap`.
 
     Source: paper 004, eq. 3.
     """
@@ -61,4 +57,4 @@ class MaximumCalibrationError(StreamingMetric[BinState]):
         return BinState(self.bins)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        return Estimate(float(np.max(np.abs(state.gaps))))
+        return largest_gap(state.to_gaps(), level)

@@ -55,6 +55,7 @@ def test_intervals_come_when_asked_for() -> None:
         "nll",
         "brier",
         "ece",
+        "mce",
         "ece_debiased",
         "ks_error",
     }

@@ -1,0 +1,46 @@
+"""Noise floors: what a calibration error over bins shows where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["noise_floor"]
+
+Vector = NDArray[np.float64]
+
+#: Labels drawn over all bins, and the fewest and most draws of all labels that this allows: many
+#: bins average, so that few draws say as much.
+_DRAWN = 200_000
+_FEWEST, _MOST = 100, 2000
+
+
+def noise_floor(
+    statistic: Callable[[NDArray[np.float64]], Vector],
+    counts: NDArray[np.int64],
+    confidences: Vector,
+    variances: Vector,
+) -> tuple[float, float]:
+    """Return mean and 95th percentile of an error of a perfectly calibrated model's gaps.
+
+    Labels are drawn as the confidences say: of a bin of n rows and mean confidence p̄, the number
+    of successes from the binomial of n and p̄, which is the exact one where all confidences are
+    equal, and otherwise stretched about its mean to the exact variance Σp(1 − p). The draws are
+    the same each time. Over 15 bins the mean is good to 1% (standard error), over one to 2%.
+
+    Parameters
+    ----------
+    statistic: takes gaps (S, B) to errors (S,).
+    counts: (B,), n; at least 1.
+    confidences: (B,), p̄.
+    variances: (B,), of the gap of a calibrated bin, Σp(1 − p)/n².
+    """
+    draws = int(np.clip(_DRAWN // len(counts), _FEWEST, _MOST))
+    share = np.clip(confidences, 0.0, 1.0)
+    successes = np.random.default_rng(0).binomial(counts, share, (draws, len(counts)))
+    binomial = share * (1 - share) / counts
+    stretch = np.sqrt(np.divide(variances, binomial, out=np.zeros_like(share), where=binomial > 0))
+    errors = statistic((successes / counts - share) * stretch)
+    return float(errors.mean()), float(np.quantile(errors, 0.95))

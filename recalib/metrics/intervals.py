@@ -1,0 +1,216 @@
+"""Intervals for calibration errors over bins, from nothing but each bin's gap and its variance.
+
+A bin's gap ĝ is taken for a normal variable with mean g and variance v, its share w for known. Of
+what is not known, the sizes of the true gaps, the worst case is assumed: none of the intervals
+leans on an estimate of the bias, which for a sum of absolute values nobody can have (Cai and Low,
+Annals of Statistics 39, 2011). Arrays are (B,), of the bins that hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+from numpy.typing import NDArray
+
+__all__ = [
+    "interval_of_largest_gap",
+    "interval_of_mean_gap",
+    "interval_of_mean_squared_gap",
+]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+#: Bins whose noise is drawn; the sum of all others, each of them smaller, is taken for normal.
+_DRAWN = 6
+_DRAWS = 2000
+
+
+def interval_of_mean_gap(
+    weights: Vector,
+    gaps: Vector,
+    variances: Vector,
+    level: float,
+    *,
+    rows: int,
+    copies: int = 1,
+) -> tuple[float, float]:
+    """Return an interval for θ = Σ w|g| around t = Σ w|ĝ|, within [0, 1].
+
+    With c = w√v, x = |g|/√v and z standard normal, t is Σ c|x + z|, and t − θ = Σ c(|x + z| − x)
+    falls where any x rises. Hence
+
+    - the lower end is t minus the 1 − α/2 quantile of Σ c(|ℓ + z| − ℓ), where ℓ is smaller than
+      x: what is found, |ĝ|/√v, less √(2 ln B), which no noise of B bins exceeds by much;
+    - the upper end is the largest θ = Σ c·x that t does not contradict where the noise adds least
+      to it, which is where all x are equal (|x + z| − x has a convex mean). It is contradicted if
+      P(T ≤ t) < α/2 · P₀(T ≤ t): as Read (2002) has it, so that a t that is too good to be true
+      gives no interval of width 0.
+
+    Parameters
+    ----------
+    rows: N, by which the shares of bins vary.
+    copies: how many bins may err together: 2 for bins of several classes, since the residuals of
+        a row add up to 0 over classes. Σ_k s_k r_k with signs s is twice the residual of "the
+        label is among those of s = 1", of variance 4Q(1 − Q) ≤ 2 Σ q(1 − q): at most twice what
+        independent classes would have. Bins are taken in pairs of like size that err alike.
+    """
+    tail = (1 - level) / 2
+    found = np.abs(gaps) / np.sqrt(variances)
+    scales, found = _in_groups(weights * np.sqrt(variances), found, copies)
+    t = float(np.sum(weights * np.abs(gaps)))
+    shares = _variance_of_shares(weights, gaps, variances) / rows
+    most_noise = scipy.special.ndtri((1 + (1 - tail) ** (1 / len(gaps))) / 2)
+    least = np.maximum(found - most_noise, 0.0)
+    off = _quantile(_Noise(scales, least, shares), 1 - tail)
+    total = float(scales.sum())
+
+    def doubt(x: float) -> float:
+        noise = _Noise(scales, np.full_like(scales, x), shares)
+        return noise.at_most(t - x * total)
+
+    target = tail * doubt(0.0)
+    furthest = 1 / total
+    if doubt(furthest) >= target:
+        return max(t - off, 0.0), 1.0
+    x = scipy.optimize.brentq(lambda x: doubt(x) - target, 0.0, furthest, xtol=1e-4)
+    return max(t - off, 0.0), float(x) * total
+
+
+def interval_of_mean_squared_gap(
+    weights: Vector,
+    gaps: Vector,
+    variances: Vector,
+    level: float,
+    *,
+    rows: int,
+    copies: int = 1,
+) -> tuple[float, float]:
+    """Return an interval for θ = Σ wg² around t = Σ wĝ², within [0, 1].
+
+    t has mean θ + Σwv and variance 2Σw²v² + 4Σw²vg² + θ²·k/N, the last since shares of rows vary,
+    and is taken for a gamma variable of these moments, which is Patnaik's approximation (1949) of
+    a noncentral χ². Σw²vg² is θ times a mean of w·v, by the gaps found and not below what equal
+    noncentralities would give. Ends by inverting two tests, the upper one as Read (2002) has it.
+
+    Parameters: as `interval_of_mean_gap`; bins that err together multiply the variance.
+    """
+    found = weights * np.maximum(gaps**2 - variances, 0)
+    theta, noise = float(found.sum()), weights * variances
+    mean, null_variance = float(noise.sum()), 2 * copies * float(np.sum(noise**2))
+    spread, share_variance = null_variance / (2 * mean), 0.0
+    if theta > 0:
+        spread = max(spread, copies * float(found @ noise) / theta)
+        share_variance = max(float(np.sum(found**2 / weights)) / theta**2 - 1, 0.0) / rows
+    t = float(np.sum(weights * gaps**2))
+
+    def gamma(theta: float) -> tuple[float, float]:
+        variance = null_variance + 4 * theta * spread + share_variance * theta**2
+        return (theta + mean) ** 2 / variance, t * (theta + mean) / variance
+
+    def over(theta: float) -> float:
+        return float(scipy.special.gammaincc(*gamma(theta)))
+
+    def under(theta: float) -> float:
+        return float(scipy.special.gammainc(*gamma(theta)))
+
+    tail = (1 - level) / 2
+    return _crossing(over, tail, 0.0), _crossing(under, tail * under(0.0), 1.0)
+
+
+def interval_of_largest_gap(
+    confidences: Vector, accuracies: Vector, counts: NDArray[Any], level: float
+) -> tuple[float, float]:
+    """Return an interval for max |g| around max |ĝ|, within [0, 1].
+
+    Of each bin, Clopper and Pearson's interval (1934) for its accuracy, exact for one of few rows,
+    against its mean confidence. The upper end is the largest gap that any bin's interval of level
+    `level` allows: only the bin with the largest true gap has to be in it. The lower end is the
+    largest gap that some bin must have, where all intervals hold together (Šidák, 1967).
+    """
+    tail = (1 - level) / 2
+    low, high = _clopper_pearson(accuracies, counts, tail)
+    largest = np.maximum(np.abs(low - confidences), np.abs(high - confidences)).max()
+    low, high = _clopper_pearson(accuracies, counts, -np.expm1(np.log1p(-tail) / len(counts)) / 2)
+    smallest = np.maximum(np.maximum(low - confidences, confidences - high), 0).max()
+    return float(smallest), float(largest)
+
+
+class _Noise:
+    """The distribution of Σ c(|x + z| − x): the largest c drawn, the others normal."""
+
+    def __init__(self, scales: Matrix, x: Matrix, extra_variance: float) -> None:
+        """Take scales c and distances x, (G, copies): a row shares one z; c falls from row to row.
+
+        `extra_variance` is that of an independent normal term.
+        """
+        z = _normal_draws()[:, : len(scales), None]
+        c, distance = scales[:_DRAWN], x[:_DRAWN]
+        self.drawn = np.einsum("sgk,gk->s", np.abs(distance + z) - distance, c)
+        mean, variance = _folded(x[_DRAWN:])
+        c = scales[_DRAWN:]
+        self.mean = float(np.sum(c * (mean - x[_DRAWN:])))
+        rest = float(np.sum(np.sum(c * np.sqrt(variance), axis=1) ** 2)) + extra_variance
+        # Of little weight, and enough to make a smooth function of the draws.
+        self.deviation = float(np.sqrt(rest + 1e-3 * np.sum(scales**2)))
+
+    def at_most(self, value: float) -> float:
+        """Return the probability of at most `value`."""
+        return float(scipy.special.ndtr((value - self.mean - self.drawn) / self.deviation).mean())
+
+
+def _quantile(noise: _Noise, probability: float) -> float:
+    ends = noise.drawn + noise.mean
+    reach = 10 * noise.deviation
+    low, high = float(ends.min() - reach), float(ends.max() + reach)
+    return float(scipy.optimize.brentq(lambda q: noise.at_most(q) - probability, low, high))
+
+
+def _crossing(tail_of: Callable[[float], float], target: float, beyond: float) -> float:
+    """Return the θ in [0, 1] where a monotone probability is `target`; `beyond` if it never is."""
+    if (tail_of(0.0) - target) * (tail_of(1.0) - target) >= 0:
+        return beyond
+    return float(scipy.optimize.brentq(lambda theta: tail_of(theta) - target, 0, 1, xtol=1e-14))
+
+
+def _clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple[Vector, Vector]:
+    """Return the ends of an interval for a share, of which each is missed with at most `tail`."""
+    successes = np.rint(shares * counts)
+    failures = counts - successes
+    with np.errstate(invalid="ignore"):
+        low = scipy.special.betaincinv(np.maximum(successes, 1), failures + 1, tail)
+        high = scipy.special.betaincinv(successes + 1, np.maximum(failures, 1), 1 - tail)
+    return np.where(successes > 0, low, 0.0), np.where(failures > 0, high, 1.0)
+
+
+def _in_groups(scales: Vector, found: Vector, copies: int) -> tuple[Matrix, Matrix]:
+    """Return both as (G, copies), by falling scale; what is missing in the last row is 0."""
+    order = np.argsort(-scales, kind="stable")
+    fill = -len(order) % copies
+    both = (np.append(one[order], np.zeros(fill)).reshape(-1, copies) for one in (scales, found))
+    first, second = both
+    return first, second
+
+
+def _variance_of_shares(weights: Vector, gaps: Vector, variances: Vector) -> float:
+    """Return N times what Σ w|g| varies by because shares of rows do: the variance of |g|."""
+    squares = float(np.sum(weights * np.maximum(gaps**2 - variances, 0)))
+    return max(squares - float(np.sum(weights * np.abs(gaps))) ** 2, 0.0)
+
+
+def _folded(x: Matrix) -> tuple[Matrix, Matrix]:
+    """Return mean and variance of |x + z|."""
+    mean = np.sqrt(2 / np.pi) * np.exp(-(x**2) / 2) + x * (1 - 2 * scipy.special.ndtr(-x))
+    return mean, np.maximum(1 + x**2 - mean**2, 0)
+
+
+@lru_cache
+def _normal_draws() -> Matrix:
+    """(S, at most G): the same for ever, in pairs z and −z."""
+    half = np.random.default_rng(0).standard_normal((_DRAWS // 2, _DRAWN))
+    return np.concatenate([half, -half])
