@@ -51,15 +51,21 @@ def warn(text: str) -> None:
 def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
     """Return a table with a row for each metric, and a column for each of `columns`.
 
-    A cell is a value with `low` and `high`, None where it has no interval.
+    A cell is a value with `low` and `high`, None where it has no interval. Of one column with
+    noise floors, they are in another: what a perfectly calibrated classifier would show.
     """
     table = Table(title=title, title_justify="left")
     table.add_column("metric")
     for name in columns:
         table.add_column(name, justify="right")
-    names: Sequence[str] = list(next(iter(columns.values())))
-    for name in names:
-        table.add_row(name, *(_cell(name, column[name]) for column in columns.values()))
+    first = next(iter(columns.values()))
+    floors = {name: getattr(one, "floor", None) for name, one in first.items()}
+    shown = len(columns) == 1 and any(one is not None for one in floors.values())
+    if shown:
+        table.add_column("noise floor", justify="right")
+    for name, floor in floors.items():
+        cells = [_cell(name, column[name]) for column in columns.values()]
+        table.add_row(name, *cells, *([_with_unit(name, floor)] if shown else []))
     return table
 
 
@@ -121,7 +127,15 @@ def _cell(name: str, one: Any) -> str:
     text = _number(name, one.value)
     if one.low is not None:
         text += f" [{_number(name, one.low)}, {_number(name, one.high)}]"
-    return text + (" %" if name in PERCENT else "")
+    return text + _unit(name)
+
+
+def _with_unit(name: str, value: float | None) -> str:
+    return "" if value is None else _number(name, value) + _unit(name)
+
+
+def _unit(name: str) -> str:
+    return " %" if name in PERCENT else ""
 
 
 def _number(name: str, value: float) -> str:

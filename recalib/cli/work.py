@@ -152,7 +152,9 @@ def evaluate(
         Path | None, typer.Option(help="Calibrate with this parameter file first.")
     ] = None,
     bins: Annotated[int, typer.Option(min=1, max=10_000, help="Bins of binned metrics.")] = 15,
-    intervals: Annotated[bool, typer.Option("--intervals", help="Add 95% intervals.")] = False,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Add 95% intervals and noise floors to JSON.")
+    ] = False,
     diagram: Annotated[
         Path | None, typer.Option(help="Draw a reliability diagram too: .png, .svg, .html, .json.")
     ] = None,
@@ -204,7 +206,7 @@ def _options(pairs: list[str]) -> dict[str, Any]:
 def _plain(estimate: Any, intervals: bool) -> Any:
     if not intervals:
         return estimate.value
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {name: getattr(estimate, name) for name in ("value", "low", "high", "floor")}
 
 
 def _short(value: Any) -> str:

@@ -10,11 +10,12 @@ __all__ = ["Dataset", "DatasetPage", "Estimate"]
 
 
 class Estimate(BaseModel):
-    """A metric's value and its 95% interval, where there is one."""
+    """A metric's value, and where there is one its 95% interval and its noise floor."""
 
     value: float
     low: float | None = None
     high: float | None = None
+    floor: float | None = Field(None, description="What a calibrated model shows on average.")
 
 
 class Dataset(BaseModel):

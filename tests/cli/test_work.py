@@ -102,7 +102,11 @@ def test_intervals(cli: Cli) -> None:
     measured = cli("evaluate", "val.npz", "--intervals", "--json").json
     accuracy = measured["accuracy"]
     assert accuracy["low"] < accuracy["value"] < accuracy["high"]
-    assert measured["mce"]["low"] is None
+    assert accuracy["floor"] is None
+    error = measured["ece"]
+    assert error.keys() == {"value", "low", "high", "floor"}
+    assert 0 < error["floor"] < error["high"]
+    assert "noise floor" in cli("evaluate", "val.npz").out
 
 
 def test_bins(cli: Cli) -> None:
