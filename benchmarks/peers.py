@@ -17,6 +17,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -28,13 +29,29 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-__all__ = ["PEERS", "Fit", "Predict", "peers_of"]
+__all__ = ["PEERS", "Fit", "Fitted", "Labels", "Rows", "peers_of"]
 
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]
-#: The calibrated probabilities (N, K) of the rows that were fitted, computed when called.
-Predict = Callable[[], Rows]
-Fit = Callable[[Rows, Labels], Predict]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit has found; asked for when its time has been taken."""
+
+    #: The calibrated probabilities (N, K) of the rows that were fitted.
+    probabilities: Callable[[], Rows]
+    #: What the fit has added to its negative log-likelihood.
+    penalty: Callable[[], float] = lambda: 0.0
+
+    def objective(self, labels: Labels) -> float:
+        """Return the mean negative log-likelihood of the rows, and the penalty, in nats."""
+        return -float(np.log(self.probabilities()[np.arange(len(labels)), labels]).mean()) + (
+            self.penalty()
+        )
+
+
+Fit = Callable[[Rows, Labels], Fitted]
 
 _LIST = Path(__file__).with_name("peers.txt")
 
@@ -120,14 +137,14 @@ class _Logits(ClassifierMixin, BaseEstimator):
         return x
 
 
-def _sklearn_temperature(logits: Rows, labels: Labels) -> Predict:
+def _sklearn_temperature(logits: Rows, labels: Labels) -> Fitted:
     frozen = FrozenEstimator(_Logits().fit(logits, labels))
     fitted = CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels)
-    return lambda: np.asarray(fitted.predict_proba(logits))
+    return Fitted(lambda: np.asarray(fitted.predict_proba(logits)))
 
 
 def _probmetrics(module: str, name: str) -> Fit:
-    def fit(logits: Rows, labels: Labels) -> Predict:
+    def fit(logits: Rows, labels: Labels) -> Fitted:
         import torch
 
         calibrators = import_module(f"probmetrics.calibrators.{module}")
@@ -143,12 +160,12 @@ def _probmetrics(module: str, name: str) -> Fit:
             found: Rows = calibrator.predict_proba_torch(given).get_probs().numpy()
             return found
 
-        return predict
+        return Fitted(predict)
 
     return fit
 
 
-def _netcal_temperature(logits: Rows, labels: Labels) -> Predict:
+def _netcal_temperature(logits: Rows, labels: Labels) -> Fitted:
     # It takes probabilities, of which float32 ones would end at a temperature of 1.
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities = powers / powers.sum(axis=1, keepdims=True)
@@ -156,11 +173,11 @@ def _netcal_temperature(logits: Rows, labels: Labels) -> Predict:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scaling.fit(probabilities, labels)
-    return lambda: np.asarray(scaling.transform(probabilities))
+    return Fitted(lambda: np.asarray(scaling.transform(probabilities)))
 
 
 def _torch_uncertainty(name: str, **options: Any) -> Fit:
-    def fit(logits: Rows, labels: Labels) -> Predict:
+    def fit(logits: Rows, labels: Labels) -> Fitted:
         import torch
         from torch.utils.data import DataLoader, TensorDataset
 
@@ -172,9 +189,25 @@ def _torch_uncertainty(name: str, **options: Any) -> Fit:
         rows = TensorDataset(given, torch.as_tensor(labels))
         whole = DataLoader(rows, batch_size=None, sampler=[slice(None)])
         scaler.fit(whole, progress=False)
-        return lambda: torch.softmax(scaler(given).double(), dim=1).detach().numpy()
+
+        def predict() -> Rows:
+            with torch.no_grad():
+                found: Rows = torch.softmax(scaler(given).double(), dim=1).numpy()
+            return found
+
+        def penalty() -> float:
+            return _odir(scaler, **options) if name == "DirichletScaler" else 0.0
+
+        return Fitted(predict, penalty)
 
     return fit
+
+
+def _odir(scaler: Any, lambda_reg: float, mu_reg: float) -> float:
+    matrix, bias = (one.detach().double().numpy() for one in scaler.inv_temperature)
+    classes = len(bias)
+    apart = (matrix**2).sum() - (matrix.diagonal() ** 2).sum()
+    return float(lambda_reg * apart / (classes * (classes - 1)) + mu_reg * (bias**2).mean())
 
 
 #: Library: the module to import, and what it fits, by the name of our map.
