@@ -35,7 +35,7 @@ from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.metrics.evaluate import evaluate
 
-__all__ = ["main"]
+__all__ = ["main", "synthetic"]
 
 Half = tuple[NDArray[np.float64], NDArray[np.int64]]
 Halves = list[tuple[Half, Half]]
@@ -99,7 +99,7 @@ def _sources() -> Iterator[tuple[str, Halves]]:
             for seed, (classes, kind) in enumerate(
                 product((3, 10, 100), ("plain", "sharp", "noise"))
             )
-            for half in _halves(*_synthetic(1_000, classes, kind, seed), count=2)
+            for half in _halves(*synthetic(1_000, classes, kind, seed), count=2)
         ],
     )
     yield "digits", [half for seed in range(4) for half in _halves(*_digits(seed), count=2)]
@@ -119,7 +119,7 @@ def _halves(logits: NDArray[np.float64], labels: NDArray[np.int64], count: int) 
     return halves
 
 
-def _synthetic(rows: int, classes: int, kind: str, seed: int) -> Half:
+def synthetic(rows: int, classes: int, kind: str, seed: int) -> Half:
     """Rows of a good classifier that is too sure, in a way that `kind` says."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(rows, classes)) * 2

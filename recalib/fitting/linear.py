@@ -177,6 +177,7 @@ class LinearNll:
     masked: (N, K), where a class is masked, or none where none is.
     labels, weights: (N,); weights with mean 1, or none.
     strength, centre: (K, D), of the ridge.
+    tied: strength of Σ_k (θ_kk − mean_j θ_jj)², added to f.
     """
 
     def __init__(
@@ -188,10 +189,11 @@ class LinearNll:
         weights: Numbers | None,
         strength: Numbers,
         centre: Numbers,
+        tied: float = 0.0,
     ) -> None:
         self.design, self.x, self.masked = design, x, masked
         self.labels, self.weights = labels, weights
-        self.strength, self.centre = strength, centre
+        self.strength, self.centre, self.tied = strength, centre, tied
         step = design.chunk(x.shape[1])
         self._chunks = [slice(i, i + step) for i in range(0, len(x), step)]
 
@@ -226,7 +228,18 @@ class LinearNll:
         away = theta - self.centre
         value = float(sums[-1]) + float(np.vdot(self.strength * away, away))
         gradient = sums[:-1].reshape(theta.shape) + 2 * self.strength * away
+        if self.tied:
+            pull = self.pull(theta)
+            value += float(np.vdot(theta, pull)) / 2
+            gradient += pull
         return _Around(self, p, value, gradient)
+
+    def pull(self, theta: Numbers) -> Numbers:
+        """Return the slope of what ties the diagonal, (K, D); it is linear in `theta`."""
+        slope = np.zeros_like(theta)
+        diagonal = np.diagonal(theta)
+        np.fill_diagonal(slope, 2 * self.tied * (diagonal - diagonal.mean()))
+        return slope
 
     def total(self, of_chunk: Callable[[slice], Numbers]) -> Numbers:
         """Return the sum of a function over all chunks of rows."""
@@ -260,7 +273,8 @@ class _Around:
                 t *= nll.weights[rows, None].astype(dtype)
             return nll.design.gather(x, t).astype(np.float64, copy=False)
 
-        return nll.total(of_chunk) / len(nll.x) + 2 * nll.strength * direction
+        product = nll.total(of_chunk) / len(nll.x) + 2 * nll.strength * direction
+        return product + nll.pull(direction) if nll.tied else product
 
     def preconditioner(self) -> Solve:
         nll, dtype = self._nll, self._p.dtype
@@ -272,8 +286,12 @@ class _Around:
                 d *= nll.weights[rows, None].astype(dtype)
             return nll.design.curvature(x, d).astype(np.float64, copy=False)
 
-        blocks = nll.design.inverse(nll.total(of_chunk) / len(nll.x), nll.strength)
-        return _with_common(blocks, nll.design.common, nll.strength)
+        ridge = nll.strength
+        if nll.tied:
+            # The mean's own freedom is one direction of K: steps in it are too short at first.
+            ridge = ridge + nll.tied * np.eye(*ridge.shape)
+        blocks = nll.design.inverse(nll.total(of_chunk) / len(nll.x), ridge)
+        return _with_common(blocks, nll.design.common, ridge)
 
 
 def _with_common(blocks: Solve, common: slice, ridge: Numbers) -> Solve:

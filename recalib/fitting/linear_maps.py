@@ -124,21 +124,26 @@ def _objective(problem: Problem, form: _Form, temperature: float, unit: float) -
         x, some = form.features(np.where(masked, least, z), temperature), masked
     if unit != 1.0:
         x = x / x.dtype.type(unit)
-    strength, centre = _ridge(problem, form, unit)
-    return LinearNll(form.design, x, some, problem.labels, problem.weights, strength, centre)
+    ridge = _ridge(problem, form, unit)
+    return LinearNll(form.design, x, some, problem.labels, problem.weights, *ridge)
 
 
-def _ridge(problem: Problem, form: _Form, unit: float) -> tuple[Numbers, Numbers]:
-    """Return the strengths and the centres of the map's ridges, as (K, D), slopes in `unit`."""
+def _ridge(problem: Problem, form: _Form, unit: float) -> tuple[Numbers, Numbers, float]:
+    """Return the strengths and the centres of the map's ridges, as (K, D), slopes in `unit`, and
+    how strongly the diagonal is tied.
+    """
     shapes = {name: one.shape for name, one in problem.map.parameters(problem.classes).items()}
     strengths = {name: np.zeros(shape) for name, shape in shapes.items()}
     centres = dict(strengths)
+    tied = 0.0
     ridges = getattr(problem.map, "ridges", None)
     if ridges is not None:
         for name, ridge in ridges(problem.classes, len(problem.labels)).items():
             strengths[name], centres[name] = ridge.strength, ridge.centre
+            tied += ridge.tied
     plain = _Form(form.design, form.features, form.slope, form.bias)
-    return _theta(plain, strengths, 1 / unit**2), _theta(plain, centres, unit)
+    each = _theta(plain, strengths, 1 / unit**2), _theta(plain, centres, unit)
+    return *each, tied / unit**2
 
 
 def _theta(form: _Form, parameters: Mapping[str, Numbers], unit: float) -> Numbers:

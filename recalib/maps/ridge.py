@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from recalib.errors import InputError
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Ridge", "Ridged", "Strength", "check_square", "ridge_penalty", "square"]
+__all__ = [
+    "Ridge",
+    "Ridged",
+    "Strength",
+    "by_rows",
+    "check_square",
+    "odir",
+    "ridge_penalty",
+    "square",
+]
 
 #: A strength of regularisation, as an option: finite, so that no product with it is NaN.
 Strength = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
@@ -24,10 +33,14 @@ _MOST_CLASSES = 5_000
 
 @dataclass(frozen=True)
 class Ridge:
-    """The penalty Σ strength · (θ − centre)² of one parameter θ; both as arrays of its shape."""
+    """The penalty Σ strength · (θ − centre)² of one parameter θ; both as arrays of its shape.
+
+    The diagonal of a matrix is tied together by as much as `tied` Σ_k (θ_kk − mean_j θ_jj)².
+    """
 
     strength: NDArray[np.float64]
     centre: NDArray[np.float64]
+    tied: float = 0.0
 
 
 class Ridged(Protocol):
@@ -44,7 +57,31 @@ def ridge_penalty(ridges: Mapping[str, Ridge], ops: Ops, parameters: Mapping[str
     for name, ridge in ridges.items():
         away = parameters[name] - ops.constant(ridge.centre)
         total = total + (ops.constant(ridge.strength) * away * away).sum()
+        if ridge.tied:
+            diagonal = parameters[name].diagonal()
+            total = total + ((diagonal - diagonal.mean()) ** 2).sum() * ridge.tied
     return total
+
+
+def by_rows(strength: float | None, worth: float, rows: int) -> float:
+    """Return a strength, or where none is given `worth` / `rows`: what fades as rows are added."""
+    return worth / rows if strength is None else strength
+
+
+def odir(
+    classes: int, *, diagonal: float, off_diagonal: float, intercept: float
+) -> Mapping[str, Ridge]:
+    """Return the ridges of off-diagonal and intercept regularisation, with a tied diagonal.
+
+    δ/K Σ_k (W_kk − mean_j W_jj)² + λ/(K (K − 1)) Σ_{j≠k} W_jk² + μ/K Σ b_k², for δ = `diagonal`,
+    λ = `off_diagonal`, μ = `intercept`. Kull et al. 2019 have δ = 0. Where all three are large,
+    W = I / T and b = 0 are left: temperature scaling.
+    """
+    strengths = square(classes, diagonal=0.0, elsewhere=off_diagonal / (classes * (classes - 1)))
+    return {
+        "matrix": Ridge(strengths, np.zeros((classes, classes)), diagonal / classes),
+        "bias": Ridge(np.full(classes, intercept / classes), np.zeros(classes)),
+    }
 
 
 def square(classes: int, *, diagonal: float, elsewhere: float) -> NDArray[np.float64]:

@@ -19,8 +19,9 @@ from recalib.fitting.linear import All, LinearNll, Own
 from recalib.fitting.linear_maps import LINEAR_MAPS, fit_linear
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.solvers import SOLVERS
+from recalib.fitting.solvers import SOLVERS, solve
 from recalib.maps import MAPS
+from recalib.ops import NumpyOps
 from tests.fitting.conftest import draw
 
 
@@ -85,15 +86,22 @@ def slow_objective(problem: Problem, parameters: dict[str, np.ndarray]) -> float
     if name == "vector":
         value += problem.map.intercept / rows * (parameters["bias"] ** 2).sum()
     if name in ("matrix", "dirichlet"):
-        regularisation = getattr(problem.map, "regularisation", "odir")
-        strength = {"odir": 100.0, "l2": 0.1}[regularisation]
+        one = problem.map
         w = parameters["matrix"]
-        if regularisation == "odir":
-            off = (w**2).sum() - (np.diag(w) ** 2).sum()
+        diagonal = np.diag(w)
+        mu = 5_000 / rows if one.intercept is None else one.intercept
+        if getattr(one, "regularisation", "odir") == "odir":
+            worth = {"matrix": (25_000, 1_000_000), "dirichlet": (5_000, 5_000_000)}[name]
+            given = one.diagonal, one.off_diagonal if name == "matrix" else one.strength
+            delta, strength = (
+                b / rows if a is None else a for a, b in zip(given, worth, strict=True)
+            )
+            value += delta / classes * sum((d - diagonal.mean()) ** 2 for d in diagonal)
+            off = (w**2).sum() - (diagonal**2).sum()
             value += strength * off / (classes * (classes - 1))
         else:
-            value += strength * (w**2).sum() / classes**2
-        value += problem.map.intercept / classes * (parameters["bias"] ** 2).sum()
+            value += 2_500 / rows * (w**2).sum() / classes**2
+        value += mu / classes * (parameters["bias"] ** 2).sum()
     if name == "structured_vector":
         c = 1 + 10 * 2 * classes / rows
         value += c * classes / rows * ((parameters["scale"] - 1) ** 2).sum()
@@ -107,7 +115,15 @@ def slow_objective(problem: Problem, parameters: dict[str, np.ndarray]) -> float
     return float(value)
 
 
-FORMS = [*((name, {}) for name in LINEAR_MAPS), ("dirichlet", {"regularisation": "l2"})]
+#: Strengths at which every term of the penalty counts, and as published, without ties.
+SOFT = {"diagonal": 0.5, "intercept": 0.2}
+FORMS = [
+    *((name, {}) for name in LINEAR_MAPS),
+    ("dirichlet", {"regularisation": "l2"}),
+    ("dirichlet", {**SOFT, "strength": 0.3}),
+    ("matrix", {**SOFT, "off_diagonal": 0.3}),
+    ("matrix", {"diagonal": 0.0, "off_diagonal": 100.0, "intercept": 0.1}),
+]
 
 
 @pytest.mark.parametrize(("name", "options"), FORMS)
@@ -134,7 +150,8 @@ def test_the_optimum_is_that_of_the_plain_formula(name: str, options: dict) -> N
 def test_dirichlet_by_l2_is_scikit_learns_logistic_regression() -> None:
     """Its ridge leaves the intercepts alone; ours can be told to."""
     logits, labels = miscalibrated(400, 4)
-    found = fit_linear(problem_of("dirichlet", logits, labels, regularisation="l2", intercept=0.0))
+    l2 = {"regularisation": "l2", "strength": 0.1, "intercept": 0.0}
+    found = fit_linear(problem_of("dirichlet", logits, labels, **l2))
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     # It minimises C Σ NLL + ½ |W|²; ours is NLL / N + λ / K² |W|².
     c = 4**2 / (2 * 400 * 0.1)
@@ -279,3 +296,17 @@ def test_linear_maps_need_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
+def test_few_rows_stay_near_temperature_scaling(name: str) -> None:
+    """On other rows: without ties, the slope of a class without errors has no best value."""
+    logits, labels = draw(60, 5, 2.0)
+    others, truth = draw(5_000, 5, 2.0, 1)
+    losses = {}
+    for key, options in {"temperature": {}, name: {}, "untied": {"diagonal": 0.0}}.items():
+        problem = problem_of(name if key == "untied" else key, logits, labels, **options)
+        log_p = problem.map.log_probabilities(NumpyOps(), others, solve(problem).parameters)
+        losses[key] = -log_p[np.arange(5_000), truth].mean()
+    assert losses[name] < losses["temperature"] * 1.005
+    assert losses[name] < losses["untied"]
