@@ -35,6 +35,9 @@ class StructuredMatrix(Map):
     Parameters: `temperature`, a scalar, in units of the logits; `matrix` (K, K), the transpose of
     W, so that column k makes score k; `bias` (K,), in nats. At most 5,000 classes.
 
+    Applying it takes a product with a K x K matrix: thirty times temperature scaling's time at
+    K = 1000.
+
     Source: the hierarchy and the ridges follow Berta et al. 2026 (structured matrix scaling,
     ridge, ρ = τ = 1), with c added.
     """
