@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from recalib.formulas import top_predictions
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["Objective"]
+__all__ = ["Objective", "TopOnly"]
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,21 @@ class Objective(ABC):
         from the map's start at temperature 1. Most objectives do not ask.
         """
         return self
+
+
+@dataclass(frozen=True)
+class TopOnly(Objective):
+    """An objective of the confidence and the correctness of top predictions alone."""
+
+    top_only: ClassVar[bool] = True
+
+    def loss(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> Array:
+        return self.of_confidence(ops, *top_predictions(ops, log_probabilities, labels), weights)
+
+    @abstractmethod
+    def of_confidence(
+        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
+    ) -> Array:
+        """Return the objective of confidences, correctness and weights, each (N,)."""

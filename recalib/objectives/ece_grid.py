@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.formulas import top_predictions
-from recalib.objectives.base import Objective
+from recalib.objectives.base import TopOnly
 from recalib.objectives.hard_binned_ece import hard_binned_ece
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
@@ -18,7 +17,7 @@ __all__ = ["EceGrid"]
 
 
 @dataclass(frozen=True)
-class EceGrid(Objective):
+class EceGrid(TopOnly):
     """ECE over equal-width bins, at temperatures on a fixed grid of numbers; range [0, 1].
 
     The grid is in units of the logits, whatever those are: 0.1, 0.2, ..., 10 by default. Where a
@@ -33,7 +32,6 @@ class EceGrid(Objective):
     name: ClassVar[str] = "ece_grid"
     summary: ClassVar[str] = "calibration error at temperatures from 0.1 to 10 by 0.1; improper"
     smooth: ClassVar[bool] = False
-    top_only: ClassVar[bool] = True
 
     bins: int = 15
     lowest: float = 0.1
@@ -55,13 +53,7 @@ class EceGrid(Objective):
         # Counted, not accumulated: 0.1 added a hundred times is not 10.
         return self.lowest + np.arange(count, dtype=np.float64) * self.step
 
-    def loss(
-        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
-    ) -> Array:
-        return self.of_confidence(ops, *top_predictions(ops, log_probabilities, labels), weights)
-
     def of_confidence(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
-        """Return the objective of confidences, correctness and weights, each (N,)."""
         return hard_binned_ece(ops, confidence, correct, weights, self.bins, 1.0)

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from recalib.formulas import top_predictions
-from recalib.objectives.base import Objective
+from recalib.objectives.base import TopOnly
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
 
@@ -16,7 +15,7 @@ __all__ = ["HardBinnedEce", "hard_binned_ece"]
 
 
 @dataclass(frozen=True)
-class HardBinnedEce(Objective):
+class HardBinnedEce(TopOnly):
     """ECE of the top prediction over equal-width bins closed on the right; range [0, 1].
 
     (Σ_j n_j/N |A_j − C_j|^p)^(1/p). A step function, which a fit searches in resolutions that
@@ -30,7 +29,6 @@ class HardBinnedEce(Objective):
     name: ClassVar[str] = "hb_ece"
     summary: ClassVar[str] = "hard-binned calibration error, searched; improper"
     smooth: ClassVar[bool] = False
-    top_only: ClassVar[bool] = True
 
     bins: int = 15
     order: float = 1.0
@@ -39,15 +37,9 @@ class HardBinnedEce(Objective):
         check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
-    def loss(
-        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
-    ) -> Array:
-        return self.of_confidence(ops, *top_predictions(ops, log_probabilities, labels), weights)
-
     def of_confidence(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
-        """Return the objective of confidences, correctness and weights, each (N,)."""
         return hard_binned_ece(ops, confidence, correct, weights, self.bins, self.order)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from recalib.formulas import soft_bins, top_predictions
-from recalib.objectives.base import Objective
+from recalib.formulas import soft_bins
+from recalib.objectives.base import TopOnly
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
 
@@ -14,7 +14,7 @@ __all__ = ["SoftBinnedEce"]
 
 
 @dataclass(frozen=True)
-class SoftBinnedEce(Objective):
+class SoftBinnedEce(TopOnly):
     """Soft-binned ECE of the top prediction; range [0, 1].
 
     Confidence c_i and correctness a_i of each row count in every bin j by a membership u_j(c_i),
@@ -39,7 +39,6 @@ class SoftBinnedEce(Objective):
 
     name: ClassVar[str] = "sb_ece"
     summary: ClassVar[str] = "soft-binned calibration error of the top prediction; improper"
-    top_only: ClassVar[bool] = True
 
     bins: int = 15
     bin_temperature: float = 0.003
@@ -52,15 +51,9 @@ class SoftBinnedEce(Objective):
         check_option("bin_temperature", self.bin_temperature, positive, "bin_temperature > 0")
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
-    def loss(
-        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
-    ) -> Array:
-        return self.of_confidence(ops, *top_predictions(ops, log_probabilities, labels), weights)
-
     def of_confidence(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
-        """Return the objective of confidences, correctness and weights, each (N,)."""
         membership = soft_bins(ops, confidence, self.bins, self.bin_temperature)
         membership = membership * weights[:, None] / len(confidence)
         share = membership.sum(0)
