@@ -69,7 +69,7 @@ class BinState(State):
 
     def _add_chunk(self, confidences: Floats, correct: NDArray[np.bool_]) -> None:
         # The wrong and the right rows of a bin apart, so that three counts give all five sums.
-        cells = 2 * bin_of(confidences, self.bins) + correct
+        cells = 2 * self._bins_of(confidences) + correct
         p = confidences.astype(np.float64, copy=False)
 
         def split(weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
@@ -81,6 +81,9 @@ class BinState(State):
         self.confidence += sums.sum(axis=1)
         self.confidence_correct += sums[:, 1]
         self.confidence_squared += split(p * p).sum(axis=1)
+
+    def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
+        return bin_of(confidences, self.bins)
 
     def merge(self, other: BinState) -> None:
         if other.bins != self.bins:

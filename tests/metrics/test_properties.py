@@ -16,10 +16,11 @@ from tests.metrics.strategies import Case, bins, coarse, distinct
 
 #: The largest value of each metric; 1 unless said otherwise.
 LARGEST = {"nll": math.inf, "brier": 2.0, "brier_resolution": 0.25, "brier_uncertainty": 0.25}
+LARGEST |= {"mean_entropy": math.log(5), "classwise_loss_std": math.inf}
 STREAMING = [name for name, make in METRICS.items() if isinstance(make(15), StreamingMetric)]
-EQUAL_MASS = {"ece_equal_mass", "ece_l2_equal_mass"}
-#: They count rows, to free themselves of bias or to choose bins, and take copies for more rows.
-SIZE_AWARE = {"ece_debiased", "ece_sweep"}
+EQUAL_MASS = {"ece_equal_mass", "ece_l2_equal_mass", "classwise_ece_equal_mass"}
+#: They count rows, to free themselves of bias or to choose bins or widths: copies are more rows.
+SIZE_AWARE = {"ece_debiased", "ece_sweep", "ece_kde", "ece_kde_classwise", "ece_kde_canonical"}
 
 orders = st.randoms(use_true_random=False)
 levels = st.sampled_from([0.5, 0.9, 0.95, 0.999])
@@ -64,7 +65,7 @@ def test_equal_mass_of_tied_confidences_does_not_depend_on_order(
     order.shuffle(y)
     found = evaluate(y, probabilities=[[0.75, 0.25]] * rows, bins=bins, metrics=EQUAL_MASS)
     expected = abs(y.count(0) / rows - 0.75)
-    assert [one.value for one in found.values()] == pytest.approx([expected] * 2, abs=1e-12)
+    assert [one.value for one in found.values()] == pytest.approx([expected] * 3, abs=1e-12)
 
 
 @given(distinct(), bins, orders)
@@ -118,6 +119,10 @@ def test_errors_are_ordered_as_norms_are(case: Case, bins: int) -> None:
     whole = abs(found["accuracy"] - p.max(axis=1).mean())
     assert found["ece"] <= found["mce"] + 1e-12
     assert found["ece_equal_mass"] <= found["ece_l2_equal_mass"] + 1e-12
+    assert found["ece"] <= found["ece_l2"] + 1e-12
+    assert found["ece_l2"] <= found["mce"] + 1e-12
+    assert found["ece"] <= found["ece_label_binned"] + 1e-12
+    assert found["classwise_ece"] <= found["marginal_ece_l2"] + 1e-12
     assert whole <= min(found["ece"], found["ece_equal_mass"]) + 1e-12
 
 
@@ -197,7 +202,8 @@ def test_metrics_of_one_kind_share_a_state(case: Case, bins: int) -> None:
         if kind not in states:
             states[kind] = metric.state(p.shape[1])
             states[kind].add(predictions)
-        assert metric.estimate(states[kind], 0.95) == metric.measure(predictions, 0.95), name
+        found = {name: metric.estimate(states[kind], 0.95)}
+        assert_alike(found, {name: metric.measure(predictions, 0.95)})
 
 
 def test_a_refused_batch_leaves_an_evaluation_as_it_was() -> None:
@@ -222,8 +228,12 @@ def test_evaluations_of_another_shape_do_not_merge(other: StreamingEvaluation) -
     assert evaluation.finish(0.95) == before
 
 
+def bins_of(name: str, bins: int) -> int:
+    return getattr(METRICS[name](bins).state(3), "bins", 0)
+
+
 @pytest.mark.parametrize(
-    "name", [name for name in STREAMING if hasattr(METRICS[name](15).state(3), "bins")]
+    "name", [name for name in STREAMING if bins_of(name, 10) != bins_of(name, 15)]
 )
 def test_states_that_bin_otherwise_do_not_merge(name: str) -> None:
     one, other = METRICS[name](10).state(3), METRICS[name](15).state(3)
