@@ -1,0 +1,75 @@
+"""Benchmarks that compare: peers on the same rows, and a library that is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+
+from benchmarks import apply, fitting, linear, peers
+from benchmarks.peers import Fitted, peers_of
+from benchmarks.timing import Goal, interleaved
+from recalib.maps import MAPS
+
+
+def test_an_objective_is_the_likelihood_and_the_penalty() -> None:
+    logits = np.random.default_rng(0).normal(size=(50, 4))
+    labels = np.arange(50) % 4
+    found = Fitted(lambda: scipy.special.softmax(logits, axis=1), lambda: 0.25)
+    logs = scipy.special.log_softmax(logits, axis=1)
+    expected = 0.25 - np.mean([logs[i, label] for i, label in enumerate(labels)])
+    assert found.objective(labels) == pytest.approx(expected, rel=1e-12)
+
+
+def test_scikit_learn_ends_at_our_optimum() -> None:
+    """It is always there; the goals are its time over ours, and the objectives' difference."""
+    data = fitting.rows_like(400, 5)
+    here = {"scikit-learn": peers.PEERS["scikit-learn"][1]["temperature"]}
+    ratio, apart = fitting.against("temperature", fitting._temperature, here, data, 1, 1)
+    assert "scikit-learn" in ratio.what
+    assert abs(apart.ratio) < 1e-4
+
+
+def test_a_library_that_is_missing_is_named_and_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(peers, "_install", lambda: None)
+    here = {"scikit-learn": peers.PEERS["scikit-learn"]}
+    nobody = ("no_such_module", here["scikit-learn"][1])
+    monkeypatch.setattr(peers, "PEERS", {"nobody's": nobody, **here})
+    assert list(peers_of("temperature")) == ["scikit-learn"]
+    told = capsys.readouterr().out
+    assert told.startswith("nobody's: not installed (ModuleNotFoundError")
+
+
+def test_labels_follow_the_slopes_and_intercepts() -> None:
+    """Drawn in parts: each part from the same law, and the same rows for the same seed."""
+    logits, labels = fitting.rows_like(3_000, 1_000)
+    assert np.array_equal(labels, fitting.rows_like(3_000, 1_000)[1])
+    hits = (logits.argmax(axis=1) == labels).mean()
+    expected = scipy.special.softmax(logits / 2, axis=1).max(axis=1).mean()
+    assert hits == pytest.approx(expected, abs=4 * np.sqrt(expected / 3_000))
+
+
+def test_every_name_is_a_map() -> None:
+    targets = {"histogram_binning one_vs_rest", "isotonic one_vs_rest"}
+    assert set(apply._FLOORS) - targets <= set(MAPS)
+    assert set(linear._MAPS) <= set(MAPS)
+    assert {name for _, fits in peers.PEERS.values() for name in fits} <= set(MAPS)
+
+
+@pytest.mark.parametrize("at_most", [True, False])
+def test_a_goal_says_whether_it_is_met(at_most: bool) -> None:
+    over = Goal("this over that", 3.0, 2.0, at_most)
+    assert over.met != at_most
+    assert ("MISSED" in str(over)) == at_most
+
+
+def test_turns_are_taken() -> None:
+    order: list[str] = []
+    clock = iter(range(100))
+    seconds = interleaved(
+        {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, lambda: next(clock)
+    )
+    assert order == ["a", "b", "a", "b"]
+    assert seconds == {"a": [1, 1], "b": [1, 1]}
