@@ -58,7 +58,7 @@ def interval_of_mean(state: MeanState, level: float | None) -> Estimate:
 
 
 def wilson(
-    successes: NDArray[np.float64] | float, count: NDArray[np.int64] | int, level: float
+    successes: NDArray[np.float64] | float, count: NDArray[Any] | float, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the ends of Wilson's interval for a share, within [0, 1], elementwise.
 

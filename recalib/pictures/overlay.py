@@ -1,0 +1,105 @@
+"""Before and after in one panel: two smooth curves of accuracy over confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from recalib.metrics import Predictions
+from recalib.pictures.bars import bin_rows, diagonal
+from recalib.pictures.curves import FINE_BINS, smooth_curve
+from recalib.pictures.lines import curve_axes, curve_rows, point_tooltip
+from recalib.pictures.style import (
+    FIFTHS,
+    LEVEL,
+    check_series,
+    colours,
+    facts,
+    percent,
+    state_of,
+    styled,
+    title,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["reliability_overlay"]
+
+_WIDTH, _STRIP_HEIGHT = 420, 80
+_BINS = 15
+
+
+def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
+    """Return the smoothed accuracy over confidence of two series in one panel, with 95% bands.
+
+    Curves and bands are those of `reliability_diagram(smooth=True)`; colour and dash tell them
+    apart. Beneath is the share of rows in each of 15 bins of confidence.
+
+    Parameters
+    ----------
+    series: two such as `before` and `after`, by their labels.
+
+    Raises
+    ------
+    InputError: not two series, or one without rows.
+    """
+    import altair as alt
+
+    check_series(series, least=2)
+    points, steps, lines = [], [], []
+    for name, predictions in series.items():
+        state = state_of(predictions, _BINS)
+        curve = smooth_curve(state_of(predictions, FINE_BINS), LEVEL)
+        points += [{"series": name, **row} for row in curve_rows(curve)]
+        steps += [{"series": name, **row} for row in _outline(bin_rows(state))]
+        ece, _, rows = facts(state)
+        lines.append(f"{name}: {ece}, {rows}")
+    heading = title("Accuracy over confidence", lines, _WIDTH)
+    overlay = alt.vconcat(
+        _curves(points, list(series)), _strip(steps, list(series)), spacing=8, title=heading
+    )
+    return styled(overlay, legend_columns=3)
+
+
+def _curves(points: list[dict[str, object]], names: list[str]) -> alt.LayerChart | alt.FacetChart:
+    import altair as alt
+
+    base = alt.Chart(alt.InlineData(values=points), width=_WIDTH, height=_WIDTH).encode(
+        detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip()]
+    )
+    axes = curve_axes(leftmost=True, x_title=None)
+    line = base.mark_line(strokeWidth=2.5).encode(
+        **axes, color=colours(names), strokeDash=colours(names, "strokeDash")
+    )
+    band = base.mark_area(opacity=0.25).encode(
+        x=axes["x"], y="low:Q", y2="high:Q", color=colours(names)
+    )
+    return alt.layer(band, line, diagonal())
+
+
+def _outline(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [{name: row[name] for name in ("from", "to", "rows", "share")} for row in rows]
+
+
+def _strip(steps: list[dict[str, object]], names: list[str]) -> alt.Chart:
+    import altair as alt
+
+    strip: alt.Chart = (
+        alt.Chart(alt.InlineData(values=steps), width=_WIDTH, height=_STRIP_HEIGHT)
+        .mark_rect(filled=False, strokeWidth=2)
+        .encode(
+            x=alt.X(
+                "from:Q",
+                scale=alt.Scale(domain=[0, 1], nice=False),
+                axis=percent("confidence", FIFTHS),
+            ),
+            x2="to",
+            y=alt.Y("share:Q", axis=alt.Axis(format="%", title="rows", tickCount=3)),
+            y2=alt.datum(0),
+            color=colours(names),
+            strokeDash=colours(names, "strokeDash"),
+            tooltip=["series:N", "rows:Q", alt.Tooltip("share:Q", format=".2%")],
+        )
+    )
+    return strip

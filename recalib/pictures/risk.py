@@ -1,0 +1,144 @@
+"""The risk-coverage curve: how many errors are left when the least sure rows are set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.metrics import Predictions
+from recalib.metrics.aurc import RiskCoverageArea
+from recalib.metrics.ranking import ranked
+from recalib.pictures.style import (
+    FIFTHS,
+    INK,
+    PALETTE,
+    check_series,
+    colours,
+    percent,
+    styled,
+    title,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["risk_coverage"]
+
+_WIDTH, _HEIGHT = 420, 300
+_POINTS = 200
+_BEST = "best order of the same errors"
+
+
+def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.FacetChart:
+    """Return the share of errors among the surest rows, over the share of rows that these are.
+
+    The legend says the area under each curve (AURC). Where confidences tie, rows count with the
+    accuracy of all rows of that confidence, as in `aurc`. The grey line is the best order that
+    the same errors could be in: all of them among the least sure rows.
+
+    Parameters
+    ----------
+    series: one to eight, by their labels.
+
+    Raises
+    ------
+    InputError: no series or more than eight, or one without rows.
+    """
+    import altair as alt
+
+    check_series(series, most=len(PALETTE))
+    curves, best, labels = [], [], []
+    for name, predictions in series.items():
+        area = RiskCoverageArea().measure(predictions).value
+        label = f"{name}: AURC {area:.2%}"
+        labels.append(label)
+        curves += [{"series": label, **row} for row in _points(_surest_errors(predictions))]
+        best.append(1 - float(predictions.correct.mean()))
+    counts = {len(predictions) for predictions in series.values()}
+    n = "n = " + ", ".join(f"{count:,}" for count in sorted(counts))
+    heading = title(
+        "Errors among the surest rows",
+        ["share of errors where only rows over a confidence are kept", n],
+        _WIDTH,
+    )
+    chart: alt.LayerChart | alt.FacetChart = alt.layer(
+        _oracles(best), _lines(curves, labels)
+    ).properties(width=_WIDTH, height=_HEIGHT, title=heading)
+    return styled(chart, legend_columns=2)
+
+
+def _surest_errors(predictions: Predictions) -> NDArray[np.float64]:
+    """Return the expected error of each row, the surest first."""
+    errors: NDArray[np.float64] = 1 - ranked(predictions)[1][::-1]
+    return errors
+
+
+def _points(errors: NDArray[np.float64]) -> list[dict[str, float]]:
+    """Return risk at 200 coverages; each row is spread evenly over its 1/N of coverage."""
+    coverage = np.arange(1, _POINTS + 1) / _POINTS
+    summed = np.concatenate([[0.0], np.cumsum(errors)]) / len(errors)
+    risk = np.interp(coverage, np.arange(len(summed)) / len(errors), summed) / coverage
+    return _as_rows(coverage, risk)
+
+
+def _best_points(share: float) -> list[dict[str, float]]:
+    """Return risk at 200 coverages where every error comes last."""
+    coverage = np.arange(1, _POINTS + 1) / _POINTS
+    return _as_rows(coverage, np.maximum(coverage - (1 - share), 0) / coverage)
+
+
+def _as_rows(coverage: NDArray[np.float64], risk: NDArray[np.float64]) -> list[dict[str, float]]:
+    pairs = zip(coverage.round(6).tolist(), risk.round(6).tolist(), strict=True)
+    return [{"coverage": one, "risk": other} for one, other in pairs]
+
+
+def _axes() -> dict[str, Any]:
+    import altair as alt
+
+    return {
+        "x": alt.X(
+            "coverage:Q",
+            scale=alt.Scale(domain=[0, 1], nice=False),
+            axis=percent("coverage: rows kept, the surest first", FIFTHS),
+        ),
+        "y": alt.Y("risk:Q", axis=percent("risk: errors among them")),
+    }
+
+
+def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
+    import altair as alt
+
+    lines: alt.Chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_line(strokeWidth=2.5)
+        .encode(
+            **_axes(),
+            color=colours(labels),
+            strokeDash=colours(labels, "strokeDash"),
+            tooltip=[
+                "series:N",
+                *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("coverage", "risk")),
+            ],
+        )
+    )
+    return lines
+
+
+def _oracles(shares: list[float]) -> alt.Chart:
+    """Return the best order's curve, one for each different share of errors."""
+    import altair as alt
+
+    rows = [
+        {"best": f"{share:.9f}", **row}
+        for share in sorted(set(shares))
+        for row in _best_points(share)
+    ]
+    lines: alt.Chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_line(stroke=INK, strokeWidth=1.2, opacity=0.7)
+        .encode(**_axes(), detail="best:N", shape=alt.ShapeDatum(_BEST))
+    )
+    return lines

@@ -1,0 +1,68 @@
+"""A picture as a file: PNG, SVG, a page of HTML, or the specification itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recalib.errors import InputError
+from recalib.files import write_atomically
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
+__all__ = ["check_suffix", "save"]
+
+_SUFFIXES = (".png", ".svg", ".html", ".json")
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Calibration</title></head>
+<body><div id="diagram"></div>
+<script>{library}</script>
+<script>vegaEmbed("#diagram", {specification});</script>
+</body>
+</html>
+"""
+
+
+def check_suffix(path: str | os.PathLike[str]) -> None:
+    """Refuse a file name that `save` would refuse, before any long work."""
+    suffix = Path(path).suffix
+    if suffix.lower() not in _SUFFIXES:
+        raise InputError("diagram", found=suffix or "no suffix", accepted=", ".join(_SUFFIXES))
+
+
+def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
+    """Write `chart` in the format of the path's suffix, whole or not at all.
+
+    `.png` at twice the size, `.svg`, `.html` that needs no network, or `.json` with the
+    specification.
+
+    Raises
+    ------
+    InputError: another suffix, or a file that cannot be written.
+    """
+    check_suffix(path)
+    write_atomically(Path(path), _rendered(chart, Path(path).suffix.lower()))
+
+
+def _rendered(chart: ChartType, suffix: str) -> bytes:
+    import altair as alt
+    import vl_convert
+
+    specification = chart.to_json(indent=None)
+    # vl-convert's names of versions are Altair's without the patch: v6.4.1 is v6.4.
+    version = alt.SCHEMA_VERSION.rpartition(".")[0]
+    if suffix == ".png":
+        picture: bytes = vl_convert.vegalite_to_png(specification, vl_version=version, scale=2)
+        return picture
+    if suffix == ".svg":
+        return str(vl_convert.vegalite_to_svg(specification, vl_version=version)).encode()
+    if suffix == ".html":
+        library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
+        # Neither Altair's page nor vl-convert's survives a title that holds `</script>`.
+        harmless = specification.replace("<", "\\u003c")
+        return _PAGE.format(library=library, specification=harmless).encode()
+    return (specification + "\n").encode()

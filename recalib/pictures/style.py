@@ -1,0 +1,167 @@
+"""How every picture looks, and what all of them say of the rows they show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from recalib.errors import InputError
+from recalib.metrics import BinState, Predictions
+from recalib.metrics.ece import ExpectedCalibrationError
+
+if TYPE_CHECKING:
+    import altair as alt
+    from altair.typing import ChartType
+
+__all__ = [
+    "BLUE",
+    "DASHES",
+    "FIFTHS",
+    "GREY",
+    "INK",
+    "LEVEL",
+    "LIGHT",
+    "PALETTE",
+    "SHAPES",
+    "SIDE",
+    "check_bins",
+    "check_series",
+    "colours",
+    "facts",
+    "percent",
+    "state_of",
+    "styled",
+    "title",
+]
+
+#: Of every interval and band.
+LEVEL = 0.95
+#: Width of a panel, and its height where that is a share too.
+SIDE = 300
+
+#: Blue and a light orange: told apart by every kind of colour vision, and in grey by lightness.
+BLUE, LIGHT, GREY, INK = "#3f7fb5", "#fbc47b", "#8c8c8c", "#222222"
+#: Lines of several series, by the colours of Okabe and Ito (2008), dark and light in turn; dashes
+#: and shapes tell them apart in grey.
+PALETTE = (
+    "#0072b2",
+    "#e69f00",
+    "#222222",
+    "#cc79a7",
+    "#009e73",
+    "#d55e00",
+    "#56b4e9",
+    "#8c8c8c",
+)
+DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [1, 0], [7, 3], [2, 2], [9, 3, 2, 3])
+SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "triangle-left",
+)
+FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1]
+_MOST_BINS = 100
+
+Chart = TypeVar("Chart", bound="ChartType")
+
+
+def styled(chart: Chart, legend_columns: int) -> Chart:
+    """Return a finished picture: with fonts, sizes, and the legend beneath."""
+    configured: Any = (
+        chart.configure(font="Liberation Sans, Arial, Helvetica, sans-serif", padding=12)
+        .configure_view(stroke="#bbbbbb")
+        .configure_axis(
+            labelFontSize=12,
+            labelColor=INK,
+            titleFontSize=13,
+            titleFontWeight="normal",
+            titleColor=INK,
+            gridColor="#e6e6e6",
+            tickColor="#bbbbbb",
+        )
+        .configure_legend(
+            orient="bottom",
+            columns=legend_columns,
+            labelFontSize=12,
+            labelLimit=0,
+            labelColor=INK,
+        )
+        .configure_range(category=[BLUE, LIGHT])
+        .configure_title(fontSize=16, subtitleFontSize=12.5, subtitleColor=INK)
+        # Vega's menu may export a picture, but not send the data to an editor on the web.
+        .properties(usermeta={"embedOptions": {"actions": {"export": True, "editor": False}}})
+    )
+    finished: Chart = configured
+    return finished
+
+
+def title(text: str, subtitle: list[str], width: int = SIDE) -> alt.Title:
+    """Return a title over the left edge, cut where the picture ends."""
+    import altair as alt
+
+    return alt.Title(
+        text, subtitle=subtitle, anchor="start", limit=width, offset=10, subtitlePadding=5
+    )
+
+
+def percent(text: str | None, values: list[float] | None = None) -> alt.Axis:
+    """Return an axis in percent."""
+    import altair as alt
+
+    if values is None:
+        return alt.Axis(format="~%", title=text, tickCount=5)
+    return alt.Axis(format="%", title=text, values=values, labelFlush=False)
+
+
+def colours(labels: Collection[str], channel: str = "color") -> Any:
+    """Return what tells series apart on a channel: `color`, `strokeDash` or `shape`."""
+    import altair as alt
+
+    ranges: dict[str, Any] = {"color": PALETTE, "strokeDash": DASHES, "shape": SHAPES}
+    kinds = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
+    scale = alt.Scale(domain=list(labels), range=list(ranges[channel][: len(labels)]))
+    return kinds[channel]("series:N", scale=scale, title=None)
+
+
+def check_series(series: Mapping[str, Predictions], *, least: int = 1, most: int = 2) -> None:
+    """Refuse what cannot be drawn: too few or too many series, no rows, no confidences."""
+    counts = {(1, 2): "one or two", (2, 2): "two"}.get((least, most), f"{least} to {most}")
+    if not least <= len(series) <= most:
+        raise InputError("series", found=f"{len(series)} series", accepted=counts)
+    for name, predictions in series.items():
+        if len(predictions) == 0:
+            raise InputError(f"series[{name!r}]", found="no rows", accepted="at least one row")
+        p = predictions.confidences
+        if not (p.min() >= 0 and p.max() <= 1):
+            found = f"confidences from {p.min()} to {p.max()}"
+            raise InputError(f"series[{name!r}]", found=found, accepted="numbers from 0 to 1")
+
+
+def check_bins(bins: int) -> None:
+    """Refuse numbers of bins that cannot be seen."""
+    if not 1 <= bins <= _MOST_BINS:
+        raise InputError("bins", found=str(bins), accepted=f"at least 1, at most {_MOST_BINS}")
+
+
+def state_of(predictions: Predictions, bins: int) -> BinState:
+    """Return the sums of top-label confidences in M equal-width bins."""
+    state = BinState(bins)
+    state.add(predictions)
+    return state
+
+
+def facts(state: BinState) -> list[str]:
+    """Return what a title says of a series."""
+    ece = ExpectedCalibrationError(state.bins).estimate(state, LEVEL)
+    rows = int(state.count.sum())
+    accuracy, confidence = state.correct.sum() / rows, state.confidence.sum() / rows
+    return [
+        f"ECE {ece.value:.2%} ({LEVEL:.0%} interval {ece.low:.2%} to {ece.high:.2%})",
+        f"accuracy {accuracy:.2%}, mean confidence {confidence:.2%}",
+        f"n = {rows:,}",
+    ]
