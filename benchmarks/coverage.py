@@ -125,7 +125,7 @@ def _population(law: str, truth: str) -> tuple[Values, Values]:
 def _predictions(p: Values, correct: NDArray[np.bool_]) -> Predictions:
     labels = np.where(correct, 0, 1)
     pairs = np.stack([p, 1 - p], axis=1)
-    return Predictions(pairs, labels, np.zeros(len(p), np.int64), np.zeros(len(p)))
+    return Predictions(pairs, labels, np.zeros(len(p), np.int64), np.zeros(len(p)), pairs)
 
 
 def measure(name: str, rows: int, law: str, truth: str) -> Result:

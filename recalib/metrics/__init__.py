@@ -12,16 +12,25 @@ from recalib.metrics.brier_decomposition import (
     BrierResolution,
     BrierUncertainty,
 )
-from recalib.metrics.classwise import ClasswiseError
-from recalib.metrics.ece import ExpectedCalibrationError, MaximumCalibrationError
+from recalib.metrics.classwise import ClasswiseError, MarginalError
+from recalib.metrics.classwise_equal_mass import ClasswiseEqualMassError
+from recalib.metrics.classwise_loss_std import ClasswiseLossDeviation
+from recalib.metrics.confidence import MeanConfidence, MeanEntropy, VerySure, VerySureAccuracy
+from recalib.metrics.ece import (
+    ExpectedCalibrationError,
+    L2CalibrationError,
+    MaximumCalibrationError,
+)
 from recalib.metrics.ece_debiased import DebiasedError
 from recalib.metrics.ece_kde import CanonicalKernelError, ClasswiseKernelError, KernelError
+from recalib.metrics.ece_label_binned import LabelBinnedError
 from recalib.metrics.ece_sweep import SweepError
 from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
 from recalib.metrics.ks_error import ClasswiseKsError, KsError
 from recalib.metrics.nll import NegativeLogLikelihood
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.smooth_ece import SmoothError
+from recalib.metrics.top5_accuracy import Top5Accuracy
 
 __all__ = [
     "METRICS",
@@ -36,17 +45,22 @@ __all__ = [
 #: Each name with what makes the metric, given the number of bins.
 METRICS: dict[str, Callable[[int], Metric]] = {
     "accuracy": lambda bins: Accuracy(),
+    "top5_accuracy": lambda bins: Top5Accuracy(),
     "nll": lambda bins: NegativeLogLikelihood(),
     "brier": lambda bins: Brier(),
     "ece": ExpectedCalibrationError,
     "ece_equal_mass": EqualMassError,
+    "ece_l2": L2CalibrationError,
     "ece_l2_equal_mass": EqualMassL2Error,
+    "ece_label_binned": LabelBinnedError,
     "ece_debiased": DebiasedError,
     "ece_sweep": lambda bins: SweepError(),
     "ks_error": lambda bins: KsError(),
     "smooth_ece": lambda bins: SmoothError(),
     "mce": MaximumCalibrationError,
     "classwise_ece": ClasswiseError,
+    "classwise_ece_equal_mass": ClasswiseEqualMassError,
+    "marginal_ece_l2": MarginalError,
     "ks_error_classwise": lambda bins: ClasswiseKsError(),
     "ece_kde": lambda bins: KernelError(),
     "ece_kde_classwise": lambda bins: ClasswiseKernelError(),
@@ -56,4 +70,9 @@ METRICS: dict[str, Callable[[int], Metric]] = {
     "brier_reliability": BrierReliability,
     "brier_resolution": BrierResolution,
     "brier_uncertainty": BrierUncertainty,
+    "s99": lambda bins: VerySure(),
+    "s99_accuracy": lambda bins: VerySureAccuracy(),
+    "mean_confidence": lambda bins: MeanConfidence(),
+    "mean_entropy": lambda bins: MeanEntropy(),
+    "classwise_loss_std": lambda bins: ClasswiseLossDeviation(),
 }

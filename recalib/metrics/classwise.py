@@ -1,26 +1,27 @@
-"""Class-wise expected calibration error."""
+"""Calibration errors of every class: each column of probabilities against how often it occurs."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 from recalib.metrics.base import Estimate, State, StreamingMetric
 from recalib.metrics.binning import bin_of
+from recalib.metrics.gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.predictions import Predictions, row_chunks
 
-__all__ = ["ClasswiseError", "ClasswiseState"]
+__all__ = ["ClasswiseError", "ClasswiseState", "MarginalError"]
 
 
 class ClasswiseState(State):
-    """Σp and Σ1[y = k] for each class k and equal-width bin of p_k; arrays of (K, M)."""
+    """Counts, Σp and Σ1[y = k] for each class k and equal-width bin of p_k; arrays of (K, M)."""
 
     def __init__(self, classes: int, bins: int) -> None:
         self.bins = bins
         self.rows = 0
+        self.count = np.zeros((classes, bins), np.int64)
         self.confidence = np.zeros((classes, bins))
         self.occurred = np.zeros((classes, bins))
 
@@ -30,12 +31,14 @@ class ClasswiseState(State):
             return
         self.rows += len(labels)
         self._add_confidences(probabilities)
-        self.occurred += self._by_cell(labels, probabilities[np.arange(len(labels)), labels])
+        cells = self._cells(labels, probabilities[np.arange(len(labels)), labels])
+        self.occurred += np.bincount(cells, minlength=self.count.size).reshape(self.count.shape)
 
     def merge(self, other: ClasswiseState) -> None:
         if other.confidence.shape != self.confidence.shape:
             raise ValueError("states of different classes or bins do not add up")
         self.rows += other.rows
+        self.count += other.count
         self.confidence += other.confidence
         self.occurred += other.occurred
 
@@ -43,7 +46,7 @@ class ClasswiseState(State):
         """Add probabilities (n, K).
 
         Of 1,000 classes, few have a probability over 1/M in any row: only those are binned, and
-        the first bin's sum is what is left of each column's.
+        the first bin's count and sum are what is left of each column's.
         """
         classes = probabilities.shape[1]
         totals = np.zeros(classes)
@@ -56,17 +59,26 @@ class ClasswiseState(State):
             columns.append(column)
             values.append(p[row, column])
         large = np.concatenate(values)
-        binned = self._by_cell(np.concatenate(columns), large, weights=large)
+        cells = self._cells(np.concatenate(columns), large)
+        sums = np.bincount(cells, large, self.count.size)
+        # Of no values at all, NumPy's sums are whole numbers.
+        binned = sums.astype(np.float64, copy=False).reshape(self.count.shape)
         binned[:, 0] += totals - binned.sum(axis=1)
         self.confidence += binned
+        counts = np.bincount(cells, minlength=self.count.size).reshape(self.count.shape)
+        counts[:, 0] += len(probabilities) - counts.sum(axis=1)
+        self.count += counts
 
-    def _by_cell(
-        self, columns: Integers, values: Floats, weights: Floats | None = None
-    ) -> NDArray[np.float64]:
-        """Return counts, or sums of `weights`, by column and by bin of `values`; all are (n,)."""
-        cells = columns * self.bins + bin_of(values, self.bins)
-        sums = np.bincount(cells, weights, self.confidence.size)
-        return sums.reshape(self.confidence.shape).astype(np.float64, copy=False)
+    def _cells(self, columns: Integers, values: Floats) -> Integers:
+        """Return the place in (K, M), flat, of each column and bin of its value; all are (n,)."""
+        cells: Integers = columns * self.bins + bin_of(values, self.bins)
+        return cells
+
+    def to_gaps(self) -> Gaps:
+        """Return the bins of all classes together; over them a class has a weight of 1/K."""
+        # Σp of a first bin is a difference, which for probabilities of 0 may come out as −1e-17.
+        sums = np.maximum(self.confidence, 0.0)
+        return Gaps.of_sums(self.count, sums, self.occurred, classes=len(self.count))
 
 
 class ClasswiseError(StreamingMetric[ClasswiseState]):
@@ -74,10 +86,10 @@ class ClasswiseError(StreamingMetric[ClasswiseState]):
 
     For each class, its column of probabilities against how often it occurred, over M equal-width
     right-closed bins; all K columns count alike, and ties need no rule. With many classes it is
-    small by construction, since most probabilities are. Biased upwards. No interval in this
-    version.
+    small by construction, since most probabilities are. Biased upwards, `floor` says by how much.
+    The interval is for these bins with infinitely many rows, see `interval_of_mean_gap`.
 
-    Source: paper 002, section 3.3; paper 000, eq. 7 with p = 1.
+    Source: paper 002, definition 3.7 with ρ = 1, and App. A.1.
     """
 
     name: ClassVar[str] = "classwise_ece"
@@ -91,5 +103,30 @@ class ClasswiseError(StreamingMetric[ClasswiseState]):
         return ClasswiseState(classes, self.bins)
 
     def estimate(self, state: ClasswiseState, level: float | None = None) -> Estimate:
-        gaps = np.abs(state.occurred - state.confidence).sum(axis=1) / state.rows
-        return Estimate(float(gaps.mean()))
+        return mean_gap(state.to_gaps(), level)
+
+
+class MarginalError(StreamingMetric[ClasswiseState]):
+    """ℓ2 marginal error: √(1/K Σ_k Σ_b n_bk/N · (frequency_bk − confidence_bk)²); range [0, 1].
+
+    The root of the mean over classes of the squared class-wise error, all classes alike. Bins,
+    ties and bias as in `classwise_ece`, which is at most as large. Equal-width, where the paper's
+    table has bins of equal counts, which takes a sort of every column. The interval is that of
+    `interval_of_mean_squared_gap`.
+
+    Source: Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019, definition 2.4,
+    there with weights of classes to be chosen; paper 000, App. J, which gives no formula.
+    """
+
+    name: ClassVar[str] = "marginal_ece_l2"
+    summary: ClassVar[str] = "root mean squared gap over all classes and their bins"
+    state_kind: ClassVar[str] = "classwise"
+
+    def __init__(self, bins: int = 15) -> None:
+        self.bins = bins
+
+    def state(self, classes: int) -> ClasswiseState:
+        return ClasswiseState(classes, self.bins)
+
+    def estimate(self, state: ClasswiseState, level: float | None = None) -> Estimate:
+        return root_mean_squared_gap(state.to_gaps(), level)

@@ -1,4 +1,4 @@
-"""Expected and maximum calibration error over equal-width bins of confidence."""
+"""Expected, ℓ2 and maximum calibration error over equal-width bins of confidence."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
-from recalib.metrics.gaps import largest_gap, mean_gap
+from recalib.metrics.gaps import largest_gap, mean_gap, root_mean_squared_gap
 
-__all__ = ["ExpectedCalibrationError", "MaximumCalibrationError"]
+__all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibrationError"]
 
 
 class ExpectedCalibrationError(StreamingMetric[BinState]):
@@ -34,6 +34,30 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return mean_gap(state.to_gaps(), level)
+
+
+class L2CalibrationError(StreamingMetric[BinState]):
+    """ℓ2 calibration error: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
+
+    Bins and ties as in ECE; at least as large, and dominated by large gaps. Biased upwards, `floor`
+    says by how much, and `ece_debiased` estimates the same without. The interval is for these bins
+    with infinitely many rows, see `interval_of_mean_squared_gap`.
+
+    Source: paper 000, eq. 6 with p = 2.
+    """
+
+    name: ClassVar[str] = "ece_l2"
+    summary: ClassVar[str] = "root mean squared gap, equal-width bins"
+    state_kind: ClassVar[str] = "bins"
+
+    def __init__(self, bins: int = 15) -> None:
+        self.bins = bins
+
+    def state(self, classes: int) -> BinState:
+        return BinState(self.bins)
+
+    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
+        return root_mean_squared_gap(state.to_gaps(), level)
 
 
 class MaximumCalibrationError(StreamingMetric[BinState]):

@@ -39,6 +39,9 @@ class Predictions:
     predicted: Integers
     #: (N,), log p(y), finite.
     label_log_probabilities: NDArray[np.float64]
+    #: (N, K), what classes are ranked by: the logits where there are some, since probabilities tie
+    #: where they underflow.
+    scores: Floats
 
     @classmethod
     def from_logits(cls, logits: Floats, labels: Integers) -> Predictions:
@@ -61,7 +64,7 @@ class Predictions:
             logs[rows] = np.maximum(own - np.log(total), _LOWEST)
             powers /= total[:, None].astype(dtype)
         predicted = logits.argmax(axis=1)
-        return cls(probabilities, labels, predicted, logs)
+        return cls(probabilities, labels, predicted, logs, logits)
 
     @classmethod
     def from_probabilities(cls, probabilities: Floats, labels: Integers) -> Predictions:
@@ -70,7 +73,8 @@ class Predictions:
         log p(y) is clipped at log 1e-38, like everywhere else.
         """
         logs = log_probabilities(_at(probabilities, labels)).astype(np.float64)
-        return cls(probabilities, labels, probabilities.argmax(axis=1), logs)
+        predicted = probabilities.argmax(axis=1)
+        return cls(probabilities, labels, predicted, logs, probabilities)
 
     def __len__(self) -> int:
         return len(self.labels)

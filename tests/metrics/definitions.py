@@ -6,6 +6,7 @@ Slow, and sharing nothing with `recalib.metrics` on purpose.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -79,7 +80,11 @@ def classwise_ece(p: Rows, y: Sequence[int], bins: int) -> float:
 
 def equal_mass(p: Rows, y: Sequence[int], bins: int) -> list[tuple[float, float]]:
     """Runs of the sorted rows; a row counts with the accuracy of all rows of its confidence."""
-    pairs = sorted(confident(p, y))
+    return equal_mass_of(confident(p, y), bins)
+
+
+def equal_mass_of(rows: Sequence[tuple[float, float]], bins: int) -> list[tuple[float, float]]:
+    pairs = sorted(rows)
     tied = defaultdict(list)
     for value, right in pairs:
         tied[value].append(right)
@@ -202,25 +207,104 @@ def brier_uncertainty(p: Rows, y: Sequence[int], bins: int) -> float:
     return sum((right - overall) ** 2 for _, right in confident(p, y)) / len(y)
 
 
+def top5_accuracy(p: Rows, y: Sequence[int], bins: int) -> float:
+    found = 0
+    for row, label in zip(p, y, strict=True):
+        ranked = sorted(range(len(row)), key=lambda k: (-row[k], k))
+        found += label in ranked[:5]
+    return found / len(y)
+
+
+def ece_l2(p: Rows, y: Sequence[int], bins: int) -> float:
+    return math.sqrt(sum(weight * gap**2 for weight, gap in gaps(confident(p, y), bins)))
+
+
+def ece_label_binned(p: Rows, y: Sequence[int], bins: int) -> float:
+    members = defaultdict(list)
+    for value, right in confident(p, y):
+        members[bin_by_definition(value, bins)].append((value, right))
+    total = 0.0
+    for group in members.values():
+        accuracy = sum(right for _, right in group) / len(group)
+        total += sum(abs(accuracy - value) for value, _ in group)
+    return total / len(y)
+
+
+def columns(p: Rows, y: Sequence[int]) -> list[list[tuple[float, float]]]:
+    """Of each class, each row's probability and whether it occurred."""
+    return [
+        [(row[k], float(label == k)) for row, label in zip(p, y, strict=True)]
+        for k in range(len(p[0]))
+    ]
+
+
+def classwise_ece_equal_mass(p: Rows, y: Sequence[int], bins: int) -> float:
+    """Each class as if it were the class predicted, with its probability as the confidence."""
+    total = 0.0
+    for column in columns(p, y):
+        weighed = equal_mass_of(column, bins)
+        total += sum(weight * abs(gap) for weight, gap in weighed)
+    return total / len(p[0])
+
+
+def marginal_ece_l2(p: Rows, y: Sequence[int], bins: int) -> float:
+    squares = [weight * gap**2 for column in columns(p, y) for weight, gap in gaps(column, bins)]
+    return math.sqrt(sum(squares) / len(p[0]))
+
+
+def s99(p: Rows, y: Sequence[int], bins: int) -> float:
+    return sum(value > 0.99 for value, _ in confident(p, y)) / len(y)
+
+
+def s99_accuracy(p: Rows, y: Sequence[int], bins: int) -> float:
+    sure = [right for value, right in confident(p, y) if value > 0.99]
+    return sum(sure) / len(sure) if sure else 1.0
+
+
+def mean_confidence(p: Rows, y: Sequence[int], bins: int) -> float:
+    return math.fsum(max(row) for row in p) / len(y)
+
+
+def mean_entropy(p: Rows, y: Sequence[int], bins: int) -> float:
+    return -math.fsum(q * math.log(q) for row in p for q in row if q > 0) / len(y)
+
+
+def classwise_loss_std(p: Rows, y: Sequence[int], bins: int) -> float:
+    losses = defaultdict(list)
+    for row, label in zip(p, y, strict=True):
+        losses[label].append(-math.log(max(row[label], 1e-38)))
+    return statistics.pstdev([math.fsum(of) / len(of) for of in losses.values()])
+
+
 #: By the names of `METRICS`; a new metric needs its line here, and a test says so.
 DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "accuracy": accuracy,
+    "top5_accuracy": top5_accuracy,
     "nll": nll,
     "brier": brier,
     "ece": ece,
     "ece_equal_mass": ece_equal_mass,
+    "ece_l2": ece_l2,
     "ece_l2_equal_mass": ece_l2_equal_mass,
+    "ece_label_binned": ece_label_binned,
     "ece_debiased": ece_debiased,
     "ece_sweep": ece_sweep,
     "ks_error": ks_error,
     "mce": mce,
     "classwise_ece": classwise_ece,
+    "classwise_ece_equal_mass": classwise_ece_equal_mass,
+    "marginal_ece_l2": marginal_ece_l2,
     "ks_error_classwise": ks_error_classwise,
     "aurc": aurc,
     "e_aurc": e_aurc,
     "brier_reliability": brier_reliability,
     "brier_resolution": brier_resolution,
     "brier_uncertainty": brier_uncertainty,
+    "s99": s99,
+    "s99_accuracy": s99_accuracy,
+    "mean_confidence": mean_confidence,
+    "mean_entropy": mean_entropy,
+    "classwise_loss_std": classwise_loss_std,
 }
 
 #: Metrics whose definition takes integrals or N² kernels, and where it is written a second time.

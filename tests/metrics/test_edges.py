@@ -16,6 +16,8 @@ from recalib.metrics.evaluate import evaluate
 from tests.metrics.definitions import bin_by_definition
 
 DTYPES = [np.float16, np.float32, np.float64]
+#: What is 1, and not 0, of sure rows that are all right.
+ONE_IF_RIGHT = {"accuracy", "top5_accuracy", "s99", "s99_accuracy", "mean_confidence"}
 everywhere = pytest.mark.parametrize("dtype", DTYPES)
 usual_bins = pytest.mark.parametrize("bins", [10, 15])
 
@@ -87,7 +89,15 @@ def test_one_row_has_every_metric(name: str) -> None:
         "accuracy": 1.0,
         "nll": -math.log(0.7),
         "brier": 0.3**2 + 0.2**2 + 0.1**2,
+        "top5_accuracy": 1.0,
         "classwise_ece": (0.3 + 0.2 + 0.1) / 3,
+        "classwise_ece_equal_mass": (0.3 + 0.2 + 0.1) / 3,
+        "marginal_ece_l2": math.sqrt((0.3**2 + 0.2**2 + 0.1**2) / 3),
+        "s99": 0.0,
+        "s99_accuracy": 1.0,  # of no row
+        "mean_confidence": 0.7,
+        "mean_entropy": -sum(p * math.log(p) for p in (0.7, 0.2, 0.1)),
+        "classwise_loss_std": 0.0,
         "ks_error_classwise": (0.3 + 0.2 + 0.1) / 3,
         "ece_kde_classwise": (0.3 + 0.2 + 0.1) / 3,
         "ece_kde_canonical": 0.3 + 0.2 + 0.1,
@@ -126,6 +136,7 @@ def test_a_class_that_is_always_masked_might_as_well_not_exist(dtype: type) -> N
     found = values(labels + (labels >= 1), logits=masked)
     expected = values(labels, logits=logits)
     expected["classwise_ece"] *= 3 / 4
+    expected["marginal_ece_l2"] *= math.sqrt(3 / 4)
     assert found == pytest.approx(expected, rel=1e-6 if dtype != np.float64 else 1e-12)
 
 
@@ -147,7 +158,7 @@ def test_saturated_rows_that_are_all_right_have_no_error(dtype: type) -> None:
     logits[:, 2] = 1000
     found = evaluate([2] * 20, logits=logits, level=0.95)
     for name, one in found.items():
-        assert one.value == (1 if name == "accuracy" else 0), name
+        assert one.value == (1 if name in ONE_IF_RIGHT else 0), name
     assert found["accuracy"].low < 1
     assert found["ece"].high > 0
 
@@ -158,7 +169,8 @@ def test_saturated_rows_that_are_all_wrong_have_every_error(dtype: type) -> None
     logits = np.array([[1000, 0]] * 20, dtype)
     found = values([1] * 20, logits=logits)
     expected = dict.fromkeys(found, 1.0) | {"accuracy": 0, "nll": 1000, "brier": 2}
-    expected |= dict.fromkeys(["e_aurc", "brier_resolution", "brier_uncertainty"], 0)
+    zeros = ["e_aurc", "brier_resolution", "brier_uncertainty", "s99_accuracy", "mean_entropy"]
+    expected |= dict.fromkeys([*zeros, "classwise_loss_std"], 0)
     assert found == pytest.approx(expected, rel=1e-15)
 
 

@@ -1,0 +1,130 @@
+"""How sure predictions are, right or wrong: mean confidence, mean entropy, and those over 99%."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import SMALLEST_PROBABILITY
+from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.means import MeanState, interval_of_mean, wilson
+from recalib.metrics.predictions import Predictions, row_chunks
+
+__all__ = ["MeanConfidence", "MeanEntropy", "VerySure", "VerySureAccuracy"]
+
+_VERY_SURE = 0.99
+
+
+class MeanConfidence(StreamingMetric[MeanState]):
+    """The mean probability of the predicted class; range [0, 1], at least 1/K.
+
+    Accuracy less this is the gap of a single bin of all rows: the size of the smallest ECE that
+    any bins can show. Ties need no rule. Unbiased; the interval is Student's.
+
+    Source: paper 000, eq. 4, of all rows.
+    """
+
+    name: ClassVar[str] = "mean_confidence"
+    summary: ClassVar[str] = "mean probability of the predicted class"
+    state_kind: ClassVar[str] = "mean_confidence"
+
+    def state(self, classes: int) -> MeanState:
+        return MeanState(lambda predictions: predictions.confidences)
+
+    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
+        one = interval_of_mean(state, level)
+        if one.high is None:
+            return one
+        return Estimate(one.value, one.low, max(min(one.high, 1.0), one.value))
+
+
+class MeanEntropy(StreamingMetric[MeanState]):
+    """The mean of −Σ_k p_k log p_k, in nats; range [0, log K].
+
+    0 log 0 is 0. log K is a classifier that knows nothing, and of a calibrated one it is the mean
+    NLL. Ties need no rule. Unbiased; the interval is Student's.
+
+    Source: paper 002, whose negative entropy is a score of confidence; paper 004, App. A.
+    """
+
+    name: ClassVar[str] = "mean_entropy"
+    summary: ClassVar[str] = "mean entropy of the probabilities, in nats"
+    state_kind: ClassVar[str] = "mean_entropy"
+
+    def state(self, classes: int) -> MeanState:
+        return MeanState(_entropies)
+
+    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
+        return interval_of_mean(state, level)
+
+
+class VerySure(StreamingMetric[MeanState]):
+    """|S99|: the share of rows of a confidence over 0.99; range [0, 1].
+
+    0.99 is rounded to the dtype of the probabilities, and a confidence on it is not over it.
+    Unbiased; the interval is Wilson's.
+
+    Source: paper 004, App. F, |S99|.
+    """
+
+    name: ClassVar[str] = "s99"
+    summary: ClassVar[str] = "share of rows of a confidence over 0.99"
+    state_kind: ClassVar[str] = "s99"
+
+    def state(self, classes: int) -> MeanState:
+        return MeanState(_very_sure)
+
+    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
+        return _share(state, level)
+
+
+class VerySureAccuracy(StreamingMetric[MeanState]):
+    """The accuracy of the rows of a confidence over 0.99; range [0, 1].
+
+    1 where there is no such row, since then none of them is wrong, with an interval from 0 to 1:
+    `s99` tells the two apart. Ties as in `s99` and `accuracy`. Unbiased where there are some; the
+    interval is Wilson's.
+
+    Source: paper 004, App. F, the accuracy beside |S99|.
+    """
+
+    name: ClassVar[str] = "s99_accuracy"
+    summary: ClassVar[str] = "accuracy of rows of a confidence over 0.99; 1 where there are none"
+    state_kind: ClassVar[str] = "s99_accuracy"
+
+    def state(self, classes: int) -> MeanState:
+        return MeanState(lambda predictions: predictions.correct[_very_sure(predictions)])
+
+    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
+        if state.count == 0:
+            return Estimate(1.0) if level is None else Estimate(1.0, 0.0, 1.0)
+        return _share(state, level)
+
+
+def _share(state: MeanState, level: float | None) -> Estimate:
+    if level is None:
+        return Estimate(state.mean)
+    low, high = wilson(state.sum, state.count, level)
+    return Estimate(state.mean, float(low), float(high))
+
+
+def _very_sure(predictions: Predictions) -> NDArray[np.bool_]:
+    p = predictions.confidences
+    sure: NDArray[np.bool_] = p > p.dtype.type(_VERY_SURE)
+    return sure
+
+
+def _entropies(predictions: Predictions) -> NDArray[np.float64]:
+    """Return −Σ p log p of each row, (N,); log p is clipped where p log p is less than 1e-36."""
+    probabilities = predictions.probabilities
+    dtype = np.promote_types(probabilities.dtype, np.float32)
+    entropies = np.empty(len(predictions))
+    for rows in row_chunks(probabilities.shape):
+        p = probabilities[rows].astype(dtype, copy=False)
+        logs = np.maximum(p, dtype.type(SMALLEST_PROBABILITY))
+        np.log(logs, out=logs)
+        logs *= p
+        entropies[rows] = -logs.sum(axis=1, dtype=np.float64)
+    return np.maximum(entropies, 0.0)  # no −0

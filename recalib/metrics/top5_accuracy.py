@@ -1,0 +1,55 @@
+"""Top-5 accuracy."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.means import MeanState, wilson
+from recalib.metrics.predictions import Predictions, row_chunks
+
+__all__ = ["Top5Accuracy"]
+
+_TOP = 5
+
+
+class Top5Accuracy(StreamingMetric[MeanState]):
+    """The share of rows whose label is among the 5 classes of the largest scores; range [0, 1].
+
+    1 for up to 5 classes. Where classes tie for the fifth place, the first of them take it, as the
+    first of several largest is the prediction. From logits, their order counts, though their
+    probabilities may underflow and tie. Unbiased; the interval is Wilson's.
+
+    Source: paper 004, table 8.
+    """
+
+    name: ClassVar[str] = "top5_accuracy"
+    summary: ClassVar[str] = "share of rows whose label is among the five likeliest classes"
+    state_kind: ClassVar[str] = "top5_accuracy"
+
+    def state(self, classes: int) -> MeanState:
+        return MeanState(_among_first)
+
+    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
+        if level is None:
+            return Estimate(state.mean)
+        low, high = wilson(state.sum, state.count, level)
+        return Estimate(state.mean, float(low), float(high))
+
+
+def _among_first(predictions: Predictions) -> NDArray[np.bool_]:
+    """Return whether fewer than 5 classes come before the label, (N,)."""
+    among = np.ones(len(predictions), np.bool_)
+    if predictions.classes <= _TOP:
+        return among
+    for rows in row_chunks(predictions.scores.shape):
+        scores, labels = predictions.scores[rows], predictions.labels[rows]
+        own = scores[np.arange(len(scores)), labels][:, None]
+        before = np.count_nonzero(scores > own, axis=1)
+        tied = scores == own
+        tied &= np.arange(predictions.classes) < labels[:, None]
+        among[rows] = before + np.count_nonzero(tied, axis=1) < _TOP
+    return among
