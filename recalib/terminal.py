@@ -30,7 +30,12 @@ _out = Console(highlight=False, markup=False, emoji=False)
 _err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 #: Metrics that people read as percentages; JSON always carries fractions.
-PERCENT = {"accuracy", "ece", "ece_equal_mass", "ece_l2_equal_mass", "mce", "classwise_ece"}
+PERCENT = {
+    "accuracy", "top5_accuracy", "ece", "ece_equal_mass", "ece_l2", "ece_l2_equal_mass",
+    "ece_label_binned", "ece_debiased", "ece_sweep", "ks_error", "smooth_ece", "mce",
+    "classwise_ece", "classwise_ece_equal_mass", "marginal_ece_l2", "ks_error_classwise",
+    "ece_kde", "ece_kde_classwise", "ece_kde_canonical", "s99", "s99_accuracy", "mean_confidence",
+}  # fmt: skip
 
 
 def print_json(value: Any) -> None:
