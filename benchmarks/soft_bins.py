@@ -99,7 +99,7 @@ def _sources() -> Iterator[tuple[str, Halves]]:
             for seed, (classes, kind) in enumerate(
                 product((3, 10, 100), ("plain", "sharp", "noise"))
             )
-            for half in _halves(*synthetic(1_000, classes, kind, seed), count=2)
+            for half in _halves(*synthetic(1_000, classes, kind, seed), count=1)
         ],
     )
     yield "digits", [half for seed in range(4) for half in _halves(*_digits(seed), count=2)]
