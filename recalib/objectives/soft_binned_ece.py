@@ -31,9 +31,9 @@ class SoftBinnedEce(TopOnly):
     Options: `bins` M; `bin_temperature` T > 0; `order` p ≥ 1; `variant`. The defaults were chosen
     without test data, by `python -m benchmarks.soft_bins`: 15 bins is what paper 000 fixes, and
     order 2 the norm that it reports. On held-out halves most settings differ by less than chance.
-    For `binned` of that order, the narrowest bins, T = .0003, are the worst by both errors measured;
-    one is least at .001, the other at .01, and .003, between them, is within 0.1 points of each, as
-    it is of what 10 bins give.
+    For `binned` of that order, the narrowest bins, T = .0003, are the worst by both errors that
+    are measured; one is least at .001, the other at .01, and .003, between them, is within 0.1
+    points of each, as it is of what 10 bins give.
 
     Source: paper 000, eqs. 8 to 12.
     """
