@@ -17,6 +17,8 @@ from recalib.settings import Settings
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
+from service.inference.rest import router as inference
+from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
 from service.models.rest import router as models
 from service.predict import fast
@@ -58,7 +60,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.recalib = state
     problems.install(app)
     # The hot path first: routes are matched in order.
-    for router in (predict, models, datasets, calibrators, jobs, health):
+    for router in (predict, inference, models, datasets, calibrators, jobs, health):
         app.include_router(router)
     app.add_middleware(
         BodyLimit, limit=settings.max_body_bytes, upload_limit=settings.max_upload_bytes
@@ -72,7 +74,9 @@ class Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = completed(super().openapi())
+            document = completed(super().openapi())
+            document["components"]["schemas"].update(schemas())
+            self.openapi_schema = document
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

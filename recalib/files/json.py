@@ -77,7 +77,10 @@ def decoded(
         # What msgspec says: "Expected `float | null`, got `str` - at `$.logits[0][2]`".
         what, _, path = str(error).partition(" - at `$")
         found = what.rpartition(", got ")[2].strip("`")
-        raise InputError(path.strip("`.") or field, found=found, accepted=accepted) from None
+        place = path.strip("`.")
+        if place.startswith("[") and field != "body":  # an array of its own, inside a document
+            place = field + place
+        raise InputError(place or field, found=found, accepted=accepted) from None
 
 
 def array_of(

@@ -30,7 +30,9 @@ class CalibratorCreate(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     dataset: Text = Field(description="Name of an uploaded data set of this model.")
-    map: Text = Field("temperature", description="The post-hoc map to fit; `auto` for what held-out rows prefer.")
+    map: Text = Field(
+        "temperature", description="The post-hoc map to fit; `auto` for what held-out rows prefer."
+    )
     objective: Text = Field("nll", description="What the fit minimises.")
     options: dict[str, Any] = Field({}, description="Options of the map and of the objective.")
     promote: bool | Literal["if_better"] = Field(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
@@ -19,14 +19,16 @@ from service.state import State
 from service.transport.bodies import supported
 from service.transport.description import problems
 
-__all__ = ["respond", "router"]
+__all__ = ["LARGE", "beside", "loaded_for", "respond", "router"]
+
+T = TypeVar("T")
 
 router = APIRouter(prefix="/v1/models/{model}", tags=["calibrate"])
 
 _JSON, _NPY = "application/json", "application/x-npy"
 #: Bytes of body above which a batch leaves the event loop: below, a hop to a thread costs more
 #: than the work; above, other requests would wait for it.
-_LARGE = 256 * 1024
+LARGE = 256 * 1024
 #: One large batch at a time: two at once would only take turns on the interpreter lock.
 _one_at_a_time = CapacityLimiter(1)
 
@@ -103,14 +105,23 @@ async def respond(
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
     given = supported(content_type or _JSON, (_JSON, _NPY))
     wanted = _NPY if _NPY in accept else _JSON
+    loaded = await loaded_for(state, model, selector)
+    kind = cast("Literal['logits', 'probabilities']", input)
+    act = partial(_calibrated, state, loaded, body, kind, given, wanted)
+    return (act() if len(body) <= LARGE else await beside(act)), wanted
+
+
+async def loaded_for(state: State, model: str, selector: str) -> Loaded:
+    """Return what serves under an alias or version, loading it where this is its first request."""
     loaded = state.calibrators.get(model, selector)
     if loaded is None:
         loaded = await to_thread.run_sync(state.calibrators.load, model, selector)
-    kind = cast("Literal['logits', 'probabilities']", input)
-    if len(body) > _LARGE:
-        act = partial(_calibrated, state, loaded, body, kind, given, wanted)
-        return await to_thread.run_sync(act, limiter=_one_at_a_time), wanted
-    return _calibrated(state, loaded, body, kind, given, wanted), wanted
+    return loaded
+
+
+async def beside(act: Callable[[], T]) -> T:
+    """Do what takes long beside the event loop."""
+    return await to_thread.run_sync(act, limiter=_one_at_a_time)
 
 
 def _calibrated(

@@ -14,7 +14,16 @@ from starlette.requests import ClientDisconnect
 
 from recalib import errors
 
-__all__ = ["MEDIA_TYPE", "PROBLEMS", "Problem", "Violation", "install", "problem", "problem_of"]
+__all__ = [
+    "MEDIA_TYPE",
+    "PLAIN_PREFIX",
+    "PROBLEMS",
+    "Problem",
+    "Violation",
+    "install",
+    "problem",
+    "problem_of",
+]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +41,8 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
 }
 
 MEDIA_TYPE = "application/problem+json"
+#: Paths of the Open Inference Protocol, whose errors are plain JSON.
+PLAIN_PREFIX = "/v2"
 
 
 # These two document what `problem` writes.
@@ -98,24 +109,40 @@ def problem_of(error: Exception) -> Response:
     return problem(status, title, str(error), violations)
 
 
+def _in_plain_json(status: int, detail: str) -> Response:
+    """Return an error in the form of the Open Inference Protocol: `{"error": ...}`.
+
+    The protocol knows no 422: input that cannot be used is a bad request.
+    """
+    headers = {"Retry-After": "1"} if status == 503 else None
+    status = 400 if status == 422 else status
+    return Response(json.dumps({"error": detail}), status, headers, media_type="application/json")
+
+
+def _in_the_form_of(request: Request, answer: Response) -> Response:
+    """Return a problem as the protocol of the request has errors."""
+    if not request.url.path.startswith(PLAIN_PREFIX):
+        return answer
+    return _in_plain_json(answer.status_code, json.loads(bytes(answer.body))["detail"])
+
+
 async def _of_recalib(request: Request, error: Exception) -> Response:
-    return problem_of(error)
+    return _in_the_form_of(request, problem_of(error))
 
 
 async def _of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  (what it is registered for)
     if isinstance(error.body, bytes):  # FastAPI parses only what says that it is JSON
         found = request.headers.get("content-type", "none")
-        return problem_of(
-            errors.UnsupportedError("Content-Type", found=found, accepted="application/json")
-        )
+        refusal = errors.UnsupportedError("Content-Type", found=found, accepted="application/json")
+        return _in_the_form_of(request, problem_of(refusal))
     violations = [
         {"field": _field(one, error.body), "found": _found(one), "accepted": _accepted(one)}
         for one in error.errors()
     ]
     first = violations[0]
     detail = f"{first['field']}: found {first['found']}; accepted: {first['accepted']}"
-    return problem(422, "Input cannot be used", detail, violations)
+    return _in_the_form_of(request, problem(422, "Input cannot be used", detail, violations))
 
 
 def _field(violation: dict[str, Any], body: Any) -> str:
@@ -153,7 +180,8 @@ async def _of_http(request: Request, error: Exception) -> Response:
     if error.status_code == 400:  # FastAPI's, of JSON that its parser gives up on
         found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
         return problem_of(errors.InputError("body", found=found, accepted="JSON"))
-    return problem(error.status_code, str(error.detail), str(error.detail))
+    detail = str(error.detail)
+    return _in_the_form_of(request, problem(error.status_code, detail, detail))
 
 
 async def _of_client_gone(request: Request, error: Exception) -> Response:
@@ -162,7 +190,8 @@ async def _of_client_gone(request: Request, error: Exception) -> Response:
 
 
 async def _of_surprise(request: Request, error: Exception) -> Response:
-    return _surprise()  # Starlette raises the error again, and uvicorn logs it
+    # Starlette raises the error again, and uvicorn logs it.
+    return _in_the_form_of(request, _surprise())
 
 
 def _surprise() -> Response:

@@ -1,0 +1,201 @@
+"""The Open Inference Protocol V2 over REST, with the binary tensor data extension."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Path, Request, Response
+
+import recalib
+from recalib.errors import ConflictError, UnavailableError
+from service.inference import compression, tensors
+from service.inference.handlers import metadata_of
+from service.inference.schemas import (
+    Error,
+    InferAnswer,
+    ModelMetadata,
+    ModelReady,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+)
+from service.predict.handlers import calibrate
+from service.predict.loaded import CHAMPION, Loaded
+from service.predict.rest import LARGE, beside, loaded_for
+from service.state import State, StateOf
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v2", tags=["inference"])
+
+_JSON, _BYTES = "application/json", "application/octet-stream"
+_LENGTH = "Inference-Header-Content-Length"
+
+#: A version's number; without one, the champion answers.
+Version = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,8}$", description="A version's number.")]
+
+
+_MEANING = {
+    400: "A request that cannot be used.",
+    404: "No such model or version.",
+    409: "The model has no champion yet.",
+    413: "Larger than a limit.",
+    415: "A content encoding that is not read.",
+    500: "The service is at fault; its log says how.",
+    503: "The database cannot be reached, and this calibrator is not loaded.",
+}
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, object]]:
+    return {status: {"model": Error, "description": _MEANING[status]} for status in statuses}
+
+
+_READINESS = _errors(404) | {503: {"model": ModelReady, "description": "It cannot be asked."}}
+
+_DOCUMENTED = {
+    "parameters": [
+        {
+            "name": _LENGTH,
+            "in": "header",
+            "required": False,
+            "description": "The length of the JSON, where the bytes of tensors follow it.",
+            "schema": {"type": "integer"},
+        }
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            _JSON: {"schema": {"$ref": "#/components/schemas/InferRequest"}},
+            _BYTES: {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+    "responses": {"200": {"content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}}}},
+}
+
+
+@router.get("", operation_id="v2_server")
+def server() -> ServerMetadata:
+    """Say what answers, and which extensions it speaks."""
+    return ServerMetadata(
+        name="recalib", version=recalib.__version__, extensions=["binary_tensor_data"]
+    )
+
+
+@router.get("/health/live", operation_id="v2_live")
+async def live(state: StateOf) -> ServerLive:
+    """Answer while the event loop runs."""
+    return ServerLive(live=True, ready=await to_thread.run_sync(_is_ready, state))
+
+
+@router.get(
+    "/health/ready",
+    responses={503: {"model": ServerReady, "description": "Nothing can be served."}},
+    operation_id="v2_ready",
+)
+async def ready(state: StateOf, response: Response) -> ServerReady:
+    """Say whether requests can be served."""
+    is_ready = await to_thread.run_sync(_is_ready, state)
+    response.status_code = 200 if is_ready else 503
+    return ServerReady(live=True, ready=is_ready)
+
+
+@router.get("/models/{model}", responses=_errors(404, 409, 503), operation_id="v2_model")
+async def model(model: str, state: StateOf) -> ModelMetadata:
+    """Say what a model's calibrator takes and gives."""
+    loaded = await loaded_for(state, model, CHAMPION)
+    return await to_thread.run_sync(metadata_of, state.registry, loaded)
+
+
+@router.get(
+    "/models/{model}/versions/{version}",
+    responses=_errors(400, 404, 503),
+    operation_id="v2_model_version",
+)
+async def model_version(model: str, version: Version, state: StateOf) -> ModelMetadata:
+    """Say what one version takes and gives."""
+    return metadata_of(None, await loaded_for(state, model, version))
+
+
+@router.get("/models/{model}/ready", responses=_READINESS, operation_id="v2_model_ready")
+async def model_ready(model: str, state: StateOf, response: Response) -> ModelReady:
+    """Say whether a model's calibrator can be asked: a model without a champion cannot."""
+    return await _readiness(state, model, CHAMPION, response)
+
+
+@router.get(
+    "/models/{model}/versions/{version}/ready",
+    responses=_READINESS | _errors(400),
+    operation_id="v2_model_version_ready",
+)
+async def model_version_ready(
+    model: str, version: Version, state: StateOf, response: Response
+) -> ModelReady:
+    """Say whether one version can be asked."""
+    return await _readiness(state, model, version, response)
+
+
+@router.post(
+    "/models/{model}/infer",
+    response_model=InferAnswer,
+    responses=_errors(400, 404, 409, 413, 415, 500, 503),
+    openapi_extra=_DOCUMENTED,
+    operation_id="v2_infer",
+)
+async def infer(model: str, request: Request, state: StateOf) -> Response:
+    """Turn logits into probabilities, by the champion."""
+    return await _infer(state, model, CHAMPION, request)
+
+
+@router.post(
+    "/models/{model}/versions/{version}/infer",
+    response_model=InferAnswer,
+    responses=_errors(400, 404, 413, 415, 500, 503),
+    openapi_extra=_DOCUMENTED,
+    operation_id="v2_infer_version",
+)
+async def infer_by_version(
+    model: str, version: Version, request: Request, state: StateOf
+) -> Response:
+    """Turn logits into probabilities, by one version."""
+    return await _infer(state, model, version, request)
+
+
+async def _readiness(state: State, model: str, selector: str, response: Response) -> ModelReady:
+    is_ready = True
+    try:
+        await loaded_for(state, model, selector)
+    except (ConflictError, UnavailableError):
+        response.status_code, is_ready = 503, False
+    return ModelReady(name=model, ready=is_ready)
+
+
+async def _infer(state: State, model: str, selector: str, request: Request) -> Response:
+    loaded = await loaded_for(state, model, selector)
+    body = await request.body()
+    act = partial(_inferred, state, loaded, body, request)
+    return act() if len(body) <= LARGE else await beside(act)
+
+
+def _inferred(state: State, loaded: Loaded, body: bytes, request: Request) -> Response:
+    headers = request.headers
+    limit = state.settings.max_body_bytes
+    plain = compression.decompressed(body, headers.get("content-encoding", ""), limit)
+    question = tensors.parse(plain, headers.get(_LENGTH))
+    result = calibrate(loaded, question.values, question.input, state.settings.max_rows)
+    content, json_length = tensors.answer(question, result, loaded)
+    own = {} if json_length is None else {_LENGTH: str(json_length)}
+    encoding = compression.encoding_for(headers.get("accept-encoding", ""))
+    if encoding is not None:
+        content = compression.compressed(content, encoding)
+        own["Content-Encoding"] = encoding
+    return Response(content, headers=own, media_type=_JSON if json_length is None else _BYTES)
+
+
+def _is_ready(state: State) -> bool:
+    try:
+        state.registry.check()
+    except UnavailableError:
+        return len(state.calibrators) > 0
+    return True

@@ -1,0 +1,229 @@
+"""Tensors of the Open Inference Protocol V2, in JSON and in the binary tensor data extension.
+
+A request is JSON; with the extension, `Inference-Header-Content-Length` says how long the JSON is,
+and the tensors' bytes follow it, little-endian and row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import msgspec
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats
+from recalib.errors import InputError
+from recalib.files.json import array_of, decoded
+from service.predict.loaded import Loaded
+
+__all__ = ["INPUT", "OUTPUT", "InferRequest", "Question", "answer", "parse", "schemas"]
+
+#: The names of a calibrator's tensors.
+INPUT, OUTPUT = "logits", "probabilities"
+
+_DTYPES: dict[str, Any] = {
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    # NumPy has none: the upper half of a float32.
+    "BF16": np.dtype("<u2"),
+}
+_IN_JSON = ("FP16", "FP32", "FP64")
+
+
+class InputTensor(msgspec.Struct):
+    """One input; `data` unless its bytes follow the JSON."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class WantedOutput(msgspec.Struct):
+    """One output that is asked for."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class InferRequest(msgspec.Struct):
+    """What the protocol sends; members and parameters that are not ours are another server's."""
+
+    inputs: list[InputTensor]
+    id: str | None = None
+    parameters: dict[str, Any] = {}
+    outputs: list[WantedOutput] = []
+
+
+_decoder = msgspec.json.Decoder(InferRequest)
+_flat = msgspec.json.Decoder(list[float | None])
+_rows = msgspec.json.Decoder(list[list[float | None]])
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request, understood."""
+
+    #: (N, K), not yet checked for what they are.
+    values: Floats
+    #: What the values are.
+    input: Literal["logits", "probabilities"]
+    id: str | None
+    #: Whether the answer's tensor shall be bytes behind the JSON.
+    binary: bool
+
+
+def schemas() -> dict[str, Any]:
+    """Return what a request's JSON looks like, for the description of the interface."""
+    template = "#/components/schemas/{name}"
+    return msgspec.json.schema_components([InferRequest], ref_template=template)[1]
+
+
+def parse(body: bytes, json_length: str | None) -> Question:
+    """Return what a request asks for.
+
+    Parameters
+    ----------
+    body: the whole body.
+    json_length: the header `Inference-Header-Content-Length`, where there is one.
+
+    Raises
+    ------
+    InputError: a length that the body does not have, JSON that is no request, a tensor that is
+        not `logits` of [N, K], or data that do not fill its shape.
+    """
+    size = _json_size(body, json_length)
+    accepted = f'{{"inputs": [{{"name": "{INPUT}", "shape": [N, K], "datatype": ..., ...}}]}}'
+    request = decoded(_decoder, body[:size], accepted)
+    if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
+        names = ", ".join(one.name for one in request.inputs) or "none"
+        raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
+    kind = request.parameters.get("input", "logits")
+    if kind not in ("logits", "probabilities"):
+        raise InputError(
+            "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"
+        )
+    return Question(
+        values=_values(request.inputs[0], memoryview(body)[size:]),
+        input=cast("Literal['logits', 'probabilities']", kind),
+        id=request.id,
+        binary=_is_binary(request),
+    )
+
+
+def answer(question: Question, probabilities: Floats, loaded: Loaded) -> tuple[bytes, int | None]:
+    """Return the body of an answer, and the length of its JSON where bytes follow it."""
+    output: dict[str, Any] = {
+        "name": OUTPUT,
+        "datatype": "FP32",
+        "shape": list(probabilities.shape),
+    }
+    found: dict[str, Any] = {
+        "model_name": loaded.model,
+        "model_version": str(loaded.version),
+        "outputs": [output],
+    }
+    if question.id is not None:
+        found["id"] = question.id
+    flat = np.ascontiguousarray(probabilities, np.dtype("<f4")).reshape(-1)
+    if not question.binary:
+        output["data"] = flat
+        return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), None
+    output["parameters"] = {"binary_data_size": flat.nbytes}
+    text = orjson.dumps(found)
+    return text + flat.tobytes(), len(text)
+
+
+def _json_size(body: bytes, given: str | None) -> int:
+    if given is None:
+        return len(body)
+    size = int(given) if given.isascii() and given.isdigit() and len(given) < 20 else -1
+    if not 0 < size <= len(body):
+        raise InputError(
+            "Inference-Header-Content-Length",
+            found=repr(given[:40]),
+            accepted=f"the length of the JSON in a body of {len(body)} bytes",
+        )
+    return size
+
+
+def _is_binary(request: InferRequest) -> bool:
+    """Return whether the output is wanted in bytes: it may say so, or the request for all."""
+    default = request.parameters.get("binary_data_output", False)
+    if not request.outputs:
+        return default is True
+    if len(request.outputs) != 1 or request.outputs[0].name != OUTPUT:
+        names = ", ".join(one.name for one in request.outputs)
+        raise InputError("outputs", found=names[:80], accepted=f"one, named {OUTPUT}")
+    parameters = request.outputs[0].parameters
+    if "classification" in parameters:
+        raise InputError(
+            "outputs[0].parameters.classification",
+            found=repr(parameters["classification"])[:80],
+            accepted="all probabilities",
+        )
+    return parameters.get("binary_data", default) is True
+
+
+def _values(tensor: InputTensor, rest: memoryview) -> Floats:
+    """Return the array (N, K) of a tensor whose bytes are `rest`, if its JSON has no data."""
+    field = "inputs[0]"
+    dtype = _DTYPES.get(tensor.datatype)
+    if dtype is None:
+        raise InputError(
+            f"{field}.datatype", found=repr(tensor.datatype)[:80], accepted=", ".join(_DTYPES)
+        )
+    if len(tensor.shape) != 2 or min(tensor.shape) < 1:
+        raise InputError(
+            f"{field}.shape", found=str(tensor.shape)[:80], accepted="[N, K], both at least 1"
+        )
+    rows, classes = tensor.shape
+    size = tensor.parameters.get("binary_data_size")
+    if size is None:
+        if len(rest) > 0:
+            found = f"{len(rest)} bytes behind the JSON"
+            raise InputError(f"{field}.parameters", found=found, accepted="binary_data_size")
+        return _from_json(tensor, rows, classes)
+    if tensor.data is not msgspec.UNSET:
+        raise InputError(f"{field}.data", found="data and binary_data_size", accepted="one of them")
+    expected = rows * classes * dtype.itemsize
+    if type(size) is not int or not size == expected == len(rest):
+        raise InputError(
+            f"{field}.parameters.binary_data_size",
+            found=f"{size!r}, with {len(rest)} bytes behind the JSON"[:120],
+            accepted=f"{expected} bytes, as shape and datatype say",
+        )
+    flat: NDArray[Any] = np.frombuffer(rest, dtype)
+    if tensor.datatype == "BF16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(rows, classes)
+
+
+def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:
+    """Return the array of a tensor whose data are in JSON: all in one list, or a list a row."""
+    field = "inputs[0].data"
+    if tensor.datatype not in _IN_JSON:
+        raise InputError(
+            "inputs[0].datatype", found=tensor.datatype, accepted=f"{', '.join(_IN_JSON)} in JSON"
+        )
+    if tensor.data is msgspec.UNSET:
+        raise InputError(field, found="nothing", accepted="numbers, or binary_data_size")
+    data = bytes(tensor.data)
+    # float32, like logits of /v1: what a calibrator serves has no more digits.
+    dtype = np.float64 if tensor.datatype == "FP64" else np.float32
+    accepted = f"{rows * classes} numbers, as the shape [{rows}, {classes}] says"
+    nested = data[1:].lstrip()[:1] == b"["
+    if nested:
+        array = array_of(decoded(_rows, data, accepted, field), field, dtype)
+        if array.shape != (rows, classes):
+            raise InputError(field, found=f"shape {list(array.shape)}", accepted=accepted)
+        return array
+    numbers = decoded(_flat, data, accepted, field)
+    if len(numbers) != rows * classes:
+        raise InputError(field, found=f"{len(numbers)} numbers", accepted=accepted)
+    return array_of([numbers], field, dtype).reshape(rows, classes)

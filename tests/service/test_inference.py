@@ -1,0 +1,354 @@
+"""The Open Inference Protocol V2 over REST, byte by byte; real clients have a test of their own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recalib.errors import UnavailableError
+from recalib.registry import Registry
+from tests.service.conftest import Service
+from tests.service.documented import operations
+
+MODEL = "/v2/models/digits"
+INFER = f"{MODEL}/infer"
+LENGTH = "Inference-Header-Content-Length"
+ROWS = np.array([[0.0, 1.5, -2.0, 3.0], [4.0, 0.0, 0.25, -1.0]])
+
+
+def tensor(data: Any = None, **more: Any) -> dict[str, Any]:
+    plain = {"name": "logits", "shape": [2, 4], "datatype": "FP32"}
+    return {**plain, **({} if data is None else {"data": data}), **more}
+
+
+def ask(service: Service, *inputs: dict[str, Any], path: str = INFER, **more: Any) -> Any:
+    return service.client.post(path, json={"inputs": list(inputs), **more})
+
+
+def binary(document: dict[str, Any], *tensors: bytes) -> dict[str, Any]:
+    """Return a request with bytes behind its JSON."""
+    text = json.dumps(document).encode()
+    return {"content": text + b"".join(tensors), "headers": {LENGTH: str(len(text))}}
+
+
+def bytes_of(array: NDArray[Any], datatype: str) -> bytes:
+    if datatype == "BF16":
+        return (array.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
+    return array.astype({"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}[datatype]).tobytes()
+
+
+def expected(service: Service, logits: Any = ROWS) -> NDArray[np.float64]:
+    answer = service.calibrate(np.asarray(logits))
+    assert answer.status_code == 200, answer.text
+    return np.array(answer.json()["probabilities"])
+
+
+def values(answer: Any) -> NDArray[np.float64]:
+    assert answer.status_code == 200, answer.text
+    (output,) = answer.json()["outputs"]
+    assert (output["name"], output["datatype"]) == ("probabilities", "FP32")
+    return np.array(output["data"]).reshape(output["shape"])
+
+
+@pytest.mark.parametrize("sent", [ROWS.tolist(), ROWS.reshape(-1).tolist()], ids=["rows", "flat"])
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+def test_infer_json(ready: Service, sent: Any, datatype: str) -> None:
+    answer = ask(ready, tensor(sent, datatype=datatype), id="seven")
+    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
+    document = answer.json()
+    assert (document["model_name"], document["model_version"]) == ("digits", "1")
+    assert document["id"] == "seven"
+    assert LENGTH not in answer.headers
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
+def test_infer_binary(ready: Service, datatype: str) -> None:
+    """Bytes in, bytes out; all these logits are exact in every datatype."""
+    raw = bytes_of(ROWS, datatype)
+    one = tensor(datatype=datatype, parameters={"binary_data_size": len(raw)})
+    question = {
+        "inputs": [one],
+        "outputs": [{"name": "probabilities", "parameters": {"binary_data": True}}],
+    }
+    answer = ready.client.post(INFER, **binary(question, raw))
+    assert answer.status_code == 200, answer.text
+    size = int(answer.headers[LENGTH])
+    (output,) = json.loads(answer.content[:size])["outputs"]
+    assert output["parameters"] == {"binary_data_size": 32}
+    assert "data" not in output
+    found = np.frombuffer(answer.content[size:], "<f4").reshape(output["shape"])
+    np.testing.assert_allclose(found, expected(ready), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "outputs", "is_binary"),
+    [
+        ({}, [], False),
+        ({"binary_data_output": True}, [], True),
+        ({"binary_data_output": True}, [{"name": "probabilities"}], True),
+        (
+            {"binary_data_output": True},
+            [{"name": "probabilities", "parameters": {"binary_data": False}}],
+            False,
+        ),
+        ({}, [{"name": "probabilities", "parameters": {"binary_data": True}}], True),
+    ],
+)
+def test_who_decides_about_bytes(
+    ready: Service, parameters: Any, outputs: Any, is_binary: bool
+) -> None:
+    """The output, and else the request."""
+    answer = ask(ready, tensor(ROWS.tolist()), parameters=parameters, outputs=outputs)
+    assert answer.status_code == 200, answer.text
+    assert (LENGTH in answer.headers) is is_binary
+
+
+def test_masked_classes(ready: Service) -> None:
+    """null in JSON and −inf in bytes: a probability of exactly 0."""
+    masked = ROWS.copy()
+    masked[0, 1] = -np.inf
+    data = [[None if np.isinf(z) else z for z in row] for row in masked.tolist()]
+    found = values(ask(ready, tensor(data)))
+    assert found[0, 1] == 0
+    raw = bytes_of(masked, "FP32")
+    one = tensor(parameters={"binary_data_size": len(raw)})
+    again = values(ready.client.post(INFER, **binary({"inputs": [one]}, raw)))
+    np.testing.assert_array_equal(found, again)
+
+
+def test_probabilities_as_input(ready: Service) -> None:
+    """Declared by a parameter, never guessed."""
+    p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
+    found = values(ask(ready, tensor(p.tolist()), parameters={"input": "probabilities"}))
+    np.testing.assert_allclose(found, expected(ready), rtol=1e-4)
+    refused = ask(ready, tensor(ROWS.tolist()), parameters={"input": "probabilities"})
+    assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("encoding", "press"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+def test_compression(ready: Service, encoding: str, press: Any) -> None:
+    body = json.dumps({"inputs": [tensor(ROWS.tolist())]}).encode()
+    headers = {"Content-Encoding": encoding, "Accept-Encoding": encoding}
+    answer = ready.client.post(INFER, content=press(body), headers=headers)
+    assert answer.headers["Content-Encoding"] == encoding
+    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
+    plain = ready.client.post(INFER, content=body, headers={"Accept-Encoding": "gzip, br"})
+    assert "Content-Encoding" not in plain.headers
+
+
+def test_the_binary_header_counts_what_was_not_compressed(ready: Service) -> None:
+    raw = bytes_of(ROWS, "FP32")
+    one = tensor(parameters={"binary_data_size": len(raw)})
+    request = binary({"inputs": [one], "parameters": {"binary_data_output": True}}, raw)
+    request["content"] = gzip.compress(request["content"])
+    request["headers"] |= {"Content-Encoding": "gzip", "Accept-Encoding": "gzip"}
+    answer = ready.client.post(INFER, **request)
+    assert answer.status_code == 200, answer.text
+    size = int(answer.headers[LENGTH])
+    assert json.loads(answer.content[:size])["outputs"][0]["parameters"]["binary_data_size"] == 32
+    assert len(answer.content) == size + 32
+
+
+def test_versions(ready: Service) -> None:
+    """In the path; without one, the champion."""
+    job = ready.fitted(map="vector", promote=False)
+    assert job["result"]["version"] == 2
+    first, second = (
+        ask(ready, tensor(ROWS.tolist()), path=f"{MODEL}/versions/{v}/infer") for v in (1, 2)
+    )
+    assert [one.json()["model_version"] for one in (first, second)] == ["1", "2"]
+    assert ask(ready, tensor(ROWS.tolist())).json()["model_version"] == "1"
+    assert (values(first) != values(second)).any()
+    assert ready.client.get(f"{MODEL}/versions/2").json()["versions"] == ["2"]
+    assert ready.client.get(MODEL).json() == {
+        "name": "digits",
+        "versions": ["1", "2"],
+        "platform": "recalib",
+        "inputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, 4]}],
+        "outputs": [{"name": "probabilities", "datatype": "FP32", "shape": [-1, 4]}],
+    }
+
+
+def test_health(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready.model("new", classes=2)
+    get = ready.client.get
+    assert get("/v2").json()["extensions"] == ["binary_tensor_data"]
+    assert get("/v2/health/live").json() == {"live": True, "ready": True}
+    assert get("/v2/health/ready").json() == {"live": True, "ready": True}
+    assert get(f"{MODEL}/ready").json() == {"name": "digits", "ready": True}
+    assert get(f"{MODEL}/versions/1/ready").json() == {"name": "digits", "ready": True}
+    new = get("/v2/models/new/ready")
+    assert (new.status_code, new.json()) == (503, {"name": "new", "ready": False})
+
+    def gone(self: Registry) -> None:
+        raise UnavailableError("the database is gone")
+
+    monkeypatch.setattr(Registry, "reading", gone)
+    monkeypatch.setattr(Registry, "check", gone)
+    assert get("/v2/health/ready").json() == {"live": True, "ready": True}
+    assert get(f"{MODEL}/ready").status_code == 200
+    assert values(ask(ready, tensor(ROWS.tolist()))).shape == (2, 4)
+    assert get(MODEL).json()["versions"] == ["1"]
+    unloaded = get("/v2/models/new")
+    assert (unloaded.status_code, list(unloaded.json())) == (503, ["error"])
+
+
+def test_not_ready_before_anything_is_loaded(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(self: Registry) -> None:
+        raise UnavailableError("the database is gone")
+
+    monkeypatch.setattr(Registry, "check", gone)
+    answer = service.client.get("/v2/health/ready")
+    assert (answer.status_code, answer.json()) == (503, {"live": True, "ready": False})
+    assert service.client.get("/v2/health/live").json() == {"live": True, "ready": False}
+
+
+GOOD = ROWS.tolist()
+RAW = bytes_of(ROWS, "FP32")
+SIZED = {"binary_data_size": len(RAW)}
+#: What is sent, and what the error must name.
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "not JSON": ({"content": b"{"}, "body"),
+    "no inputs": ({"json": {"inputs": []}}, "inputs: found none"),
+    "two inputs": ({"json": {"inputs": [tensor(GOOD), tensor(GOOD)]}}, "inputs: found logits, log"),
+    "another name": ({"json": {"inputs": [tensor(GOOD, name="x")]}}, "inputs: found x"),
+    "no data": ({"json": {"inputs": [tensor()]}}, "inputs[0].data: found nothing"),
+    "too few": ({"json": {"inputs": [tensor([1, 2])]}}, "inputs[0].data: found 2 numbers"),
+    "other rows": ({"json": {"inputs": [tensor([[1, 2], [3, 4]])]}}, "inputs[0].data: found shape"),
+    "ragged": ({"json": {"inputs": [tensor([[1, 2, 3, 4], [3]])]}}, "inputs[0].data[1]: found 1"),
+    "text": ({"json": {"inputs": [tensor([["1", 2, 3, 4]])]}}, "inputs[0].data[0][0]: found str"),
+    "NaN": ({"content": b'{"inputs":[{"name":"logits","shape":[1,1],"datatype":"FP32",'
+                        b'"data":[NaN]}]}'}, "body: found JSON is malformed"),
+    "integers": ({"json": {"inputs": [tensor(GOOD, datatype="INT32")]}}, "inputs[0].datatype"),
+    "BF16 in JSON": ({"json": {"inputs": [tensor(GOOD, datatype="BF16")]}}, "inputs[0].datatype"),
+    "one axis": ({"json": {"inputs": [tensor([1] * 8, shape=[8])]}}, "inputs[0].shape: found [8]"),
+    "no rows": ({"json": {"inputs": [tensor([], shape=[0, 4])]}}, "inputs[0].shape"),
+    "below zero": ({"json": {"inputs": [tensor(GOOD, shape=[-2, -4])]}}, "inputs[0].shape"),
+    "other K": ({"json": {"inputs": [tensor([[1, 2]], shape=[1, 2])]}}, "logits: found"),
+    "another output": (
+        {"json": {"inputs": [tensor(GOOD)], "outputs": [{"name": "y"}]}}, "outputs: found y"
+    ),
+    "classification": (
+        {"json": {"inputs": [tensor(GOOD)], "outputs": [
+            {"name": "probabilities", "parameters": {"classification": 2}}]}},
+        "classification",
+    ),
+    "input unknown": (
+        {"json": {"inputs": [tensor(GOOD)], "parameters": {"input": "odds"}}}, "parameters.input"
+    ),
+    "length not a number": (
+        {"json": {"inputs": [tensor(GOOD)]}, "headers": {LENGTH: "x"}}, LENGTH
+    ),
+    "length too long": (
+        {"json": {"inputs": [tensor(GOOD)]}, "headers": {LENGTH: "99999"}}, LENGTH
+    ),
+    "length below zero": (
+        {"json": {"inputs": [tensor(GOOD)]}, "headers": {LENGTH: "-1"}}, LENGTH
+    ),
+    "bytes cut": (binary({"inputs": [tensor(parameters=SIZED)]}, RAW[:-1]), "binary_data_size"),
+    "bytes left over": (
+        binary({"inputs": [tensor(parameters=SIZED)]}, RAW, b"x"), "binary_data_size"
+    ),
+    "bytes unannounced": (binary({"inputs": [tensor()]}, RAW), "inputs[0].parameters"),
+    "size of another type": (
+        binary({"inputs": [tensor(parameters={"binary_data_size": "32"})]}, RAW),
+        "binary_data_size",
+    ),
+    "size of another datatype": (
+        binary({"inputs": [tensor(datatype="FP64", parameters=SIZED)]}, RAW), "binary_data_size"
+    ),
+    "data twice": (
+        binary({"inputs": [tensor(GOOD, parameters=SIZED)]}, RAW), "data and binary_data_size"
+    ),
+    "no gzip": (
+        {"content": b"{}", "headers": {"Content-Encoding": "gzip"}}, "body"
+    ),
+    "gzip cut": (
+        {"content": gzip.compress(b"{}" * 999)[:-9], "headers": {"Content-Encoding": "gzip"}},
+        "gzip cut short",
+    ),
+    "deep data": (
+        {"content": b'{"inputs":[{"name":"logits","shape":[1,1],"datatype":"FP32","data":'
+                    + b"[" * 9999 + b"]" * 9999 + b"}]}"}, "body"
+    ),
+    "nested": ({"content": b'{"inputs":' + b"[" * 9999}, "inputs[0]: found array"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_a_bad_request(ready: Service, case: str) -> None:
+    """400, and one sentence that names the place, under `error` and nothing else."""
+    request, place = BAD[case]
+    answer = ready.client.post(INFER, **request)
+    assert answer.status_code == 400, answer.text
+    assert list(answer.json()) == ["error"]
+    assert place in answer.json()["error"]
+
+
+def test_every_error_that_is_promised_comes(ready: Service) -> None:
+    ready.model("new", classes=2)
+    good = {"json": {"inputs": [tensor(GOOD)]}}
+    long, bomb = {"content": b" " * 100_001}, gzip.compress(b" " * 2_000_000)
+    packed = {"headers": {"Content-Encoding": "br"}, "content": b"x"}
+    provoked: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
+        ("v2_model", 404): ("GET", "/v2/models/nobody", {}),
+        ("v2_model", 409): ("GET", "/v2/models/new", {}),
+        ("v2_model_version", 400): ("GET", f"{MODEL}/versions/x", {}),
+        ("v2_model_version", 404): ("GET", f"{MODEL}/versions/9", {}),
+        ("v2_model_ready", 404): ("GET", "/v2/models/nobody/ready", {}),
+        ("v2_model_version_ready", 400): ("GET", f"{MODEL}/versions/0/ready", {}),
+        ("v2_model_version_ready", 404): ("GET", f"{MODEL}/versions/9/ready", {}),
+        ("v2_infer", 400): ("POST", INFER, {"content": b"x"}),
+        ("v2_infer", 404): ("POST", "/v2/models/nobody/infer", good),
+        ("v2_infer", 409): ("POST", "/v2/models/new/infer", good),
+        ("v2_infer", 413): ("POST", INFER, long),
+        ("v2_infer", 415): ("POST", INFER, packed),
+        ("v2_infer_version", 400): ("POST", f"{MODEL}/versions/1/infer", {"content": b"x"}),
+        ("v2_infer_version", 404): ("POST", f"{MODEL}/versions/9/infer", good),
+        ("v2_infer_version", 413): (
+            "POST",
+            f"{MODEL}/versions/1/infer",
+            {"content": bomb, "headers": {"Content-Encoding": "gzip"}},
+        ),
+        ("v2_infer_version", 415): ("POST", f"{MODEL}/versions/1/infer", packed),
+    }
+    promised = {
+        (name, int(status))
+        for name, operation in operations(ready.client.app.openapi()).items()
+        for status in operation["responses"]
+        if name.startswith("v2_") and 400 <= int(status) < 500
+    }
+    assert promised == set(provoked)
+    for (name, status), (verb, path, more) in provoked.items():
+        answer = ready.client.request(verb, path, **more)
+        assert answer.status_code == status, (name, status, answer.text)
+        assert list(answer.json()) == ["error"], (name, status)
+
+
+@pytest.mark.parametrize(("verb", "path", "status"), [
+    ("GET", "/v2/nowhere", 404), ("PUT", INFER, 405), ("POST", "/v2/health/live", 405),
+])  # fmt: skip
+def test_other_paths_and_verbs(ready: Service, verb: str, path: str, status: int) -> None:
+    answer = ready.client.request(verb, path)
+    assert answer.status_code == status
+    assert list(answer.json()) == ["error"]
+
+
+def test_a_fault_of_ours_is_plain_json_too(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        raise KeyError("us")
+
+    monkeypatch.setattr("service.inference.rest.calibrate", broken)
+    answer = ask(ready, tensor(GOOD))
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "An unexpected error; the server's log has it."}
