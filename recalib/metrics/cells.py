@@ -15,7 +15,7 @@ from recalib.metrics.binning import BinState
 __all__ = ["CELLS", "CellState", "cell_edges", "cell_of"]
 
 _HALVINGS = 29
-_EACH = 128
+_EACH = 256
 #: Cells on either side of 1/2, the first of which goes from 0 to 2⁻³⁰.
 _SIDE = _HALVINGS * _EACH + 1
 #: How many cells there are.
@@ -52,7 +52,7 @@ def cell_of(values: Floats) -> NDArray[np.intp]:
 
 
 class CellState(BinState):
-    """The sums of `BinState` in cells: 60 bytes each, 0.4 MB however many rows come."""
+    """The sums of `BinState` in cells: 40 bytes each, 0.6 MB however many rows come."""
 
     def __init__(self) -> None:
         super().__init__(CELLS)
