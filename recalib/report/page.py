@@ -18,7 +18,13 @@ from recalib.files import LabelledData, write_atomically
 from recalib.fitting.comparison import Comparison, compare
 from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
-from recalib.pictures import reliability_diagram
+from recalib.pictures import (
+    classwise_diagram,
+    confidence_histogram,
+    reliability_diagram,
+    reliability_overlay,
+    risk_coverage,
+)
 from recalib.report.findings import Evidence, findings
 from recalib.terminal import PERCENT
 
@@ -114,7 +120,7 @@ def write_report(
         )
     )
     progress("drawing")
-    figures = _figures(before, after)
+    figures = _figures(before, after, names)
     page = _environment().get_template("page.html").render(
         title=title,
         now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -162,7 +168,9 @@ def _script() -> str:
     return script
 
 
-def _figures(before: Predictions, after: Predictions) -> list[dict[str, str]]:
+def _figures(
+    before: Predictions, after: Predictions, names: Sequence[str] | None
+) -> list[dict[str, str]]:
     """Return each picture's caption and its specification, harmless inside a script element."""
     series = {"as it is": before, "calibrated": after}
     charts = [
@@ -171,6 +179,29 @@ def _figures(before: Predictions, after: Predictions) -> list[dict[str, str]]:
             "On the diagonal, a confidence of 80% is right in 80% of cases. The gap between a bar "
             "and the diagonal is what ECE averages; the lines are 95% intervals.",
             reliability_diagram(series),
+        ),
+        (
+            "The same without bins",
+            "Accuracy smoothed over confidence, before and after, with 95% bands.",
+            reliability_overlay(series),
+        ),
+        (
+            "How sure it is",
+            "The share of rows by confidence, right and wrong ones. Where the two lines are apart, "
+            "the classifier is over- or underconfident as a whole.",
+            confidence_histogram(series),
+        ),
+        (
+            "The worst classes, calibrated",
+            "How often a class was the label, by the probability that it was given; the classes "
+            "with the largest error first.",
+            classwise_diagram(after, classes=names),
+        ),
+        (
+            "What it costs to answer only where it is sure",
+            "The share of errors among the surest rows, by how many are kept. The dashed line is "
+            "the best that any order of these rows could do.",
+            risk_coverage(series),
         ),
     ]
     return [
