@@ -69,15 +69,21 @@ def test_published_code_gives_the_same_digits() -> None:
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
 def test_the_ends_are_where_the_test_rejects(level: float) -> None:
-    """By scipy's gamma distribution, in one bin, where s = v and no share varies."""
+    """By scipy's gamma distribution, in one bin, where s = v and no share varies.
+
+    v is that of the accuracy which the end would make, 0.8 less the end, two rights and two
+    wrongs added.
+    """
     rng = np.random.default_rng(0)
     p = np.full(200, 0.8)
     y = rng.random(200) < 0.6
     found = measure(p, y, 1, level)
-    gap = y.mean() - 0.8
-    variance = y.var(ddof=1) / 200
-    t = gap**2  # θ̂ + v
+    sample = y.var(ddof=1) / 200
+    q = (y.sum() + 2) / 204
     for end, tail in ((found.low, 1 - level), (found.high, 1 + level)):
+        tested = (200 * (0.8 - end) + 2) / 204
+        variance = sample * tested * (1 - tested) / (q * (1 - q))
+        t = (y.mean() - 0.8) ** 2 - sample + variance
         mean, square = end**2 + variance, 2 * variance**2 + 4 * end**2 * variance
         law = scipy.stats.gamma(mean**2 / square, scale=square / mean)
         assert law.cdf(t) == pytest.approx(1 - tail / 2, abs=1e-9)
