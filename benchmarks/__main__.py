@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import apply, fitting, linear, serving
+from benchmarks import apply, fitting, linear, metrics, serving
 
 
 def main() -> None:
     goals = []
-    for module in (apply, fitting, linear, serving):
+    for module in (apply, fitting, linear, metrics, serving):
         for goal in module.run():
             print(goal, flush=True)
             goals.append(goal)

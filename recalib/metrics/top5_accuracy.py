@@ -48,8 +48,10 @@ def _among_first(predictions: Predictions) -> NDArray[np.bool_]:
     for rows in row_chunks(predictions.scores.shape):
         scores, labels = predictions.scores[rows], predictions.labels[rows]
         own = scores[np.arange(len(scores)), labels][:, None]
-        before = np.count_nonzero(scores > own, axis=1)
-        tied = scores == own
-        tied &= np.arange(predictions.classes) < labels[:, None]
-        among[rows] = before + np.count_nonzero(tied, axis=1) < _TOP
+        # Of most rows it is enough to know how many are as large, the label's own among them.
+        unclear = np.flatnonzero(np.count_nonzero(scores >= own, axis=1) > _TOP)
+        scores, labels, own = scores[unclear], labels[unclear], own[unclear]
+        before = scores > own
+        before |= (scores == own) & (np.arange(predictions.classes) < labels[:, None])
+        among[rows][unclear] = np.count_nonzero(before, axis=1) < _TOP
     return among

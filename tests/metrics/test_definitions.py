@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from numpy.typing import NDArray
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, top_k_accuracy_score
 
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
@@ -68,6 +69,47 @@ def test_accuracy_is_scikit_learns(drawn: Drawn) -> None:
     assert value("accuracy", drawn) == pytest.approx(accuracy_score(y, p.argmax(axis=1)))
 
 
+def test_top5_accuracy_is_scikit_learns(drawn: Drawn) -> None:
+    p, y = drawn
+    assert value("top5_accuracy", drawn) == pytest.approx(top_k_accuracy_score(y, p, k=5))
+
+
+def test_entropy_is_scipys(drawn: Drawn) -> None:
+    expected = scipy.stats.entropy(drawn[0], axis=1).mean()
+    assert value("mean_entropy", drawn) == pytest.approx(expected, rel=1e-13)
+
+
+def test_spread_of_class_losses_is_that_of_scikit_learns_losses(drawn: Drawn) -> None:
+    p, y = drawn
+    losses = [log_loss(y[y == k], p[y == k], labels=range(7)) for k in range(7)]
+    assert value("classwise_loss_std", drawn) == pytest.approx(np.std(losses), rel=1e-12)
+
+
+@pytest.mark.parametrize("bins", [10, 15])
+def test_classwise_errors_of_equal_mass_are_scikit_learns_curves(bins: int, drawn: Drawn) -> None:
+    """As for the top label: N is a multiple of M, and nothing ties."""
+    p, y = drawn
+    gaps = []
+    for k in range(7):
+        frequency, mean = calibration_curve(y == k, p[:, k], n_bins=bins, strategy="quantile")
+        gaps.append(np.abs(frequency - mean).mean())
+    found = value("classwise_ece_equal_mass", drawn, bins)
+    assert found == pytest.approx(np.mean(gaps), rel=1e-12)
+
+
+def test_marginal_error_is_the_quadratic_mean_of_torchmetrics_binary_errors(drawn: Drawn) -> None:
+    import torch
+    from torchmetrics.functional.classification import binary_calibration_error
+
+    p, y = (torch.tensor(one) for one in drawn)
+    columns = [
+        binary_calibration_error(p[:, k].contiguous(), (y == k).int(), n_bins=15, norm="l2")
+        for k in range(7)
+    ]
+    expected = float((torch.stack(columns) ** 2).mean().sqrt())
+    assert value("marginal_ece_l2", drawn) == pytest.approx(expected, rel=1e-12)
+
+
 def test_nll_is_scikit_learns(drawn: Drawn) -> None:
     p, y = drawn
     assert value("nll", drawn) == pytest.approx(log_loss(y, p), rel=1e-12)
@@ -80,7 +122,7 @@ def test_brier_is_scikit_learns(drawn: Drawn) -> None:
     assert value("brier", drawn) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(("name", "norm"), [("ece", "l1"), ("mce", "max")])
+@pytest.mark.parametrize(("name", "norm"), [("ece", "l1"), ("ece_l2", "l2"), ("mce", "max")])
 @pytest.mark.parametrize("bins", [10, 15])
 def test_errors_of_equal_width_are_torchmetrics(
     name: str, norm: str, bins: int, drawn: Drawn

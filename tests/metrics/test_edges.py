@@ -232,3 +232,87 @@ def test_states_do_not_grow() -> None:
         before = size(state)
         state.add(Predictions.from_probabilities(p, y))
         assert size(state) == before, name
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_five_places_go_to_the_first_of_tied_classes(kind: str) -> None:
+    """Eight classes alike: the first five are the top five, as the first one is the prediction."""
+    same = np.zeros((8, 8)) if kind == "logits" else np.full((8, 8), 1 / 8)
+    found = values(np.arange(8), **{kind: same}, metrics=["accuracy", "top5_accuracy"])
+    assert found == {"accuracy": 1 / 8, "top5_accuracy": 5 / 8}
+    larger = np.eye(8)[[7]] + (0 if kind == "logits" else same[:1])
+    p = larger if kind == "logits" else larger / larger.sum()
+    for label, among in enumerate([1, 1, 1, 1, 0, 0, 0, 1]):
+        assert values([label], **{kind: p}, metrics=["top5_accuracy"])["top5_accuracy"] == among
+
+
+@everywhere
+def test_logits_are_ranked_though_their_probabilities_underflow(dtype: type) -> None:
+    logits = np.array([[1000, 0, 1, 2, 3, 4, 5]], dtype)
+    for label, among in enumerate([1, 0, 0, 1, 1, 1, 1]):
+        found = values([label], logits=logits, metrics=["top5_accuracy"])
+        assert found["top5_accuracy"] == among
+
+
+@everywhere
+def test_a_confidence_of_99_percent_is_not_over_it(dtype: type) -> None:
+    """float16(0.99) is larger than 0.99, and on the edge all the same."""
+    edge = dtype(0.99)
+    sure = np.array([np.nextafter(edge, dtype(end), dtype=dtype) for end in (0, 1)] + [edge])
+    p = np.stack([sure, 1 - sure], axis=1)
+    found = values([1, 0, 1], probabilities=p)
+    assert (found["s99"], found["s99_accuracy"]) == (pytest.approx(1 / 3), 1.0)
+
+
+def test_accuracy_of_no_row_is_known_to_be_unknown() -> None:
+    found = evaluate([1, 1], probabilities=[[0.9, 0.1]] * 2, level=0.95)
+    assert found["s99"].value == 0
+    one = found["s99_accuracy"]
+    assert (one.value, one.low, one.high) == (1, 0, 1)
+
+
+@everywhere
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_entropy_goes_from_nothing_to_that_of_equal_shares(dtype: type, classes: int) -> None:
+    """To the precision in which 1/K is given."""
+    even = np.full((3, classes), 1 / classes, dtype)
+    found = values([0] * 3, probabilities=even, metrics=["mean_entropy"])["mean_entropy"]
+    precision = max(np.finfo(dtype).eps, 1e-7 if dtype != np.float64 else 1e-15)
+    assert found == pytest.approx(math.log(classes), rel=2 * float(precision))
+    sure = values([0] * 3, probabilities=np.eye(classes, dtype=dtype)[:1].repeat(3, axis=0))
+    assert (sure["mean_entropy"], sure["mean_confidence"]) == (0, 1)
+
+
+def test_classes_that_never_occur_have_no_loss() -> None:
+    """Of labels 0 and 2 only: mean losses log 2 and log 4, of which log 2 / 2 is the deviation."""
+    p = [[0.5, 0.25, 0.25]] * 3
+    found = values([0, 2, 2], probabilities=p)["classwise_loss_std"]
+    assert found == pytest.approx(math.log(2) / 2, rel=1e-14)
+    assert values([2, 2, 2], probabilities=p)["classwise_loss_std"] == 0
+
+
+def test_label_binned_error_lets_nothing_cancel_inside_a_bin() -> None:
+    """0.72 and 0.78, one of them right, in (0.7, 0.8]: ECE 0.25; |0.5 − 0.72| and |0.5 − 0.78|.
+
+    With 3 of 4 right at those confidences ECE is 0, and each row is off by 0.03.
+    """
+    p = np.array([0.72, 0.78])
+    pairs = np.stack([p, 1 - p], axis=1)
+    found = values([0, 1], probabilities=pairs, bins=10)
+    assert (found["ece"], found["ece_label_binned"]) == pytest.approx((0.25, 0.25))
+    four = values([0, 0, 0, 1], probabilities=np.tile(pairs, (2, 1)), bins=10)
+    assert (four["ece"], four["ece_label_binned"]) == pytest.approx((0, 0.03), abs=1e-12)
+
+
+def test_one_label_for_all_rows_has_every_metric() -> None:
+    """All rows of class 0, as of a filtered file: finite, and right where known."""
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 40)
+    for name, one in evaluate([0] * 40, probabilities=p, metrics=METRICS, level=0.95).items():
+        assert math.isfinite(one.value), name
+        assert one.low is None or math.isfinite(one.low + one.high), name
+    found = values([0] * 40, probabilities=p, bins=1)
+    expected = np.abs(p.mean(axis=0) - [1, 0, 0])
+    assert found["classwise_ece"] == pytest.approx(expected.mean())
+    assert found["marginal_ece_l2"] == pytest.approx(math.sqrt((expected**2).mean()))
+    assert found["classwise_loss_std"] == 0

@@ -26,7 +26,9 @@ def test_the_whole_loop(service: Service, data, tmp_path) -> None:
     assert dataset["size_bytes"] == len(body)
     expected = recalib.evaluate(labels, logits=logits)
     for name, estimate in dataset["metrics"].items():
-        assert estimate["value"] == pytest.approx(expected[name], rel=1e-9), name
+        # Of a stream, bins of equal counts are cut from cells, see `EqualMassBins.error`.
+        tolerance = 1e-3 if "equal_mass" in name else 1e-9
+        assert estimate["value"] == pytest.approx(expected[name], rel=tolerance), name
 
     job = service.fitted(map="temperature", objective="nll")
     assert job["state"] == "succeeded"
