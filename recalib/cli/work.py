@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +20,12 @@ from recalib.terminal import (
     warn,
 )
 
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
 __all__ = ["apply", "evaluate", "export", "fit"]
+
+Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
 
 
 def fit(
@@ -158,6 +164,9 @@ def evaluate(
     diagram: Annotated[
         Path | None, typer.Option(help="Draw a reliability diagram too: .png, .svg, .html, .json.")
     ] = None,
+    picture: Annotated[
+        Picture | None, typer.Option(help="What --diagram draws; reliability unless given.")
+    ] = None,
     input: Input = "logits",
     json_output: Json = False,
 ) -> None:
@@ -166,6 +175,8 @@ def evaluate(
     from recalib.api import load
     from recalib.metrics.evaluate import evaluate as measure
 
+    if picture is not None and diagram is None:
+        raise InputError("picture", found=picture, accepted="only together with --diagram FILE")
     if diagram is not None:
         from recalib.pictures import check_suffix
 
@@ -180,7 +191,7 @@ def evaluate(
         level = 0.95 if intervals or not json_output else None
         estimates = measure(rows.labels, **values, bins=bins, level=level)
         if diagram is not None:
-            _draw(diagram, values, rows.labels, bins)
+            _draw(diagram, values, rows.labels, bins, picture or "reliability")
     if json_output:
         print_json({name: _plain(one, intervals) for name, one in estimates.items()})
         return
@@ -217,10 +228,19 @@ def _short(value: Any) -> str:
     return f"{flat.size} values from {flat.min():.5g} to {flat.max():.5g}"
 
 
-def _draw(path: Path, values: dict[str, Any], labels: Any, bins: int) -> None:
+def _draw(path: Path, values: dict[str, Any], labels: Any, bins: int, picture: Picture) -> None:
+    from recalib import pictures
     from recalib.metrics import Predictions
-    from recalib.pictures import reliability_diagram, save
 
     ((kind, array),) = values.items()
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
-    save(reliability_diagram({path.stem: make(array, labels)}, bins=bins), path)
+    predictions = make(array, labels)
+    series = {path.stem: predictions}
+    draw: dict[Picture, Callable[[], ChartType]] = {
+        "reliability": lambda: pictures.reliability_diagram(series, bins=bins),
+        "smooth": lambda: pictures.reliability_diagram(series, bins=bins, smooth=True),
+        "classwise": lambda: pictures.classwise_diagram(predictions, bins=bins),
+        "confidence": lambda: pictures.confidence_histogram(series, bins=bins),
+        "risk": lambda: pictures.risk_coverage(series),
+    }
+    pictures.save(draw[picture](), path)

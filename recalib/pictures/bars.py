@@ -13,10 +13,11 @@ from recalib.pictures.style import FIFTHS, GREY, INK, LEVEL, SIDE, percent
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["accuracy_bars", "bin_rows", "diagonal", "share_bars"]
+__all__ = ["PERFECT", "accuracy_bars", "bin_rows", "diagonal", "share_bars"]
 
 _STRIP_HEIGHT = 70
-_DIAGONAL = "perfect calibration"
+#: Label of the line on which a calibrated model would be.
+PERFECT = "perfect calibration"
 
 
 def bin_rows(state: BinState) -> list[dict[str, float]]:
@@ -42,7 +43,12 @@ def bin_rows(state: BinState) -> list[dict[str, float]]:
 
 
 def accuracy_bars(
-    *, leftmost: bool, what: str = "accuracy", side: int = SIDE, x_title: str | None = None
+    *,
+    leftmost: bool,
+    what: str = "accuracy",
+    side: int = SIDE,
+    over: str = "confidence",
+    labels: list[float] | None = None,
 ) -> alt.LayerChart | alt.FacetChart:
     """Return bars of accuracy with their gaps and intervals, and the diagonal.
 
@@ -51,21 +57,22 @@ def accuracy_bars(
     leftmost: whether it has the title of the axis.
     what: the share on the y axis.
     side: width and height.
-    x_title: of an x axis with labels; None where a strip beneath has them.
+    over: what is on the x axis.
+    labels: of both axes; None for fifths, and no x axis, where a strip beneath has it.
     """
     import altair as alt
 
     unit = alt.Scale(domain=[0, 1], nice=False)
     hidden = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
-    shown = hidden if x_title is None else percent(x_title, FIFTHS)
-    y = alt.Y("accuracy:Q", scale=unit, axis=percent(what if leftmost else None, FIFTHS))
+    shown = hidden if labels is None else percent(over, labels)
+    y = alt.Y("accuracy:Q", scale=unit, axis=percent(what if leftmost else None, labels or FIFTHS))
     base = alt.Chart(width=side, height=side).encode(tooltip=_tooltip(what))
     bars = base.encode(x=alt.X("from:Q", scale=unit, axis=shown), x2="to", y=y)
     return alt.layer(
         bars.mark_rect(stroke="white").encode(y2=alt.datum(0), color=alt.datum(what)),
         # Where accuracy is the larger, the gap lies on the bar: both shall be seen.
         bars.mark_rect(stroke="white", opacity=0.85).encode(
-            y2="confidence", color=alt.datum("gap to mean confidence")
+            y2="confidence", color=alt.datum(f"gap to mean {over}")
         ),
         bars.mark_rule(stroke=INK, strokeWidth=2.5),
         base.mark_rule(stroke=INK, strokeWidth=1.5).encode(
@@ -74,8 +81,15 @@ def accuracy_bars(
             y2="high",
             strokeDash=alt.datum(f"{LEVEL:.0%} interval of {what}"),
         ),
-        diagonal(),
+        _diagonal_of_bars(),
     )
+
+
+def _diagonal_of_bars() -> alt.Chart:
+    import altair as alt
+
+    chart: alt.Chart = diagonal().encode(strokeDash=alt.datum(PERFECT))
+    return chart
 
 
 def diagonal() -> alt.Chart:
@@ -83,14 +97,13 @@ def diagonal() -> alt.Chart:
     import altair as alt
 
     line: alt.Chart = (
-        alt.Chart(alt.InlineData(values=[{}]))
+        alt.Chart(alt.InlineData(values=[{"series": PERFECT}]))
         .mark_rule(stroke=INK, strokeWidth=1.5)
         .encode(
             x=alt.datum(0),
             x2=alt.datum(1),
             y=alt.datum(0),
             y2=alt.datum(1),
-            strokeDash=alt.datum(_DIAGONAL),
         )
     )
     return line

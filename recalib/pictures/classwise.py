@@ -100,9 +100,9 @@ def _panel(
 
     occurred = int(state.correct.sum())
     panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
-        leftmost=leftmost, what="frequency", side=_SIDE, x_title="probability"
+        leftmost=leftmost, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]
     ).properties(
         data=alt.InlineData(values=bin_rows(state)),
-        title=title(name, [f"error {error:.2%}", f"occurs {occurred:,} times"], _SIDE),
+        title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
     )
     return panel

@@ -81,7 +81,7 @@ def _panel(
 
     bars = (
         alt.Chart(alt.InlineData(values=_rows(state)))
-        .mark_rect(stroke="white")
+        .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
             x=alt.X(
                 "from:Q",

@@ -17,6 +17,8 @@ __all__ = ["FINE_BINS", "SmoothCurve", "bandwidth_for", "smooth_curve"]
 FINE_BINS = 4096
 _POINTS = 201
 _NARROWEST = 0.01
+#: Rows that must be near, lest the ends of a curve are single rows.
+_FEWEST = 5
 
 Vector = NDArray[np.float64]
 
@@ -57,7 +59,8 @@ def smooth_curve(state: BinState, level: float) -> SmoothCurve:
 
     The band is Wilson's interval with the effective number of rows (Σ K)²/Σ K². It is for the
     smoothed curve at each point by itself, and wide where few rows are near. Points where all rows
-    together weigh less than one row on the spot are left out.
+    together weigh less than five rows on the spot are left out; with fewer rows, those of less
+    than half the largest weight.
 
     Parameters
     ----------
@@ -72,9 +75,7 @@ def smooth_curve(state: BinState, level: float) -> SmoothCurve:
     t = np.linspace(0, 1, _POINTS)
     kernel = _kernel(t, state.confidence[state.filled] / count, bandwidth)
     weight = kernel @ count
-    near = weight >= 1
-    if not near.any():  # a single row between two points
-        near = weight == weight.max()
+    near = weight >= min(_FEWEST, weight.max() / 2)
     t, kernel, weight = t[near], kernel[near], weight[near]
     accuracy = np.clip(t + kernel @ residual / weight, 0, 1)
     rows = weight**2 / (kernel**2 @ count)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recalib.pictures.bars import diagonal
+from recalib.pictures.bars import PERFECT, diagonal
 from recalib.pictures.curves import SmoothCurve
 from recalib.pictures.style import BLUE, FIFTHS, LEVEL, LIGHT, SIDE, percent
 
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["accuracy_curve", "curve_axes", "curve_rows"]
+__all__ = ["accuracy_curve", "curve_axes", "curve_rows", "point_tooltip"]
 
-#: Of the light blue that the band is.
-_BAND_OPACITY = 0.3
 _CURVE, _GAP = "accuracy, smoothed", "gap to perfect calibration"
 _BAND = f"{LEVEL:.0%} band of accuracy, at each point"
 
@@ -32,16 +30,15 @@ def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
     return [dict(zip(rounded, row, strict=True)) for row in zip(*rounded.values(), strict=True)]
 
 
-def curve_axes(*, leftmost: bool, x_title: str | None) -> dict[str, Any]:
-    """Return the x and y channels of accuracy over confidence."""
+def curve_axes(*, leftmost: bool) -> dict[str, Any]:
+    """Return the x and y channels of accuracy over confidence; a strip beneath has the x axis."""
     import altair as alt
 
     unit = alt.Scale(domain=[0, 1], nice=False)
     hidden = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
-    shown = hidden if x_title is None else percent(x_title, FIFTHS)
     accuracy = percent("accuracy" if leftmost else None, FIFTHS)
     return {
-        "x": alt.X("at:Q", scale=unit, axis=shown),
+        "x": alt.X("at:Q", scale=unit, axis=hidden),
         "y": alt.Y("accuracy:Q", scale=unit, axis=accuracy),
     }
 
@@ -50,12 +47,16 @@ def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | al
     """Return a curve with its band, the gap to the diagonal, and the diagonal."""
     import altair as alt
 
-    axes = curve_axes(leftmost=leftmost, x_title=None)
+    axes = curve_axes(leftmost=leftmost)
     base = alt.Chart(alt.InlineData(values=curve_rows(curve)), width=SIDE, height=SIDE).encode(
         detail="piece:N", tooltip=point_tooltip()
     )
+    square = alt.Legend(symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
     scale = alt.Scale(domain=[_CURVE, _GAP, _BAND], range=[BLUE, LIGHT, "#9dbfd9"])
-    colour = alt.Color("what:N", scale=scale, title=None)
+    colour = alt.Color("what:N", scale=scale, title=None, legend=square)
+    dashed = alt.StrokeDash(
+        "series:N", scale=alt.Scale(domain=[PERFECT], range=[[4, 3]]), title=None
+    )
 
     def named(label: str) -> alt.Chart:
         named: alt.Chart = base.transform_calculate(what=f"'{label}'").encode(color=colour)
@@ -64,8 +65,13 @@ def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | al
     return alt.layer(
         named(_GAP).mark_area().encode(**axes, y2="at:Q"),
         named(_BAND).mark_area(opacity=0.55).encode(x=axes["x"], y="low:Q", y2="high:Q"),
+        # Edges, since in grey the band and the gap are alike.
+        *(
+            base.mark_line(stroke=BLUE, strokeWidth=0.8).encode(x=axes["x"], y=f"{end}:Q")
+            for end in ("low", "high")
+        ),
         named(_CURVE).mark_line(strokeWidth=2.5).encode(**axes),
-        diagonal(),
+        diagonal().encode(strokeDash=dashed),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from recalib.metrics import Predictions
-from recalib.pictures.bars import bin_rows, diagonal
+from recalib.metrics import BinState, Predictions
+from recalib.pictures.bars import PERFECT, diagonal
 from recalib.pictures.curves import FINE_BINS, smooth_curve
 from recalib.pictures.lines import curve_axes, curve_rows, point_tooltip
 from recalib.pictures.style import (
@@ -52,7 +52,7 @@ def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
         state = state_of(predictions, _BINS)
         curve = smooth_curve(state_of(predictions, FINE_BINS), LEVEL)
         points += [{"series": name, **row} for row in curve_rows(curve)]
-        steps += [{"series": name, **row} for row in _outline(bin_rows(state))]
+        steps += [{"series": name, **row} for row in _outline(state)]
         ece, _, rows = facts(state)
         lines.append(f"{name}: {ece}, {rows}")
     heading = title("Accuracy over confidence", lines, _WIDTH)
@@ -68,18 +68,18 @@ def _curves(points: list[dict[str, object]], names: list[str]) -> alt.LayerChart
     base = alt.Chart(alt.InlineData(values=points), width=_WIDTH, height=_WIDTH).encode(
         detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip()]
     )
-    axes = curve_axes(leftmost=True, x_title=None)
-    line = base.mark_line(strokeWidth=2.5).encode(
-        **axes, color=colours(names), strokeDash=colours(names, "strokeDash")
-    )
-    band = base.mark_area(opacity=0.25).encode(
-        x=axes["x"], y="low:Q", y2="high:Q", color=colours(names)
-    )
-    return alt.layer(band, line, diagonal())
+    axes = curve_axes(leftmost=True)
+    told = [colours(names, channel, PERFECT) for channel in ("color", "strokeDash")]
+    line = base.mark_line(strokeWidth=2.5).encode(**axes, color=told[0], strokeDash=told[1])
+    band = base.mark_area(opacity=0.25).encode(x=axes["x"], y="low:Q", y2="high:Q", color=told[0])
+    perfect = diagonal().encode(color=told[0], strokeDash=told[1])
+    return alt.layer(band, line, perfect)
 
 
-def _outline(rows: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{name: row[name] for name in ("from", "to", "rows", "share")} for row in rows]
+def _outline(state: BinState) -> list[dict[str, float]]:
+    """Return the share of rows from each edge to the next, empty bins too, and 0 from the last."""
+    shares = [*(state.count / state.count.sum()).tolist(), 0.0]
+    return [{"from": k / state.bins, "share": share} for k, share in enumerate(shares)]
 
 
 def _strip(steps: list[dict[str, object]], names: list[str]) -> alt.Chart:
@@ -87,19 +87,17 @@ def _strip(steps: list[dict[str, object]], names: list[str]) -> alt.Chart:
 
     strip: alt.Chart = (
         alt.Chart(alt.InlineData(values=steps), width=_WIDTH, height=_STRIP_HEIGHT)
-        .mark_rect(filled=False, strokeWidth=2)
+        .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
             x=alt.X(
                 "from:Q",
                 scale=alt.Scale(domain=[0, 1], nice=False),
                 axis=percent("confidence", FIFTHS),
             ),
-            x2="to",
             y=alt.Y("share:Q", axis=alt.Axis(format="%", title="rows", tickCount=3)),
-            y2=alt.datum(0),
-            color=colours(names),
-            strokeDash=colours(names, "strokeDash"),
-            tooltip=["series:N", "rows:Q", alt.Tooltip("share:Q", format=".2%")],
+            color=colours(names, "color", PERFECT),
+            strokeDash=colours(names, "strokeDash", PERFECT),
+            tooltip=["series:N", alt.Tooltip("share:Q", format=".2%")],
         )
     )
     return strip

@@ -13,7 +13,6 @@ from recalib.metrics.aurc import RiskCoverageArea
 from recalib.metrics.ranking import ranked
 from recalib.pictures.style import (
     FIFTHS,
-    INK,
     PALETTE,
     check_series,
     colours,
@@ -36,7 +35,7 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
     """Return the share of errors among the surest rows, over the share of rows that these are.
 
     The legend says the area under each curve (AURC). Where confidences tie, rows count with the
-    accuracy of all rows of that confidence, as in `aurc`. The grey line is the best order that
+    accuracy of all rows of that confidence, as in `aurc`. The grey dashes are the best order that
     the same errors could be in: all of them among the least sure rows.
 
     Parameters
@@ -65,7 +64,7 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
         _WIDTH,
     )
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
-        _oracles(best), _lines(curves, labels)
+        _oracles(best, labels), _lines(curves, labels)
     ).properties(width=_WIDTH, height=_HEIGHT, title=heading)
     return styled(chart, legend_columns=2)
 
@@ -116,8 +115,8 @@ def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
         .mark_line(strokeWidth=2.5)
         .encode(
             **_axes(),
-            color=colours(labels),
-            strokeDash=colours(labels, "strokeDash"),
+            color=colours(labels, "color", _BEST),
+            strokeDash=colours(labels, "strokeDash", _BEST),
             tooltip=[
                 "series:N",
                 *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("coverage", "risk")),
@@ -127,18 +126,23 @@ def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
     return lines
 
 
-def _oracles(shares: list[float]) -> alt.Chart:
+def _oracles(shares: list[float], labels: list[str]) -> alt.Chart:
     """Return the best order's curve, one for each different share of errors."""
     import altair as alt
 
     rows = [
-        {"best": f"{share:.9f}", **row}
+        {"series": _BEST, "best": f"{share:.9f}", **row}
         for share in sorted(set(shares))
         for row in _best_points(share)
     ]
     lines: alt.Chart = (
         alt.Chart(alt.InlineData(values=rows))
-        .mark_line(stroke=INK, strokeWidth=1.2, opacity=0.7)
-        .encode(**_axes(), detail="best:N", shape=alt.ShapeDatum(_BEST))
+        .mark_line(strokeWidth=1.5)
+        .encode(
+            **_axes(),
+            detail="best:N",
+            color=colours(labels, "color", _BEST),
+            strokeDash=colours(labels, "strokeDash", _BEST),
+        )
     )
     return lines

@@ -77,8 +77,9 @@ def error_over_shift(
         tooltip=_tooltip(),
     )
     y = alt.Y("value:Q", axis=percent("ECE"), scale=alt.Scale(zero=True))
+    dashes = colours(methods, "strokeDash").legend(None)
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
-        base.mark_line(strokeWidth=2).encode(y=y, strokeDash=colours(methods, "strokeDash")),
+        base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dashes),
         base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high"),
         base.mark_point(filled=True, size=55, opacity=1).encode(
             y=y, shape=colours(methods, "shape")

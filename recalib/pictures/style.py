@@ -22,6 +22,7 @@ __all__ = [
     "LEVEL",
     "LIGHT",
     "PALETTE",
+    "REFERENCE",
     "SHAPES",
     "SIDE",
     "check_bins",
@@ -64,6 +65,8 @@ SHAPES = (
     "triangle-right",
     "triangle-left",
 )
+#: Of what a series is compared with.
+REFERENCE = "#555555"
 FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1]
 _MOST_BINS = 100
 
@@ -118,14 +121,24 @@ def percent(text: str | None, values: list[float] | None = None) -> alt.Axis:
     return alt.Axis(format="%", title=text, values=values, labelFlush=False)
 
 
-def colours(labels: Collection[str], channel: str = "color") -> Any:
-    """Return what tells series apart on a channel: `color`, `strokeDash` or `shape`."""
+def colours(labels: Collection[str], channel: str = "color", beside: str | None = None) -> Any:
+    """Return what tells series apart on a channel: `color`, `strokeDash` or `shape`.
+
+    `beside` labels a reference that is no series: a thin dashed line in grey.
+    """
     import altair as alt
 
     ranges: dict[str, Any] = {"color": PALETTE, "strokeDash": DASHES, "shape": SHAPES}
     kinds = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
-    scale = alt.Scale(domain=list(labels), range=list(ranges[channel][: len(labels)]))
-    return kinds[channel]("series:N", scale=scale, title=None)
+    domain, values = list(labels), list(ranges[channel][: len(labels)])
+    if beside is not None:
+        domain.append(beside)
+        values.append({"color": REFERENCE, "strokeDash": [4, 3]}[channel])
+    legend = alt.Legend(symbolOpacity=1, symbolStrokeWidth=0)
+    if channel != "shape" and beside is not None:
+        legend = alt.Legend(symbolOpacity=1, symbolType="stroke", symbolSize=400)
+    scale = alt.Scale(domain=domain, range=values)
+    return kinds[channel]("series:N", scale=scale, title=None, legend=legend)
 
 
 def check_series(series: Mapping[str, Predictions], *, least: int = 1, most: int = 2) -> None:

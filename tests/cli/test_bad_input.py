@@ -158,6 +158,8 @@ COMMANDS = [
     ("export t.calib -o y.pb", "output", "y.pb"),
     ("export t.calib -o no/y.onnx", "output", "no folder no"),
     ("evaluate three.npz --calibrator t.calib", "logits", "3 classes"),
+    ("evaluate val.npz --picture risk", "picture", "risk"),
+    ("evaluate val.npz --diagram y.png --bins 101", "bins", "101"),
     ("evaluate val.npz --diagram y.gif", "diagram", ".gif"),
     ("evaluate val.npz --diagram no/y.png", "diagram", "no folder no"),
     ("evaluate val.npz --calibrator missing.calib", "calibrator", "No such file"),

@@ -14,7 +14,16 @@ COMMANDS = {
     "fit": ["data", "--output", "-o", "--map", "--objective", "--option", "--input", "--json"],
     "apply": ["calibrator", "data", "--output", "-o", "--input", "--json"],
     "export": ["calibrator", "--output", "-o", "--json"],
-    "evaluate": ["data", "--calibrator", "--bins", "--intervals", "--diagram", "--input", "--json"],
+    "evaluate": [
+        "data",
+        "--calibrator",
+        "--bins",
+        "--intervals",
+        "--diagram",
+        "--picture",
+        "--input",
+        "--json",
+    ],
     "report": [
         "validation",
         "test",

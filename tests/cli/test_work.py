@@ -153,6 +153,22 @@ def test_diagram(cli: Cli, suffix: str, start: bytes) -> None:
     assert cli.files()[f"d.{suffix}"].startswith(start)
 
 
+@pytest.mark.parametrize(
+    ("picture", "text"),
+    [
+        ("reliability", "gap to mean confidence"),
+        ("smooth", "accuracy, smoothed"),
+        ("classwise", "class-wise ECE"),
+        ("confidence", "wrong"),
+        ("risk", "AURC"),
+    ],
+)
+def test_each_picture_is_drawn(cli: Cli, picture: str, text: str) -> None:
+    done = cli("evaluate", "val.npz", "--diagram", "d.json", "--picture", picture)
+    assert done.status == 0
+    assert text in cli.files()["d.json"].decode()
+
+
 def test_compare(cli: Cli) -> None:
     """A row a pair, measured on the second file."""
     cli.write("test.npz", write_npz(LOGITS[:50], LABELS[:50]))
