@@ -35,6 +35,8 @@ Truth = Callable[[Values], Values]
 GOAL = 0.93
 _LEVEL = 0.95
 _BINS = 15
+#: Those of the true distribution: a multiple of the bins.
+_RANKS = 450_000
 #: Draws for each number of rows.
 _DRAWS = {300: 1000, 1_000: 1000, 5_000: 500, 50_000: 200}
 _BOOTSTRAPS, _BOOTSTRAPPED = 100, {300: 40, 1_000: 40, 5_000: 20, 50_000: 5}
@@ -103,6 +105,15 @@ def _binned(order: float) -> Callable[[str, str], float]:
     return true_value
 
 
+def _equal_mass(order: float) -> Callable[[str, str], float]:
+    def true_value(law: str, truth: str) -> float:
+        _, gaps = _population(law, truth)
+        parts = np.abs(gaps.reshape(_BINS, -1).mean(axis=1))
+        return float(np.mean(parts**order) ** (1 / order))
+
+    return true_value
+
+
 def _farthest(law: str, truth: str) -> float:
     p, gaps = _population(law, truth)
     return float(np.abs(np.cumsum(gaps)).max() / len(p))
@@ -110,6 +121,10 @@ def _farthest(law: str, truth: str) -> float:
 
 #: By the names of METRICS that are functions of confidence and correctness: the true value.
 TRUE_VALUES: dict[str, Callable[[str, str], float]] = {
+    "ece": _binned(order=1),
+    "ece_l2": _binned(order=2),
+    "ece_equal_mass": _equal_mass(order=1),
+    "ece_l2_equal_mass": _equal_mass(order=2),
     "ece_debiased": _binned(order=2),
     "ks_error": _farthest,
 }
@@ -117,8 +132,8 @@ TRUE_VALUES: dict[str, Callable[[str, str], float]] = {
 
 @cache
 def _population(law: str, truth: str) -> tuple[Values, Values]:
-    """Return 400,000 confidences at even ranks, ascending, and their true gaps."""
-    p = LAWS[law].ppf((np.arange(400_000) + 0.5) / 400_000)
+    """Return 450,000 confidences at even ranks, ascending, and their true gaps."""
+    p = LAWS[law].ppf((np.arange(_RANKS) + 0.5) / _RANKS)
     return p, TRUTHS[truth](p) - p
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric
-from recalib.metrics.binning import bin_of
+from recalib.metrics.binning import BinState, bin_of
+from recalib.metrics.floors import noise_floor
+from recalib.metrics.intervals import interval_of_convex_error
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["LabelBinnedError"]
+
+Values = NDArray[np.float64]
 
 
 class LabelBinnedError(Metric):
@@ -19,8 +24,9 @@ class LabelBinnedError(Metric):
     Top-label, over M equal-width right-closed bins, of order p = 1. At least as large as `ece`,
     which averages confidences of a bin too, so that they may cancel: even of a calibrated
     classifier with infinitely many rows it is about a quarter of a bin's width. Ties need no rule,
-    since equal confidences share a bin. Biased upwards. No interval. No state: how a row counts
-    depends on an accuracy that is known last.
+    since equal confidences share a bin. Biased upwards, `floor` is what it shows if calibrated. The
+    interval is for the accuracies of these bins with infinitely many rows, see
+    `interval_of_convex_error`. No state: how a row counts depends on an accuracy known last.
 
     Source: paper 000, eq. 7 with p = 1; Roelofs et al., 2020.
     """
@@ -35,4 +41,28 @@ class LabelBinnedError(Metric):
         where = bin_of(predictions.confidences, self.bins)
         counts = np.bincount(where, minlength=self.bins)
         accuracy = np.bincount(where, predictions.correct, self.bins) / np.maximum(counts, 1)
-        return Estimate(float(np.mean(np.abs(accuracy[where] - predictions.confidences))))
+        value = float(np.mean(np.abs(accuracy[where] - predictions.confidences)))
+        if level is None:
+            return Estimate(value)
+        state = BinState(self.bins)
+        state.add(predictions)
+        gaps = state.to_gaps()
+        low, high = interval_of_convex_error(value, gaps.weights, gaps.variances, level)
+        p = predictions.confidences.astype(np.float64)
+        members = [np.sort(p[where == at]) for at in np.flatnonzero(counts)]
+
+        def error(of: Values) -> Values:
+            accuracies = of + gaps.confidences
+            total: Values = sum(map(_distances, accuracies.T, members), np.zeros(len(of)))
+            return total / len(p)
+
+        floors = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
+        return Estimate(value, min(low, value), max(high, value), *floors)
+
+
+def _distances(points: Values, ascending: Values) -> Values:
+    """Return Σ|point − value| over `ascending` values (n,), for each of the points (S,)."""
+    below = np.searchsorted(ascending, points)
+    sums = np.concatenate([[0.0], np.cumsum(ascending)])
+    total: Values = points * (2 * below - len(ascending)) + sums[-1] - 2 * sums[below]
+    return total

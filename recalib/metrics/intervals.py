@@ -18,6 +18,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 __all__ = [
+    "interval_of_convex_error",
     "interval_of_largest_gap",
     "interval_of_mean_gap",
     "interval_of_mean_squared_gap",
@@ -121,6 +122,22 @@ def interval_of_mean_squared_gap(
 
     tail = (1 - level) / 2
     return _crossing(over, tail, 0.0), _crossing(under, tail * under(0.0), 1.0)
+
+
+def interval_of_convex_error(
+    value: float, weights: Vector, variances: Vector, level: float
+) -> tuple[float, float]:
+    """Return an interval for θ = Σ w·f(a) around `value`, Σ w·f(â), within [0, 1].
+
+    For accuracies a and convex functions f, another for each bin, none steeper than 1. With
+    â = a + √v·z, the value is at most Σ w√v|z| too large; and at least Σ w√v·s·z, where s are
+    slopes of f at a, so that it is hardly more than a normal variable of variance Σ w²v too small.
+    """
+    tail = (1 - level) / 2
+    scales = np.sort(weights * np.sqrt(variances))[::-1, None]
+    off = _quantile(_Noise(scales, np.zeros_like(scales), 0.0), 1 - tail)
+    short = -float(scipy.special.ndtri(tail)) * float(np.sqrt(np.sum(scales**2)))
+    return max(value - off, 0.0), min(value + short, 1.0)
 
 
 def interval_of_largest_gap(

@@ -59,6 +59,7 @@ def test_intervals_come_when_asked_for() -> None:
         "ece_l2",
         "ece_equal_mass",
         "ece_l2_equal_mass",
+        "ece_label_binned",
         "mce",
         "ece_debiased",
         "ks_error",

@@ -12,6 +12,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recalib.metrics.evaluate import evaluate
 from recalib.metrics.floors import noise_floor
 from recalib.metrics.gaps import Gaps, largest_gap, mean_gap, root_mean_squared_gap
 from recalib.metrics.intervals import (
@@ -175,3 +176,21 @@ def test_rows_that_are_sure_have_no_floor() -> None:
     found = mean_gap(gaps, 0.95)
     assert (found.floor, found.floor_high) == (0, 0)
     assert found.high > found.value == pytest.approx(1 / 15)
+
+
+def test_the_floor_of_label_binned_error_is_what_calibrated_rows_show() -> None:
+    """Of 1,000 other data sets of the same confidences, each by the metric itself."""
+    rng = np.random.default_rng(2)
+    p = rng.beta(8, 1, 200) / 2 + 0.5
+    rows = np.stack([p, 1 - p], axis=1)
+    errors = [
+        evaluate(y, probabilities=rows, metrics=["ece_label_binned"])["ece_label_binned"].value
+        for y in (rng.random((1000, 200)) > p).astype(int)
+    ]
+    found = evaluate(
+        np.zeros(200, int), probabilities=rows, metrics=["ece_label_binned"], level=0.9
+    )
+    one = found["ece_label_binned"]
+    assert one.floor == pytest.approx(np.mean(errors), rel=0.05)
+    assert one.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
+    assert one.low < one.value < one.high

@@ -136,14 +136,14 @@ everything = pytest.mark.parametrize("truth", [calibrated, overconfident, mixed,
 
 @everything
 @pytest.mark.parametrize("lowest", [0.3, 0.8])
-def test_the_interval_of_ece_holds_the_truth_more_often_than_it_says(
+def test_the_interval_of_ece_holds_the_truth_as_often_as_it_says(
     truth: Truth, lowest: float
 ) -> None:
-    """In 95% of 200 draws and more, with rows in 11 bins or in 3: assuming the worst gives slack.
+    """In 95% but for three standard errors of 500 draws, with rows in 11 bins or in 3.
 
-    `make coverage` draws more of more kinds.
+    `python -m benchmarks.coverage` draws more, of more kinds.
     """
-    assert coverage(truth, lowest, 200) >= 0.95
+    assert coverage(truth, lowest, 500) >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 500)
 
 
 @everything
@@ -174,4 +174,5 @@ def test_a_higher_level_is_a_wider_interval() -> None:
     for name, one in narrow.items():
         if one.low is not None:
             assert wide[name].low <= one.low <= one.high <= wide[name].high, name
-            assert wide[name].high - wide[name].low > one.high - one.low, name
+            if (one.low, one.high) != (0, 1):  # nothing known, such as of no row over 99%
+                assert wide[name].high - wide[name].low > one.high - one.low, name
