@@ -187,7 +187,7 @@ def _undecided(
 ) -> str | None:
     """Return why these rows do not even determine a temperature, or none."""
     if len(labels) < FOLDS:
-        return f"{len(labels)} rows are fewer than {FOLDS} folds"
+        return f"fewer rows than {FOLDS} folds: {len(labels)}"
     bounds = temperature.fitted(logits, labels, weights).bounds
     return f"these rows determine no temperature ({bounds[0]})" if bounds else None
 

@@ -128,7 +128,7 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
     ece = evidence.metrics_after["ece"]
     if ece.floor_high is not None and ece.value > ece.floor_high:
         yield (
-            f"After calibration an ECE of {ece.value:.2%} is left, more than the "
+            f"With the recommended calibrator, an ECE of {ece.value:.2%} is left, more than the "
             f"{ece.floor_high:.2%} that chance alone would show in so many rows one time in "
             "twenty: some miscalibration remains."
         )

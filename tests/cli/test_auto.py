@@ -55,6 +55,6 @@ def test_compare_of_very_few_rows(cli: Cli, rows: int) -> None:
     cli.write("few.npz", write_npz(LOGITS[:rows], LABELS[:rows]))
     found = cli("compare", "few.npz", "val.npz", "--maps", "temperature", "--json").json
     assert found[0]["cross_validated"] is None
-    assert found[0]["verdict"] == f"{rows} rows are fewer than 5 folds"
+    assert found[0]["verdict"] == f"fewer rows than 5 folds: {rows}"
     said = cli("compare", "few.npz", "val.npz", "--maps", "temperature").out
-    assert f"recommended: identity: {rows} rows are fewer than 5 folds" in said
+    assert f"recommended: identity: fewer rows than 5 folds: {rows}" in said

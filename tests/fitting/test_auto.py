@@ -124,7 +124,7 @@ def test_separable_rows_determine_no_temperature() -> None:
 def test_very_few_rows_are_not_compared(rows: int) -> None:
     choice = auto(draw(rows, 3, 1.0))
     assert (choice.map, choice.folds, choice.rows) == ("identity", 0, rows)
-    assert choice.reason == f"identity: {rows} rows are fewer than 5 folds"
+    assert choice.reason == f"identity: fewer rows than 5 folds: {rows}"
     assert all(one.nll is None for one in choice.candidates)
 
 
