@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
+from recalib.metrics.intervals import variances_under
 
 __all__ = ["DebiasedError"]
 
@@ -92,11 +93,14 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
     approximation (1949) of a noncentral χ²: near θ = 0, where a normal one would hold the truth
     in 78% of cases, t is skewed. s is the mean of w·v by the bins' shares of θ, k/N what θ varies
     by because the shares of rows do; both by the gaps found, s not below its value under equal
-    shares. Variances are those under the θ that is tested, see `_variances_under`. The ends have
+    shares. Variances are those under the θ that is tested, see `variances_under`. The ends have
     P(T ≥ t) = α/2 and P(T ≤ t) = α/2; the upper one takes max(θ̂, 0) for θ̂, so that agreement too
     good to be true gives no interval of width 0.
     """
     w, v = state.weights, _variances(state)
+    at = state.filled
+    n = state.count[at]
+    under = variances_under(n, state.confidence[at] / n, state.gaps, v)
     parts = np.maximum(state.gaps**2 - v, 0)
     found = float(np.sum(w * parts))
     share_variance = 0.0
@@ -105,7 +109,7 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
 
     def gamma(theta: float, estimate: float) -> tuple[float, float]:
         """Shape, and t by the scale."""
-        wv = w * _variances_under(state, v, np.sqrt(theta / found * parts) if found > 0 else None)
+        wv = w * (under(np.sqrt(theta / found * parts)) if found > 0 else v)
         noise, spread = float(wv.sum()), float(np.sum(wv**2) / wv.sum())
         if found > 0:
             spread = max(spread, float(np.sum(w * parts * wv)) / found)
@@ -130,32 +134,9 @@ def _variances(state: BinState) -> NDArray[np.float64]:
     n, y = state.count[at], state.correct[at]
     squares = y - 2 * state.confidence_correct[at] + state.confidence_squared[at]
     sample = (squares / n - state.gaps**2) / np.maximum(n - 1, 1)
-    variances: NDArray[np.float64] = np.maximum(sample, _binomial(y, n) / n)
+    q = (y + 2) / (n + 4)
+    variances: NDArray[np.float64] = np.maximum(sample, q * (1 - q) / n)
     return variances
-
-
-def _variances_under(
-    state: BinState, variances: NDArray[np.float64], sizes: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    """Return what `variances` would be, were the bins' gaps of these `sizes`, and signs as found.
-
-    In the proportion of q(1 − q) at the accuracies that these gaps make. A surprising share of
-    errors brings its own variance with it: without this, 95% would be 92.5% where all rows are in
-    one bin. As found where a gap's size is 0, since that says nothing of its sign.
-    """
-    if sizes is None:
-        return variances
-    at = state.filled
-    n, y = state.count[at], state.correct[at]
-    tested = np.clip(state.confidence[at] + n * np.copysign(sizes, state.gaps), 0, n)
-    ratios = np.where(sizes > 0, _binomial(tested, n) / _binomial(y, n), 1.0)
-    under: NDArray[np.float64] = variances * ratios
-    return under
-
-
-def _binomial(right: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
-    q = (right + 2) / (count + 4)
-    return q * (1 - q)
 
 
 def _crossing(difference: Callable[[float], float], otherwise: float) -> float:

@@ -14,6 +14,7 @@ from recalib.metrics.intervals import (
     interval_of_largest_gap,
     interval_of_mean_gap,
     interval_of_mean_squared_gap,
+    variances_under,
 )
 
 __all__ = ["Gaps", "largest_gap", "mean_gap", "root_mean_squared_gap"]
@@ -74,7 +75,7 @@ class Gaps:
             p2, py = (one[at] / n for one in squares)
             calibrated = np.maximum(p - p2, 0)
             residual = y - 2 * py + p2 - (y - p) ** 2
-        extra = 2.0 if classes == 1 else 4 / classes
+        extra = _extra(classes)
         q = (y * n + extra) / (n + 2 * extra)
         variance = np.maximum(residual / np.maximum(n - 1, 1), q * (1 - q) / n)
         return cls(
@@ -137,8 +138,11 @@ def root_mean_squared_gap(
     found = float(error(gaps.gaps)) if value is None else value
     if level is None:
         return Estimate(found)
+    under = variances_under(
+        gaps.counts, gaps.confidences, gaps.gaps, gaps.variances, _extra(gaps.classes)
+    )
     low, high = interval_of_mean_squared_gap(
-        weights, gaps.gaps, gaps.variances, level, rows=gaps.rows, copies=gaps.copies
+        weights, gaps.gaps, gaps.variances, level, rows=gaps.rows, copies=gaps.copies, under=under
     )
     return _estimate(found, (float(np.sqrt(low)), float(np.sqrt(high))), error, gaps)
 
@@ -155,6 +159,11 @@ def largest_gap(gaps: Gaps, level: float | None = None) -> Estimate:
         return Estimate(found)
     ends = interval_of_largest_gap(gaps.confidences, gaps.accuracies, gaps.counts, level)
     return _estimate(found, ends, error, gaps)
+
+
+def _extra(classes: int) -> float:
+    """Return the rights, and wrongs, that a share of so many classes has more."""
+    return 2.0 if classes == 1 else 4 / classes
 
 
 def _estimate(

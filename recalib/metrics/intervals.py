@@ -22,10 +22,12 @@ __all__ = [
     "interval_of_largest_gap",
     "interval_of_mean_gap",
     "interval_of_mean_squared_gap",
+    "variances_under",
 ]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+VariancesUnder = Callable[[Vector], Vector]
 
 #: Bins whose noise is drawn; the sum of all others, each of them smaller, is taken for normal.
 _DRAWN = 6
@@ -91,37 +93,93 @@ def interval_of_mean_squared_gap(
     *,
     rows: int,
     copies: int = 1,
+    under: VariancesUnder | None = None,
 ) -> tuple[float, float]:
     """Return an interval for θ = Σ wg² around t = Σ wĝ², within [0, 1].
 
-    t has mean θ + Σwv and variance 2Σw²v² + 4Σw²vg² + θ²·k/N, the last since shares of rows vary,
-    and is taken for a gamma variable of these moments, which is Patnaik's approximation (1949) of
-    a noncentral χ². Σw²vg² is θ times a mean of w·v, by the gaps found and not below what equal
-    noncentralities would give. Ends by inverting two tests, the upper one as Read (2002) has it.
+    The ends are where P(T ≥ t) = α/2 and P(T ≤ t) = α/2 · P₀(T ≤ t), the upper one as Read (2002)
+    has it, with T the variable of `_law_of_squares`.
 
-    Parameters: as `interval_of_mean_gap`; bins that err together multiply the variance.
+    Parameters: as `interval_of_mean_gap`; bins that err together multiply the variance. `under`
+    gives the variances under the θ that is tested, from the sizes of its gaps; without it they
+    are `variances`, which is too narrow where few bins hold many rows.
     """
-    found = weights * np.maximum(gaps**2 - variances, 0)
-    theta, noise = float(found.sum()), weights * variances
-    mean, null_variance = float(noise.sum()), 2 * copies * float(np.sum(noise**2))
-    spread, share_variance = null_variance / (2 * mean), 0.0
-    if theta > 0:
-        spread = max(spread, copies * float(found @ noise) / theta)
-        share_variance = max(float(np.sum(found**2 / weights)) / theta**2 - 1, 0.0) / rows
+    law = _law_of_squares(weights, gaps, variances, rows, copies, under)
     t = float(np.sum(weights * gaps**2))
 
-    def gamma(theta: float) -> tuple[float, float]:
-        variance = null_variance + 4 * theta * spread + share_variance * theta**2
-        return (theta + mean) ** 2 / variance, t * (theta + mean) / variance
+    def above(theta: float) -> float:
+        mean, variance = law(theta)
+        return float(scipy.special.gammaincc(mean**2 / variance, t * mean / variance))
 
-    def over(theta: float) -> float:
-        return float(scipy.special.gammaincc(*gamma(theta)))
-
-    def under(theta: float) -> float:
-        return float(scipy.special.gammainc(*gamma(theta)))
+    def below(theta: float) -> float:
+        mean, variance = law(theta)
+        return float(scipy.special.gammainc(mean**2 / variance, t * mean / variance))
 
     tail = (1 - level) / 2
-    return _crossing(over, tail, 0.0), _crossing(under, tail * under(0.0), 1.0)
+    return _crossing(above, tail, 0.0), _crossing(below, tail * below(0.0), 1.0)
+
+
+def _law_of_squares(
+    weights: Vector,
+    gaps: Vector,
+    variances: Vector,
+    rows: int,
+    copies: int,
+    under: VariancesUnder | None,
+) -> Callable[[float], tuple[float, float]]:
+    """Return mean and variance of T = Σ wĝ² as functions of θ; T is taken for a gamma variable.
+
+    The mean is θ + Σwv, the variance 2Σw²v² + 4Σw²vg² + θ²·k/N, the last since shares of rows
+    vary: Patnaik's approximation (1949) of a noncentral χ². Σw²vg² is θ times a mean of w·v, by
+    the gaps found and not below what equal noncentralities would give.
+    """
+    parts = np.maximum(gaps**2 - variances, 0)
+    found = float(weights @ parts)
+    share_variance = 0.0
+    if found > 0:
+        share_variance = max(float(weights @ parts**2) / found**2 - 1, 0.0) / rows
+
+    def moments(theta: float) -> tuple[float, float]:
+        # Where no gap is larger than its noise, all are taken to be of one size.
+        sizes = np.sqrt(theta / found * parts if found > 0 else np.full_like(parts, theta))
+        tested = variances if under is None else under(sizes)
+        noise = weights * tested
+        mean, squares = float(noise.sum()), copies * float(noise @ noise)
+        spread = squares / mean
+        if found > 0:
+            spread = max(spread, copies * float((weights * parts) @ noise) / found)
+        return theta + mean, 2 * squares + 4 * theta * spread + share_variance * theta**2
+
+    return moments
+
+
+def variances_under(
+    counts: NDArray[Any],
+    confidences: Vector,
+    gaps: Vector,
+    variances: Vector,
+    extra: float = 2.0,
+) -> VariancesUnder:
+    """Return a function from gaps' sizes (B,) to what `variances` would be, were they so large.
+
+    In the proportion of q(1 − q) at the accuracies that gaps of these sizes and the signs found
+    make, where q has `extra` rights and wrongs more. A surprising share of errors brings its own
+    variance with it: without this, 95% would be 92% where all rows are in one bin. As found where
+    a gap's size is 0, since that says nothing of its sign.
+    """
+
+    def binomial(accuracies: Vector) -> Vector:
+        q: Vector = (accuracies * counts + extra) / (counts + 2 * extra)
+        return q * (1 - q)
+
+    as_found = binomial(np.clip(confidences + gaps, 0, 1))
+
+    def under(sizes: Vector) -> Vector:
+        tested = binomial(np.clip(confidences + np.copysign(sizes, gaps), 0, 1))
+        tested_variances: Vector = variances * np.where(sizes > 0, tested / as_found, 1.0)
+        return tested_variances
+
+    return under
 
 
 def interval_of_convex_error(
