@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.gaps import Gaps, mean_gap
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["ClasswiseEqualMassError"]
@@ -20,7 +21,10 @@ class ClasswiseEqualMassError(Metric):
     As `classwise_ece`, with each class's column of probabilities sorted and cut into M runs whose
     lengths differ by at most one (N where N < M). Rows of equal probability may be cut apart; so
     that their order in the file does not matter, each counts with the frequency of all of them.
-    Biased upwards. No interval. K sorts of N rows: measured when asked for by name.
+    Biased upwards, `floor` says by how much at least. The interval is for the error, with
+    infinitely many rows, of the bins whose edges are the quantiles of these columns, see
+    `interval_of_mean_gap`; there, rows of equal probability are in one bin. K sorts of N rows:
+    measured when asked for by name.
 
     Source: paper 002, section 5.1 and App. A (cwECE with adaptive binning).
     """
@@ -37,12 +41,39 @@ class ClasswiseEqualMassError(Metric):
         count = min(self.bins, rows)
         starts = np.arange(count) * rows // count
         total = 0.0
+        sums = []
         for k in range(classes):
             column = predictions.probabilities[:, k]
             order = np.argsort(column)
-            residuals = _residuals(column[order], predictions.labels[order] == k)
-            total += float(np.abs(np.add.reduceat(residuals, starts)).sum())
-        return Estimate(total / (rows * classes))
+            p, occurred = column[order], predictions.labels[order] == k
+            total += float(np.abs(np.add.reduceat(_residuals(p, occurred), starts)).sum())
+            if level is not None:
+                sums.append(_sums_of_bins(p, occurred, starts))
+        value = total / (rows * classes)
+        if level is None:
+            return Estimate(value)
+        n, *others = (np.concatenate(column) for column in zip(*sums, strict=True))
+        confidence, correct, squared, product = others
+        gaps = Gaps.of_sums(
+            n.astype(np.int64), confidence, correct, squares=(squared, product), classes=classes
+        )
+        return mean_gap(gaps, level, value)
+
+
+def _sums_of_bins(
+    p: Floats, occurred: NDArray[np.bool_], starts: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return n, Σp, Σy, Σp² and Σpy of ascending p (N,) in runs from `starts`, (5, M).
+
+    Rows of equal p are all where their middle one is: bins that share tied rows would not vary
+    independently.
+    """
+    firsts = np.searchsorted(p, p, side="left")
+    lasts = np.searchsorted(p, p, side="right")
+    where = np.searchsorted(starts, (firsts + lasts) // 2, side="right") - 1
+    wide = p.astype(np.float64)
+    rows = np.ones_like(wide), wide, occurred.astype(np.float64), wide**2, wide * occurred
+    return np.stack([np.bincount(where, one, len(starts)) for one in rows])
 
 
 def _residuals(p: Floats, occurred: NDArray[np.bool_]) -> NDArray[np.float64]:

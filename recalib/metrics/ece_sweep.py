@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.equal_mass import EqualMassBins
+from recalib.metrics.gaps import root_mean_squared_gap
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.ranking import ranked
 
@@ -31,7 +33,9 @@ class SweepError(Metric):
     The M bins are runs of the sorted rows whose lengths differ by at most one. Where confidences
     tie, each row counts with the accuracy of all rows of that confidence. Biased upwards, less
     than with a fixed number of bins; but where every right row is surer than every wrong one, each
-    row is a bin. No interval in this version.
+    row is a bin. Interval and floor are those of `ece_l2_equal_mass` over as many bins as this
+    sample chose, rows of equal confidence in one bin: neither knows that others might choose
+    another number. The interval is for those bins' error with infinitely many rows.
 
     Source: Roelofs et al., Mitigating bias in calibration error estimation, AISTATS 2022,
     algorithm 1; order 2 and equal mass as in paper 000, App. E (there mean-sweep CE).
@@ -43,10 +47,15 @@ class SweepError(Metric):
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         p, right = ranked(predictions)
         sums = np.concatenate([[0.0], np.cumsum(right)])
-        cuts = _cuts(np.arange(_most_bins(right, sums) + 1), len(p))
+        bins = _most_bins(right, sums)
+        cuts = _cuts(np.arange(bins + 1), len(p))
         sizes = np.diff(cuts)
         gaps = np.add.reduceat(right - p, cuts[:-1]) / sizes
-        return Estimate(float(np.sqrt(np.sum(sizes * gaps**2) / len(p))))
+        value = float(np.sqrt(np.sum(sizes * gaps**2) / len(p)))
+        if level is None:
+            return Estimate(value)
+        chosen = EqualMassBins.of_rows(predictions.confidences, predictions.correct, bins)
+        return root_mean_squared_gap(chosen.to_gaps(), level, value)
 
 
 def _cuts(edges: NDArray[np.intp], rows: int) -> NDArray[np.intp]:

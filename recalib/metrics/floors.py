@@ -15,6 +15,8 @@ Vector = NDArray[np.float64]
 #: bins average, so that few draws say as much.
 _DRAWN = 200_000
 _FEWEST, _MOST = 100, 2000
+#: Labels drawn at a time: where each of a million rows is a bin, they would not fit.
+_CHUNK = 2**20
 
 
 def noise_floor(
@@ -39,8 +41,13 @@ def noise_floor(
     """
     draws = int(np.clip(_DRAWN // len(counts), _FEWEST, _MOST))
     share = np.clip(confidences, 0.0, 1.0)
-    successes = np.random.default_rng(0).binomial(counts, share, (draws, len(counts)))
     binomial = share * (1 - share) / counts
     stretch = np.sqrt(np.divide(variances, binomial, out=np.zeros_like(share), where=binomial > 0))
-    errors = statistic((successes / counts - share) * stretch)
+    rng = np.random.default_rng(0)
+    step = max(1, _CHUNK // len(counts))
+    errors = np.empty(draws)
+    for start in range(0, draws, step):
+        size = min(step, draws - start), len(counts)
+        gaps = (rng.binomial(counts, share, size) / counts - share) * stretch
+        errors[start : start + step] = statistic(gaps)
     return float(errors.mean()), float(np.quantile(errors, 0.95))
