@@ -109,7 +109,7 @@ def test_the_card_names_options_left_at_their_defaults(known) -> None:
     fitted = fit(*known, map="matrix", objective="sb_ece", bins=20)
     assert fitted.card.objective_options["bins"] == 20
     assert fitted.card.objective_options["order"] == 2
-    assert set(fitted.card.options) == {"off_diagonal", "intercept"}
+    assert set(fitted.card.options) == {"off_diagonal", "intercept", "diagonal"}
     assert recalib.Calibrator.from_bytes(fitted.to_bytes()).map == fitted.map
 
 
