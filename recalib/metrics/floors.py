@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["noise_floor"]
+__all__ = ["drawn_gaps", "noise_floor"]
 
 Vector = NDArray[np.float64]
 
@@ -40,14 +40,20 @@ def noise_floor(
     variances: (B,), of the gap of a calibrated bin, Σp(1 − p)/n².
     """
     draws = int(np.clip(_DRAWN // len(counts), _FEWEST, _MOST))
+    drawn = drawn_gaps(counts, confidences, variances, draws)
+    errors = np.concatenate([statistic(gaps) for gaps in drawn])
+    return float(errors.mean()), float(np.quantile(errors, 0.95))
+
+
+def drawn_gaps(
+    counts: NDArray[np.int64], confidences: Vector, variances: Vector, draws: int
+) -> Iterator[NDArray[np.float64]]:
+    """Yield gaps (S, B) of a perfectly calibrated model, as `noise_floor` has it, S at a time."""
     share = np.clip(confidences, 0.0, 1.0)
     binomial = share * (1 - share) / counts
     stretch = np.sqrt(np.divide(variances, binomial, out=np.zeros_like(share), where=binomial > 0))
     rng = np.random.default_rng(0)
     step = max(1, _CHUNK // len(counts))
-    errors = np.empty(draws)
     for start in range(0, draws, step):
         size = min(step, draws - start), len(counts)
-        gaps = (rng.binomial(counts, share, size) / counts - share) * stretch
-        errors[start : start + step] = statistic(gaps)
-    return float(errors.mean()), float(np.quantile(errors, 0.95))
+        yield (rng.binomial(counts, share, size) / counts - share) * stretch

@@ -7,9 +7,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.fft
 import scipy.optimize
+import scipy.special
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.floors import drawn_gaps
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["SmoothError", "smoothed"]
@@ -19,6 +21,8 @@ _FEWEST, _MOST = 2**12, 2**20
 #: Cells to a bandwidth, which leaves an error of 1e-5 of the value.
 _RESOLUTION = 64
 _NARROWEST = _RESOLUTION / _MOST
+#: Of noise, of which less need be known: draws, cells at least and at most, and to a bandwidth.
+_NOISE_DRAWS, _NOISE_CELLS, _NOISE_RESOLUTION, _NOISE_NARROWEST = 200, (2**11, 2**14), 16, 2
 
 
 class SmoothError(Metric):
@@ -30,7 +34,8 @@ class SmoothError(Metric):
     one σ equals it: that is the value. No bins to choose, and unlike the error of any bins it
     changes little when confidences do: it is within constant factors of how far the nearest
     perfectly calibrated confidences are. Equal confidences are smoothed alike, so that ties need
-    no rule. Biased upwards, less where more is smoothed. No interval in this version.
+    no rule. Biased upwards, less where more is smoothed, `floor` says by how much. The interval is
+    for the value that infinitely many rows would give, see `_with_noise`.
 
     Right to 1e-5 of the value, and to 6e-5 where it is below 6e-5, which is where the bandwidth
     stops to shrink.
@@ -47,19 +52,74 @@ class SmoothError(Metric):
         residuals = (predictions.correct - p) / len(p)
         rough = _fixed_point(_spectrum(p, residuals, _FEWEST))
         cells = 2 ** int(np.ceil(np.log2(_RESOLUTION / max(rough, _NARROWEST))))
-        if cells <= _FEWEST:
-            return Estimate(rough)
-        return Estimate(_fixed_point(_spectrum(p, residuals, cells)))
+        value = rough if cells <= _FEWEST else _fixed_point(_spectrum(p, residuals, cells))
+        return Estimate(value) if level is None else _with_noise(value, p, residuals, level)
 
 
-def smoothed(spectrum: NDArray[np.float64], bandwidth: float) -> NDArray[np.float64]:
-    """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (G + 1,), of the residuals' `spectrum`.
+def smoothed(
+    spectrum: NDArray[np.float64], bandwidth: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (..., G + 1), of the residuals' `spectrum`.
 
     The reflected kernel is a Gaussian on a circle: it takes exp(−(kπσ)²/2) of each cosine.
     """
-    frequencies = np.arange(len(spectrum)) * np.pi * bandwidth
+    frequencies = np.arange(spectrum.shape[-1]) * np.pi * bandwidth
     values: NDArray[np.float64] = scipy.fft.dct(spectrum * np.exp(-(frequencies**2) / 2), type=1)
     return values
+
+
+def _with_noise(
+    value: float, p: NDArray[np.float64], residuals: NDArray[np.float64], level: float
+) -> Estimate:
+    """Return the value with an interval of `level` and with its floor.
+
+    Smoothed residuals are a + n, a their expectation and n noise, and smECE_σ is a norm of them:
+    |‖a + n‖ − ‖a‖| ≤ ‖n‖, whatever a is. So ‖a‖ at the value's own bandwidth is within q of the
+    value, where q is the quantile `level` of ‖n‖; and then so is the bandwidth σ = ‖a‖_σ, which
+    is on the same side of the value and no farther, since ‖a‖_σ falls in σ. The interval is
+    never too narrow for what a is, and too wide where noise and error hardly meet.
+
+    q is the largest of three. One is the multiplier bootstrap's, of 1/N Σ ε_i r_i K_σ(t, p_i) with
+    normal ε_i; the other that of labels drawn as the confidences say, which is right where
+    nothing is wrong and few rows are; the third what the mean gap, never above the error, is
+    unsure by with two rights and two wrongs more, without which rows that are all right would
+    prove that none is ever wrong. The same labels, each with its own fixed point, are the
+    floor. All are drawn on a grid, where rows of a cell are one: draws cost the same for any N,
+    and are the same each time.
+    """
+    cells = int(np.clip(2 ** np.ceil(np.log2(_NOISE_RESOLUTION / max(value, 1e-9))), *_NOISE_CELLS))
+    where = np.rint(p * cells).astype(np.intp)
+    counts = np.bincount(where, minlength=cells + 1)
+    at = np.flatnonzero(counts)
+    n = counts[at]
+
+    def means(of: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(where, of, cells + 1)[at] / n
+
+    def spectra(masses: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of residuals (S, B) in the cells that hold anything, (S, G + 1)."""
+        placed = np.zeros((len(masses), cells + 1))
+        placed[:, at] = masses
+        placed[:, 1:-1] /= 2
+        cosines: NDArray[np.float64] = scipy.fft.dct(placed, type=1)
+        return cosines
+
+    bandwidth = max(value, _NOISE_NARROWEST / cells)
+    scales = np.sqrt(means(residuals**2) * n)
+    normal = np.random.default_rng(0).standard_normal((_NOISE_DRAWS, len(at)))
+    multiplied = _integral_of_size(smoothed(spectra(normal * scales), bandwidth))
+    drawn = drawn_gaps(n, means(p), means(p * (1 - p)) / n, _NOISE_DRAWS)
+    calibrated = [spectra(gaps * n / len(p)) for gaps in drawn]
+    norms = np.concatenate([_integral_of_size(smoothed(one, bandwidth)) for one in calibrated])
+    share = (float(np.sum(residuals)) * len(p) + p.sum() + 2) / (len(p) + 4)
+    mean_gap = scipy.special.ndtri((1 + level) / 2) * np.sqrt(share * (1 - share) / len(p))
+    reach = float(max(np.quantile(multiplied, level), np.quantile(norms, level), mean_gap))
+    floors = np.concatenate([_fixed_points(one) for one in calibrated])
+    # At a bandwidth b over the value, the true one is under b or under the value + q.
+    low = value - reach if bandwidth == value else 0.0
+    high = max(value + reach, bandwidth)
+    ends = max(low, 0.0), min(high, 1.0)
+    return Estimate(value, *ends, float(floors.mean()), float(np.quantile(floors, 0.95)))
 
 
 def _spectrum(
@@ -93,7 +153,7 @@ def _fixed_point(spectrum: NDArray[np.float64]) -> float:
     narrowest = _RESOLUTION / (len(spectrum) - 1)
 
     def excess(bandwidth: float) -> float:
-        return _integral_of_size(smoothed(spectrum, bandwidth)) - bandwidth
+        return float(_integral_of_size(smoothed(spectrum, bandwidth))) - bandwidth
 
     lowest = excess(narrowest)
     if lowest <= 0:
@@ -103,10 +163,24 @@ def _fixed_point(spectrum: NDArray[np.float64]) -> float:
     return float(scipy.optimize.brentq(excess, narrowest, 1.0, xtol=1e-14))
 
 
-def _integral_of_size(values: NDArray[np.float64]) -> float:
-    """Return ∫₀¹ |f| of a function that is linear between `values` at m/G, (G + 1,)."""
-    a, b = values[:-1], values[1:]
+def _fixed_points(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return `_fixed_point` of each of `spectra` (S, G + 1), (S,), to 0.3% by bisection."""
+    low = np.full((len(spectra), 1), np.log(_NOISE_NARROWEST / (spectra.shape[-1] - 1)))
+    lowest = _integral_of_size(smoothed(spectra, np.exp(low)))
+    ends = np.exp(low[:, 0])
+    high = np.zeros_like(low)
+    for _ in range(12):
+        middle = (low + high) / 2
+        larger = _integral_of_size(smoothed(spectra, np.exp(middle)))[:, None] > np.exp(middle)
+        low, high = np.where(larger, middle, low), np.where(larger, high, middle)
+    return np.where(lowest > ends, np.exp((low + high) / 2)[:, 0], lowest)
+
+
+def _integral_of_size(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ∫₀¹ |f| of functions that are linear between `values` at m/G, (..., G + 1)."""
+    a, b = values[..., :-1], values[..., 1:]
     crosses = a * b < 0
     sums = np.abs(a) + np.abs(b)
     pieces = np.where(crosses, (a**2 + b**2) / np.where(crosses, sums, 1), sums) / 2
-    return float(pieces.mean())
+    integrals: NDArray[np.float64] = np.asarray(pieces.mean(axis=-1))
+    return integrals
