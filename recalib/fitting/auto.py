@@ -64,8 +64,8 @@ class Auto:
     Each map that competes is cross-validated in five folds, stratified by label and the same for
     all; its score is the mean NLL of held-out rows. Temperature scaling is taken unless
 
-    - its best temperature lies on a bound of its range, since rows that are separable, or whose
-      logits say nothing, determine none; then `identity` is taken;
+    - its best temperature is the lowest there is, since rows that are separable determine none, and
+      the first error to come would cost without limit; then `identity` is taken;
     - there are at least 100 rows, and another map is better by more than two standard errors of
       the paired difference, and by Brier score not worse by more than one.
 
@@ -189,7 +189,8 @@ def _undecided(
     if len(labels) < FOLDS:
         return f"fewer rows than {FOLDS} folds: {len(labels)}"
     bounds = temperature.fitted(logits, labels, weights).bounds
-    return f"these rows determine no temperature ({bounds[0]})" if bounds else None
+    lowest = [one for one in bounds if "lower bound" in one]
+    return f"these rows determine no temperature ({lowest[0]})" if lowest else None
 
 
 def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:

@@ -120,6 +120,17 @@ def test_separable_rows_determine_no_temperature() -> None:
     assert all("determine no" in one.verdict for one in choice.candidates)
 
 
+def test_logits_that_say_nothing_get_the_highest_temperature() -> None:
+    """Which says no more than they know; left as they are, they would be sure of nothing true."""
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(300, 4)) * 3
+    labels = (logits.argmin(axis=1) + rng.integers(0, 2, 300)) % 4
+    calibrator = fit(logits, labels, "auto")
+    assert any("upper bound" in one for one in calibrator.card.fit.bounds_reached)
+    assert calibrator.card.map != "identity"
+    np.testing.assert_allclose(calibrator.predict(logits), 0.25, atol=0.01)
+
+
 @pytest.mark.parametrize("rows", [1, 4])
 def test_very_few_rows_are_not_compared(rows: int) -> None:
     choice = auto(draw(rows, 3, 1.0))
