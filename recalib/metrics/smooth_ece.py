@@ -22,7 +22,7 @@ _FEWEST, _MOST = 2**12, 2**20
 _RESOLUTION = 64
 _NARROWEST = _RESOLUTION / _MOST
 #: Of noise, of which less need be known: draws, cells at least and at most, and to a bandwidth.
-_NOISE_DRAWS, _NOISE_CELLS, _NOISE_RESOLUTION, _NOISE_NARROWEST = 200, (2**11, 2**14), 16, 2
+_NOISE_DRAWS, _NOISE_CELLS, _NOISE_RESOLUTION, _NOISE_NARROWEST = 200, (2**9, 2**12), 16, 2
 
 
 class SmoothError(Metric):

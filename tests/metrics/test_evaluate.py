@@ -62,6 +62,8 @@ def test_intervals_come_when_asked_for() -> None:
         "ece_label_binned",
         "mce",
         "ece_debiased",
+        "ece_sweep",
+        "smooth_ece",
         "ks_error",
         "classwise_ece",
         "marginal_ece_l2",
