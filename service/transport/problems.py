@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from recalib import errors
 
@@ -41,6 +42,8 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
 }
 
 MEDIA_TYPE = "application/problem+json"
+#: What a path may answer to.
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 #: Paths of the Open Inference Protocol, whose errors are plain JSON.
 PLAIN_PREFIX = "/v2"
 
@@ -181,7 +184,20 @@ async def _of_http(request: Request, error: Exception) -> Response:
         found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
         return problem_of(errors.InputError("body", found=found, accepted="JSON"))
     detail = str(error.detail)
-    return _in_the_form_of(request, problem(error.status_code, detail, detail))
+    answer = _in_the_form_of(request, problem(error.status_code, detail, detail))
+    if error.status_code == 405:
+        answer.headers["Allow"] = _allowed(request)
+    return answer
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods of a path; the error itself knows only those of one of its routes."""
+    scope, routes = request.scope, request.app.routes
+    return ", ".join(
+        method
+        for method in _METHODS
+        if any(one.matches({**scope, "method": method})[0] is Match.FULL for one in routes)
+    )
 
 
 async def _of_client_gone(request: Request, error: Exception) -> Response:

@@ -34,6 +34,22 @@ def test_the_interface_is_valid_openapi(service: Service) -> None:
     assert "application/x-npy" in calibrate["requestBody"]["content"]
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/models", "GET, POST"),
+        ("/v1/models/digits/datasets/validation", "GET, PUT"),
+        ("/v1/models/digits/calibrate", "POST"),
+        ("/v1/jobs/1", "GET, DELETE"),
+        ("/v2/models/digits/infer", "POST"),
+    ],
+)
+def test_a_refused_method_says_which_are_allowed(service: Service, path: str, allowed: str) -> None:
+    """RFC 9110 asks for it; each route knows only its own method, so they are put together."""
+    answer = service.client.request("PATCH", path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
 def test_livez_and_readyz(service: Service) -> None:
     assert service.client.get("/livez").json() == {"live": True}
     ready = service.client.get("/readyz")
