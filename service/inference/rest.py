@@ -21,9 +21,8 @@ from service.inference.schemas import (
     ServerMetadata,
     ServerReady,
 )
-from service.predict.handlers import calibrate
+from service.predict.handlers import LARGE, beside, calibrate, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
-from service.predict.rest import LARGE, beside, loaded_for
 from service.state import State, StateOf
 
 __all__ = ["router"]
@@ -104,7 +103,7 @@ async def ready(state: StateOf, response: Response) -> ServerReady:
 @router.get("/models/{model}", responses=_errors(404, 409, 503), operation_id="v2_model")
 async def model(model: str, state: StateOf) -> ModelMetadata:
     """Say what a model's calibrator takes and gives."""
-    loaded = await loaded_for(state, model, CHAMPION)
+    loaded = await loaded_for(state.calibrators, model, CHAMPION)
     return await to_thread.run_sync(metadata_of, state.registry, loaded)
 
 
@@ -115,7 +114,7 @@ async def model(model: str, state: StateOf) -> ModelMetadata:
 )
 async def model_version(model: str, version: Version, state: StateOf) -> ModelMetadata:
     """Say what one version takes and gives."""
-    return metadata_of(None, await loaded_for(state, model, version))
+    return metadata_of(None, await loaded_for(state.calibrators, model, version))
 
 
 @router.get("/models/{model}/ready", responses=_READINESS, operation_id="v2_model_ready")
@@ -165,14 +164,14 @@ async def infer_by_version(
 async def _readiness(state: State, model: str, selector: str, response: Response) -> ModelReady:
     is_ready = True
     try:
-        await loaded_for(state, model, selector)
+        await loaded_for(state.calibrators, model, selector)
     except (ConflictError, UnavailableError):
         response.status_code, is_ready = 503, False
     return ModelReady(name=model, ready=is_ready)
 
 
 async def _infer(state: State, model: str, selector: str, request: Request) -> Response:
-    loaded = await loaded_for(state, model, selector)
+    loaded = await loaded_for(state.calibrators, model, selector)
     body = await request.body()
     act = partial(_inferred, state, loaded, body, request)
     return act() if len(body) <= LARGE else await beside(act)

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Literal, TypeVar, cast
+from typing import Literal, cast
 
 import msgspec
-from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 
 from recalib.errors import InputError
 from service.predict import parsing
-from service.predict.handlers import calibrate
+from service.predict.handlers import LARGE, beside, calibrate, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest
 from service.state import State
 from service.transport.bodies import supported
 from service.transport.description import problems
 
-__all__ = ["LARGE", "beside", "loaded_for", "respond", "router"]
-
-T = TypeVar("T")
+__all__ = ["respond", "router"]
 
 router = APIRouter(prefix="/v1/models/{model}", tags=["calibrate"])
 
 _JSON, _NPY = "application/json", "application/x-npy"
-#: Bytes of body above which a batch leaves the event loop: below, a hop to a thread costs more
-#: than the work; above, other requests would wait for it.
-LARGE = 256 * 1024
-#: One large batch at a time: two at once would only take turns on the interpreter lock.
-_one_at_a_time = CapacityLimiter(1)
 
 _DOCUMENTED = {
     "parameters": [
@@ -105,23 +97,10 @@ async def respond(
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
     given = supported(content_type or _JSON, (_JSON, _NPY))
     wanted = _NPY if _NPY in accept else _JSON
-    loaded = await loaded_for(state, model, selector)
+    loaded = await loaded_for(state.calibrators, model, selector)
     kind = cast("Literal['logits', 'probabilities']", input)
     act = partial(_calibrated, state, loaded, body, kind, given, wanted)
     return (act() if len(body) <= LARGE else await beside(act)), wanted
-
-
-async def loaded_for(state: State, model: str, selector: str) -> Loaded:
-    """Return what serves under an alias or version, loading it where this is its first request."""
-    loaded = state.calibrators.get(model, selector)
-    if loaded is None:
-        loaded = await to_thread.run_sync(state.calibrators.load, model, selector)
-    return loaded
-
-
-async def beside(act: Callable[[], T]) -> T:
-    """Do what takes long beside the event loop."""
-    return await to_thread.run_sync(act, limiter=_one_at_a_time)
 
 
 def _calibrated(
