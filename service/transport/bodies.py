@@ -94,6 +94,9 @@ class _TooLargeError(TooLargeError, HTTPException):
     """Both kinds: FastAPI turns anything but its own HTTPException, raised while it reads a
     body, into a 400 that says nothing."""
 
+    # HTTPException's says the status, and a detail that is not yet there.
+    __str__ = Exception.__str__
+
     def __init__(self, limit: int, found: str) -> None:
         TooLargeError.__init__(self, "body", found=found, accepted=f"at most {limit} bytes")
         self.status_code = 413
