@@ -5,9 +5,11 @@ The tree::
     RecalibError
     ├── InputError              what the caller sent cannot be used
     │   ├── TooLargeError       it exceeds a stated limit
-    │   └── UnsupportedError    its format or its content type is not one we read
+    │   ├── UnsupportedError    its format or its content type is not one we read
+    │   └── NotAcceptableError  it accepts no answer in a form that we write
     ├── NotFoundError           a name that does not exist
     ├── ConflictError           it contradicts what is already there
+    │   └── ExistsError         something else has that name
     ├── CorruptError            something we stored, or a file of ours, is damaged
     ├── UnavailableError        the database or the blob store cannot be reached
     └── FencedError             this worker has lost the lease on its job
@@ -21,8 +23,10 @@ from __future__ import annotations
 __all__ = [
     "ConflictError",
     "CorruptError",
+    "ExistsError",
     "FencedError",
     "InputError",
+    "NotAcceptableError",
     "NotFoundError",
     "RecalibError",
     "TooLargeError",
@@ -60,6 +64,10 @@ class UnsupportedError(InputError):
     """Its format or content type is not one of those that `accepted` lists."""
 
 
+class NotAcceptableError(InputError):
+    """It accepts no answer in one of the forms that `accepted` lists."""
+
+
 class NotFoundError(RecalibError):
     """A name that does not exist: a model, dataset, version, alias or job."""
 
@@ -71,6 +79,10 @@ class NotFoundError(RecalibError):
 
 class ConflictError(RecalibError):
     """It contradicts what is already there: a taken name, other data under the same name."""
+
+
+class ExistsError(ConflictError):
+    """Something else has the name that this was to get."""
 
 
 class CorruptError(RecalibError):

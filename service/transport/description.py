@@ -26,6 +26,7 @@ _SCHEMAS = "#/components/schemas/"
 #: When a request is answered so, for whoever reads the description.
 _MEANING = {
     404: "Something that the request names does not exist.",
+    406: "No form of answer that `Accept` asks for; `errors` lists those that there are.",
     409: "It contradicts what is already there.",
     413: "Larger than a limit, which `errors` states.",
     415: "A content type that is not read; `errors` lists those that are.",

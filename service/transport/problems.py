@@ -21,6 +21,7 @@ __all__ = [
     "PROBLEMS",
     "Problem",
     "Violation",
+    "answer_to",
     "install",
     "problem",
     "problem_of",
@@ -33,8 +34,10 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.InputError: (422, "Input cannot be used"),
     errors.TooLargeError: (413, "Too large"),
     errors.UnsupportedError: (415, "Unsupported format"),
+    errors.NotAcceptableError: (406, "Not acceptable"),
     errors.NotFoundError: (404, "Not found"),
     errors.ConflictError: (409, "Conflict"),
+    errors.ExistsError: (409, "Conflict"),
     errors.CorruptError: (500, "Stored data is damaged"),
     errors.UnavailableError: (503, "Temporarily unavailable"),
     errors.FencedError: (409, "Job has passed to another worker"),
@@ -122,15 +125,19 @@ def _in_plain_json(status: int, detail: str) -> Response:
     return Response(json.dumps({"error": detail}), status, headers, media_type="application/json")
 
 
-def _in_the_form_of(request: Request, answer: Response) -> Response:
-    """Return a problem as the protocol of the request has errors."""
-    if not request.url.path.startswith(PLAIN_PREFIX):
+def answer_to(path: str, error: Exception) -> Response:
+    """Return the answer to any error, as the protocol of a request for `path` has errors."""
+    return _in_the_form_of(path, problem_of(error))
+
+
+def _in_the_form_of(path: str, answer: Response) -> Response:
+    if not path.startswith(PLAIN_PREFIX):
         return answer
     return _in_plain_json(answer.status_code, json.loads(bytes(answer.body))["detail"])
 
 
 async def _of_recalib(request: Request, error: Exception) -> Response:
-    return _in_the_form_of(request, problem_of(error))
+    return answer_to(request.url.path, error)
 
 
 async def _of_validation(request: Request, error: Exception) -> Response:
@@ -138,14 +145,16 @@ async def _of_validation(request: Request, error: Exception) -> Response:
     if isinstance(error.body, bytes):  # FastAPI parses only what says that it is JSON
         found = request.headers.get("content-type", "none")
         refusal = errors.UnsupportedError("Content-Type", found=found, accepted="application/json")
-        return _in_the_form_of(request, problem_of(refusal))
+        return answer_to(request.url.path, refusal)
     violations = [
         {"field": _field(one, error.body), "found": _found(one), "accepted": _accepted(one)}
         for one in error.errors()
     ]
     first = violations[0]
     detail = f"{first['field']}: found {first['found']}; accepted: {first['accepted']}"
-    return _in_the_form_of(request, problem(422, "Input cannot be used", detail, violations))
+    return _in_the_form_of(
+        request.url.path, problem(422, "Input cannot be used", detail, violations)
+    )
 
 
 def _field(violation: dict[str, Any], body: Any) -> str:
@@ -184,7 +193,7 @@ async def _of_http(request: Request, error: Exception) -> Response:
         found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
         return problem_of(errors.InputError("body", found=found, accepted="JSON"))
     detail = str(error.detail)
-    answer = _in_the_form_of(request, problem(error.status_code, detail, detail))
+    answer = _in_the_form_of(request.url.path, problem(error.status_code, detail, detail))
     if error.status_code == 405:
         answer.headers["Allow"] = _allowed(request)
     return answer
@@ -207,7 +216,7 @@ async def _of_client_gone(request: Request, error: Exception) -> Response:
 
 async def _of_surprise(request: Request, error: Exception) -> Response:
     # Starlette raises the error again, and uvicorn logs it.
-    return _in_the_form_of(request, _surprise())
+    return _in_the_form_of(request.url.path, _surprise())
 
 
 def _surprise() -> Response:
