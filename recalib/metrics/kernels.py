@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from recalib.arrays import SMALLEST_PROBABILITY
 
-__all__ = ["BANDWIDTHS", "best_bandwidth", "kernel_means"]
+__all__ = [
+    "BANDWIDTHS",
+    "best_bandwidth",
+    "kernel_means",
+    "kernel_weights",
+    "smooth",
+    "spread_rows",
+]
 
 Values = NDArray[np.float64]
 
@@ -45,17 +52,35 @@ def kernel_means(p: Values, outcomes: Values, bandwidth: float) -> Values:
     Kernels are compared as logarithms, so that they never all vanish: far from all others, a row
     gets the outcome of the nearest. Probabilities are clipped at 1e-38 in logarithms.
     """
+    return smooth(p, outcomes, bandwidth)[0]
+
+
+def smooth(p: Values, outcomes: Values, bandwidth: float) -> tuple[Values, Values]:
+    """Return `kernel_means`, and each row's mean weight in them, (N,), whose sum is 1."""
     if len(p) == 1:
-        return outcomes
+        return outcomes, np.ones(1)
+    means, weight = np.empty_like(outcomes), np.zeros(len(p))
+    for rows, weights in kernel_weights(p, np.arange(len(p)), bandwidth):
+        means[rows] = weights @ outcomes
+        weight += weights.sum(axis=0)
+    return means, weight / len(p)
+
+
+def kernel_weights(
+    p: Values, rows: NDArray[np.intp], bandwidth: float
+) -> Iterator[tuple[NDArray[np.intp], Values]]:
+    """Yield some of `rows`, and k_ij / Σ_{i≠j} k_ij for each j of them and all i, 0 at i = j.
+
+    At least two rows; the rest as in `kernel_means`.
+    """
     normaliser = _log_beta(p, bandwidth)
-    means = np.empty_like(outcomes)
-    for rows, products in _chunks(p, np.arange(len(p))):
+    for some, products in _chunks(p, rows):
         kernels = products / bandwidth
         kernels -= normaliser
         kernels -= kernels.max(axis=1, keepdims=True)
         np.exp(kernels, out=kernels)
-        means[rows] = kernels @ outcomes / kernels.sum(axis=1, keepdims=True)
-    return means
+        kernels /= kernels.sum(axis=1, keepdims=True)
+        yield some, kernels
 
 
 def best_bandwidth(p: Values) -> float:
@@ -67,7 +92,7 @@ def best_bandwidth(p: Values) -> float:
         return BANDWIDTHS[0]
     normalisers = [_log_beta(p, bandwidth) for bandwidth in BANDWIDTHS]
     likelihoods = np.zeros(len(BANDWIDTHS))
-    for _, products in _chunks(p, _terms(p)):
+    for _, products in _chunks(p, spread_rows(p, _TERMS)):
         for k, bandwidth in enumerate(BANDWIDTHS):
             kernels = products / bandwidth
             kernels -= normalisers[k]
@@ -98,9 +123,9 @@ def _log_beta(p: Values, bandwidth: float) -> Values:
     return logs
 
 
-def _terms(p: Values) -> NDArray[np.intp]:
-    """Return rows, as many as `_TERMS`, that depend on the order of neither rows nor classes."""
-    if len(p) <= _TERMS:
+def spread_rows(p: Values, most: int) -> NDArray[np.intp]:
+    """Return at most so many rows, evenly spread, whatever the order of rows and of classes."""
+    if len(p) <= most:
         return np.arange(len(p))
     ranks = np.lexsort(np.sort(p, axis=1).T)
-    return ranks[np.linspace(0, len(p) - 1, _TERMS).astype(np.intp)]
+    return ranks[np.linspace(0, len(p) - 1, most).astype(np.intp)]
