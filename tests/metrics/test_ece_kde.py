@@ -132,10 +132,10 @@ def test_the_rows_that_choose_a_bandwidth_depend_on_no_order(
     monkeypatch.setattr(kernels, "_TERMS", 20)
     p, _ = drawn(0, 500, 4)
     shuffled = np.random.default_rng(1).permutation(500)
-    expected = np.sort(p[kernels._terms(p)], axis=None)
+    expected = np.sort(p[kernels.spread_rows(p, 20)], axis=None)
     other = p[shuffled][:, [2, 0, 3, 1]]
-    assert len(kernels._terms(p)) == 20
-    np.testing.assert_array_equal(np.sort(other[kernels._terms(other)], axis=None), expected)
+    assert len(kernels.spread_rows(p, 20)) == 20
+    np.testing.assert_array_equal(np.sort(other[kernels.spread_rows(other, 20)], axis=None), expected)
 
 
 @pytest.mark.parametrize(("slope", "error"), [(1.0, 0.0), (0.85, 0.1125)])
