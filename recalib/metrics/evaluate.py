@@ -42,7 +42,8 @@ def evaluate(
     _check_level(level)
     chosen = _chosen(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
-    return {name: metric.measure(predictions, level) for name, metric in chosen.items()}
+    states: dict[str, State] = {}
+    return {name: _measured(one, predictions, level, states) for name, one in chosen.items()}
 
 
 class StreamingEvaluation:
@@ -92,6 +93,19 @@ class StreamingEvaluation:
             name: metric.estimate(self._states[metric.state_kind], level)
             for name, metric in self._metrics.items()
         }
+
+
+def _measured(
+    metric: Metric, predictions: Predictions, level: float | None, states: dict[str, State]
+) -> Estimate:
+    """Return what `metric.measure` does; metrics of one kind of state find it in `states`."""
+    if not isinstance(metric, StreamingMetric):
+        return metric.measure(predictions, level)
+    kind = metric.state_kind
+    if kind not in states:
+        states[kind] = metric.state(predictions.classes)
+        states[kind].add(predictions)
+    return metric.estimate(states[kind], level)
 
 
 def _chosen(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:

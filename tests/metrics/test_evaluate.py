@@ -10,6 +10,7 @@ import pytest
 import recalib.metrics
 from recalib.errors import InputError
 from recalib.metrics import METRICS, Metric, StreamingMetric
+from recalib.metrics.classwise import ClasswiseState
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
 
 LOGITS = [[2.0, 0.0], [0.0, 1.0]]
@@ -147,3 +148,20 @@ def test_real_logits_have_their_published_error(real_data: Path) -> None:
         # Bins of equal counts are cut from cells, of which a confidence is a place inside.
         tolerance = 1e-8 if "equal_mass" in name else 1e-12
         assert one.value == pytest.approx(found[name].value, rel=tolerance), name
+
+
+def test_metrics_of_one_kind_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over (N, K) for `classwise_ece` is the one for `marginal_ece_l2`; nor is it kept."""
+    passes = []
+    add = ClasswiseState.add
+
+    def counted(state: ClasswiseState, predictions: Predictions) -> None:
+        passes.append(len(predictions))
+        add(state, predictions)
+
+    monkeypatch.setattr(ClasswiseState, "add", counted)
+    first = evaluate([0, 1], probabilities=[[0.7, 0.3], [0.6, 0.4]], level=0.95)
+    assert passes == [2]
+    again = evaluate([0, 1], probabilities=[[0.7, 0.3], [0.6, 0.4]], level=0.95)
+    assert passes == [2, 2]
+    assert again == first

@@ -124,7 +124,7 @@ def test_the_interval_holds_the_truth(
 ) -> None:
     """In 93% of 200 draws of 300 rows but for two errors; the truth is that of 200,000 ranks."""
     # The floor, which takes most of the time, is tested below.
-    monkeypatch.setattr(module, "_fixed_points", lambda spectra: np.zeros(len(spectra)))
+    monkeypatch.setattr(module, "_fixed_points", lambda spectra, start: np.zeros(len(spectra)))
     law = scipy.stats.beta(30, 0.6) if skewed else scipy.stats.uniform(0.5, 0.5)
     population = law.ppf((np.arange(200_000) + 0.5) / 200_000)
     gaps = (TRUTHS[truth](population) - population) / len(population)
@@ -149,6 +149,35 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
     assert found.floor == pytest.approx(np.mean(again), rel=0.06)
     assert found.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.12)
     assert measure("smooth_ece", p, rng.random(300) < p).floor is None
+
+
+@pytest.mark.parametrize("start", [1e-6, 0.03, 1.0])
+def test_many_fixed_points_are_those_of_brents_method(start: float) -> None:
+    """From afar too; of errors of 0, of 1, and below what the grid resolves."""
+    rng = np.random.default_rng(0)
+    cells = 2**10
+    scales = np.exp(rng.uniform(-7, 0, 60))
+    spectra = [
+        _spectrum(rng.uniform(0, 1, 200), scale * rng.normal(0.3, 1, 200) / 200, cells)
+        for scale in scales
+    ]
+    one = np.zeros(cells + 1)
+    one[0] = 1.0
+    spectra += [np.zeros(cells + 1), one, 2 * one, 1e-4 * one]
+    found = module._fixed_points(np.array(spectra), start)
+    narrowest = 2 / cells
+
+    def excess(spectrum: Values, s: float) -> float:
+        return float(_integral_of_size(smoothed(spectrum, s))) - s
+
+    for spectrum, value in zip(spectra, found, strict=True):
+        if excess(spectrum, narrowest) <= 0:
+            expected = excess(spectrum, narrowest) + narrowest
+        elif excess(spectrum, 1.0) >= 0:
+            expected = 1.0
+        else:
+            expected = scipy.optimize.brentq(lambda s, f=spectrum: excess(f, s), narrowest, 1)
+        assert value == pytest.approx(expected, rel=1e-3, abs=1e-15)
 
 
 @pytest.mark.parametrize("size", [1, 2, 50])
