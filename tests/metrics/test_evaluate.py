@@ -9,7 +9,7 @@ import pytest
 
 import recalib.metrics
 from recalib.errors import InputError
-from recalib.metrics import METRICS, Metric, StreamingMetric
+from recalib.metrics import METRICS, Metric, Predictions, StreamingMetric
 from recalib.metrics.classwise import ClasswiseState
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
 
