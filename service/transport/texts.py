@@ -1,13 +1,38 @@
-"""Text that can be kept: in both databases, and in an answer."""
+"""Text that can be kept: in both databases, and in an answer; and names."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError
 
-__all__ = ["Text"]
+__all__ = ["ALIAS", "NAME", "Documented", "Text"]
+
+
+@dataclass(frozen=True)
+class Documented:
+    """Keywords for a type's description; what they say is checked elsewhere, with better words."""
+
+    keywords: dict[str, Any] = field(hash=False)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return pydantic's own description with the keywords."""
+        return {**handler(schema), **self.keywords}
+
+
+#: What can be a name, as `recalib.registry` checks it. Tests hold the two together.
+NAME = Documented({"pattern": r"^[A-Za-z0-9][A-Za-z0-9._\-]*$", "maxLength": 128})
+#: An alias is a name with something else than digits in it.
+ALIAS = Documented(
+    {
+        "pattern": r"^([A-Za-z]|[0-9]+[A-Za-z._\-])[A-Za-z0-9._\-]*$",
+        "maxLength": 128,
+    }
+)
 
 
 def _storable(text: str) -> str:
@@ -17,4 +42,4 @@ def _storable(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_storable)]
+Text = Annotated[str, AfterValidator(_storable), Documented({"pattern": r"^[^\u0000]*$"})]
