@@ -11,7 +11,10 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.predict.loaded import LoadedCalibrators
 
-__all__ = ["State", "StateOf"]
+__all__ = ["ANONYMOUS", "State", "StateOf"]
+
+#: Who acts, in the audit trail, while there are no keys.
+ANONYMOUS = "anonymous"
 
 
 @dataclass(frozen=True)

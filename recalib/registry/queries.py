@@ -7,7 +7,7 @@ import sqlite3
 from sqlalchemy import Connection, Insert
 from sqlalchemy.exc import IntegrityError
 
-from recalib.errors import ConflictError
+from recalib.errors import ExistsError
 
 __all__ = ["Queries"]
 
@@ -19,7 +19,7 @@ class Queries:
         self._connection = connection
 
     def _insert(self, statement: Insert, *, conflict: str) -> None:
-        """Run `statement`; `ConflictError` where a key is taken.
+        """Run `statement`; `ExistsError` where a key is taken.
 
         The unique constraint decides, not a look beforehand: two writers may both look and see
         nothing. In a savepoint, because PostgreSQL refuses whatever follows a failed statement.
@@ -29,7 +29,7 @@ class Queries:
                 self._connection.execute(statement)
         except IntegrityError as error:
             if _is_taken(error):
-                raise ConflictError(conflict) from None
+                raise ExistsError(conflict) from None
             raise
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.transport.texts import Text
+from recalib import registry
+from recalib.fitting.auto import AUTO
+from recalib.maps import MAPS
+from recalib.objectives import OBJECTIVES
+from service.transport.texts import Documented, Text
+from service.transport.times import iso
 
 __all__ = [
     "MOST_VERSIONS",
@@ -30,10 +35,12 @@ class CalibratorCreate(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     dataset: Text = Field(description="Name of an uploaded data set of this model.")
-    map: Text = Field(
+    map: Annotated[Text, Documented({"enum": [*MAPS, AUTO]})] = Field(
         "temperature", description="The post-hoc map to fit; `auto` for what held-out rows prefer."
     )
-    objective: Text = Field("nll", description="What the fit minimises.")
+    objective: Annotated[Text, Documented({"enum": [*OBJECTIVES]})] = Field(
+        "nll", description="What the fit minimises."
+    )
     options: dict[str, Any] = Field({}, description="Options of the map and of the objective.")
     promote: bool | Literal["if_better"] = Field(
         "if_better",
@@ -52,6 +59,18 @@ class Calibrator(BaseModel):
     job: str
     created_at: str
     card: dict[str, Any] = Field(description="What it is, and how its fit went.")
+
+    @classmethod
+    def of(cls, row: registry.CalibratorVersion) -> Calibrator:
+        """Return the wire form of a published version."""
+        return cls(
+            model=row.model,
+            version=row.version,
+            dataset=row.dataset,
+            job=row.job_id,
+            created_at=iso(row.created_at),
+            card=row.card,
+        )
 
 
 class CalibratorPage(BaseModel):
@@ -77,6 +96,16 @@ class Alias(BaseModel):
     model: str
     version: int
     updated_at: str
+
+    @classmethod
+    def of(cls, row: registry.Alias) -> Alias:
+        """Return the wire form of an alias."""
+        return cls(
+            alias=row.alias,
+            model=row.model,
+            version=row.version,
+            updated_at=iso(row.changed_at),
+        )
 
 
 class AliasList(BaseModel):

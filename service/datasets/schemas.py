@@ -6,6 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from recalib import registry
+from service.transport.times import iso
+
 __all__ = ["Dataset", "DatasetPage", "Estimate"]
 
 
@@ -30,6 +33,21 @@ class Dataset(BaseModel):
     input: Literal["logits", "probabilities"]
     metrics: dict[str, Estimate] = Field(description="Uncalibrated, as fractions.")
     created_at: str
+
+    @classmethod
+    def of(cls, row: registry.Dataset) -> Dataset:
+        """Return the wire form of a data set."""
+        return cls(
+            name=row.name,
+            model=row.model,
+            rows=row.rows,
+            classes=row.classes,
+            digest=row.digest,
+            size_bytes=row.size_bytes,
+            input=row.input,
+            metrics={name: Estimate(**one) for name, one in row.metrics.items()},
+            created_at=iso(row.created_at),
+        )
 
 
 class DatasetPage(BaseModel):

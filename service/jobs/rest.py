@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from service.jobs import handlers
 from service.jobs.schemas import Job, JobPage, JobState
 from service.state import StateOf
 from service.transport.description import problems
-from service.transport.pages import Cursor, Limit, decode_cursor, encode_cursor
+from service.transport.pages import Cursor, Limit
 
 __all__ = ["router"]
 
@@ -24,21 +25,18 @@ def list_jobs(
 ) -> JobPage:
     """List jobs, newest first."""
     with state.registry.reading() as tx:
-        owner = tx.models.get(model) if model is not None else None
-        jobs = tx.jobs.page(owner, job_state, decode_cursor(cursor), limit + 1)
-    more = jobs[limit - 1].id if len(jobs) > limit else None
-    return JobPage(items=[Job.of(job) for job in jobs[:limit]], next_cursor=encode_cursor(more))
+        return handlers.list_jobs(tx, model, job_state, limit, cursor)
 
 
 @router.get("/{job_id}", responses=problems(404), operation_id="get_job")
 def get_job(job_id: str, state: StateOf) -> Job:
     """Return a job's state, progress and result."""
     with state.registry.reading() as tx:
-        return Job.of(tx.jobs.get(job_id))
+        return handlers.get_job(tx, job_id)
 
 
 @router.delete("/{job_id}", responses=problems(404), operation_id="cancel_job")
 def cancel_job(job_id: str, state: StateOf) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
     with state.registry.transaction() as tx:
-        return Job.of(tx.jobs.cancel(job_id))
+        return handlers.cancel_job(tx, job_id)

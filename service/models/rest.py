@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
-from recalib import registry
 from service.models import handlers
 from service.models.schemas import Model, ModelCreate, ModelPage
-from service.state import StateOf
+from service.state import ANONYMOUS, StateOf
 from service.transport.description import problems
-from service.transport.idempotency import IdempotencyKey, once
-from service.transport.pages import Cursor, Limit, decode_cursor, encode_cursor
-from service.transport.times import iso
+from service.transport.idempotency import IdempotencyKey
+from service.transport.pages import Cursor, Limit
 
 __all__ = ["router"]
 
@@ -21,45 +19,26 @@ router = APIRouter(prefix="/v1/models", tags=["models"], responses=problems(500,
 @router.post(
     "",
     status_code=201,
-    response_model=Model,
     responses=problems(409, 413, 415, 422),
     operation_id="create_model",
 )
 def create_model(
     body: ModelCreate, state: StateOf, idempotency_key: IdempotencyKey = None
-) -> Response:
+) -> Model:
     """Register a classifier."""
     with state.registry.transaction() as tx:
-        return once(
-            tx,
-            idempotency_key,
-            "create_model",
-            body,
-            201,
-            lambda: _wire(handlers.create_model(tx, body.name, body.classes, "anonymous")),
-        )
+        return handlers.create_model(tx, body, idempotency_key, ANONYMOUS)
 
 
 @router.get("", responses=problems(422), operation_id="list_models")
 def list_models(state: StateOf, limit: Limit = 100, cursor: Cursor = None) -> ModelPage:
     """List classifiers by name."""
     with state.registry.reading() as tx:
-        models = tx.models.page(decode_cursor(cursor), limit + 1)
-    more = models[limit - 1].name if len(models) > limit else None
-    return ModelPage(items=[_wire(m) for m in models[:limit]], next_cursor=encode_cursor(more))
+        return handlers.list_models(tx, limit, cursor)
 
 
 @router.get("/{model}", responses=problems(404), operation_id="get_model")
 def get_model(model: str, state: StateOf) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:
-        return _wire(tx.models.get(model))
-
-
-def _wire(model: registry.Model) -> Model:
-    return Model(
-        name=model.name,
-        classes=model.classes,
-        labels=list(model.labels) if model.labels is not None else None,
-        created_at=iso(model.created_at),
-    )
+        return handlers.get_model(tx, model)

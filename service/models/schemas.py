@@ -6,7 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.transport.texts import Text
+from recalib import registry
+from service.transport.texts import NAME, Documented, Text
+from service.transport.times import iso
 
 __all__ = ["MOST_CLASSES", "Model", "ModelCreate", "ModelPage"]
 
@@ -18,10 +20,16 @@ class ModelCreate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    name: str = Field(description="Letters, digits, '.', '_' and '-'; at most 128 of them.")
+    name: Annotated[str, NAME] = Field(
+        description="Letters, digits, '.', '_' and '-'; at most 128 of them."
+    )
     classes: (
         Annotated[int, Field(ge=2, le=MOST_CLASSES)]
-        | Annotated[list[Text], Field(min_length=2, max_length=MOST_CLASSES)]
+        | Annotated[
+            list[Text],
+            Field(min_length=2, max_length=MOST_CLASSES),
+            Documented({"uniqueItems": True}),
+        ]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")
 
 
@@ -32,6 +40,16 @@ class Model(BaseModel):
     classes: int = Field(description="K, the number of logits of a row.")
     labels: list[str] | None = Field(description="Names of the classes, where they were given.")
     created_at: str = Field(description="ISO 8601, UTC.")
+
+    @classmethod
+    def of(cls, model: registry.Model) -> Model:
+        """Return the wire form of a model."""
+        return cls(
+            name=model.name,
+            classes=model.classes,
+            labels=list(model.labels) if model.labels is not None else None,
+            created_at=iso(model.created_at),
+        )
 
 
 class ModelPage(BaseModel):

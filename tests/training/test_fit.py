@@ -12,6 +12,7 @@ import training.fit
 from recalib.calibrator import Calibrator
 from recalib.registry import Registry
 from service.calibrators.handlers import request_fit
+from service.calibrators.schemas import CalibratorCreate
 from service.datasets.handlers import register_dataset, survey
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
@@ -32,10 +33,8 @@ def with_data(registry: Registry, temperature: float = 3.0) -> None:
 
 
 def ask(registry: Registry, **more: Any) -> str:
-    wanted = {"map": "temperature", "objective": "nll", "options": {}, "promote": "if_better"}
     with registry.transaction() as tx:
-        model = tx.models.get("m")
-        return request_fit(tx, model, dataset="d", **{**wanted, **more}).id
+        return request_fit(tx, tx.models.get("m"), CalibratorCreate(dataset="d", **more)).id
 
 
 def work(registry: Registry) -> None:

@@ -1,0 +1,54 @@
+"""The same request again gets the first one's answer, and does nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from recalib.errors import ConflictError
+from recalib.registry import Transaction
+
+__all__ = ["once"]
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+def once(
+    tx: Transaction,
+    key: str | None,
+    scope: str,
+    request: BaseModel,
+    status: int,
+    kind: type[Answer],
+    act: Callable[[], Answer],
+) -> Answer:
+    """Return the answer to `request`, acting only if `key` is new in `scope`.
+
+    The answer is stored in the transaction that does the work, so that neither exists without
+    the other. Two at once meet on the key's uniqueness, and the later one gets a conflict. A key
+    means the same whichever way its request came.
+
+    Parameters
+    ----------
+    status: which HTTP has for the answer of a request that acted.
+
+    Raises
+    ------
+    ConflictError: the key came before, with another request.
+    """
+    if key is None:
+        return act()
+    # json escapes what is no UTF-8; what the request holds has not been checked by now.
+    fingerprint = hashlib.sha256(json.dumps(request.model_dump()).encode()).hexdigest()
+    stored = tx.idempotency.find(key, scope)
+    if stored is not None:
+        if stored.fingerprint != fingerprint:
+            raise ConflictError(f"Idempotency-Key {key!r} was used for another request")
+        return kind.model_validate_json(stored.body)
+    answer = act()
+    tx.idempotency.store(key, scope, fingerprint, status, answer.model_dump_json().encode())
+    return answer

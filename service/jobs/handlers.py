@@ -1,0 +1,29 @@
+"""What can be done with jobs; no transport here."""
+
+from __future__ import annotations
+
+from recalib.registry import Transaction
+from service.jobs.schemas import Job, JobPage, JobState
+from service.pages import decode_cursor, next_cursor
+
+__all__ = ["cancel_job", "get_job", "list_jobs"]
+
+
+def list_jobs(
+    tx: Transaction, model: str | None, state: JobState | None, limit: int, cursor: str | None
+) -> JobPage:
+    """Return a page of jobs, newest first; `NotFoundError` where there is no such model."""
+    owner = tx.models.get(model) if model is not None else None
+    found = tx.jobs.page(owner, state, decode_cursor(cursor), limit + 1)
+    more = next_cursor(found, limit, lambda job: job.id)
+    return JobPage(items=[Job.of(job) for job in found[:limit]], next_cursor=more)
+
+
+def get_job(tx: Transaction, id: str) -> Job:
+    """Return a job's state, progress and result, or raise `NotFoundError`."""
+    return Job.of(tx.jobs.get(id))
+
+
+def cancel_job(tx: Transaction, id: str) -> Job:
+    """Cancel a job: at once while it is queued, at its next step while it runs."""
+    return Job.of(tx.jobs.cancel(id))

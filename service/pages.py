@@ -1,0 +1,42 @@
+"""Lists in pages: an opaque cursor says where the next one begins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from recalib.errors import InputError
+from recalib.registry import is_name
+
+__all__ = ["decode_cursor", "next_cursor"]
+
+T = TypeVar("T")
+
+
+def next_cursor(found: Sequence[T], limit: int, position: Callable[[T], str]) -> str | None:
+    """Return where the next page begins, opaque, or None after the last.
+
+    Parameters
+    ----------
+    found: up to `limit` + 1 items; the one over the limit says that there are more.
+    position: of an item, in the order of the list.
+    """
+    if len(found) <= limit:
+        return None
+    return base64.urlsafe_b64encode(position(found[limit - 1]).encode()).decode()
+
+
+def decode_cursor(cursor: str | None) -> str | None:
+    """Return the position in `cursor`; `InputError` if no page ever handed it out."""
+    if cursor is None:
+        return None
+    try:
+        position = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        position = ""
+    # Names, versions and ids of jobs are all names.
+    if not is_name(position):
+        raise InputError("cursor", found="something else", accepted="next_cursor of a page")
+    return position
