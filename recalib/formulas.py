@@ -1,4 +1,4 @@
-"""What losses, objectives and metrics share: soft bins, top predictions, means by class.
+"""What losses and objectives share: scores of a row, soft bins, means by class.
 
 Written in the operations of `recalib.ops`, for the backends that compute. Legend: N rows,
 K classes, M bins.
@@ -6,11 +6,59 @@ K classes, M bins.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["class_means", "soft_bins", "top_predictions"]
+__all__ = [
+    "class_means",
+    "focal_terms",
+    "smoothed_cross_entropy",
+    "soft_binned_error",
+    "soft_bins",
+    "squared_error",
+    "top_predictions",
+]
+
+
+def focal_terms(
+    ops: FittingOps, log_probabilities: Array, labels: Array, gamma: float | Array
+) -> Array:
+    """Return −(1 − p_y)^γ log p_y of each row, (N,); `gamma` is one number, or one a row.
+
+    Source: paper 004, section 4.
+    """
+    log_p = ops.pick(log_probabilities, labels)
+    # A root has no slope at 0, and a p rounded above 1 would lead a broken power to NaN.
+    rest = ops.raised(1 - ops.exp(log_p), 1e-12)
+    return -(rest**gamma * log_p)
+
+
+def squared_error(ops: FittingOps, log_probabilities: Array, labels: Array) -> Array:
+    """Return Σ_k (p_k − y_k)² of each row, (N,)."""
+    p = ops.exp(log_probabilities)
+    return ops.sum(p * p)[:, 0] - 2 * ops.pick(p, labels) + 1
+
+
+def smoothed_cross_entropy(
+    ops: FittingOps, log_probabilities: Array, labels: Array, smoothing: float
+) -> Array:
+    """Return −(1 − α) log p_y − α/(K−1) Σ_{k≠y} log p_k of each row, (N,).
+
+    The share α/(K−1) goes to the classes that are not masked, K counting those of the row.
+
+    Source: paper 004, section 5.1.
+    """
+    masked = ops.is_masked(log_probabilities)
+    log_p = ops.where(masked, 0.0, log_probabilities)
+    of_label = ops.pick(log_p, labels)
+    others = ops.sum(ops.where(masked, 0.0, 1.0))[:, 0] - 1
+    # A row with one class left has no others, and log p = 0.
+    share = smoothing / ops.where(others > 0, others, 1.0)
+    of_others = ops.sum(log_p)[:, 0] - of_label
+    return -((1 - smoothing) * of_label + share * of_others)
 
 
 def top_predictions(
@@ -22,14 +70,52 @@ def top_predictions(
 
 
 def soft_bins(ops: FittingOps, confidence: Array, bins: int, temperature: float) -> Array:
-    """Return how much each confidence belongs to each bin, (N, M); rows sum to one.
+    """Return log u, u being how much each confidence belongs to each bin, (N, M), in all one.
 
     u_j(c) = softmax_j(−(c − ξ_j)² / T), where ξ_j = (j − ½)/M are the centres of equal-width bins;
     T → 0 gives hard bins. Source: paper 000, section 4.1.
     """
     centres = ops.constant((np.arange(bins) + 0.5) / bins)
     gaps = confidence[:, None] - centres[None, :]
-    return ops.softmax(-(gaps * gaps) / temperature)
+    return ops.log_softmax(-(gaps * gaps) / temperature)
+
+
+def soft_binned_error(
+    ops: FittingOps,
+    confidence: Array,
+    correct: Array,
+    weights: Array,
+    bins: int,
+    temperature: float,
+    order: float,
+    variant: Literal["binned", "label_binned"],
+) -> Array:
+    """Return the calibration error over soft bins of rows (N,) that weigh `weights` on mean 1.
+
+    With u_j(c_i) as in `soft_bins`, S_j = Σ u_j(c_i), C_j = Σ u_j(c_i) c_i / S_j and
+    A_j = Σ u_j(c_i) a_i / S_j:
+
+    - `binned`: (Σ_j S_j/N |A_j − C_j|^p)^(1/p);
+    - `label_binned`: (1/N Σ_i Σ_j u_j(c_i) |A_j − c_i|^p)^(1/p), never smaller.
+
+    Source: paper 000, eqs. 8 to 12.
+    """
+    log_membership = soft_bins(ops, confidence, bins, temperature)
+    membership = ops.exp(log_membership) * weights[:, None] / len(confidence)
+    # Shares of a bin by softmax, not by dividing: next to nothing may belong to it.
+    within = ops.softmax((log_membership + ops.log(weights)[:, None]).T)
+    accuracy = within @ correct
+    if variant == "binned":
+        total = (membership.sum(0) * _power(accuracy - within @ confidence, order)).sum()
+    else:
+        gaps = accuracy[None, :] - confidence[:, None]
+        total = (membership * _power(gaps, order)).sum()
+    # The root has no slope at 0: this much is far below what any sample can tell apart.
+    return (total + 1e-18) ** (1 / order)
+
+
+def _power(gaps: Array, order: float) -> Array:
+    return gaps * gaps if order == 2 else abs(gaps) ** order
 
 
 def class_means(

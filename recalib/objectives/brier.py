@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from recalib.formulas import squared_error
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 
@@ -27,6 +28,4 @@ class Brier(Objective):
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
     ) -> Array:
-        p = ops.exp(log_probabilities)
-        squares = ops.sum(p * p)[:, 0] - 2 * ops.pick(p, labels) + 1
-        return (squares * weights).mean()
+        return (squared_error(ops, log_probabilities, labels) * weights).mean()

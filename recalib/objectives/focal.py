@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from recalib.formulas import focal_terms
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
@@ -36,7 +37,4 @@ class Focal(Objective):
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
     ) -> Array:
-        log_p = ops.pick(log_probabilities, labels)
-        # Never below 0, where a p rounded above 1 would lead a broken power to NaN.
-        rest = ops.relu(1 - ops.exp(log_p))
-        return -(rest**self.gamma * log_p * weights).mean()
+        return (focal_terms(ops, log_probabilities, labels, self.gamma) * weights).mean()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from recalib.formulas import smoothed_cross_entropy
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
@@ -36,12 +37,5 @@ class LabelSmoothing(Objective):
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
     ) -> Array:
-        masked = ops.is_masked(log_probabilities)
-        log_p = ops.where(masked, 0.0, log_probabilities)
-        of_label = ops.pick(log_p, labels)
-        others = ops.sum(ops.where(masked, 0.0, 1.0))[:, 0] - 1
-        # A row with one class left has no others, and log p = 0.
-        share = self.smoothing / ops.where(others > 0, others, 1.0)
-        of_others = ops.sum(log_p)[:, 0] - of_label
-        terms = (1 - self.smoothing) * of_label + share * of_others
-        return -(terms * weights).mean()
+        terms = smoothed_cross_entropy(ops, log_probabilities, labels, self.smoothing)
+        return (terms * weights).mean()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from recalib.formulas import soft_bins
+from recalib.formulas import soft_binned_error
 from recalib.objectives.base import TopOnly
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
@@ -55,20 +55,7 @@ class SoftBinnedEce(TopOnly):
     def of_confidence(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
-        membership = soft_bins(ops, confidence, self.bins, self.bin_temperature)
-        membership = membership * weights[:, None] / len(confidence)
-        share = membership.sum(0)
-        held = ops.where(share > 0, share, 1.0)  # an empty bin counts for nothing
-        accuracy = (membership * correct[:, None]).sum(0) / held
-        if self.variant == "binned":
-            mean = (membership * confidence[:, None]).sum(0) / held
-            total = (share * _power(ops, accuracy - mean, self.order)).sum()
-        else:
-            gaps = accuracy[None, :] - confidence[:, None]
-            total = (membership * _power(ops, gaps, self.order)).sum()
-        # The root has no slope at 0: this much is far below what any sample can tell apart.
-        return (total + 1e-18) ** (1 / self.order)
-
-
-def _power(ops: FittingOps, gaps: Array, order: float) -> Array:
-    return gaps * gaps if order == 2 else abs(gaps) ** order
+        return soft_binned_error(
+            ops, confidence, correct, weights,
+            self.bins, self.bin_temperature, self.order, self.variant,
+        )  # fmt: skip

@@ -13,13 +13,16 @@ __all__ = ["TorchOps"]
 
 
 class TorchOps:
-    """`Ops` on torch tensors of one dtype."""
+    """`Ops` on torch tensors of one dtype, in one memory."""
 
-    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
+    ) -> None:
         self.dtype = dtype
+        self.device = device
 
     def constant(self, value: NDArray[np.floating[Any]]) -> torch.Tensor:
-        return torch.as_tensor(value, dtype=self.dtype)
+        return torch.as_tensor(value, dtype=self.dtype, device=self.device)
 
     def softmax(self, x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x, dim=-1)
@@ -89,7 +92,7 @@ class TorchOps:
     def first_greatest(self, x: torch.Tensor) -> torch.Tensor:
         # torch.argmax may take any of equals; here the earlier is the larger.
         largest = x == torch.amax(x, dim=-1, keepdim=True)
-        order = torch.arange(x.shape[-1], 0, -1)
+        order = torch.arange(x.shape[-1], 0, -1, device=x.device)
         place: torch.Tensor = (largest * order).argmax(dim=-1, keepdim=True)
         return place
 
@@ -109,7 +112,8 @@ class TorchOps:
     def gather(self, table: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         index = position.to(torch.int64)
         if table.ndim == 2:
-            index = index + torch.arange(table.shape[0]) * table.shape[1]
+            rows = torch.arange(table.shape[0], device=table.device)
+            index = index + rows * table.shape[1]
         return table.reshape(-1)[index]
 
     def pick(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -120,8 +124,9 @@ class TorchOps:
         return right.to(self.dtype)
 
     def sum_by(self, values: torch.Tensor, labels: torch.Tensor, count: int) -> torch.Tensor:
-        where = torch.as_tensor(labels)
-        return torch.zeros(count, dtype=self.dtype).index_add(0, where, values)
+        where = torch.as_tensor(labels, device=values.device)
+        zeros = torch.zeros(count, dtype=self.dtype, device=values.device)
+        return zeros.index_add(0, where, values)
 
     def _tensor(self, x: Any) -> torch.Tensor:
         return torch.as_tensor(x, dtype=self.dtype)

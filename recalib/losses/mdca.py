@@ -1,0 +1,35 @@
+"""Difference between confidence and accuracy, class by class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from recalib.losses.base import Regulariser
+
+__all__ = ["Mdca"]
+
+
+@dataclass(eq=False)
+class Mdca(Regulariser):
+    """Σ_k |mean p_k − share of class k| over the batch (MDCA); range [0, 2].
+
+    A batch's class-wise calibration error with all rows in one bin. Its gradient in a row's logits
+    is p_j (a_j − Σ_k a_k p_k) / N, a_k being the sign of class k's difference; the row of table 2
+    in paper 001 is that for a_ŷ = 1 and all other signs −1, without the other classes' p in the
+    sum. The source divides by K.
+
+    Source: Hebbalaguppe et al., A stitch in time saves nine, CVPR 2022, as paper 001, S1.3, eq. 9,
+    gives it.
+    """
+
+    name: ClassVar[str] = "mdca"
+    summary: ClassVar[str] = "difference between mean probability and share, class by class"
+
+    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+        p = logits.softmax(dim=1)
+        share = functional.one_hot(labels, logits.shape[1]).to(p.dtype).mean(dim=0)
+        return (p.mean(dim=0) - share).abs().sum()

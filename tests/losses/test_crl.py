@@ -1,0 +1,91 @@
+"""Correctness ranking: its formula, its history, and what a checkpoint keeps of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recalib.errors import InputError
+from recalib.losses import LOSSES
+from tests.losses.definitions import top
+from tests.losses.test_losses import batch
+
+
+def test_value_is_the_mean_over_pairs_of_eq_18():
+    logits, labels = batch()
+    history = [i * 7 % 5 for i in range(len(labels))]
+    loss = LOSSES["crl"](samples=100).eval()
+    indices = torch.arange(len(labels)) + 40
+    loss.history[indices] = torch.tensor(history, dtype=torch.int32)
+    confidence = [c for c, _ in top(logits.tolist(), labels.tolist())]
+    total = 0.0
+    n = len(history)
+    for i in range(n):
+        for j in range(n):
+            sign = (history[i] > history[j]) - (history[i] < history[j])
+            total += max(0.0, -sign * (confidence[i] - confidence[j]))
+    assert loss(logits, labels, indices=indices) == pytest.approx(total / (n * (n - 1)))
+
+
+def test_gradient_of_a_pair_is_that_of_its_confidences():
+    """Paper 001, S1.5, eq. 19: λ p(1 − p) at ŷ, −λ p_ŷ p_j elsewhere, the other row's reversed."""
+    logits = torch.tensor([[2.0, 0.0, 1.0], [0.5, 1.0, 0.0]], dtype=torch.float64)
+    logits.requires_grad_()
+    loss = LOSSES["crl"]().eval()
+    loss.history = torch.tensor([0, 3], dtype=torch.int32)  # the surer row was right less often
+    loss(logits, torch.tensor([0, 1]), indices=torch.arange(2)).backward()
+    p = logits.detach().softmax(1)
+    assert logits.grad is not None
+    for row, place, sign in ((0, 0, 1.0), (1, 1, -1.0)):
+        expected = -p[row, place] * p[row]
+        expected[place] = p[row, place] * (1 - p[row, place])
+        torch.testing.assert_close(logits.grad[row], sign * expected)
+
+
+def test_history_counts_what_training_got_right_and_nothing_else():
+    logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
+    labels = torch.tensor([0, 1, 1])
+    indices = torch.tensor([5, 0, 2])
+    loss = LOSSES["crl"]()
+    assert loss(logits, labels, indices=indices) == 0  # nothing is known in a first epoch
+    loss(logits, labels, indices=indices)
+    loss.eval()(logits, labels, indices=indices)
+    assert loss.history.tolist() == [2, 0, 0, 0, 0, 2]
+
+
+def test_a_checkpoint_keeps_the_history():
+    logits, labels = batch(8)
+    loss = LOSSES["crl"]()
+    loss(logits, labels, indices=torch.arange(8) * 3)
+    again = LOSSES["crl"]()
+    again.load_state_dict(loss.state_dict())
+    assert torch.equal(again.history, loss.history)
+    nested = torch.nn.ModuleList([LOSSES["crl"]()])
+    nested.load_state_dict(torch.nn.ModuleList([loss]).state_dict())
+    assert torch.equal(nested[0].history, loss.history)
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        None,
+        torch.arange(7),
+        torch.arange(8).float(),
+        torch.arange(8)[:, None],
+        torch.arange(8) - 1,
+        torch.arange(8) + 3,
+    ],
+)
+def test_bad_indices_are_refused_and_count_nothing(indices):
+    logits, labels = batch(8)
+    loss = LOSSES["crl"](samples=10)
+    with pytest.raises(InputError, match="indices"):
+        loss(logits, labels, indices=indices)
+    assert int(loss.history.sum()) == 0
+
+
+def test_dense_predictions_have_no_history():
+    with pytest.raises(InputError, match="history"):
+        LOSSES["crl"]()(
+            torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4).long(), indices=torch.arange(2)
+        )

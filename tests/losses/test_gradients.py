@@ -1,0 +1,274 @@
+"""Gradients as the papers state them, under the stop-gradients that they need."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from recalib.losses import LOSSES
+from recalib.losses.confidence import confidence_of
+from recalib.losses.focal import gamma_for
+from tests.losses.definitions import g
+from tests.losses.test_losses import batch
+
+
+def gradient(name: str, logits: Tensor, labels: Tensor, **options: object) -> Tensor:
+    """The slope in each row's logits, times N: what a row alone would have."""
+    z = logits.clone().requires_grad_()
+    LOSSES[name](**options)(z, labels).backward()
+    assert z.grad is not None
+    return z.grad * len(labels)
+
+
+def one_hot(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.one_hot(labels, logits.shape[1]).double()
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_cross_entropy_is_p_minus_q():
+    """Paper 001, eq. 3."""
+    logits, labels = batch()
+    close(gradient("cross_entropy", logits, labels), logits.softmax(1) - one_hot(logits, labels))
+
+
+def test_label_smoothing_moves_the_target():
+    """Paper 001, eqs. 4 and 5, for ε = α K/(K−1): α of the label, spread over the others."""
+    logits, labels = batch()
+    k = logits.shape[1]
+    q = one_hot(logits, labels)
+    epsilon = 0.1 * k / (k - 1)
+    target = q * (1 - epsilon) + epsilon / k
+    close(gradient("label_smoothing", logits, labels, smoothing=0.1), logits.softmax(1) - target)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 3.0, 7.0])
+def test_focal_is_cross_entropy_times_g(gamma):
+    """Paper 004, proposition 1."""
+    logits, labels = batch()
+    p = logits.softmax(1)
+    factor = torch.tensor([g(float(p[i, y]), gamma) for i, y in enumerate(labels)])
+    expected = factor[:, None].double() * (p - one_hot(logits, labels))
+    np.testing.assert_allclose(
+        gradient("focal", logits, labels, gamma=gamma), expected, rtol=1e-6, atol=1e-9
+    )
+
+
+def test_sample_dependent_focal_has_the_g_of_its_row():
+    """γ is 5 for p in [0, .2), 3 for [.2, 1], and no gradient runs through the choice."""
+    logits, labels = batch(200)
+    p = logits.softmax(1)
+    values = [float(p[i, y]) for i, y in enumerate(labels)]
+    assert min(values) < 0.2 < max(values)
+    factor = torch.tensor([g(one, 5.0 if one < 0.2 else 3.0) for one in values]).double()
+    expected = factor[:, None] * (p - one_hot(logits, labels))
+    np.testing.assert_allclose(
+        gradient("focal_sample_dependent", logits, labels), expected, rtol=1e-5, atol=1e-8
+    )
+
+
+def test_gamma_of_proposition_2():
+    """g(p0, γ*) = 1, larger below p0 and smaller above; 4.85 at .2 and 3.07 at .25."""
+    assert gamma_for(0.2) == pytest.approx(4.85, abs=0.005)
+    assert gamma_for(0.25) == pytest.approx(3.07, abs=0.005)
+    for p0 in (0.01, 0.1, 0.2, 0.25, 0.4, 0.49):
+        gamma = gamma_for(p0)
+        assert g(p0, gamma) == pytest.approx(1, abs=1e-9)
+        assert g(p0 / 2, gamma) > 1 > g((1 + p0) / 2, gamma)
+
+
+def test_gammas_from_p0_stand_in_for_a_table():
+    logits, labels = batch(100)
+    given = LOSSES["focal_sample_dependent"](gamma=(gamma_for(0.2), gamma_for(0.25)))
+    found = LOSSES["focal_sample_dependent"](p0=(0.2, 0.25))
+    assert found(logits, labels) == given(logits, labels)
+
+
+def test_scheduled_focal_steps_down_at_the_papers_epochs():
+    """Of 350 epochs: 5 for the first 100, 3 for the next 150, 2 for the last 100."""
+    logits, labels = batch()
+    loss = LOSSES["focal_scheduled"]()
+    for epoch, gamma in ((0, 5), (99, 5), (100, 3), (249, 3), (250, 2), (349, 2)):
+        loss.start_epoch(epoch, 350)
+        assert loss(logits, labels) == LOSSES["focal"](gamma=float(gamma))(logits, labels)
+
+
+def test_inverse_focal_turns_round_from_a_gamma_of_3_6():
+    """Its slope in p_y is positive somewhere for γ = 3.7, and nowhere for 3.5: paper 002, C.2."""
+    p = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
+    slopes = {}
+    for gamma in (3.5, 3.7):
+        z = torch.stack([p.log(), (1 - p).log()], dim=1).requires_grad_()
+        loss = LOSSES["inverse_focal"](gamma=gamma)(z, torch.zeros(len(p), dtype=torch.int64))
+        loss.backward()
+        assert z.grad is not None
+        slopes[gamma] = float(z.grad[:, 0].max())
+    assert slopes[3.5] < 0 < slopes[3.7]
+
+
+def test_acls_has_the_gradient_of_eq_12():
+    """In its `gradient` variant; that of eq. 13 as written is another."""
+    logits, labels = batch(scale=8)
+    margin = 3.0
+    options = {"margin": margin, "lambda1": 0.1, "lambda2": 0.01}
+    largest, place = logits.max(dim=1, keepdim=True)
+    expected = -0.01 * (largest - logits - margin).relu()
+    smallest = logits.amin(dim=1, keepdim=True)
+    expected = expected.scatter(1, place, 0.1 * (largest - smallest - margin).relu())
+    close(gradient("acls", logits, labels, variant="gradient", **options), expected)
+    assert not torch.allclose(gradient("acls", logits, labels, **options), expected)
+
+
+def test_acls_variants_differ_as_stated():
+    logits, labels = batch(scale=8)
+    loss = LOSSES["acls"]
+    whole = loss(margin=3.0)(logits, labels)
+    assert loss(margin=3.0, variant="gradient")(logits, labels) == pytest.approx(float(whole / 2))
+    released = loss(margin=3.0, variant="released")(logits, labels)
+    largest, place = logits.max(dim=1, keepdim=True)
+    others = (largest - logits - 3).relu().square().scatter(1, place, 0).sum(1) / 4
+    expected = (0.1 * (largest[:, 0] - 3).relu().square() + 0.01 * others).mean()
+    assert released == pytest.approx(float(expected))
+
+
+def test_mbls_has_the_gradient_of_eq_15():
+    """−1 for each logit beyond the margin, and 0 for the largest, once that is held constant."""
+    logits, labels = batch(scale=8)
+    beyond = (logits.amax(dim=1, keepdim=True) - logits >= 4).double()
+    close(gradient("mbls", logits, labels, margin=4.0, variant="gradient"), -beyond)
+    place = logits.argmax(dim=1, keepdim=True)
+    written = (-beyond).scatter(1, place, beyond.sum(dim=1, keepdim=True))
+    close(gradient("mbls", logits, labels, margin=4.0), written)
+
+
+def test_mdca_has_the_gradient_of_eq_10():
+    """Per row λ p_j (a_j − Σ a_k p_k) / N, a being the signs of the batch's differences."""
+    logits, labels = batch()
+    p = logits.softmax(1)
+    signs = torch.sign(p.mean(0) - one_hot(logits, labels).mean(0))
+    close(gradient("mdca", logits, labels), p * (signs - (p @ signs)[:, None]))
+
+
+def test_mdcas_row_of_table_2_is_near_where_one_class_rules():
+    """λ p(1 − p) for ŷ and −λ p_j (1 + p_ŷ) elsewhere, up to twice Σ_{k≠ŷ} p_k."""
+    logits = torch.tensor([[9.0, 0.0, 1.0, 0.5]] * 6, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 2, 3, 1, 2])  # overconfident in class 0, under in all others
+    p = logits.softmax(1)
+    found = gradient("mdca", logits, labels)
+    rest = float(1 - p[0, 0])
+    expected = -p * (1 + p[:, :1])
+    expected[:, 0] = p[:, 0] * (1 - p[:, 0])
+    assert bool(((found - expected).abs() <= 2 * rest * p).all())
+
+
+def test_cpc_has_the_gradients_of_eqs_5_and_6():
+    logits, labels = batch()
+    p = logits.softmax(1)
+    for i, y in enumerate(labels.tolist()):
+        row = p[i].tolist()
+        for options, of_label, of_other in (
+            (
+                {"lambda1": 1.0, "lambda2": 0.0},
+                -math.fsum(q / (row[y] + q) for k, q in enumerate(row) if k != y),
+                lambda j, row=row, y=y: row[j] / (row[y] + row[j]),
+            ),
+            (
+                {"lambda1": 0.0, "lambda2": 1.0},
+                0.0,
+                lambda j, row=row, y=y: (
+                    2 * math.fsum((row[j] - q) / (row[j] + q) for k, q in enumerate(row) if k != y)
+                ),
+            ),
+        ):
+            found = gradient("cpc", logits[i : i + 1], labels[i : i + 1], **options)[0]
+            expected = [of_label if j == y else of_other(j) for j in range(len(row))]
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_avuc_gs_has_avucs_value_and_no_gradient_through_confidence():
+    """The gradient is that of the terms with c held: appendix F of paper 000."""
+    logits, labels = batch()
+    assert LOSSES["avuc_gs"]()(logits, labels) == LOSSES["avuc"]()(logits, labels)
+    z = logits.clone().requires_grad_()
+    log_p = z.log_softmax(1)
+    h = -(log_p.exp() * log_p).sum(1)
+    c = logits.softmax(1).amax(1)
+    right = logits.argmax(1) == labels
+    certain = h.detach() <= 0.5 * math.log(5)
+    n = {
+        "AU": (c * h.tanh())[right & ~certain].sum(),
+        "IC": ((1 - c) * (1 - h.tanh()))[~right & certain].sum(),
+        "AC": (c * (1 - h.tanh()))[right & certain].sum(),
+        "IU": ((1 - c) * h.tanh())[~right & ~certain].sum(),
+    }
+    (1 + (n["AU"] + n["IC"]) / (n["AC"] + n["IU"])).log().backward()
+    assert z.grad is not None
+    np.testing.assert_allclose(
+        gradient("avuc_gs", logits, labels) / len(labels), z.grad, rtol=1e-6, atol=1e-9
+    )
+    assert not torch.allclose(
+        gradient("avuc", logits, labels), gradient("avuc_gs", logits, labels), rtol=1e-2
+    )
+
+
+def test_avuc_rewards_confidence_in_wrong_rows_and_its_successors_do_not():
+    """A wrong and certain row, surer still: what paper 000 holds against avuc, section 4.2."""
+    logits = torch.tensor([[6.0, 0.0, 0.0], [0.3, 0.0, 0.1]], dtype=torch.float64)
+    labels = torch.tensor([1, 0])
+    slopes = {name: gradient(name, logits, labels)[0, 0] for name in ("avuc", "avuc_gs", "s_avuc")}
+    assert slopes["avuc"] < slopes["avuc_gs"]
+    assert slopes["avuc_gs"] > 0
+    assert slopes["s_avuc"] > 0
+
+
+@pytest.mark.parametrize("kind", ["msp", "margin", "negative_entropy"])
+def test_selective_risk_has_the_gradient_of_eq_27(kind):
+    """∇β ℓ + β ∇ℓ with ∇β = ∇G/(1 − G) under a threshold that is held, and 0 above it."""
+    logits, labels = batch()
+    coverage, nu, bins = 0.6, 0.1, 15
+    low, high = (-math.log(5), 0.0) if kind == "negative_entropy" else (0.0, 1.0)
+    z = logits.clone().requires_grad_()
+    score = confidence_of(z.log_softmax(1), kind)
+    losses = functional.cross_entropy(z, labels, reduction="none")
+    values = score.detach().numpy()
+    counts = torch.tensor(np.histogram(values, bins, (low, high))[0])
+    edges = torch.linspace(low, high, bins + 1, dtype=torch.float64)
+    centres = (edges[1:] + edges[:-1]) / 2
+    threshold = np.sort(values)[int(coverage * len(values))]
+
+    def distribution(at: Tensor) -> Tensor:
+        return (counts * torch.sigmoid((at[:, None] - centres) / nu)).sum(1) / len(values)
+
+    below = values < threshold
+    cdf = distribution(torch.where(torch.tensor(below), score, float(threshold)).detach())
+    sigma = torch.sigmoid((score.detach()[:, None] - centres) / nu)
+    slope = (counts * sigma * (1 - sigma)).sum(1) / (nu * len(values))  # dG/dg
+    weight_slope = torch.where(torch.tensor(below), slope / (1 - cdf), 0.0)
+    # ∇β ℓ + β ∇ℓ, the score's and the loss's own gradients by autograd.
+    (weight_slope * losses.detach() * score - (1 - cdf).log() * losses).sum().backward()
+    assert z.grad is not None
+    close(
+        gradient(
+            "selective_risk", logits, labels, coverage=coverage, nu=nu, bins=bins, confidence=kind
+        ),
+        z.grad,
+    )
+
+
+def test_mmce_is_quiet_where_nothing_is_wrong():
+    """All right, with confidence 1 up to rounding: the root of nothing has a finite gradient."""
+    for scale in (20.0, 40.0, 80.0, 1e4):
+        logits = (torch.eye(6) * scale).requires_grad_()
+        value = LOSSES["mmce"]()(logits, torch.arange(6))
+        value.backward()
+        assert value >= 0
+        assert logits.grad is not None
+        assert bool(logits.grad.isfinite().all())
+        assert float(logits.grad.abs().max()) < 1e-3
