@@ -94,14 +94,15 @@ class _TooLargeError(TooLargeError, HTTPException):
     """Both kinds: FastAPI turns anything but its own HTTPException, raised while it reads a
     body, into a 400 that says nothing."""
 
-    # HTTPException's says the status, and a detail that is not yet there.
-    __str__ = Exception.__str__
-
     def __init__(self, limit: int, found: str) -> None:
-        TooLargeError.__init__(self, "body", found=found, accepted=f"at most {limit} bytes")
+        accepted = f"at most {limit} bytes"
+        TooLargeError.__init__(self, "body", found=found, accepted=accepted)
         self.status_code = 413
-        self.detail = str(self)
+        self.detail = str(TooLargeError("body", found=found, accepted=accepted))
         self.headers = None
+
+    def __str__(self) -> str:  # HTTPException's has the status before it
+        return self.detail
 
 
 def _too_large(limit: int, found: str) -> _TooLargeError:
