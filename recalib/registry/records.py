@@ -17,6 +17,7 @@ __all__ = [
     "InputKind",
     "Job",
     "JobState",
+    "LabelledPrediction",
     "Lease",
     "Model",
     "StoredAnswer",
@@ -143,6 +144,26 @@ class Lease:
 
     job: Job
     fence: int
+
+
+@dataclass(frozen=True)
+class LabelledPrediction:
+    """A prediction whose label has come."""
+
+    version: int
+    #: By the clock of the server that made it.
+    predicted_at: float
+    #: Which prediction it is: see `recalib.prediction_ids`.
+    digest: bytes
+    #: Both of the predicted class.
+    raw_confidence: float
+    confidence: float
+    predicted: int
+    #: The first that came.
+    label: int
+    #: Whether another one came for it too.
+    disputed: bool
+    labelled_at: float
 
 
 @dataclass(frozen=True)

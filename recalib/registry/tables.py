@@ -34,7 +34,9 @@ __all__ = [
     "datasets",
     "idempotency",
     "jobs",
+    "labels",
     "models",
+    "signing_keys",
 ]
 
 # Named constraints, so that later migrations can speak of them.
@@ -174,4 +176,34 @@ idempotency = Table(
     Column("status", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False, index=True),
+)
+
+signing_keys = Table(
+    "signing_keys",
+    METADATA,
+    # The newest signs; of two that are made at once, one finds its number taken.
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("secret", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+labels = Table(
+    "labels",
+    METADATA,
+    # Neither has a foreign key: a signed id has proven them, and ten thousand rows of a batch
+    # would each be looked up again.
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    # When the prediction was made. The digest alone would do as a key; with these before it,
+    # labels of one time lie together, for cohorts that are read and for rows that are added.
+    Column("predicted_at", Double, primary_key=True, autoincrement=False),
+    Column("digest", LargeBinary, primary_key=True),
+    Column("raw_confidence", Double, nullable=False),
+    Column("confidence", Double, nullable=False),
+    Column("predicted", Integer, nullable=False),
+    Column("label", Integer, nullable=False),
+    # Whether another label came as well, and was refused.
+    Column("disputed", Boolean, nullable=False),
+    Column("labelled_at", Double, nullable=False),
+    sqlite_with_rowid=False,
 )

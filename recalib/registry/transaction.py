@@ -9,7 +9,9 @@ from recalib.registry.calibrators import Calibrators
 from recalib.registry.datasets import Datasets
 from recalib.registry.idempotency import Idempotency
 from recalib.registry.jobs import Jobs
+from recalib.registry.labels import Labels
 from recalib.registry.models import Models
+from recalib.registry.signing_keys import SigningKeys
 
 __all__ = ["Transaction"]
 
@@ -28,4 +30,6 @@ class Transaction:
         self.calibrators = Calibrators(connection)
         self.aliases = Aliases(connection)
         self.jobs = Jobs(connection)
+        self.labels = Labels(connection)
+        self.signing_keys = SigningKeys(connection)
         self.idempotency = Idempotency(connection)

@@ -15,6 +15,7 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry, migrate
 from recalib.registry.engine import connect_to, writing
 from recalib.registry.tables import METADATA
+from tests.registry.test_labels import prediction
 
 
 def _differences(engine: Engine) -> list[object]:
@@ -114,3 +115,35 @@ def test_a_folder_that_does_not_exist_is_made_for_sqlite(tmp_path: object) -> No
     with engine.connect() as connection:
         assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
     engine.dispose()
+
+
+def test_labels_come_and_go_without_touching_the_rest(database_url: str) -> None:
+    """0002 forward and back, in a database that is in use."""
+    registry = Registry(database_url, "memory://")
+    engine = connect_to(database_url)
+    migrate.downgrade(engine, "0001")
+    with registry.transaction() as tx:
+        tx.models.create("resnet", None, 2, actor="anna")
+    assert "labels" not in inspect(engine).get_table_names()
+    registry.migrate()
+    with registry.transaction() as tx:
+        model = tx.models.get("resnet")
+        key = tx.signing_keys.first()
+        tx.labels.add(model, [(prediction(1), 1)])
+    registry.migrate()
+    with registry.reading() as tx:
+        assert tx.signing_keys.newest() == key
+        assert len(tx.labels.between(model, 1, 0, 1e11)) == 1
+    migrate.downgrade(engine, "0001")
+    with registry.reading() as tx:
+        assert tx.models.get("resnet") == model
+    with pytest.raises(UnavailableError, match="at 0001"):
+        registry.check()
+    registry.migrate()
+    with registry.transaction() as tx:
+        assert tx.models.get("resnet") == model
+        assert tx.signing_keys.newest() is None
+        assert tx.labels.between(model, 1, 0, 1e11) == []
+    assert _differences(engine) == []
+    engine.dispose()
+    registry.close()

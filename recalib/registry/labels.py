@@ -1,0 +1,171 @@
+"""Queries of the table of predictions whose labels have come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    CursorResult,
+    bindparam,
+    delete,
+    func,
+    literal,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from recalib.prediction_ids import Prediction
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.queries import Queries
+from recalib.registry.records import LabelledPrediction, Model
+
+__all__ = ["Labels"]
+
+_TABLE = tables.labels
+_KEY = ["model_id", "version", "predicted_at", "digest"]
+#: What a row is given; the rest is the same in all.
+_GIVEN = [*_KEY, "raw_confidence", "confidence", "predicted", "label"]
+#: Rows are kept for longer than their ids are accepted, so that none is accepted twice.
+_SLACK_SECONDS = 3600.0
+
+
+class Labels(Queries):
+    """Labelled predictions; the first label of each stands."""
+
+    def add(self, model: Model, labelled: Sequence[tuple[Prediction, int]]) -> list[int | None]:
+        """Add labels in their order; return for each what stood before it, None where it is new.
+
+        Whoever comes first is decided by the table's key, for batches of several processes too. A
+        label other than the one that stands leaves nothing but the mark that there was one.
+        """
+        first: dict[bytes, tuple[Prediction, int]] = {}
+        for prediction, label in labelled:
+            first.setdefault(prediction.digest, (prediction, label))
+        returned = self._upsert(model, first.values())
+        standing = {digest: label for digest, (_, label) in first.items()} | returned
+        # What was there before with the same label is not returned.
+        new = {digest for digest, label in returned.items() if first[digest][1] == label}
+        stood: list[int | None] = []
+        later: dict[bytes, tuple[Prediction, int]] = {}
+        for prediction, label in labelled:
+            digest = prediction.digest
+            stood.append(None if digest in new else standing[digest])
+            new.discard(digest)
+            if label != standing[digest] and first[digest][1] == standing[digest]:
+                later.setdefault(digest, (prediction, label))
+        if later:
+            self._upsert(model, later.values())
+        return stood
+
+    def between(
+        self, model: Model, version: int, start: float, end: float
+    ) -> list[LabelledPrediction]:
+        """Return what was predicted from `start` until before `end`, in that order."""
+        columns = [column for column in _TABLE.c if column.name != "model_id"]
+        rows = self._connection.execute(
+            select(*columns)
+            .where(
+                _TABLE.c.model_id == model.id,
+                _TABLE.c.version == version,
+                _TABLE.c.predicted_at >= start,
+                _TABLE.c.predicted_at < end,
+            )
+            .order_by(_TABLE.c.predicted_at, _TABLE.c.digest)
+        )
+        return [LabelledPrediction(**row._mapping) for row in rows]
+
+    def clock(self) -> float:
+        """Return the time now, by the clock that labels are late by."""
+        return float(self._connection.execute(select(now())).scalar_one())
+
+    def purge(self, lifetime_seconds: float, most: int = 10_000) -> int:
+        """Forget rows whose ids have expired, not many more than `most`; return how many.
+
+        Whoever wants all forgotten goes on until it is 0, each in a transaction of its own: one
+        that takes long keeps SQLite's other writers waiting.
+        """
+        before = self.clock() - (lifetime_seconds + _SLACK_SECONDS)
+        versions = tables.calibrators
+        forgotten = 0
+        for model_id, version in self._connection.execute(
+            select(versions.c.model_id, versions.c.version)
+        ).all():
+            forgotten += self._purge_version(model_id, version, before, most - forgotten)
+            if forgotten >= most:
+                break
+        return forgotten
+
+    def _purge_version(self, model_id: int, version: int, before: float, most: int) -> int:
+        old = (
+            _TABLE.c.model_id == model_id,
+            _TABLE.c.version == version,
+            _TABLE.c.predicted_at < before,
+        )
+        # The time of the last row to go, since neither database can delete the first so many.
+        until = self._connection.scalar(
+            select(_TABLE.c.predicted_at)
+            .where(*old)
+            .order_by(_TABLE.c.predicted_at)
+            .offset(most - 1)
+            .limit(1)
+        )
+        statement = delete(_TABLE).where(*old)
+        if until is not None:
+            statement = statement.where(_TABLE.c.predicted_at <= until)
+        return int(self._connection.execute(statement).rowcount)
+
+    def _upsert(self, model: Model, labelled: Iterable[tuple[Prediction, int]]) -> dict[bytes, int]:
+        """Add rows, each of another prediction; return the labels that stand, but for repetitions.
+
+        A row that is there with another label is marked, and its own label returned; one that is
+        there with the same label is not returned.
+        """
+        rows = [
+            {
+                "model_id": model.id,
+                "version": prediction.version,
+                "predicted_at": prediction.made_at,
+                "digest": prediction.digest,
+                "raw_confidence": prediction.raw_confidence,
+                "confidence": prediction.confidence,
+                "predicted": prediction.predicted,
+                "label": label,
+            }
+            for prediction, label in labelled
+        ]
+        # In one order for all: batches with the same ids would else wait for each other in a
+        # circle.
+        rows.sort(key=itemgetter(*_KEY))
+        if not rows:
+            return {}
+        result = _executed(self._connection, rows)
+        return {bytes(row.digest): int(row.label) for row in result}
+
+
+def _executed(connection: Connection, rows: list[dict[str, Any]]) -> CursorResult[Any]:
+    """Run the insert of `rows` in the way that is quick in the connection's database."""
+    same = {"disputed": literal(False), "labelled_at": now()}
+    if connection.dialect.name == "sqlite":
+        values = sqlite.insert(_TABLE).values(same)
+        return connection.execute(_marking(values), rows)
+    # An array a column is one parameter, where rows of values are thousands: a sixth of the time.
+    arrays = [func.unnest(bindparam(name, type_=ARRAY(_TABLE.c[name].type))) for name in _GIVEN]
+    names = [*_GIVEN, *same]
+    selected = postgresql.insert(_TABLE).from_select(names, select(*arrays, *same.values()))
+    return connection.execute(
+        _marking(selected), {name: [row[name] for row in rows] for name in _GIVEN}
+    )
+
+
+def _marking(statement: Any) -> Any:
+    """Return an insert that marks, and returns too, rows that are there with another label."""
+    return statement.on_conflict_do_update(
+        index_elements=_KEY,
+        set_={"disputed": True},
+        where=_TABLE.c.label != statement.excluded.label,
+    ).returning(_TABLE.c.digest, _TABLE.c.label)
