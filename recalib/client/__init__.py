@@ -1,0 +1,61 @@
+"""A client of `recalib serve`, blocking or asynchronous; needs `pip install 'recalib[client]'`.
+
+>>> from recalib.client import Client
+>>> with Client("http://127.0.0.1:8000") as client:             # doctest: +SKIP
+...     probabilities = client.calibrate("resnet", logits)
+"""
+
+from recalib.client.clients import AsyncClient, Client
+from recalib.client.errors import (
+    ContradictionError,
+    JobFailedError,
+    MalformedAnswerError,
+    MissingError,
+    OverloadedError,
+    RefusedAsTooLargeError,
+    RefusedError,
+    RefusedFormatError,
+    ServiceError,
+    TimedOutError,
+    UnreachableError,
+    Violation,
+)
+from recalib.client.plans import Retries
+from recalib.client.results import (
+    Alias,
+    AliasChange,
+    Calibrator,
+    Dataset,
+    Estimate,
+    Job,
+    JobProgress,
+    Model,
+    Readiness,
+)
+
+__all__ = [
+    "Alias",
+    "AliasChange",
+    "AsyncClient",
+    "Calibrator",
+    "Client",
+    "ContradictionError",
+    "Dataset",
+    "Estimate",
+    "Job",
+    "JobFailedError",
+    "JobProgress",
+    "MalformedAnswerError",
+    "MissingError",
+    "Model",
+    "OverloadedError",
+    "Readiness",
+    "RefusedAsTooLargeError",
+    "RefusedError",
+    "RefusedFormatError",
+    "Retries",
+    "ServiceError",
+    "TimedOutError",
+    "UnreachableError",
+    "Violation",
+]

@@ -1,0 +1,263 @@
+"""The two clients: what both can do, and how each of them gets bytes to a server and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from recalib.client import calibrate, calibrators, datasets, health, jobs, models
+from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
+from recalib.client.methods import Awaiting, Blocking, ListOperation, Operation
+from recalib.client.plans import Answer, Deadline, Request, Retries, Session, Stream
+from recalib.errors import InputError
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["AsyncClient", "Client"]
+
+#: Seconds for a connection, which takes milliseconds where there is somebody at the other end.
+_CONNECT = 10.0
+
+
+class Operations:
+    """What both clients can do."""
+
+    create_model = Operation(models.create_model)
+    get_model = Operation(models.get_model)
+    list_models = ListOperation(models.list_models)
+
+    upload_dataset = Operation(datasets.upload_dataset)
+    get_dataset = Operation(datasets.get_dataset)
+    list_datasets = ListOperation(datasets.list_datasets)
+
+    fit = Operation(calibrators.fit)
+    get_calibrator = Operation(calibrators.get_calibrator)
+    list_calibrators = ListOperation(calibrators.list_calibrators)
+    download_calibrator = Operation(calibrators.download_calibrator)
+
+    list_aliases = Operation(calibrators.list_aliases)
+    promote = Operation(calibrators.promote)
+    rollback = Operation(calibrators.rollback)
+    alias_history = Operation(calibrators.alias_history)
+
+    calibrate = Operation(calibrate.calibrate)
+
+    wait = Operation(jobs.wait)
+    get_job = Operation(jobs.get_job)
+    list_jobs = ListOperation(jobs.list_jobs)
+    cancel_job = Operation(jobs.cancel_job)
+
+    ready = Operation(health.ready)
+
+
+class Client(Operations, Blocking):
+    """A client of `recalib serve`; use it as a context manager, from any number of threads.
+
+    >>> with Client("http://127.0.0.1:8000") as client:             # doctest: +SKIP
+    ...     client.create_model("resnet", 10, exist_ok=True)
+    ...     client.upload_dataset("resnet", "val", "val.npz")
+    ...     job = client.wait(client.fit("resnet", "val"))
+    ...     probabilities = client.calibrate("resnet", logits)
+
+    Parameters
+    ----------
+    url: of the server, http or https.
+    headers: sent with every request.
+    timeout: seconds for each request, its repetitions included. The time is looked at whenever
+        bytes arrive: a server that sends some now and then can take up to twice as long.
+    retries: how often a request is repeated that got no answer, or 429, 502, 503 or 504.
+    transport: of httpx2, for certificates, proxies or Unix sockets of your own.
+
+    Raises
+    ------
+    InputError: a URL that is not one, or httpx2 is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+        retries: Retries | None = None,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self.session = _session(url, timeout, retries)
+        self._library = _library()
+        self._http: httpx2.Client = self._library.Client(headers=headers, transport=transport)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _request(self, request: Request) -> Answer:
+        content = _blocking(request.body) if not isinstance(request.body, bytes) else request.body
+        try:
+            with self._http.stream(**_arguments(self.session, request, content)) as response:
+                return Answer(
+                    request,
+                    response.status_code,
+                    dict(response.headers),
+                    b"".join(_in_time(response.iter_bytes(), request.seconds)),
+                )
+        except self._library.RequestError as error:
+            raise _unanswered(self._library, self.session, request, error) from error
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class AsyncClient(Operations, Awaiting):
+    """`Client` for asyncio: the same methods, to be awaited; lists by `async for`.
+
+    >>> async with AsyncClient("http://127.0.0.1:8000") as client:  # doctest: +SKIP
+    ...     probabilities = await client.calibrate("resnet", logits)
+
+    Parameters and errors are those of `Client`; `timeout` is exact here.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+        retries: Retries | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.session = _session(url, timeout, retries)
+        self._library = _library()
+        self._http: httpx2.AsyncClient = self._library.AsyncClient(
+            headers=headers, transport=transport
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _request(self, request: Request) -> Answer:
+        from anyio import fail_after
+
+        content = _awaited(request.body) if not isinstance(request.body, bytes) else request.body
+        arguments = _arguments(self.session, request, content)
+        try:
+            with fail_after(request.seconds):
+                async with self._http.stream(**arguments) as response:
+                    body = await response.aread()
+                    headers = dict(response.headers)
+                    return Answer(request, response.status_code, headers, body)
+        except (self._library.RequestError, TimeoutError) as error:
+            raise _unanswered(self._library, self.session, request, error) from error
+
+    async def _pause(self, seconds: float) -> None:
+        from anyio import sleep
+
+        await sleep(seconds)
+
+
+def _library() -> ModuleType:
+    try:
+        import httpx2
+    except ImportError:
+        raise InputError(
+            "recalib.client", found="no package httpx2", accepted="pip install 'recalib[client]'"
+        ) from None
+    return httpx2
+
+
+def _session(url: str, timeout: float, retries: Retries | None) -> Session:
+    try:
+        parts = urlsplit(url)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname)
+        right = right and parts.port != 0 and not (parts.query or parts.fragment)
+    except ValueError:  # a port that is no number
+        right = False
+    if not right:
+        accepted = "the address of a server, such as http://127.0.0.1:8000"
+        raise InputError("url", found=repr(url), accepted=accepted)
+    if not 0 < timeout < float("inf"):
+        raise InputError("timeout", found=f"{timeout}", accepted="a number of seconds above 0")
+    return Session(url.rstrip("/"), timeout, retries or Retries())
+
+
+def _arguments(session: Session, request: Request, content: Any) -> dict[str, Any]:
+    """Return what httpx2 calls the parts of a request."""
+    headers = dict(request.headers)
+    if not isinstance(request.body, bytes):
+        headers["Content-Length"] = str(request.body.size)
+    connect = _CONNECT if request.seconds is None else min(_CONNECT, request.seconds)
+    return {
+        "method": request.method,
+        "url": session.url + request.path,
+        "params": dict(request.query),
+        "headers": headers,
+        "content": content,
+        "timeout": (connect, request.seconds, request.seconds, request.seconds),
+    }
+
+
+def _unanswered(
+    library: ModuleType, session: Session, request: Request, error: Exception
+) -> Exception:
+    """Return what it means that there is no answer."""
+    if isinstance(error, library.DecodingError):
+        nothing = Answer(request, 0, {}, b"")
+        return MalformedAnswerError(nothing, f"cannot be decompressed: {error}")
+    if isinstance(error, library.UnsupportedProtocol | library.LocalProtocolError):
+        return InputError("request", found=str(error), accepted="what HTTP can say")
+    if isinstance(error, TimeoutError | library.TimeoutException):
+        return TimedOutError(f"no answer from {session.url} in time")
+    return UnreachableError(f"no answer from {session.url}: {error}")
+
+
+def _in_time(pieces: Iterator[bytes], seconds: float | None) -> Iterator[bytes]:
+    deadline = Deadline(seconds)
+    for piece in pieces:
+        yield piece
+        if deadline.left() == 0:
+            raise TimedOutError("no end of the answer in time")
+
+
+def _blocking(stream: Stream) -> Iterator[bytes]:
+    sent = 0
+    for piece in stream.pieces():
+        yield piece
+        sent += len(piece)
+        stream.passed(sent)
+
+
+async def _awaited(stream: Stream) -> AsyncIterator[bytes]:
+    """Read in a thread; a disk takes its time."""
+    from anyio import to_thread
+
+    sent, pieces = 0, stream.pieces()
+    while piece := await to_thread.run_sync(next, pieces, b""):
+        yield piece
+        sent += len(piece)
+        stream.passed(sent)

@@ -1,0 +1,145 @@
+"""What the server answers, typed; times are in UTC, metrics are fractions.
+
+Fields that a newer server adds are ignored.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+__all__ = [
+    "Alias",
+    "AliasChange",
+    "Calibrator",
+    "Dataset",
+    "Estimate",
+    "Items",
+    "Job",
+    "JobProgress",
+    "Model",
+    "Page",
+    "Readiness",
+]
+
+T = TypeVar("T")
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A registered classifier of `classes` classes, with their names where they were given."""
+
+    name: str
+    classes: int
+    labels: tuple[str, ...] | None
+    created_at: datetime
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A metric's value, and where there is one its 95% interval and its noise floor."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    floor: float | None = None
+
+
+class Dataset(msgspec.Struct, frozen=True):
+    """Uploaded logits with labels: `rows` of `classes`; `metrics` are of the model as it is.
+
+    `digest` is the SHA-256 of the uploaded bytes, in hexadecimal.
+    """
+
+    name: str
+    model: str
+    rows: int
+    classes: int
+    digest: str
+    size_bytes: int
+    input: str
+    metrics: dict[str, Estimate]
+    created_at: datetime
+
+
+class Calibrator(msgspec.Struct, frozen=True):
+    """A fitted calibrator; `card` says what it is, and how its fit went."""
+
+    model: str
+    version: int
+    dataset: str | None
+    job: str | None
+    created_at: datetime
+    card: dict[str, Any]
+
+
+class Alias(msgspec.Struct, frozen=True):
+    """A name that points to a version; `champion` is what serves by default."""
+
+    alias: str
+    model: str
+    version: int
+    updated_at: datetime
+
+
+class AliasChange(msgspec.Struct, frozen=True):
+    """One entry of an alias' audit trail."""
+
+    at: datetime
+    actor: str
+    from_version: int | None
+    to_version: int
+    reason: str
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """How far a job is, from 0 to 1, and what it is at."""
+
+    fraction: float
+    message: str
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Work that is done elsewhere; `result` of a fit names the `version`, and if it `promoted`.
+
+    `state` is one of queued, running, succeeded, failed, cancelled.
+    """
+
+    id: str
+    kind: str
+    state: str
+    model: str | None
+    progress: JobProgress | None
+    result: dict[str, Any] | None
+    error: str | None
+    attempts: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in ("succeeded", "failed", "cancelled")
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether requests can be served; without the registry, those for what is `loaded` can."""
+
+    ready: bool
+    registry: str
+    loaded: int
+    detail: str
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    """A whole list."""
+
+    items: list[T]
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list, and where the next part begins."""
+
+    items: list[T]
+    next_cursor: str | None

@@ -1,0 +1,81 @@
+"""Real servers, one that breaks in every way, and both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from recalib.client import Retries
+from tests.client.either import KINDS, Either
+from tests.client.flaky import Flaky
+from tests.end_to_end.conftest import compiled
+from tests.end_to_end.programs import Programs, Server
+
+__all__ = ["compiled"]
+
+#: Of the small server, so that tests exceed them.
+MOST_ROWS, MOST_BYTES = 50, 100_000
+
+
+@pytest.fixture(scope="session")
+def session_programs(
+    tmp_path_factory: pytest.TempPathFactory, compiled: Path
+) -> Iterator[Programs]:
+    """Starts programs that all tests of this folder share."""
+    programs = Programs(tmp_path_factory.mktemp("client"), compiled)
+    yield programs
+    programs.clean_up()
+
+
+@pytest.fixture(scope="session")
+def server(session_programs: Programs) -> Iterator[Server]:
+    """A server with a worker, and with limits that are easily reached."""
+    limits = {"max_rows": MOST_ROWS, "max_body_bytes": MOST_BYTES, "max_upload_bytes": 10**6}
+    with session_programs.serve(**limits) as server:
+        yield server
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which client."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def client(kind: str, server: Server) -> Iterator[Either]:
+    """A client of the real server."""
+    with Either(kind, server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A model's name that no other test has."""
+    return f"model-{uuid4().hex}"
+
+
+@pytest.fixture
+def flaky() -> Iterator[Flaky]:
+    """A server that does what a test tells it."""
+    with Flaky() as flaky:
+        yield flaky
+
+
+@pytest.fixture
+def client_of(kind: str) -> Iterator[Callable[..., Either]]:
+    """Makes clients that do not pause for long."""
+    made: list[Either] = []
+
+    def make(url: str, attempts: int = 4, first_pause: float = 0.01, **more: Any) -> Either:
+        retries = Retries(attempts, first_pause)
+        made.append(Either(kind, url, retries=retries, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.__exit__(None, None, None)

@@ -1,0 +1,74 @@
+"""Both clients behind one face, so that one test is about both."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Any
+
+from anyio.from_thread import start_blocking_portal
+
+from recalib.client import AsyncClient, Client
+
+__all__ = ["KINDS", "Either"]
+
+KINDS = ("blocking", "asyncio")
+
+
+class Either:
+    """`Client`, or an `AsyncClient` whose event loop runs in another thread.
+
+    Whatever `Client` has is here by the same name, and returns what it returns there.
+    """
+
+    def __init__(self, kind: str, url: str, **more: Any) -> None:
+        self.kind = kind
+        self._client: Any
+        if kind == "blocking":
+            self._client = Client(url, **more)
+            return
+        self._portal_of = start_blocking_portal(kind)
+        self._portal = self._portal_of.__enter__()
+        self._client = AsyncClient(url, **more)
+
+    def __enter__(self) -> Either:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.kind == "blocking":
+            self._client.close()
+            return
+        self._portal.call(self._client.aclose)
+        self._portal_of.__exit__(None, None, None)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if self.kind == "blocking" or not callable(found):
+            return found
+        act = self._called if inspect.iscoroutinefunction(found) else self._iterated
+        return functools.partial(act, found)
+
+    def _called(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._portal.call(functools.partial(method, *args, **kwargs))
+
+    def _iterated(self, method: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        items: AsyncIterator[Any] = method(*args, **kwargs)
+
+        async def following() -> list[Any]:
+            return [one async for one in _first(items)]
+
+        while found := self._portal.call(following):
+            yield found[0]
+
+
+async def _first(items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    with contextlib.suppress(StopAsyncIteration):
+        yield await anext(items)

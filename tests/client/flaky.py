@@ -1,0 +1,159 @@
+"""An HTTP server that breaks on demand, in ways that no library offers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeAlias
+
+__all__ = ["Act", "Flaky", "Received", "closes", "drips", "hangs", "problem", "resets", "says"]
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+#: What to do on a connection once a request has come; the event is set when all is over.
+Act: TypeAlias = Callable[[socket.socket, threading.Event], None]
+
+
+def says(status: int, body: Any = b"", **headers: str) -> Act:
+    """Answer properly; `body` in JSON unless it is bytes already."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(content)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+
+    def act(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
+
+    return act
+
+
+def problem(status: int, detail: str, *violations: dict[str, str], **headers: str) -> Act:
+    """Answer with a problem document."""
+    body = {"title": "T", "status": status, "detail": detail, "errors": list(violations)}
+    return says(status, body, Content_Type="application/problem+json", **headers)
+
+
+def resets(connection: socket.socket, over: threading.Event) -> None:
+    """Break the connection: RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def closes(after: bytes) -> Act:
+    """Send some bytes of an answer, and end the connection."""
+
+    def act(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(after)
+        connection.close()
+
+    return act
+
+
+def hangs(connection: socket.socket, over: threading.Event) -> None:
+    """Say nothing."""
+    over.wait(60)
+    connection.close()
+
+
+def drips(connection: socket.socket, over: threading.Event) -> None:
+    """Send an answer that never ends, a byte at a time."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    while not over.wait(0.02):
+        connection.sendall(b" ")
+
+
+class Flaky:
+    """Does one act after the other, one a request; the last one again and again.
+
+    `received` are the requests so far, in order.
+    """
+
+    def __init__(self) -> None:
+        self.acts: list[Act] = []
+        self.received: list[Received] = []
+        self._over = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    def will(self, *acts: Act) -> None:
+        """Say what happens from now on."""
+        self.acts = list(acts)
+
+    def __enter__(self) -> Flaky:
+        self._threads[0].start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(0.1)
+        try:
+            while (request := self._read(connection)) is not None:
+                self.received.append(request)
+                act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
+                connection.settimeout(60)
+                act(connection, self._over)
+                connection.settimeout(0.1)
+        except OSError:  # the client has gone, or the act ended it
+            pass
+        finally:
+            connection.close()
+
+    def _read(self, connection: socket.socket) -> Received | None:
+        head, _, body = self._until(connection, lambda data: b"\r\n\r\n" in data).partition(
+            b"\r\n\r\n"
+        )
+        if not head:
+            return None
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
+        missing = int(headers.get("content-length", 0)) - len(body)
+        body += self._until(connection, lambda data: len(data) >= missing)
+        method, path, _ = first.split(" ")
+        return Received(method, path, headers, body)
+
+    def _until(self, connection: socket.socket, complete: Callable[[bytes], bool]) -> bytes:
+        data = bytearray()
+        while not complete(data) and not self._over.is_set():
+            try:
+                piece = connection.recv(1 << 16)
+            except TimeoutError:
+                continue
+            if not piece:
+                return b""
+            data += piece
+        return bytes(data)

@@ -1,0 +1,290 @@
+"""Whatever a network and a server do wrong: repeated where that helps, told clearly where not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from recalib import errors as house
+from recalib.client import (
+    MalformedAnswerError,
+    MissingError,
+    OverloadedError,
+    RefusedError,
+    Retries,
+    ServiceError,
+    TimedOutError,
+    UnreachableError,
+    errors,
+)
+from recalib.client.plans import Answer, Request
+from service.transport.problems import PROBLEMS, problem_of
+from tests.client.either import Either
+from tests.client.flaky import Act, Flaky, closes, drips, hangs, problem, resets, says
+from tests.service.conftest import npy
+
+Clients = Callable[..., Either]
+
+MODEL = {"name": "m", "classes": 3, "labels": None, "created_at": "2026-01-01T00:00:00+00:00"}
+PASSES: dict[str, Act] = {
+    "reset": resets,
+    "closed without a word": closes(b""),
+    "closed within the head": closes(b"HTTP/1.1 200 OK\r\nContent-Le"),
+    "closed within the body": closes(b'HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{"name'),
+    "503 by Recalib": problem(503, "The database is away.", Retry_After="0"),
+    "503 by a proxy": says(503, b"<html>Busy</html>", Retry_After="soon"),
+    "502": says(502),
+    "504": says(504),
+    "429": says(429, Retry_After="0"),
+}
+
+
+@pytest.mark.parametrize("act", PASSES.values(), ids=PASSES)
+def test_what_passes_is_repeated(client_of: Clients, flaky: Flaky, act: Act) -> None:
+    """Each of these leaves the request to be sent again, as it was."""
+    flaky.will(act, act, says(201, MODEL))
+    model = client_of(flaky.url, headers={"Authorization": "secret"}).create_model("m", 3)
+    assert (model.name, model.classes) == ("m", 3)
+    first, *again = flaky.received
+    assert again == [first, first]
+    assert (first.method, first.path, first.body) == (
+        "POST",
+        "/v1/models",
+        b'{"name":"m","classes":3}',
+    )
+    assert len(first.headers["idempotency-key"]) == 32
+    assert first.headers["authorization"] == "secret"
+
+
+def test_keys_are_new_for_each_request(client_of: Clients, flaky: Flaky) -> None:
+    """Else the second model would be answered with the first."""
+    flaky.will(says(201, MODEL))
+    client = client_of(flaky.url)
+    client.create_model("a", 3)
+    client.create_model("b", 3)
+    assert len({one.headers["idempotency-key"] for one in flaky.received}) == 2
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "said"),
+    [
+        (resets, UnreachableError, "no answer from http"),
+        (says(503, b"Busy"), OverloadedError, "POST /v1/models was answered 503: Busy"),
+        (problem(503, "Away."), OverloadedError, "^Away.$"),
+    ],
+)
+def test_what_does_not_pass_is_told(
+    client_of: Clients, flaky: Flaky, act: Act, error: type[Exception], said: str
+) -> None:
+    """After so many attempts, with the last of them."""
+    flaky.will(act)
+    with pytest.raises(error, match=said) as caught:
+        client_of(flaky.url, attempts=3).create_model("m", 3)
+    assert isinstance(caught.value, house.UnavailableError)
+    assert len(flaky.received) == 3
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 409, 413, 422, 500, 501])
+def test_what_would_not_pass_is_not_repeated(client_of: Clients, flaky: Flaky, status: int) -> None:
+    flaky.will(says(status, b"No.", X_Request_Id="17", Location="/v1"))
+    with pytest.raises(
+        ServiceError, match=f"GET /v1/models/m was answered {status}: No."
+    ) as caught:
+        client_of(flaky.url).get_model("m")
+    assert (caught.value.status, caught.value.request_id) == (status, "17")
+    assert len(flaky.received) == 1
+
+
+def test_nobody_listens(client_of: Clients) -> None:
+    with pytest.raises(UnreachableError, match=r"no answer from http://127\.0\.0\.1:1: ") as caught:
+        client_of("http://127.0.0.1:1", attempts=2).get_model("m")
+    assert not isinstance(caught.value, TimedOutError)
+
+
+def test_a_repetition_that_meets_its_first_sending(client_of: Clients, flaky: Flaky) -> None:
+    """The server still works at the first: a conflict that passes. At first sight it is real."""
+    conflict = problem(409, "idempotency key 'x' is in use by another request")
+    flaky.will(resets, conflict, says(201, MODEL))
+    assert client_of(flaky.url).create_model("m", 3).name == "m"
+    flaky.will(conflict)
+    with pytest.raises(house.ConflictError):
+        client_of(flaky.url).create_model("m", 3)
+    assert len(flaky.received) == 4
+
+
+@pytest.mark.parametrize("act", [hangs, drips], ids=["says nothing", "never ends"])
+def test_a_slow_server(client_of: Clients, flaky: Flaky, act: Act) -> None:
+    """The time that an operation may take is its own, however often it is tried."""
+    flaky.will(act)
+    client = client_of(flaky.url, timeout=0.3)
+    started = time.monotonic()
+    with pytest.raises(TimedOutError):
+        client.get_model("m")
+    assert 0.3 <= time.monotonic() - started < 20
+    assert len(flaky.received) == 1
+
+
+def test_no_pause_beyond_the_time_that_is_left(client_of: Clients, flaky: Flaky) -> None:
+    """A server that asks for a minute gets none where there are ten seconds."""
+    flaky.will(problem(503, "Later.", Retry_After="60"))
+    started = time.monotonic()
+    with pytest.raises(OverloadedError, match="Later"):
+        client_of(flaky.url, timeout=10).get_model("m")
+    assert time.monotonic() - started < 9
+    assert len(flaky.received) == 1
+
+
+def test_pauses_are_as_long_as_the_server_asks(client_of: Clients, flaky: Flaky) -> None:
+    flaky.will(problem(503, "Later.", Retry_After="1"), says(200, MODEL))
+    started = time.monotonic()
+    client_of(flaky.url).get_model("m")
+    assert time.monotonic() - started >= 1
+
+
+def test_pauses_grow_and_are_bounded() -> None:
+    assert list(Retries(6, 0.5, 3.0).bounds()) == [0.5, 1, 2, 3, 3]
+    assert list(Retries(1).bounds()) == []
+    # 2.0 ** 5000 is none that a float holds.
+    assert list(Retries(5000, 0.5, 3.0).bounds())[-1] == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"{", b"[]", b"{}", b'{"name": 3}', b"\xff\xfe", b'"\xed\xa0\x80"'],
+)
+def test_answers_that_are_none_of_ours(client_of: Clients, flaky: Flaky, body: bytes) -> None:
+    """Another program at that address, say; it is not asked again."""
+    flaky.will(says(200, body))
+    with pytest.raises(MalformedAnswerError, match=r"^GET /v1/models/m: the server's answer "):
+        client_of(flaky.url).get_model("m")
+    assert len(flaky.received) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"0.5",
+        b"\x93NUMPY\x01\x00",
+        b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }"
+        + b" " * 59,
+        b"PK\x03\x04",
+    ],
+)
+def test_probabilities_that_are_none(client_of: Clients, flaky: Flaky, body: bytes) -> None:
+    """Never a pickle, and never an array of another form."""
+    flaky.will(says(200, body))
+    with pytest.raises(MalformedAnswerError, match="the server's answer is no npy array"):
+        client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("array", [np.zeros((3, 2)), np.zeros(6), np.zeros((2, 3), int)])
+def test_probabilities_of_another_form(client_of: Clients, flaky: Flaky, array: Any) -> None:
+    flaky.will(says(200, npy(array)))
+    with pytest.raises(MalformedAnswerError, match=r"numbers \(2, 3\) were asked for"):
+        client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
+
+
+def test_a_body_that_is_compressed_wrongly(client_of: Clients, flaky: Flaky) -> None:
+    flaky.will(says(200, b"no gzip", Content_Encoding="gzip"))
+    with pytest.raises(MalformedAnswerError, match="cannot be decompressed"):
+        client_of(flaky.url).get_model("m")
+
+
+def test_fields_that_a_newer_server_adds(client_of: Clients, flaky: Flaky) -> None:
+    flaky.will(says(200, {**MODEL, "colour": "blue"}))
+    assert client_of(flaky.url).get_model("m").classes == 3
+
+
+def test_violations(client_of: Clients, flaky: Flaky) -> None:
+    """All are there; the first is the error's own."""
+    some = [{"field": f"classes[{i}]", "found": str(i), "accepted": "a name"} for i in range(3)]
+    flaky.will(problem(422, "Three things.", *some))
+    with pytest.raises(RefusedError, match="Three things") as caught:
+        client_of(flaky.url).create_model("m", ["0", "1", "2"])
+    assert [(one.field, one.found) for one in caught.value.violations] == [
+        (f"classes[{i}]", str(i)) for i in range(3)
+    ]
+    assert (caught.value.field, caught.value.accepted) == ("classes[0]", "a name")
+    assert caught.value.title == "T"
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.RecalibError]) -> None:
+    """`except NotFoundError` is right with a server as it is without one."""
+    made = {
+        house.InputError: lambda kind: kind("logits", found="x", accepted="y"),
+        house.NotFoundError: lambda kind: kind("model", "m"),
+    }
+    make = next((made[one] for one in kind.__mro__ if one in made), lambda kind: kind("because"))
+    response = problem_of(make(kind))
+    request = Request("GET", "/v1/models/m")
+    found = errors.error_of(Answer(request, response.status_code, {}, bytes(response.body)))
+    assert (str(found), found.status) == (str(make(kind)), PROBLEMS[kind][0])
+    # Damage and bugs are the service's own; a fenced worker is no client's business.
+    expected = {
+        house.CorruptError: house.RecalibError,
+        house.FencedError: house.ConflictError,
+    }.get(kind, kind)
+    assert isinstance(found, expected)
+    if isinstance(found, house.InputError):
+        assert (found.field, found.found, found.accepted) == ("logits", "x", "y")
+    if isinstance(found, house.NotFoundError):
+        assert (found.kind, found.name) == ("resource", "/v1/models/m")
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a?b=c", "a#b", "%2e%2e", "é", "a b", "\0"])
+def test_names_are_only_names(client_of: Clients, flaky: Flaky, name: str) -> None:
+    """Whatever stands in them, they are one part of the path."""
+    flaky.will(says(404))
+    with pytest.raises(MissingError):
+        client_of(flaky.url).get_dataset(name, "d")
+    v1, models, sent, datasets, d = flaky.received[0].path[1:].split("/")
+    assert (v1, models, datasets, d) == ("v1", "models", "datasets", "d")
+    assert unquote(sent) == name
+    assert sent.isascii()
+
+
+def test_no_name(client_of: Clients, flaky: Flaky) -> None:
+    with pytest.raises(house.InputError, match="name: found an empty name"):
+        client_of(flaky.url).get_model("")
+    assert flaky.received == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "127.0.0.1:8000", "ftp://host", "http://", "http://host:port", "http://host?x=1", "x y"],
+)
+def test_urls_that_are_none(kind: str, url: str) -> None:
+    with pytest.raises(house.InputError, match=r"url: found .*accepted: the address of a server"):
+        Either(kind, url)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+def test_times_that_are_none(kind: str, timeout: float) -> None:
+    with pytest.raises(house.InputError, match="timeout: found"):
+        Either(kind, "http://host", timeout=timeout)
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_pause": -1.0}, {"longest_pause": -1.0}])
+def test_retries_that_are_none(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(house.InputError, match=f"retries.{name}: found"):
+        Retries(**wrong)
+
+
+def test_a_server_below_a_path(client_of: Clients, flaky: Flaky) -> None:
+    flaky.will(says(200, MODEL))
+    client_of(f"{flaky.url}/team/recalib/").get_model("m")
+    assert flaky.received[0].path == "/team/recalib/v1/models/m"
+
+
+def test_options_that_json_cannot_say(client_of: Clients, flaky: Flaky) -> None:
+    with pytest.raises(house.InputError, match="body: found"):
+        client_of(flaky.url).fit("m", "d", options={"bins": object()})
+    assert flaky.received == []

@@ -1,0 +1,163 @@
+"""Rows of every kind and number, through a server with small limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import recalib
+from recalib.calibrator import Calibrator
+from recalib.client import Client, ContradictionError, MissingError, RefusedError
+from recalib.errors import ConflictError, InputError
+from tests.client.conftest import MOST_BYTES, MOST_ROWS
+from tests.client.either import Either
+from tests.end_to_end.programs import Server
+from tests.fitting.conftest import draw
+
+LOGITS, LABELS = draw(600, 4, 3.0)
+
+
+@pytest.fixture(scope="module")
+def model(server: Server) -> str:
+    """A model whose versions are temperature and vector scaling; the first serves."""
+    with Client(server.url) as client:
+        client.create_model("calibrated", 4)
+        client.upload_dataset("calibrated", "val", LOGITS, LABELS, progress=False)
+        for map in ("temperature", "vector"):
+            client.wait(client.fit("calibrated", "val", map=map, promote=False), progress=False)
+        client.promote("calibrated", 1)
+    return "calibrated"
+
+
+@pytest.fixture(scope="module")
+def local() -> Calibrator:
+    """What the server's first version should be."""
+    return recalib.fit(LOGITS, LABELS, map="temperature")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+def test_every_dtype(client: Either, model: str, local: Calibrator, dtype: str) -> None:
+    rows = LOGITS[:20].astype(dtype)
+    found = client.calibrate(model, rows)
+    assert (found.dtype, found.shape) == (np.float32, rows.shape)
+    np.testing.assert_allclose(found, local.predict(rows.astype(np.float64)), atol=2e-6)
+
+
+def test_rows_in_other_orders(client: Either, model: str) -> None:
+    """Views, columns first and plain lists are the same rows."""
+    rows = LOGITS[:20].astype(np.float32)
+    expected = client.calibrate(model, rows)
+    for same in (np.asfortranarray(rows), np.repeat(rows, 2, axis=0)[::2], rows.tolist()):
+        np.testing.assert_array_equal(client.calibrate(model, same), expected)
+
+
+def test_masked_classes(client: Either, model: str) -> None:
+    """−inf, and None in lists, has probability 0, and the others sum to 1."""
+    rows = LOGITS[:2].astype(np.float32)
+    rows[0, 1] = rows[1, 3] = -np.inf
+    found = client.calibrate(model, rows)
+    assert found[0, 1] == found[1, 3] == 0
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    listed = [[None if one == -np.inf else one for one in row] for row in rows.tolist()]
+    np.testing.assert_array_equal(client.calibrate(model, listed), found)
+
+
+def test_probabilities_instead_of_logits(client: Either, model: str) -> None:
+    scores = np.exp(LOGITS[:30])
+    probabilities = scores / scores.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        client.calibrate(model, probabilities, input="probabilities"),
+        client.calibrate(model, LOGITS[:30]),
+        atol=1e-6,
+    )
+    with pytest.raises(InputError, match="are these logits"):
+        client.calibrate(model, LOGITS, input="probabilities")
+    with pytest.raises(InputError, match="input: found 'scores'"):
+        client.calibrate(model, LOGITS, input="scores")
+
+
+def test_more_rows_than_one_request_may_carry(
+    client: Either, model: str, local: Calibrator
+) -> None:
+    """The client finds out what a server takes, remembers it, and keeps the rows in order."""
+    assert len(LOGITS) > 10 * MOST_ROWS
+    found = client.calibrate(model, LOGITS)
+    np.testing.assert_allclose(found, local.predict(LOGITS), atol=2e-6)
+    assert MOST_ROWS / 2 < client.session.most_rows <= MOST_ROWS
+    assert client.session.most_bytes == 16 << 20
+
+
+def test_more_bytes_than_one_request_may_carry(client: Either, name: str) -> None:
+    """Of bytes as of rows; and a single row that is too large is refused."""
+    classes = 1000
+    client.create_model(name, classes)
+    with pytest.raises(ContradictionError, match="champion"):
+        client.calibrate(name, np.zeros((40, classes)))  # 320,000 bytes
+    logits, labels = draw(40, classes, 1.0)
+    client.upload_dataset(name, "val", logits, labels, progress=False)
+    client.wait(client.fit(name, "val", map="identity", promote=True), progress=False)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(client.calibrate(name, logits), probabilities, atol=1e-6)
+    assert MOST_BYTES / 2 <= client.session.most_bytes <= MOST_BYTES
+    assert client.session.most_rows == 100_000
+
+    wide = f"{name}-wide"
+    client.create_model(wide, MOST_BYTES)
+    with pytest.raises(RefusedError, match=f"body: found .*at most {MOST_BYTES} bytes") as caught:
+        client.calibrate(wide, np.zeros((2, MOST_BYTES)), calibrator=1)
+    assert caught.value.status == 413
+
+
+def test_a_promotion_between_two_parts(
+    client: Either, model: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows come from one version, which is the one that served at the beginning."""
+    from recalib.client import calibrate
+
+    real, seen = calibrate._part, []
+
+    def promoting(session: Any, model: str, rows: NDArray[Any], *more: Any) -> Any:
+        answer = yield from real(session, model, rows, *more)
+        seen.append(more[0])
+        server.promote(2, model)
+        return answer
+
+    client.session.most_rows = 30
+    expected = client.calibrate(model, LOGITS[:90], calibrator=1)
+    monkeypatch.setattr(calibrate, "_part", promoting)
+    try:
+        np.testing.assert_array_equal(client.calibrate(model, LOGITS[:90]), expected)
+    finally:
+        server.promote(1, model)
+    assert seen == ["1", "1", "1"]
+
+
+def test_bad_rows_are_named_by_their_number_in_the_whole(client: Either, model: str) -> None:
+    """Nothing is sent before everything has been looked at."""
+    rows = LOGITS.copy()
+    rows[333, 2] = np.nan
+    with pytest.raises(InputError, match=r"logits\[333\]\[2\]: found NaN"):
+        client.calibrate(model, rows)
+    for bad, found in (([], "shape"), (LOGITS[0], "shape"), ([[1, 2], [3]], "different lengths")):
+        with pytest.raises(InputError, match=found):
+            client.calibrate(model, bad)
+
+
+def test_what_there_is_not(client: Either, model: str, name: str) -> None:
+    """Each is an error of a class of its own, and of the library's."""
+    with pytest.raises(RefusedError, match="found 3 classes; accepted: 4") as refused:
+        client.calibrate(model, LOGITS[:5, :3])
+    assert isinstance(refused.value, InputError)
+    assert (refused.value.field, refused.value.status) == ("logits", 422)
+    for missing in ({"calibrator": 77}, {"calibrator": "nobody"}):
+        with pytest.raises(MissingError, match="does not exist"):
+            client.calibrate(model, LOGITS[:5], **missing)
+    with pytest.raises(MissingError, match=f"model '{name}' does not exist"):
+        client.calibrate(name, LOGITS[:5])
+    client.create_model(name, 4)
+    with pytest.raises(ContradictionError, match="champion") as early:
+        client.calibrate(name, LOGITS[:5])
+    assert isinstance(early.value, ConflictError)

@@ -1,0 +1,196 @@
+"""Everything the clients do, against a real server with a real worker."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import recalib
+from recalib.client import ContradictionError, JobFailedError, MissingError, TimedOutError
+from recalib.errors import InputError, NotFoundError
+from tests.client.either import Either
+from tests.end_to_end.programs import Programs, Server
+from tests.fitting.conftest import draw
+from tests.service.conftest import npz
+
+LOGITS, LABELS = draw(600, 4, 3.0)
+ROWS = LOGITS[:40].astype(np.float32)
+
+
+@pytest.fixture
+def fitted(client: Either, name: str) -> str:
+    """A model with versions 1 (identity) and 2 (temperature), the second its champion."""
+    client.create_model(name, 4)
+    client.upload_dataset(name, "val", LOGITS, LABELS, progress=False)
+    for map, promote in (("identity", False), ("temperature", True)):
+        client.wait(client.fit(name, "val", map=map, promote=promote), progress=False)
+    return name
+
+
+def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -> None:
+    """What the server answers is what the downloaded files compute."""
+    model = client.create_model(name, ["a", "b", "c", "d"])
+    assert (model.name, model.classes, model.labels) == (name, 4, ("a", "b", "c", "d"))
+
+    content = npz(LOGITS, LABELS)
+    (tmp_path / "val.npz").write_bytes(content)
+    told: list[float] = []
+    dataset = client.upload_dataset(
+        name, "val", tmp_path / "val.npz", progress=lambda done, text: told.append(done)
+    )
+    assert dataset.digest == hashlib.sha256(content).hexdigest()
+    assert (dataset.rows, dataset.size_bytes, dataset.input) == (600, len(content), "logits")
+    assert dataset.metrics["accuracy"].value == np.mean(LOGITS.argmax(1) == LABELS)
+    assert told[-1] == 1
+    assert told == sorted(told)
+
+    job = client.fit(name, "val", map="vector", promote=True)
+    assert (job.kind, job.model, job.finished) == ("fit", name, False)
+    heard: list[tuple[float, str]] = []
+    done = client.wait(job, progress=lambda fraction, text: heard.append((fraction, text)))
+    assert (done.state, done.error) == ("succeeded", None)
+    assert done.result["version"] == 1
+    assert heard[-1] == (1, "succeeded")
+    assert done.started_at < done.finished_at
+    assert client.get_calibrator(name).card["map"] == "vector"
+
+    probabilities = client.calibrate(name, ROWS)
+    assert probabilities.dtype == np.float32
+    for file in ("c.calib", "c.onnx"):
+        assert client.download_calibrator(name, tmp_path / file) == 1
+    local = recalib.load(tmp_path / "c.calib").predict(ROWS)
+    np.testing.assert_allclose(probabilities, local, atol=1e-6)
+    graph = onnxruntime.InferenceSession(tmp_path / "c.onnx").run(None, {"logits": ROWS})[0]
+    np.testing.assert_allclose(probabilities, graph, atol=1e-6)
+
+
+def test_versions_and_aliases(client: Either, fitted: str) -> None:
+    """An alias is moved, looked at, and moved back."""
+    identity = client.calibrate(fitted, ROWS, calibrator=1)
+    champion = client.calibrate(fitted, ROWS)
+    assert np.abs(identity - champion).max() > 0.01
+    np.testing.assert_array_equal(client.calibrate(fitted, ROWS, calibrator="2"), champion)
+
+    promoted = client.promote(fitted, 1, reason="to see")
+    assert (promoted.alias, promoted.version) == ("champion", 1)
+    np.testing.assert_array_equal(client.calibrate(fitted, ROWS), identity)
+    assert client.rollback(fitted).version == 2
+    np.testing.assert_array_equal(client.calibrate(fitted, ROWS), champion)
+    assert client.rollback(fitted).version == 1  # and forth
+
+    client.promote(fitted, 2, alias="next")
+    assert {one.alias: one.version for one in client.list_aliases(fitted)} == {
+        "champion": 1,
+        "next": 2,
+    }
+    history = client.alias_history(fitted)
+    assert [one.to_version for one in history] == [1, 2, 1, 2]
+    assert (history[2].reason, history[2].from_version) == ("to see", 2)
+    assert len(client.alias_history(fitted, limit=1)) == 1
+    assert client.get_calibrator(fitted, "next").version == 2
+    assert [one.card["map"] for one in client.list_calibrators(fitted)] == [
+        "identity",
+        "temperature",
+    ]
+    with pytest.raises(NotFoundError, match="an earlier version of alias 'next'"):
+        client.rollback(fitted, alias="next")
+    with pytest.raises(NotFoundError, match=r"'nobody' does not exist; .* has 'champion', 'next'"):
+        client.get_calibrator(fitted, "nobody")
+
+
+def test_lists_go_over_all_pages(
+    client: Either, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recalib.client.methods._PAGE", 2)
+    names = [f"{name}-{number}" for number in range(5)]
+    for one in names:
+        client.create_model(one, 2)
+    assert [one.name for one in client.list_models() if one.name.startswith(name)] == names
+    for part in ("c", "a", "b"):
+        client.upload_dataset(names[0], part, LOGITS[:10, :2], LABELS[:10] % 2, progress=False)
+    assert [one.name for one in client.list_datasets(names[0])] == ["a", "b", "c"]
+    assert list(client.list_datasets(names[1])) == []
+    assert client.get_dataset(names[0], "a").rows == 10
+
+
+def test_a_model_that_is_there_already(client: Either, name: str) -> None:
+    """`exist_ok` returns it, but not another one under its name."""
+    first = client.create_model(name, 3)
+    with pytest.raises(ContradictionError, match="already exists"):
+        client.create_model(name, 3)
+    assert client.create_model(name, 3, exist_ok=True) == first == client.get_model(name)
+    with pytest.raises(ContradictionError):
+        client.create_model(name, 4, exist_ok=True)
+    with pytest.raises(ContradictionError):
+        client.create_model(name, ["a", "b", "c"], exist_ok=True)
+    labels = client.create_model(f"{name}-2", ("a", "b", "c"))
+    assert client.create_model(f"{name}-2", ["a", "b", "c"], exist_ok=True) == labels
+    with pytest.raises(ContradictionError):
+        client.create_model(f"{name}-2", 3, exist_ok=True)
+
+
+def test_jobs(client: Either, fitted: str) -> None:
+    """Jobs can be listed by model and state, and those that are done stay as they are."""
+    second, first = client.list_jobs(model=fitted)
+    assert first.created_at <= second.created_at
+    assert list(client.list_jobs(model=fitted, state="failed")) == []
+    assert client.cancel_job(first) == first == client.get_job(first.id)
+    with pytest.raises(MissingError, match="job 'nobody' does not exist") as caught:
+        client.wait("nobody")
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_job_that_fails(client: Either, name: str, session_programs: Programs) -> None:
+    """Its error is the exception's, and the job comes with it."""
+    client.create_model(name, 4)
+    # Bytes that no other data set has, or theirs would be gone too.
+    own = np.random.default_rng(int(name[-8:], 16)).normal(size=LOGITS.shape)
+    digest = client.upload_dataset(name, "val", own, LABELS, progress=False).digest
+    (blob,) = (one for one in session_programs.home.rglob(f"*{digest}*") if one.is_file())
+    blob.unlink()
+    with pytest.raises(JobFailedError, match=digest[:8]) as caught:
+        client.wait(client.fit(name, "val"), progress=False)
+    job = caught.value.job
+    assert (job.state, job.model) == ("failed", name)
+    assert str(caught.value) == f"job {job.id} failed: {job.error}"
+
+
+def test_a_job_that_is_cancelled_and_one_that_takes_too_long(
+    client: Either, name: str, server: Server
+) -> None:
+    """Waiting ends; the job of the one goes on, the other's has ended."""
+    client.create_model(name, 4)
+    client.upload_dataset(name, "val", LOGITS, LABELS, progress=False)
+    (worker,) = server.children("worker")
+    worker.suspend()
+    try:
+        job = client.fit(name, "val")
+        with pytest.raises(TimedOutError, match=f"job {job.id} is still ") as caught:
+            client.wait(job, timeout=0.2, progress=False)
+        assert caught.value.__notes__ == [
+            f"Job {job.id} goes on; cancel it by client.cancel_job({job.id!r})."
+        ]
+        client.cancel_job(job)
+    finally:
+        worker.resume()
+    with pytest.raises(JobFailedError, match=f"job {job.id} cancelled"):
+        client.wait(job.id)
+
+
+def test_ready(client: Either) -> None:
+    found = client.ready()
+    assert (found.ready, found.registry, found.detail) == (True, "reachable", "")
+
+
+def test_no_place_for_a_download(client: Either, fitted: str, tmp_path: Path) -> None:
+    """Nothing is left, and a name that tells no form is refused before anything is asked."""
+    for destination in ("c.npz", "c", "nowhere/c.calib"):
+        with pytest.raises(InputError):
+            client.download_calibrator(fitted, tmp_path / destination)
+    with pytest.raises(InputError, match=r"ends in \.calib or \.onnx"):
+        client.download_calibrator("nobody", tmp_path / "c.npz")
+    assert list(tmp_path.iterdir()) == []

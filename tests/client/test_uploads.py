@@ -1,0 +1,209 @@
+"""Uploads: what is sent, in how much memory, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from recalib import files
+from recalib.client import ContradictionError, MalformedAnswerError, MissingError, RefusedError
+from recalib.client.uploads import Upload, of_arrays, of_file
+from recalib.errors import InputError, UnsupportedError
+from tests.client.either import Either
+from tests.client.flaky import Flaky, resets, says
+from tests.files.examples import example, write_npz, write_safetensors
+
+LOGITS, LABELS = example(40, 4)
+DATASET = {
+    "name": "d",
+    "model": "m",
+    "rows": 40,
+    "classes": 4,
+    "size_bytes": 1,
+    "input": "logits",
+    "metrics": {},
+    "created_at": "2026-01-01T00:00:00+00:00",
+}
+
+
+def content_of(upload: Upload) -> bytes:
+    return b"".join(upload.pieces())
+
+
+@settings(max_examples=40)
+@given(
+    arrays.arrays(
+        st.sampled_from([np.float16, np.float32, np.float64]),
+        st.tuples(st.integers(1, 30), st.integers(2, 6)),
+        elements=st.floats(-1000, 1000, width=16),
+    ),
+    st.booleans(),
+)
+def test_arrays_arrive_as_they_are(logits: Any, reversed: bool) -> None:
+    """Read back by the library that a server reads with: values, dtype and labels."""
+    logits = np.asfortranarray(logits)[::-1] if reversed else logits
+    labels = np.arange(len(logits)) % logits.shape[1]
+    upload = of_arrays(logits, labels, "logits")
+    content = content_of(upload)
+    assert len(content) == upload.size
+    assert upload.digest == hashlib.sha256(content).hexdigest()
+    read = files.read(io.BytesIO(content), format="safetensors")
+    assert read.logits.dtype == logits.dtype
+    np.testing.assert_array_equal(read.logits, logits)
+    np.testing.assert_array_equal(read.labels, labels)
+
+
+def test_arrays_are_safetensors_as_others_write_them() -> None:
+    """The safetensors library reads the same from its own file."""
+    import safetensors.numpy
+
+    ours = safetensors.numpy.load(content_of(of_arrays(LOGITS, LABELS, "logits")))
+    theirs = safetensors.numpy.load(write_safetensors(LOGITS, LABELS))
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name])
+
+
+@pytest.mark.parametrize("suffix", [*files.SUFFIXES, ".NPZ"])
+def test_the_name_tells_the_format(tmp_path: Path, suffix: str) -> None:
+    """And the content type says it to the server."""
+    path = tmp_path / f"val{suffix}"
+    path.write_bytes(b"x")
+    upload = of_file(path)
+    assert files.MEDIA_TYPES[upload.media_type] == files.SUFFIXES[suffix.lower()]
+
+
+def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+    """A few pieces of a megabyte, of arrays and of files."""
+    logits = np.zeros((200_000, 40), np.float32)
+    labels = np.zeros(200_000, np.int64)
+    path = tmp_path / "val.npz"
+    np.savez(path, logits=logits, labels=labels)
+    for upload in (of_arrays(logits, labels, "logits"), of_file(path)):
+        assert upload.size > 32e6
+        tracemalloc.start()
+        sent = sum(len(piece) for piece in upload.pieces())
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert sent == upload.size
+        assert peak < 5e6
+
+
+def test_another_attempt_begins_at_the_beginning(
+    client_of: Callable[..., Either], flaky: Flaky, tmp_path: Path
+) -> None:
+    """All of the file arrives, whatever became of the first attempts."""
+    content = write_npz(*example(40, 4))
+    (tmp_path / "val.npz").write_bytes(content)
+    answer = {**DATASET, "digest": hashlib.sha256(content).hexdigest()}
+    flaky.will(says(200, {}), resets, says(502), says(201, answer))
+    told: list[float] = []
+    client_of(flaky.url).upload_dataset(
+        "m", "d", str(tmp_path / "val.npz"), progress=lambda done, text: told.append(done)
+    )
+    _, *sent = flaky.received
+    assert [one.body for one in sent] == [content] * 3
+    assert {one.headers["content-length"] for one in sent} == {str(len(content))}
+    assert {one.headers["content-type"] for one in sent} == {"application/x-npz"}
+    assert "transfer-encoding" not in sent[0].headers
+    assert told == [1, 1, 1]
+
+
+def test_bytes_that_changed_on_the_way(client_of: Callable[..., Either], flaky: Flaky) -> None:
+    """The server's digest is compared with that of what was sent."""
+    flaky.will(says(200, {}), says(201, {**DATASET, "digest": "0" * 64}))
+    with pytest.raises(MalformedAnswerError, match="other bytes than"):
+        client_of(flaky.url).upload_dataset("m", "d", LOGITS, LABELS, progress=False)
+
+
+@pytest.mark.parametrize("change", [b"", b"x" * 3_000_000])
+def test_a_file_that_changes_meanwhile(
+    client_of: Callable[..., Either], flaky: Flaky, tmp_path: Path, change: bytes
+) -> None:
+    """Shorter or longer than it said, it is not sent as if it were whole."""
+    path = tmp_path / "val.csv"
+    path.write_bytes(b"x" * 2_000_000)
+
+    def cut(connection: Any, over: Any) -> None:
+        path.write_bytes(change)
+        says(200, {})(connection, over)
+
+    flaky.will(cut, says(201, DATASET))
+    with pytest.raises(InputError, match="whose size changes while it is read"):
+        client_of(flaky.url).upload_dataset("m", "d", path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (("nowhere.npz",), InputError, "No such file"),
+        ((".",), UnsupportedError, "a name ending in ''"),
+        (("val.txt",), UnsupportedError, "a name ending in '.txt'"),
+        (("empty.npz",), InputError, "empty"),
+        (("val.npz", LABELS), InputError, "labels beside a file"),
+        ((LOGITS,), InputError, "labels: found none"),
+        ((LOGITS, LABELS[1:]), InputError, "39 labels"),
+        ((LOGITS * np.nan, LABELS), InputError, "NaN"),
+        ((LOGITS, LABELS + 4), InputError, "integers from 0 to 3"),
+    ],
+)
+def test_what_cannot_be_uploaded(
+    client_of: Callable[..., Either],
+    flaky: Flaky,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[Any, ...],
+    error: type[Exception],
+    said: str,
+) -> None:
+    """Nothing is sent."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("val.txt", "val.npz"):
+        Path(name).write_bytes(b"x")
+    Path("empty.npz").touch()
+    with pytest.raises(error, match=said):
+        client_of(flaky.url).upload_dataset("m", "d", *arguments)
+    assert flaky.received == []
+
+
+def test_what_a_real_server_refuses(client: Either, name: str, tmp_path: Path) -> None:
+    """In its own words; also while most of a large file is still to come."""
+    logits, labels = np.zeros((1000, 4)), np.zeros(1000, int)
+    with pytest.raises(MissingError, match="does not exist"):
+        client.upload_dataset(name, "val", logits, labels, progress=False)
+    client.create_model(name, 4)
+    with pytest.raises(RefusedError, match="found 3 classes; accepted: 4"):
+        client.upload_dataset(name, "val", logits[:, :3], labels, progress=False)
+    (tmp_path / "bad.npz").write_bytes(b"PK no zip")
+    with pytest.raises(RefusedError, match="data: found a file that cannot be read as npz"):
+        client.upload_dataset(name, "val", tmp_path / "bad.npz", progress=False)
+    assert list(client.list_datasets(name)) == []
+
+    first = client.upload_dataset(name, "val", logits, labels, progress=False)
+    assert client.upload_dataset(name, "val", logits, labels, progress=False) == first
+    with pytest.raises(ContradictionError, match="exists with other data"):
+        client.upload_dataset(name, "val", logits + 1, labels, progress=False)
+    with pytest.raises(RefusedError, match=r"body: found .* bytes; accepted: at most 1000000"):
+        client.upload_dataset(
+            name, "large", np.zeros((100_000, 50)), np.zeros(100_000, int), progress=False
+        )
+
+
+def test_probabilities(client: Either, name: str) -> None:
+    client.create_model(name, 4)
+    rows = np.full((20, 4), 0.25, np.float16)
+    dataset = client.upload_dataset(
+        name, "val", rows, np.arange(20) % 4, input="probabilities", progress=False
+    )
+    assert dataset.input == "probabilities"
+    assert dataset.metrics["nll"].value == pytest.approx(np.log(4))
