@@ -51,6 +51,13 @@ class Settings(BaseSettings):
     max_rows: int = Field(
         100_000, gt=0, description="Most rows that one calibrate request may carry."
     )
+    max_labels: int = Field(10_000, gt=0, description="Most labels that one request may carry.")
+    label_lifetime_seconds: float = Field(
+        30 * 86_400.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How long after a prediction its label is taken, in seconds.",
+    )
     lease_seconds: float = Field(
         30.0,
         gt=0,

@@ -20,6 +20,7 @@ from service.health.rest import router as health
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
+from service.labels.rest import router as labels
 from service.models.rest import router as models
 from service.predict import fast
 from service.predict.loaded import LoadedCalibrators
@@ -60,7 +61,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.recalib = state
     problems.install(app)
     # The hot path first: routes are matched in order.
-    for router in (predict, inference, models, datasets, calibrators, jobs, health):
+    for router in (predict, inference, labels, models, datasets, calibrators, jobs, health):
         app.include_router(router)
     app.add_middleware(
         BodyLimit, limit=settings.max_body_bytes, upload_limit=settings.max_upload_bytes

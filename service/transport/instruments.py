@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalib.errors import RecalibError
 from recalib.registry import Registry
 
-__all__ = ["CALIBRATED_ROWS", "Instrumented", "exposition", "note"]
+__all__ = ["CALIBRATED_ROWS", "LABELS", "Instrumented", "exposition", "note"]
 
 REQUESTS = Counter("recalib_http_requests", "Requests answered.", ["method", "route", "status"])
 LATENCY = Histogram(
@@ -32,6 +32,7 @@ LATENCY = Histogram(
 CALIBRATED_ROWS = Counter(
     "recalib_calibrated_rows", "Rows of logits calibrated.", ["model", "calibrator"]
 )
+LABELS = Counter("recalib_labels", "Late labels by what became of them.", ["model", "status"])
 
 
 class Instrumented:

@@ -1,0 +1,119 @@
+"""Taking labels for predictions made earlier; no transport here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from recalib.errors import TooLargeError
+from recalib.prediction_ids import Prediction, Refusal, read_ids
+from recalib.registry import Model, Registry
+from service.labels.schemas import LateLabel, Outcome, Status
+from service.transport.instruments import LABELS
+
+__all__ = ["STATUSES", "add_labels", "counts_of"]
+
+#: What can become of a label.
+STATUSES: tuple[Status, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
+_ACCEPTED, _DUPLICATE = Outcome("accepted"), Outcome("duplicate")
+
+
+def add_labels(
+    registry: Registry,
+    model: str,
+    labels: Sequence[LateLabel],
+    *,
+    most: int,
+    lifetime_seconds: float,
+) -> list[Outcome]:
+    """Keep labels of predictions, in their order; return what became of each.
+
+    One that is refused keeps none of the others back. What is accepted is in the database, in one
+    transaction, when this returns; sending the same batch again changes nothing.
+
+    Parameters
+    ----------
+    most: labels in one batch.
+    lifetime_seconds: how old a prediction may be.
+
+    Raises
+    ------
+    NotFoundError: no such model.
+    TooLargeError: more than `most` labels.
+    """
+    if len(labels) > most:
+        raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {most}")
+    with registry.reading() as tx:
+        owner = tx.models.get(model)
+        keys, now = tx.signing_keys.all(), tx.labels.clock()
+    read = read_ids(
+        [one.prediction_id for one in labels],
+        keys,
+        model=owner.id,
+        now=now,
+        lifetime_seconds=lifetime_seconds,
+    )
+    class_of = _reader(owner)
+    checked = [
+        _checked(prediction, class_of(one.label))
+        for one, prediction in zip(labels, read, strict=True)
+    ]
+    # What takes long is done; the transaction that others wait for has nothing but the rows.
+    good = [one for one in checked if not isinstance(one, Outcome)]
+    stood = iter(_stored(registry, owner, good))
+    outcomes = [
+        one if isinstance(one, Outcome) else _outcome(owner, one[1], next(stood)) for one in checked
+    ]
+    for status, count in counts_of(outcomes).items():
+        if count:
+            LABELS.labels(owner.name, status).inc(count)
+    return outcomes
+
+
+def counts_of(outcomes: Sequence[Outcome]) -> dict[Status, int]:
+    """Return how many labels had each status."""
+    counted = Counter(one.status for one in outcomes)
+    return {status: counted[status] for status in STATUSES}
+
+
+def _stored(
+    registry: Registry, model: Model, labelled: list[tuple[Prediction, int]]
+) -> list[int | None]:
+    if not labelled:
+        return []
+    with registry.transaction() as tx:
+        return tx.labels.add(model, labelled)
+
+
+def _checked(
+    prediction: Prediction | Refusal, label: int | str
+) -> tuple[Prediction, int] | Outcome:
+    if isinstance(prediction, Refusal):
+        return Outcome(prediction.status, prediction.reason)
+    return Outcome("invalid", label) if isinstance(label, str) else (prediction, label)
+
+
+def _outcome(model: Model, label: int, before: int | None) -> Outcome:
+    if before is None:
+        return _ACCEPTED
+    if before == label:
+        return _DUPLICATE
+    name = str(before) if model.labels is None else repr(model.labels[before])
+    return Outcome("conflict", f"labelled {name[:80]} before, which stands")
+
+
+def _reader(model: Model) -> Callable[[int | str], int | str]:
+    """Return what finds a label's class, or says in a sentence why there is none."""
+    classes = f"the model's classes are 0 to {model.classes - 1}"
+    by_label: dict[str, int] = {}
+
+    def class_of(label: int | str) -> int | str:
+        if isinstance(label, int):
+            return label if 0 <= label < model.classes else f"label {label}: {classes}"
+        if model.labels is None:
+            return f"label {label!r:.80}: {classes}, without names"
+        if not by_label:  # made by the first that needs it: there may be a million
+            by_label.update({name: index for index, name in enumerate(model.labels)})
+        return by_label.get(label, f"label {label!r:.80}: none of the model's class labels")
+
+    return class_of
