@@ -110,7 +110,8 @@ def _digits() -> tuple[Split, Split]:
 def _server(home: Path, keep: bool) -> Iterator[subprocess.Popen[str]]:
     """Start `recalib serve` on a free port; stop it at the end, unless it shall be kept."""
     home.mkdir(parents=True)
-    command = [sys.executable, "-m", "recalib.cli", "serve", "--port", "0", "--json"]
+    ports = ["--port", "0", "--grpc-port", "-1"]
+    command = [sys.executable, "-m", "recalib.cli", "serve", *ports, "--json"]
     with _log(home).open("wb") as log:
         process = subprocess.Popen(
             [*command, "--home", str(home)],

@@ -38,6 +38,9 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address that the server listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the REST server.")
+    grpc_port: int = Field(
+        8001, ge=-1, le=65535, description="Port of the gRPC server; -1 for none."
+    )
     workers: int = Field(1, ge=1, le=256, description="Server processes.")
     job_workers: int = Field(
         1, ge=0, le=64, description="Worker processes that `recalib serve` starts beside itself."

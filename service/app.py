@@ -26,6 +26,7 @@ from service.predict import fast
 from service.predict.loaded import LoadedCalibrators
 from service.predict.rest import router as predict
 from service.state import State
+from service.stopping import GRACE_SECONDS, when_told_to_stop
 from service.transport import problems
 from service.transport.bodies import BodyLimit
 from service.transport.description import TAGS, completed
@@ -44,7 +45,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         looking = asyncio.create_task(_look_for_promotions(state))
         try:
-            yield
+            async with _rpc(state) as port:
+                app.state.grpc_port = port
+                yield
         finally:
             looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -87,6 +90,24 @@ class Application(FastAPI):
             return
         scope["app"], scope["path_params"] = self, {"model": model}
         await fast.calibrate(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def _rpc(state: State) -> AsyncIterator[int | None]:
+    """Answer gRPC meanwhile; yields the port, or None where there is to be none."""
+    if state.settings.grpc_port < 0:
+        yield None
+        return
+    # Loaded only where it is wanted: it is a tenth of a server's start.
+    from service.transport.rpc_server import RpcServer
+
+    server = RpcServer(state, GRACE_SECONDS)
+    port = await server.start()
+    when_told_to_stop(server.drain)
+    try:
+        yield port
+    finally:
+        await server.stop()
 
 
 async def _look_for_promotions(state: State) -> None:

@@ -23,6 +23,7 @@ from uvicorn.supervisors import Multiprocess
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
+from service.stopping import GRACE_SECONDS
 
 __all__ = ["EmbeddedWorkers", "serve"]
 
@@ -33,9 +34,6 @@ log = logging.getLogger(__name__)
 _RESTART_SECONDS = 2.0
 #: Long enough for a worker to give its job back to the queue.
 _STOP_SECONDS = 15.0
-#: How long running requests may take once the server is told to stop. Together with a worker's
-#: time it stays under the 30 seconds that Kubernetes waits.
-_GRACE_SECONDS = 10
 #: A server process silent for this long is replaced; starting one takes seconds on a busy machine.
 _HUNG_SECONDS = 30
 
@@ -113,7 +111,7 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_worker_healthcheck=_HUNG_SECONDS,
     )
     if settings.workers > 1:

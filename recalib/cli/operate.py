@@ -37,6 +37,9 @@ _Database = Annotated[
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [RECALIB_HOST]")] = None,
     port: Annotated[int | None, typer.Option(help="Port of REST. [RECALIB_PORT]")] = None,
+    grpc_port: Annotated[
+        int | None, typer.Option(help="Port of gRPC; -1 for none. [RECALIB_GRPC_PORT]")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Server processes. [RECALIB_WORKERS]")] = None,
     job_workers: Annotated[
         int | None,
@@ -50,6 +53,7 @@ def serve(
     settings = _settings(
         host=host,
         port=port,
+        grpc_port=grpc_port,
         workers=workers,
         job_workers=job_workers,
         home=home,
@@ -57,8 +61,11 @@ def serve(
     )
     _refuse_open_doors(settings.host)
     _make_home(settings.home)
-    listener = _listen(settings)
-    settings = settings.model_copy(update={"port": listener.getsockname()[1]})
+    listener, reserved = _listen(settings), _reserve(settings)
+    ports = {"port": listener.getsockname()[1]}
+    if reserved is not None:
+        ports["grpc_port"] = reserved.getsockname()[1]
+    settings = settings.model_copy(update=ports)
     _log_to_stderr()
     from service.run import serve as run
 
@@ -71,14 +78,7 @@ def serve(
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, stop)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{settings.port}"
-    if json_output:
-        # One line, which whoever started this process can wait for.
-        typer.echo(json.dumps({"url": url, "home": str(settings.home), "pid": os.getpid()}))
-    else:
-        say(f"Recalib on {url} (docs at {url}/docs), state in {settings.home}")
-    sys.stdout.flush()
+    _announce(settings, json_output)
     try:
         run(settings, listener)
     except Exception as error:
@@ -164,6 +164,49 @@ def _listen(settings: Settings) -> socket.socket:
             "port", found=f"{settings.port} ({error.strerror})", accepted="a free port"
         ) from None
     return listener
+
+
+def _reserve(settings: Settings) -> socket.socket | None:
+    """Return a socket that keeps the port of gRPC for this server's processes, if there is one.
+
+    They listen there themselves, all at the same port, which only sockets that share it may. So
+    what is asked first is whether anybody listens there already, who might share it as well.
+    """
+    if settings.grpc_port < 0:
+        return None
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    reserved = socket.socket(family)
+    try:
+        with socket.socket(family) as asking:
+            asking.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            asking.bind((settings.host, settings.grpc_port))
+        # It never listens: connections go to those that do.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((settings.host, settings.grpc_port))
+    except OSError as error:
+        reserved.close()
+        raise InputError(
+            "grpc_port",
+            found=f"{settings.grpc_port} ({error.strerror})",
+            accepted="a free port, or -1 for no gRPC",
+        ) from None
+    return reserved
+
+
+def _announce(settings: Settings, json_output: bool) -> None:
+    """Say where the server is."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{settings.port}"
+    grpc = f"{host}:{settings.grpc_port}" if settings.grpc_port >= 0 else None
+    if json_output:
+        # One line, which whoever started this process can wait for.
+        found = {"url": url, "grpc_url": grpc, "home": str(settings.home), "pid": os.getpid()}
+        typer.echo(json.dumps(found))
+    else:
+        besides = "" if grpc is None else f", gRPC on {grpc}"
+        say(f"Recalib on {url} (docs at {url}/docs){besides}, state in {settings.home}")
+    sys.stdout.flush()
 
 
 def _log_to_stderr() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from recalib.errors import UnavailableError
+from service.health.handlers import Ready, readiness
 from service.state import StateOf
 from service.transport.instruments import exposition
 
@@ -22,15 +20,6 @@ class Live(BaseModel):
     """The process answers."""
 
     live: bool = True
-
-
-class Ready(BaseModel):
-    """Whether requests can be served."""
-
-    ready: bool
-    registry: Literal["reachable", "unreachable"]
-    loaded: int = Field(description="Aliases and versions that this process has at hand.")
-    detail: str
 
 
 @router.get("/livez", operation_id="livez")
@@ -46,13 +35,9 @@ async def livez() -> Live:
 )
 def readyz(state: StateOf, response: Response) -> Ready:
     """Say whether requests can be served: without the registry, those for what is loaded can."""
-    loaded = len(state.calibrators)
-    try:
-        state.registry.check()
-    except UnavailableError as error:
-        response.status_code = 200 if loaded else 503
-        return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=str(error))
-    return Ready(ready=True, registry="reachable", loaded=loaded, detail="")
+    found = readiness(state)
+    response.status_code = 200 if found.ready else 503
+    return found
 
 
 @router.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")

@@ -6,25 +6,28 @@ and the tensors' bytes follow it, little-endian and row by row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.errors import InputError
 from recalib.files.json import array_of, decoded
 from service.predict.loaded import Loaded
 
-__all__ = ["INPUT", "OUTPUT", "InferRequest", "Question", "answer", "parse", "schemas"]
+__all__ = [
+    "DATATYPES", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "dtype_of", "from_bytes",
+    "parse", "schemas", "shape_of",
+]  # fmt: skip
 
 #: The names of a calibrator's tensors.
 INPUT, OUTPUT = "logits", "probabilities"
 
-_DTYPES: dict[str, Any] = {
+DATATYPES: dict[str, Any] = {
     "FP16": np.dtype("<f2"),
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
@@ -139,6 +142,34 @@ def answer(question: Question, probabilities: Floats, loaded: Loaded) -> tuple[b
     return text + flat.tobytes(), len(text)
 
 
+def dtype_of(datatype: str) -> Any:
+    """Return NumPy's type of one value; `InputError` for a datatype that is not read."""
+    dtype = DATATYPES.get(datatype)
+    if dtype is None:
+        accepted = ", ".join(DATATYPES)
+        raise InputError("inputs[0].datatype", found=repr(datatype)[:80], accepted=accepted)
+    return dtype
+
+
+def shape_of(shape: Sequence[int]) -> tuple[int, int]:
+    """Return N and K of a shape; `InputError` for any other."""
+    if len(shape) != 2 or min(shape) < 1:
+        raise InputError(
+            "inputs[0].shape", found=str(list(shape))[:80], accepted="[N, K], both at least 1"
+        )
+    rows, classes = shape
+    return rows, classes
+
+
+def from_bytes(data: bytes | memoryview, datatype: str) -> Floats:
+    """Return the values in little-endian bytes, one after another; BF16 as float32."""
+    flat: Any = np.frombuffer(data, DATATYPES[datatype])
+    if datatype == "BF16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    found: Floats = flat.astype(flat.dtype.newbyteorder("="), copy=False)
+    return found
+
+
 def _json_size(body: bytes, given: str | None) -> int:
     if given is None:
         return len(body)
@@ -173,16 +204,8 @@ def _is_binary(request: InferRequest) -> bool:
 def _values(tensor: InputTensor, rest: memoryview) -> Floats:
     """Return the array (N, K) of a tensor whose bytes are `rest`, if its JSON has no data."""
     field = "inputs[0]"
-    dtype = _DTYPES.get(tensor.datatype)
-    if dtype is None:
-        raise InputError(
-            f"{field}.datatype", found=repr(tensor.datatype)[:80], accepted=", ".join(_DTYPES)
-        )
-    if len(tensor.shape) != 2 or min(tensor.shape) < 1:
-        raise InputError(
-            f"{field}.shape", found=str(tensor.shape)[:80], accepted="[N, K], both at least 1"
-        )
-    rows, classes = tensor.shape
+    dtype = dtype_of(tensor.datatype)
+    rows, classes = shape_of(tensor.shape)
     size = tensor.parameters.get("binary_data_size")
     if size is None:
         if len(rest) > 0:
@@ -198,10 +221,7 @@ def _values(tensor: InputTensor, rest: memoryview) -> Floats:
             found=f"{size!r}, with {len(rest)} bytes behind the JSON"[:120],
             accepted=f"{expected} bytes, as shape and datatype say",
         )
-    flat: NDArray[Any] = np.frombuffer(rest, dtype)
-    if tensor.datatype == "BF16":
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    return flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(rows, classes)
+    return from_bytes(rest, tensor.datatype).reshape(rows, classes)
 
 
 def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:

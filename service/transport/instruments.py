@@ -20,14 +20,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalib.errors import RecalibError
 from recalib.registry import Registry
 
-__all__ = ["CALIBRATED_ROWS", "LABELS", "Instrumented", "exposition", "note"]
+__all__ = ["CALIBRATED_ROWS", "LABELS", "Instrumented", "exposition", "note", "note_rpc"]
 
+_BUCKETS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60
+)  # fmt: skip
 REQUESTS = Counter("recalib_http_requests", "Requests answered.", ["method", "route", "status"])
 LATENCY = Histogram(
     "recalib_http_request_duration_seconds",
     "Time from a request's arrival to its answer's end.",
     ["method", "route"],
-    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+    buckets=_BUCKETS,
+)
+RPCS = Counter("recalib_grpc_requests", "RPCs ended.", ["method", "code"])
+RPC_LATENCY = Histogram(
+    "recalib_grpc_request_duration_seconds",
+    "Time from an RPC's arrival to its end.",
+    ["method"],
+    buckets=_BUCKETS,
 )
 CALIBRATED_ROWS = Counter(
     "recalib_calibrated_rows", "Rows of logits calibrated.", ["model", "calibrator"]
@@ -75,6 +85,18 @@ def _children(
 ) -> tuple[Callable[[], None], Callable[[float], None]]:
     """Return what counts and what times; looking labels up anew takes microseconds."""
     return REQUESTS.labels(method, route, str(status)).inc, LATENCY.labels(method, route).observe
+
+
+def note_rpc(method: str, code: str, started: float) -> None:
+    """Count an RPC that came at `started`, by `time.perf_counter`, and has ended."""
+    count, observe = _rpc_children(method, code)
+    count()
+    observe(time.perf_counter() - started)
+
+
+@lru_cache(maxsize=4096)
+def _rpc_children(method: str, code: str) -> tuple[Callable[[], None], Callable[[float], None]]:
+    return RPCS.labels(method, code).inc, RPC_LATENCY.labels(method).observe
 
 
 class _Jobs(Collector):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -25,6 +26,7 @@ __all__ = [
     "install",
     "problem",
     "problem_of",
+    "violation_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -146,10 +148,7 @@ async def _of_validation(request: Request, error: Exception) -> Response:
         found = request.headers.get("content-type", "none")
         refusal = errors.UnsupportedError("Content-Type", found=found, accepted="application/json")
         return answer_to(request.url.path, refusal)
-    violations = [
-        {"field": _field(one, error.body), "found": _found(one), "accepted": _accepted(one)}
-        for one in error.errors()
-    ]
+    violations = [violation_of(one, error.body) for one in error.errors()]
     first = violations[0]
     detail = f"{first['field']}: found {first['found']}; accepted: {first['accepted']}"
     return _in_the_form_of(
@@ -157,7 +156,21 @@ async def _of_validation(request: Request, error: Exception) -> Response:
     )
 
 
-def _field(violation: dict[str, Any], body: Any) -> str:
+def violation_of(violation: Mapping[str, Any], body: Any) -> dict[str, str]:
+    """Return where one of pydantic's violations is, what stands there and what is accepted.
+
+    Parameters
+    ----------
+    body: what was checked, where its place begins with "body".
+    """
+    return {
+        "field": _field(violation, body),
+        "found": _found(violation),
+        "accepted": _accepted(violation),
+    }
+
+
+def _field(violation: Mapping[str, Any], body: Any) -> str:
     """Where it is; pydantic's path also names the members of a union, which no request holds."""
     place, *path = violation["loc"]
     if place != "body":
@@ -173,11 +186,11 @@ def _field(violation: dict[str, Any], body: Any) -> str:
     return ".".join(held) or "body"
 
 
-def _accepted(violation: dict[str, Any]) -> str:
+def _accepted(violation: Mapping[str, Any]) -> str:
     return "JSON" if violation["type"] == "json_invalid" else str(violation["msg"])
 
 
-def _found(violation: dict[str, Any]) -> str:
+def _found(violation: Mapping[str, Any]) -> str:
     """What stood there, short: a body of megabytes must not come back in its error."""
     if violation["type"] == "json_invalid":
         return f"malformed JSON at character {violation['loc'][-1]}: {violation['ctx']['error']}"

@@ -109,8 +109,9 @@ class Programs:
 
     def serve(self, *arguments: object, **settings: object) -> Server:
         """Start `recalib serve` on a free port, and return once it is ready."""
-        if "--port" not in arguments:
-            arguments = ("--port", 0, *arguments)
+        for port in ("--port", "--grpc-port"):
+            if port not in arguments:
+                arguments = (port, 0, *arguments)
         process = self.start("serve", "--json", *arguments, **settings)
         line = _stdout(process).readline()
         assert line, f"the server did not start: {self.log_of(process)}"
@@ -157,6 +158,7 @@ class Server:
     ) -> None:
         self.process = process
         self.url: str = announced["url"]
+        self.grpc_url: str = announced["grpc_url"]
         self.pid: int = announced["pid"]
         self.log = log
         self.client = httpx2.Client(base_url=self.url, timeout=PATIENCE_SECONDS)

@@ -85,6 +85,7 @@ def settings(database_url: str, blob_url: str) -> Settings:
     return Settings(
         database_url=database_url,
         blob_url=blob_url,
+        grpc_port=-1,
         max_body_bytes=100_000,
         max_upload_bytes=1_000_000,
         max_rows=50,

@@ -1,0 +1,104 @@
+"""Calibrators and aliases over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from anyio import to_thread
+
+from recalib.registry import Registry
+from service.calibrators import handlers
+from service.calibrators.schemas import AliasSet, CalibratorCreate
+from service.state import ANONYMOUS, State
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context, idempotency_key
+from service.transport.rpc_messages import checked_version, chosen, filled, page_limit, plain
+
+__all__ = ["Calibrators"]
+
+_PROMOTE: dict[str, Any] = {"if_better": "if_better", "always": True, "never": False}
+#: Bytes of one message of a download; clients take 4 MB unless they are told otherwise.
+_CHUNK = 2**20
+
+
+class Calibrators:
+    """`recalib.v1.Calibrators`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def create_calibrator(self, request: pb.CreateCalibratorRequest, context: Context) -> pb.Job:
+        """Ask for a fit; what is not said is as REST has it."""
+        said = {"dataset": request.dataset, "map": request.map, "objective": request.objective}
+        promote = chosen("promote", pb.Promote.DESCRIPTOR, request.promote)
+        wanted = CalibratorCreate(
+            **{name: text for name, text in said.items() if text or name == "dataset"},
+            options=plain(request.options),
+            promote=_PROMOTE[promote],
+        )
+        key = idempotency_key(context)
+        with self._state.registry.transaction() as tx:
+            return filled(pb.Job, handlers.create_calibrator(tx, request.model, wanted, key))
+
+    def get_calibrator(self, request: pb.GetCalibratorRequest, context: Context) -> pb.Calibrator:
+        """Return a calibrator's card."""
+        version = checked_version(request.version)
+        with self._state.registry.reading() as tx:
+            return filled(pb.Calibrator, handlers.get_calibrator(tx, request.model, version))
+
+    def list_calibrators(
+        self, request: pb.ListCalibratorsRequest, context: Context
+    ) -> pb.CalibratorPage:
+        """List a model's calibrators by version."""
+        limit = page_limit(request.limit)
+        with self._state.registry.reading() as tx:
+            page = handlers.list_calibrators(tx, request.model, limit, request.cursor or None)
+        return filled(pb.CalibratorPage, page)
+
+    async def get_calibrator_parameters(
+        self, request: pb.GetCalibratorRequest, context: Context
+    ) -> AsyncIterator[pb.FileChunk]:
+        """Download the parameter file."""
+        async for chunk in self._download(handlers.get_parameters, request):
+            yield chunk
+
+    async def get_calibrator_onnx(
+        self, request: pb.GetCalibratorRequest, context: Context
+    ) -> AsyncIterator[pb.FileChunk]:
+        """Download the map as an ONNX graph."""
+        async for chunk in self._download(handlers.get_onnx, request):
+            yield chunk
+
+    async def set_alias(self, request: pb.SetAliasRequest, context: Context) -> pb.Alias:
+        """Promote or roll back."""
+        change = AliasSet(version=request.version, reason=request.reason)
+        state, alias = self._state, request.alias
+        return filled(
+            pb.Alias,
+            await handlers.set_alias(
+                state.registry, state.calibrators, request.model, alias, change, ANONYMOUS
+            ),
+        )
+
+    def list_aliases(self, request: pb.ListAliasesRequest, context: Context) -> pb.AliasList:
+        """List a model's aliases."""
+        with self._state.registry.reading() as tx:
+            return filled(pb.AliasList, handlers.list_aliases(tx, request.model))
+
+    def get_alias_history(
+        self, request: pb.GetAliasHistoryRequest, context: Context
+    ) -> pb.AliasHistory:
+        """Return who moved an alias, when, where to and why."""
+        limit = page_limit(request.limit)
+        with self._state.registry.reading() as tx:
+            history = handlers.get_alias_history(tx, request.model, request.alias, limit)
+        return filled(pb.AliasHistory, history)
+
+    async def _download(
+        self, file: Callable[[Registry, str, int], bytes], request: pb.GetCalibratorRequest
+    ) -> AsyncIterator[pb.FileChunk]:
+        version = checked_version(request.version)
+        data = await to_thread.run_sync(file, self._state.registry, request.model, version)
+        for start in range(0, len(data), _CHUNK):
+            yield pb.FileChunk(data=data[start : start + _CHUNK])

@@ -1,0 +1,73 @@
+"""Data sets over gRPC: uploads stream through, and are checked before they are acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal, cast
+
+from recalib.errors import InputError, TooLargeError
+from recalib.files import MEDIA_TYPES
+from service.datasets import handlers
+from service.state import State
+from service.transport.bodies import supported
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context
+from service.transport.rpc_messages import chosen, filled, page_limit
+
+__all__ = ["Datasets"]
+
+
+class Datasets:
+    """`recalib.v1.Datasets`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def upload_dataset(
+        self, requests: AsyncIterator[pb.UploadDatasetRequest], context: Context
+    ) -> pb.UploadDatasetResponse:
+        """Receive validation logits with labels: a header, and then the bytes of the file."""
+        first = await anext(requests, pb.UploadDatasetRequest())
+        if first.WhichOneof("part") != "header":
+            raise InputError(
+                "header", found="no header in the first message", accepted="a header, then chunks"
+            )
+        header = first.header
+        input = chosen("header.input", pb.Input.DESCRIPTOR, header.input)
+        dataset, new = await handlers.upload_dataset(
+            self._state.registry,
+            header.model,
+            header.name,
+            supported(header.content_type, tuple(MEDIA_TYPES)),
+            cast("Literal['logits', 'probabilities']", input),
+            _chunks(requests, self._state.settings.max_upload_bytes),
+        )
+        return pb.UploadDatasetResponse(dataset=filled(pb.Dataset, dataset), created=new)
+
+    def get_dataset(self, request: pb.GetDatasetRequest, context: Context) -> pb.Dataset:
+        """Return one data set's description."""
+        with self._state.registry.reading() as tx:
+            return filled(pb.Dataset, handlers.get_dataset(tx, request.model, request.name))
+
+    def list_datasets(self, request: pb.ListDatasetsRequest, context: Context) -> pb.DatasetPage:
+        """List a model's data sets by name."""
+        limit = page_limit(request.limit)
+        with self._state.registry.reading() as tx:
+            page = handlers.list_datasets(tx, request.model, limit, request.cursor or None)
+        return filled(pb.DatasetPage, page)
+
+
+async def _chunks(
+    requests: AsyncIterator[pb.UploadDatasetRequest], limit: int
+) -> AsyncIterator[bytes]:
+    """Yield the bytes of an upload of at most `limit` of them."""
+    size = 0
+    async for request in requests:
+        if request.WhichOneof("part") != "chunk":
+            raise InputError("chunk", found="another header, or nothing", accepted="bytes")
+        size += len(request.chunk)
+        if size > limit:
+            raise TooLargeError(
+                "body", found=f"over {limit} bytes", accepted=f"at most {limit} bytes"
+            )
+        yield request.chunk

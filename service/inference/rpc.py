@@ -1,0 +1,166 @@
+"""The Open Inference Protocol V2 over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, cast
+
+import numpy as np
+from anyio import to_thread
+
+import recalib
+from recalib.arrays import Floats
+from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
+from service.health.handlers import readiness
+from service.inference.handlers import metadata_of
+from service.inference.tensors import INPUT, OUTPUT, dtype_of, from_bytes, shape_of
+from service.predict.handlers import LARGE, beside, calibrate, loaded_for
+from service.predict.loaded import CHAMPION, Loaded
+from service.state import State
+from service.transport.generated.recalib.v2wire import inference_pb2 as pb
+from service.transport.rpc import Context
+from service.transport.rpc_messages import filled
+
+__all__ = ["WIRE_NAME", "Inference"]
+
+#: What the protocol calls this service; our descriptor is in another package.
+WIRE_NAME = "inference.GRPCInferenceService"
+
+#: Where values of a datatype are that do not come as bytes.
+_TYPED = {"FP32": ("fp32_contents", np.float32), "FP64": ("fp64_contents", np.float64)}
+
+
+class Inference:
+    """`inference.GRPCInferenceService`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def server_live(
+        self, request: pb.ServerLiveRequest, context: Context
+    ) -> pb.ServerLiveResponse:
+        """Answer while the event loop runs."""
+        return pb.ServerLiveResponse(live=True)
+
+    def server_ready(
+        self, request: pb.ServerReadyRequest, context: Context
+    ) -> pb.ServerReadyResponse:
+        """Say whether requests can be served."""
+        return pb.ServerReadyResponse(ready=readiness(self._state).ready)
+
+    async def model_ready(
+        self, request: pb.ModelReadyRequest, context: Context
+    ) -> pb.ModelReadyResponse:
+        """Say whether a model's calibrator can be asked; one that does not exist cannot."""
+        try:
+            await self._loaded(request.name, request.version)
+        except (ConflictError, NotFoundError, UnavailableError):
+            return pb.ModelReadyResponse(ready=False)
+        return pb.ModelReadyResponse(ready=True)
+
+    async def server_metadata(
+        self, request: pb.ServerMetadataRequest, context: Context
+    ) -> pb.ServerMetadataResponse:
+        """Say what answers."""
+        return pb.ServerMetadataResponse(name="recalib", version=recalib.__version__)
+
+    async def model_metadata(
+        self, request: pb.ModelMetadataRequest, context: Context
+    ) -> pb.ModelMetadataResponse:
+        """Say what a model's calibrator takes and gives."""
+        loaded = await self._loaded(request.name, request.version)
+        registry = None if request.version else self._state.registry
+        found = await to_thread.run_sync(metadata_of, registry, loaded)
+        return filled(pb.ModelMetadataResponse, found)
+
+    async def model_infer(
+        self, request: pb.ModelInferRequest, context: Context
+    ) -> pb.ModelInferResponse:
+        """Turn logits into probabilities."""
+        loaded = await self._loaded(request.model_name, request.model_version)
+        act = partial(_inferred, loaded, request, self._state.settings.max_rows)
+        return act() if request.ByteSize() <= LARGE else await beside(act)
+
+    async def _loaded(self, model: str, version: str) -> Loaded:
+        """Return a version, or without one what the champion is."""
+        if version and not (version.isascii() and version.isdigit()):
+            raise InputError("model_version", found=repr(version)[:80], accepted="a number")
+        return await loaded_for(self._state.calibrators, model, version or CHAMPION)
+
+
+def _inferred(loaded: Loaded, request: pb.ModelInferRequest, most_rows: int) -> Any:
+    if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
+        names = ", ".join(one.name for one in request.inputs) or "none"
+        raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
+    _check_outputs(request)
+    result = calibrate(loaded, _values(request), _input(request.parameters), most_rows)
+    answer = pb.ModelInferResponse(
+        model_name=loaded.model, model_version=str(loaded.version), id=request.id
+    )
+    output = answer.outputs.add(name=OUTPUT, datatype="FP32", shape=result.shape)
+    flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)
+    if request.raw_input_contents:
+        answer.raw_output_contents.append(flat.tobytes())
+    else:
+        output.contents.fp32_contents.extend(flat.tolist())
+    return answer
+
+
+def _input(parameters: Mapping[str, pb.InferParameter]) -> Literal["logits", "probabilities"]:
+    """Return what the values are; never guessed from them."""
+    if "input" not in parameters:
+        return "logits"
+    parameter = parameters["input"]
+    found = getattr(parameter, parameter.WhichOneof("parameter_choice") or "string_param")
+    if found not in ("logits", "probabilities"):
+        raise InputError(
+            "parameters.input", found=repr(found)[:80], accepted="logits or probabilities"
+        )
+    return cast("Literal['logits', 'probabilities']", found)
+
+
+def _check_outputs(request: pb.ModelInferRequest) -> None:
+    if not request.outputs:
+        return
+    if len(request.outputs) != 1 or request.outputs[0].name != OUTPUT:
+        names = ", ".join(one.name for one in request.outputs)
+        raise InputError("outputs", found=names[:80], accepted=f"one, named {OUTPUT}")
+    if "classification" in request.outputs[0].parameters:
+        raise InputError(
+            "outputs[0].parameters.classification", found="it", accepted="all probabilities"
+        )
+
+
+def _values(request: pb.ModelInferRequest) -> Floats:
+    """Return the input (N, K), from bytes or from typed contents."""
+    tensor = request.inputs[0]
+    dtype = dtype_of(tensor.datatype)
+    rows, classes = shape_of(tensor.shape)
+    if not request.raw_input_contents:
+        return _typed(tensor, rows, classes)
+    if tensor.HasField("contents"):
+        raise InputError(
+            "inputs[0].contents", found="contents and raw_input_contents", accepted="one of them"
+        )
+    raw = request.raw_input_contents
+    expected = rows * classes * dtype.itemsize
+    if len(raw) != 1 or len(raw[0]) != expected:
+        found = f"{len(raw)} tensors, of {len(raw[0])} bytes"
+        accepted = f"one of {expected} bytes, as shape and datatype say"
+        raise InputError("raw_input_contents", found=found, accepted=accepted)
+    return from_bytes(raw[0], tensor.datatype).reshape(rows, classes)
+
+
+def _typed(tensor: pb.ModelInferRequest.InferInputTensor, rows: int, classes: int) -> Floats:
+    if tensor.datatype not in _TYPED:
+        accepted = f"{', '.join(_TYPED)} in contents; {tensor.datatype} in raw_input_contents"
+        raise InputError("inputs[0].datatype", found=tensor.datatype, accepted=accepted)
+    name, dtype = _TYPED[tensor.datatype]
+    values = getattr(tensor.contents, name)
+    if len(values) != rows * classes:
+        accepted = f"{rows * classes}, as the shape [{rows}, {classes}] says"
+        raise InputError(
+            f"inputs[0].contents.{name}", found=f"{len(values)} numbers", accepted=accepted
+        )
+    return np.fromiter(values, dtype, len(values)).reshape(rows, classes)

@@ -1,0 +1,42 @@
+"""Jobs over gRPC."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from service.jobs import handlers
+from service.jobs.schemas import JobState
+from service.state import State
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context
+from service.transport.rpc_messages import chosen, filled, page_limit
+
+__all__ = ["Jobs"]
+
+
+class Jobs:
+    """`recalib.v1.Jobs`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def get_job(self, request: pb.GetJobRequest, context: Context) -> pb.Job:
+        """Return a job's state, progress and result."""
+        with self._state.registry.reading() as tx:
+            return filled(pb.Job, handlers.get_job(tx, request.id))
+
+    def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobPage:
+        """List jobs, newest first."""
+        limit = page_limit(request.limit)
+        state = chosen("state", pb.JobState.DESCRIPTOR, request.state)
+        wanted = None if state == "unspecified" else cast("JobState", state)
+        with self._state.registry.reading() as tx:
+            page = handlers.list_jobs(
+                tx, request.model or None, wanted, limit, request.cursor or None
+            )
+        return filled(pb.JobPage, page)
+
+    def cancel_job(self, request: pb.CancelJobRequest, context: Context) -> pb.Job:
+        """Cancel a job."""
+        with self._state.registry.transaction() as tx:
+            return filled(pb.Job, handlers.cancel_job(tx, request.id))

@@ -1,0 +1,42 @@
+"""Models over gRPC."""
+
+from __future__ import annotations
+
+from recalib.errors import InputError
+from service.models import handlers
+from service.models.schemas import ModelCreate
+from service.state import ANONYMOUS, State
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context, idempotency_key
+from service.transport.rpc_messages import filled, page_limit
+
+__all__ = ["Models"]
+
+
+class Models:
+    """`recalib.v1.Models`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def create_model(self, request: pb.CreateModelRequest, context: Context) -> pb.Model:
+        """Register a classifier."""
+        size = request.WhichOneof("size")
+        if size is None:
+            raise InputError("size", found="nothing", accepted="classes or labels")
+        classes = request.classes if size == "classes" else list(request.labels.labels)
+        wanted = ModelCreate(name=request.name, classes=classes)
+        key = idempotency_key(context)
+        with self._state.registry.transaction() as tx:
+            return filled(pb.Model, handlers.create_model(tx, wanted, key, ANONYMOUS))
+
+    def get_model(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
+        """Return one classifier."""
+        with self._state.registry.reading() as tx:
+            return filled(pb.Model, handlers.get_model(tx, request.model))
+
+    def list_models(self, request: pb.ListModelsRequest, context: Context) -> pb.ModelPage:
+        """List classifiers by name."""
+        limit = page_limit(request.limit)
+        with self._state.registry.reading() as tx:
+            return filled(pb.ModelPage, handlers.list_models(tx, limit, request.cursor or None))

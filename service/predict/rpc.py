@@ -1,0 +1,107 @@
+"""Calibrate over gRPC: one batch, or a stream of pieces of one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Literal, cast
+
+import numpy as np
+
+from recalib.arrays import Floats
+from recalib.errors import InputError
+from service.inference.tensors import DATATYPES, from_bytes
+from service.predict.handlers import LARGE, beside, calibrate, loaded_for
+from service.predict.loaded import CHAMPION, Loaded
+from service.state import State
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context
+from service.transport.rpc_messages import chosen
+
+__all__ = ["Calibration"]
+
+
+class Calibration:
+    """`recalib.v1.Calibration`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def calibrate(
+        self, request: pb.CalibrateRequest, context: Context
+    ) -> pb.CalibrateResponse:
+        """Turn logits into calibrated probabilities."""
+        return await self._answer(await self._loaded(request), request)
+
+    async def calibrate_stream(
+        self, requests: AsyncIterator[pb.CalibrateRequest], context: Context
+    ) -> AsyncIterator[pb.CalibrateResponse]:
+        """Answer piece by piece, by the version that serves when the first piece comes.
+
+        Each piece may have as many rows as one request; how many pieces there are is not limited,
+        and no more than one is in work.
+        """
+        first = loaded = None
+        async for request in requests:
+            if first is None or loaded is None:
+                first, loaded = request, await self._loaded(request)
+            for name in ("model", "calibrator"):
+                wanted = getattr(request, name)
+                if wanted and wanted != getattr(first, name):
+                    accepted = "what the first piece says, or nothing"
+                    raise InputError(name, found=repr(wanted)[:80], accepted=accepted)
+            yield await self._answer(loaded, request)
+
+    async def _loaded(self, request: pb.CalibrateRequest) -> Loaded:
+        selector = request.calibrator or CHAMPION
+        return await loaded_for(self._state.calibrators, request.model, selector)
+
+    async def _answer(self, loaded: Loaded, request: pb.CalibrateRequest) -> pb.CalibrateResponse:
+        act = partial(_calibrated, loaded, request, self._state.settings.max_rows)
+        return act() if request.ByteSize() <= LARGE else await beside(act)
+
+
+def _calibrated(
+    loaded: Loaded, request: pb.CalibrateRequest, most_rows: int
+) -> pb.CalibrateResponse:
+    input = cast(
+        "Literal['logits', 'probabilities']",
+        chosen("input", pb.Input.DESCRIPTOR, request.input),
+    )
+    result = calibrate(loaded, _array(request.matrix), input, most_rows)
+    rows, classes = result.shape
+    matrix = pb.Matrix(rows=rows, classes=classes)
+    flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)
+    if request.matrix.raw:
+        matrix.raw = flat.tobytes()
+    else:
+        matrix.values.extend(flat.tolist())
+    card = loaded.calibrator.card
+    return pb.CalibrateResponse(
+        probabilities=matrix, calibrator=pb.Calibrated(version=loaded.version, map=card.map)
+    )
+
+
+def _array(matrix: pb.Matrix) -> Floats:
+    """Return the values (N, K) of a message; `InputError` where they do not fill it."""
+    rows, classes = matrix.rows, matrix.classes
+    if min(rows, classes) < 1:
+        raise InputError(
+            "matrix", found=f"rows {rows}, classes {classes}", accepted="both at least 1"
+        )
+    if bool(matrix.raw) == bool(matrix.values):
+        found = "both" if matrix.raw else "nothing"
+        raise InputError("matrix", found=found, accepted="either raw or values")
+    if not matrix.raw:
+        _check_size("matrix.values", len(matrix.values), rows * classes, "numbers")
+        return np.fromiter(matrix.values, np.float32, rows * classes).reshape(rows, classes)
+    datatype = chosen("matrix.datatype", pb.Datatype.DESCRIPTOR, matrix.datatype).upper()
+    expected = rows * classes * DATATYPES[datatype].itemsize
+    _check_size("matrix.raw", len(matrix.raw), expected, "bytes")
+    return from_bytes(matrix.raw, datatype).reshape(rows, classes)
+
+
+def _check_size(field: str, found: int, expected: int, what: str) -> None:
+    if found != expected:
+        accepted = f"{expected}, as rows, classes and datatype say"
+        raise InputError(field, found=f"{found} {what}", accepted=accepted)

@@ -1,0 +1,1 @@
+"""What `proto/recalib` becomes."""

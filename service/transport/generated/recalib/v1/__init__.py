@@ -1,0 +1,1 @@
+"""Our own gRPC interface, version 1."""

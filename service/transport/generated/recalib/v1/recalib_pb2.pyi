@@ -1,0 +1,437 @@
+import datetime
+
+from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Input(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INPUT_LOGITS: _ClassVar[Input]
+    INPUT_PROBABILITIES: _ClassVar[Input]
+
+class Datatype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DATATYPE_FP32: _ClassVar[Datatype]
+    DATATYPE_FP64: _ClassVar[Datatype]
+    DATATYPE_FP16: _ClassVar[Datatype]
+    DATATYPE_BF16: _ClassVar[Datatype]
+
+class Promote(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PROMOTE_IF_BETTER: _ClassVar[Promote]
+    PROMOTE_ALWAYS: _ClassVar[Promote]
+    PROMOTE_NEVER: _ClassVar[Promote]
+
+class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
+    JOB_STATE_QUEUED: _ClassVar[JobState]
+    JOB_STATE_RUNNING: _ClassVar[JobState]
+    JOB_STATE_SUCCEEDED: _ClassVar[JobState]
+    JOB_STATE_FAILED: _ClassVar[JobState]
+    JOB_STATE_CANCELLED: _ClassVar[JobState]
+INPUT_LOGITS: Input
+INPUT_PROBABILITIES: Input
+DATATYPE_FP32: Datatype
+DATATYPE_FP64: Datatype
+DATATYPE_FP16: Datatype
+DATATYPE_BF16: Datatype
+PROMOTE_IF_BETTER: Promote
+PROMOTE_ALWAYS: Promote
+PROMOTE_NEVER: Promote
+JOB_STATE_UNSPECIFIED: JobState
+JOB_STATE_QUEUED: JobState
+JOB_STATE_RUNNING: JobState
+JOB_STATE_SUCCEEDED: JobState
+JOB_STATE_FAILED: JobState
+JOB_STATE_CANCELLED: JobState
+
+class ClassLabels(_message.Message):
+    __slots__ = ("labels",)
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, labels: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CreateModelRequest(_message.Message):
+    __slots__ = ("name", "classes", "labels")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    classes: int
+    labels: ClassLabels
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ...) -> None: ...
+
+class GetModelRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ("limit", "cursor")
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    cursor: str
+    def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class Model(_message.Message):
+    __slots__ = ("name", "classes", "labels", "created_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    classes: int
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    created_at: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ModelPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Model]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
+class UploadHeader(_message.Message):
+    __slots__ = ("model", "name", "content_type", "input")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    name: str
+    content_type: str
+    input: Input
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ...) -> None: ...
+
+class UploadDatasetRequest(_message.Message):
+    __slots__ = ("header", "chunk")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    header: UploadHeader
+    chunk: bytes
+    def __init__(self, header: _Optional[_Union[UploadHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+
+class UploadDatasetResponse(_message.Message):
+    __slots__ = ("dataset", "created")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    dataset: Dataset
+    created: bool
+    def __init__(self, dataset: _Optional[_Union[Dataset, _Mapping]] = ..., created: _Optional[bool] = ...) -> None: ...
+
+class GetDatasetRequest(_message.Message):
+    __slots__ = ("model", "name")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    name: str
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ListDatasetsRequest(_message.Message):
+    __slots__ = ("model", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class Estimate(_message.Message):
+    __slots__ = ("value", "low", "high", "floor")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    low: float
+    high: float
+    floor: float
+    def __init__(self, value: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., floor: _Optional[float] = ...) -> None: ...
+
+class Dataset(_message.Message):
+    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Estimate
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Estimate, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    rows: int
+    classes: int
+    digest: str
+    size_bytes: int
+    input: Input
+    metrics: _containers.MessageMap[str, Estimate]
+    created_at: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class DatasetPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Dataset]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Dataset, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
+class CreateCalibratorRequest(_message.Message):
+    __slots__ = ("model", "dataset", "map", "objective", "options", "promote")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    MAP_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    PROMOTE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    dataset: str
+    map: str
+    objective: str
+    options: _struct_pb2.Struct
+    promote: Promote
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ...) -> None: ...
+
+class GetCalibratorRequest(_message.Message):
+    __slots__ = ("model", "version")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ListCalibratorsRequest(_message.Message):
+    __slots__ = ("model", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class Calibrator(_message.Message):
+    __slots__ = ("model", "version", "dataset", "job", "created_at", "card")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    CARD_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: int
+    dataset: str
+    job: str
+    created_at: _timestamp_pb2.Timestamp
+    card: _struct_pb2.Struct
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., job: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., card: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class CalibratorPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Calibrator]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Calibrator, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
+class FileChunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class SetAliasRequest(_message.Message):
+    __slots__ = ("model", "alias", "version", "reason")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    alias: str
+    version: int
+    reason: str
+    def __init__(self, model: _Optional[str] = ..., alias: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Alias(_message.Message):
+    __slots__ = ("alias", "model", "version", "updated_at")
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    alias: str
+    model: str
+    version: int
+    updated_at: _timestamp_pb2.Timestamp
+    def __init__(self, alias: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListAliasesRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
+
+class AliasList(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Alias]
+    def __init__(self, items: _Optional[_Iterable[_Union[Alias, _Mapping]]] = ...) -> None: ...
+
+class GetAliasHistoryRequest(_message.Message):
+    __slots__ = ("model", "alias", "limit")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    alias: str
+    limit: int
+    def __init__(self, model: _Optional[str] = ..., alias: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class AliasChange(_message.Message):
+    __slots__ = ("at", "actor", "from_version", "to_version", "reason")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    FROM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TO_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    actor: str
+    from_version: int
+    to_version: int
+    reason: str
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ..., from_version: _Optional[int] = ..., to_version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AliasHistory(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[AliasChange]
+    def __init__(self, items: _Optional[_Iterable[_Union[AliasChange, _Mapping]]] = ...) -> None: ...
+
+class Matrix(_message.Message):
+    __slots__ = ("rows", "classes", "datatype", "raw", "values")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    DATATYPE_FIELD_NUMBER: _ClassVar[int]
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    classes: int
+    datatype: Datatype
+    raw: bytes
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class CalibrateRequest(_message.Message):
+    __slots__ = ("model", "calibrator", "input", "matrix")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    MATRIX_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    calibrator: str
+    input: Input
+    matrix: Matrix
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ...) -> None: ...
+
+class CalibrateResponse(_message.Message):
+    __slots__ = ("probabilities", "calibrator")
+    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
+    probabilities: Matrix
+    calibrator: Calibrated
+    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ...) -> None: ...
+
+class Calibrated(_message.Message):
+    __slots__ = ("version", "map")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MAP_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    map: str
+    def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class CancelJobRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ("model", "state", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    state: JobState
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("fraction", "message")
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    fraction: float
+    message: str
+    def __init__(self, fraction: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "kind", "state", "model", "progress", "result", "error", "attempts", "created_at", "started_at", "finished_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: str
+    state: JobState
+    model: str
+    progress: Progress
+    result: _struct_pb2.Struct
+    error: str
+    attempts: int
+    created_at: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., model: _Optional[str] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., result: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., error: _Optional[str] = ..., attempts: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class JobPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Job]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...

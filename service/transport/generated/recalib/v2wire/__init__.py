@@ -1,0 +1,1 @@
+"""The messages of the Open Inference Protocol V2, in a package of ours."""

@@ -1,0 +1,146 @@
+"""gRPC services, made from their descriptors: reading, deadlines, errors and counting.
+
+A service is a class with a method for each RPC, `create_model` for `CreateModel`. Methods that
+take long without waiting are plain functions and run in a thread; the others are coroutines, or
+asynchronous generators where they answer with a stream. Messages are read and written here and
+not by gRPC, so that bytes which are no message end as any other bad input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import grpc
+from anyio import to_thread
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from recalib.errors import InputError
+from service.transport.instruments import note_rpc
+from service.transport.rpc_errors import failure_of
+
+__all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_KEY = "idempotency-key"
+_LONGEST_KEY = 255
+
+
+def handler_of(
+    service: ServiceDescriptor, implementation: object, name: str | None = None
+) -> grpc.GenericRpcHandler[Any, Any]:
+    """Return what a server needs to answer the RPCs of a service.
+
+    Parameters
+    ----------
+    name: of the service on the wire, where it is not the descriptor's.
+    """
+    name = name or service.full_name
+    methods = {
+        method.name: _handler(
+            f"/{name}/{method.name}", method, getattr(implementation, method_name(method.name))
+        )
+        for method in service.methods
+    }
+    return grpc.method_handlers_generic_handler(name, methods)
+
+
+def method_name(rpc: str) -> str:
+    """Return the name in Python of an RPC: `create_model` of `CreateModel`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", rpc).lower()
+
+
+def idempotency_key(context: Context) -> str | None:
+    """Return what stands in the metadata `idempotency-key`, or None.
+
+    Raises
+    ------
+    InputError: an empty or a long one.
+    """
+    found = dict(context.invocation_metadata() or ()).get(_KEY)
+    if found is None:
+        return None
+    key = found if isinstance(found, str) else found.decode("latin-1")
+    if not 0 < len(key) <= _LONGEST_KEY:
+        raise InputError(
+            _KEY, found=f"{len(key)} characters", accepted=f"1 to {_LONGEST_KEY} characters"
+        )
+    return key
+
+
+def _handler(
+    path: str, method: MethodDescriptor, act: Callable[..., Any]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    read = GetMessageClass(method.input_type).FromString
+
+    def arrived(given: Any) -> Any:
+        return _read_all(read, given) if method.client_streaming else read(given)
+
+    async def answer(given: Any, context: Context) -> bytes:
+        async with _watched(path, context):
+            message: Message = await _done(act, arrived(given), context)
+            return message.SerializeToString()
+        raise AssertionError("unreachable")  # aborting raises
+
+    async def answers(given: Any, context: Context) -> AsyncIterator[bytes]:
+        async with _watched(path, context):
+            async for message in act(arrived(given), context):
+                yield message.SerializeToString()
+
+    kind = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[method.client_streaming, method.server_streaming]
+    handler: grpc.RpcMethodHandler[Any, Any] = kind(answers if method.server_streaming else answer)
+    return handler
+
+
+async def _read_all(read: Callable[[bytes], Any], given: Any) -> AsyncIterator[Any]:
+    async for one in given:
+        yield read(one)
+
+
+async def _done(act: Callable[..., Any], given: Any, context: Context) -> Any:
+    if inspect.iscoroutinefunction(act):
+        return await act(given, context)
+    return await to_thread.run_sync(partial(act, given, context))
+
+
+@contextlib.asynccontextmanager
+async def _watched(path: str, context: Context) -> AsyncIterator[None]:
+    """End an RPC as its errors say, count it, and do not begin it past its deadline."""
+    started = time.perf_counter()
+    code = grpc.StatusCode.OK
+    try:
+        if _is_late(context):
+            code = grpc.StatusCode.DEADLINE_EXCEEDED
+            await context.abort(code, "The deadline had passed before the work began.")
+        yield
+    except grpc.aio.AbortError:
+        raise
+    except (asyncio.CancelledError, GeneratorExit):
+        late = _is_late(context)
+        code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+        raise
+    except Exception as error:
+        failure = failure_of(error)
+        code = failure.code
+        await context.abort(code, failure.message, failure.metadata())
+    finally:
+        note_rpc(path, code.name, started)
+
+
+def _is_late(context: Context) -> bool:
+    remaining = context.time_remaining()
+    return remaining is not None and remaining <= 0

@@ -1,0 +1,86 @@
+"""Between messages of gRPC and the forms that handlers take and return."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
+from pydantic import BaseModel
+
+from recalib.errors import InputError
+
+__all__ = ["checked_version", "chosen", "filled", "page_limit", "plain"]
+
+M = TypeVar("M", bound=Message)
+
+_USUAL_LIMIT, _MOST_ITEMS = 100, 1000
+#: What an integer of the database holds.
+_MOST_VERSIONS = 2**31 - 1
+
+
+def filled(kind: type[M], form: BaseModel) -> M:
+    """Return the message that says what a form says; what is None there is not set.
+
+    Names are the same in both. A value of an enumeration is `queued` in a form and
+    `JOB_STATE_QUEUED` in a message.
+    """
+    return ParseDict(_named(form.model_dump(mode="json"), kind.DESCRIPTOR), kind())
+
+
+def chosen(field: str, enumeration: EnumDescriptor, number: int) -> str:
+    """Return a value of an enumeration as forms have it; `InputError` for one that is none."""
+    value = enumeration.values_by_number.get(number)
+    if value is None:
+        accepted = ", ".join(one.name for one in enumeration.values)
+        raise InputError(field, found=str(number), accepted=accepted)
+    return value.name.removeprefix(_prefix(enumeration)).lower()
+
+
+def plain(struct: Struct) -> dict[str, Any]:
+    """Return what JSON has for a Struct; all its numbers are doubles, so 15.0 becomes 15."""
+    found: dict[str, Any] = _whole(MessageToDict(struct))
+    return found
+
+
+def page_limit(limit: int) -> int:
+    """Return how many items a page has; 0 is the usual number."""
+    if not 0 <= limit <= _MOST_ITEMS:
+        raise InputError("limit", found=str(limit), accepted=f"1 to {_MOST_ITEMS}")
+    return limit or _USUAL_LIMIT
+
+
+def checked_version(version: int) -> int:
+    """Return a version that can be one."""
+    if not 1 <= version <= _MOST_VERSIONS:
+        raise InputError("version", found=str(version), accepted=f"1 to {_MOST_VERSIONS}")
+    return version
+
+
+def _named(form: dict[str, Any], kind: Any) -> dict[str, Any]:
+    found = {}
+    for name, value in form.items():
+        if value is None:
+            continue
+        field = kind.fields_by_name[name]
+        if field.enum_type is not None:
+            value = _prefix(field.enum_type) + value.upper()
+        elif isinstance(value, list) and field.message_type is not None:
+            value = [_named(one, field.message_type) for one in value]
+        found[name] = value
+    return found
+
+
+def _prefix(enumeration: EnumDescriptor) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enumeration.name).upper() + "_"
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _whole(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

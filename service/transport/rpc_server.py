@@ -1,0 +1,104 @@
+"""The gRPC server of one server process, on the event loop that serves REST.
+
+Every process listens at the same port: the system shares connections out among them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from service.calibrators.rpc import Calibrators
+from service.datasets.rpc import Datasets
+from service.health.rpc import Health
+from service.inference.rpc import WIRE_NAME, Inference
+from service.jobs.rpc import Jobs
+from service.models.rpc import Models
+from service.predict.rpc import Calibration
+from service.state import State
+from service.transport.generated.recalib.v1 import recalib_pb2
+from service.transport.generated.recalib.v2wire import inference_pb2
+from service.transport.rpc import handler_of
+from service.transport.rpc_reflection import enable_reflection
+
+__all__ = ["RpcServer"]
+
+log = logging.getLogger(__name__)
+
+#: The services of `recalib.v1`, by their names there.
+_SERVICES = {
+    "Calibration": Calibration,
+    "Calibrators": Calibrators,
+    "Datasets": Datasets,
+    "Jobs": Jobs,
+    "Models": Models,
+}
+
+
+class RpcServer:
+    """Answers RPCs from `start` until it has drained.
+
+    Parameters
+    ----------
+    grace_seconds: how long running RPCs may take once the server is told to stop.
+    """
+
+    def __init__(self, state: State, grace_seconds: float) -> None:
+        own = recalib_pb2.DESCRIPTOR.services_by_name
+        inference = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+        health = health_pb2.DESCRIPTOR.services_by_name["Health"]
+        names = [own[name].full_name for name in _SERVICES]
+        self._health = Health(state, [WIRE_NAME, *names])
+        self._grace_seconds = grace_seconds
+        self._address = _address(state.settings.host, state.settings.grpc_port)
+        self._stopping: asyncio.Task[None] | None = None
+        self._server = grpc.aio.server(options=_options(state.settings.max_body_bytes))
+        handlers = [handler_of(own[name], kind(state)) for name, kind in _SERVICES.items()]
+        handlers.append(handler_of(inference, Inference(state), WIRE_NAME))
+        handlers.append(handler_of(health, self._health))
+        self._server.add_generic_rpc_handlers(tuple(handlers))
+        enable_reflection(
+            self._server, [health, *(own[name] for name in _SERVICES)], (inference, WIRE_NAME)
+        )
+
+    async def start(self) -> int:
+        """Listen, and return the port; `RuntimeError` where it is taken."""
+        port = self._server.add_insecure_port(self._address)
+        await self._server.start()
+        return port
+
+    def drain(self) -> None:
+        """Take no more RPCs, and let those that run come to their end; returns at once."""
+        if self._stopping is None:
+            self._health.drain()
+            self._stopping = asyncio.ensure_future(self._server.stop(self._grace_seconds))
+
+    async def stop(self) -> None:
+        """Drain, and wait until that is done."""
+        self.drain()
+        if self._stopping is not None:
+            await self._stopping
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _options(max_body_bytes: int) -> list[tuple[str, int]]:
+    return [
+        # gRPC's own limit is 4 MB, less than a batch that REST takes.
+        ("grpc.max_receive_message_length", max_body_bytes),
+        # Answers are as large as the requests that were taken.
+        ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 1),
+        # Finds connections whose other end is gone without a word.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # Clients behind balancers keep idle connections alive; by default, gRPC hangs up on those
+        # that ask more often than every five minutes.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ]
