@@ -1,0 +1,232 @@
+"""Late labels: each of a batch has an outcome of its own, and the first of a prediction stands."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recalib.prediction_ids import Predictions, mint
+from recalib.registry import LabelledPrediction
+from tests.service.conftest import Service
+from tests.service.test_transport import sample
+
+_DAY = 86_400.0
+
+
+def ids(
+    service: Service, count: int, *, model: str = "digits", age: float = 0.0, key: int | None = None
+) -> list[str]:
+    """Return new ids of a model's predictions, made `age` seconds ago."""
+    with service.registry.transaction() as tx:
+        number = tx.models.get(model).id
+        signing = tx.signing_keys.first() if key is None else tx.signing_keys.all()[key]
+    said = Predictions(
+        np.full(count, 0.75, np.float32), np.full(count, 0.5, np.float32), np.arange(count) % 4
+    )
+    return mint(signing, number, 1, time.time() - age, said)
+
+
+def post(service: Service, items: Any, model: str = "digits", **more: Any) -> Any:
+    return service.client.post(f"/v1/models/{model}/labels", json=items, **more)
+
+
+def outcomes(service: Service, *items: tuple[str, int | str], model: str = "digits") -> list[Any]:
+    """Send labels, and return each one's status, with the reason where there is one."""
+    answer = post(service, [{"prediction_id": one, "label": label} for one, label in items], model)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    statuses = [one["status"] for one in found["items"]]
+    assert found["counts"] == {name: statuses.count(name) for name in found["counts"]}
+    assert sum(found["counts"].values()) == len(items)
+    return [
+        one["status"] if "reason" not in one else (one["status"], one["reason"])
+        for one in found["items"]
+    ]
+
+
+def kept(service: Service, model: str = "digits") -> list[LabelledPrediction]:
+    with service.registry.reading() as tx:
+        return tx.labels.between(tx.models.get(model), 1, 0, 1e11)
+
+
+def test_labels_are_kept_with_what_their_ids_say(service: Service) -> None:
+    service.model()
+    one, two = ids(service, 2)
+    assert outcomes(service, (one, 3), (two, 1)) == ["accepted", "accepted"]
+    rows = kept(service)
+    assert [(row.predicted, row.label) for row in rows] in ([(0, 3), (1, 1)], [(1, 1), (0, 3)])
+    assert {(row.raw_confidence, row.confidence, row.version) for row in rows} == {(0.75, 0.5, 1)}
+    assert outcomes(service) == []
+
+
+def test_the_same_label_again_has_no_effect_and_another_is_a_conflict(service: Service) -> None:
+    """In later batches and in the same one; the first stands, and the conflict is marked."""
+    service.model()
+    one, two = ids(service, 2)
+    conflict = ("conflict", "labelled 3 before, which stands")
+    assert outcomes(service, (one, 3)) == ["accepted"]
+    before = kept(service)
+    assert outcomes(service, (one, 3)) == ["duplicate"]
+    assert kept(service) == before
+    assert outcomes(service, (two, 1), (one, 2), (two, 1), (two, 0), (one, 3)) == [
+        "accepted",
+        conflict,
+        "duplicate",
+        ("conflict", "labelled 1 before, which stands"),
+        "duplicate",
+    ]
+    assert {(row.label, row.disputed) for row in kept(service)} == {(3, True), (1, True)}
+
+
+def test_what_is_refused_keeps_nothing_else_back(service: Service) -> None:
+    """Forged, of another model, expired, from the future, of no class: each by itself."""
+    service.model()
+    service.model("other")
+    good, changed = ids(service, 2)
+    forged = changed[:40] + ("A" if changed[40] != "A" else "B") + changed[41:]
+    (foreign,) = ids(service, 1, model="other")
+    (expired,) = ids(service, 1, age=30 * _DAY + 60)
+    (late,) = ids(service, 1, age=30 * _DAY - 60)
+    (early,) = ids(service, 1, age=-240)
+    (future,) = ids(service, 1, age=-400)
+    found = outcomes(
+        service,
+        ("nonsense", 0),
+        (forged, 0),
+        (foreign, 0),
+        (expired, 0),
+        (future, 0),
+        (good, 4),
+        (good, -1),
+        (good, "cat"),
+        (late, 1),
+        (early, 1),
+        (good, 2),
+    )
+    assert [one if isinstance(one, str) else one[0] for one in found] == [
+        "invalid", "invalid", "invalid", "expired", "invalid", "invalid", "invalid", "invalid",
+        "accepted", "accepted", "accepted",
+    ]  # fmt: skip
+    reasons = [one[1] for one in found[:8]]
+    assert len(set(reasons)) == 8
+    for reason, word in zip(
+        reasons,
+        ["88 characters", "changed", "another model", "old", "clocks", "0 to 3", "-1", "'cat'"],
+        strict=True,
+    ):
+        assert word in reason
+    assert len(kept(service)) == 3
+    assert outcomes(service, (foreign, 0), model="other") == ["accepted"]
+
+
+def test_ids_of_a_key_before_the_last_rotations_are_good_until_it_is_revoked(
+    service: Service,
+) -> None:
+    service.model()
+    old = ids(service, 3)
+    with service.registry.transaction() as tx:
+        tx.signing_keys.rotate()
+        tx.signing_keys.rotate()
+    new = ids(service, 3)
+    assert outcomes(service, (old[0], 1), (new[0], 1)) == ["accepted", "accepted"]
+    with service.registry.transaction() as tx:
+        tx.signing_keys.revoke()
+    found = outcomes(service, (old[1], 1), (new[1], 1))
+    assert found[0][0] == "invalid"
+    assert "given up" in found[0][1]
+    assert found[1] == "accepted"
+
+
+def test_labels_may_be_names_where_the_model_has_them(service: Service) -> None:
+    """A name is never read as a number, nor a number as a name."""
+    service.model(classes=["1", "0", "cat"])
+    batch = ids(service, 4)
+    found = outcomes(
+        service, (batch[0], "cat"), (batch[1], "0"), (batch[2], 0), (batch[3], "2"), (batch[0], 1)
+    )
+    assert found == [
+        "accepted",
+        "accepted",
+        "accepted",
+        ("invalid", "label '2': none of the model's class labels"),
+        ("conflict", "labelled 'cat' before, which stands"),
+    ]
+    assert sorted(row.label for row in kept(service)) == [0, 1, 2]
+
+
+def test_batches_have_a_limit(service: Service) -> None:
+    """The whole batch is refused, since whoever sends it can send two."""
+    service.model()
+    many = [{"prediction_id": "x", "label": 0}] * 2_001
+    service.client.app.state.recalib.settings.max_labels = 2_000
+    assert post(service, many[:2_000]).status_code == 200
+    answer = post(service, many)
+    assert answer.status_code == 413
+    assert answer.json()["errors"][0] == {
+        "field": "body", "found": "2001 labels", "accepted": "at most 2000"
+    }  # fmt: skip
+
+
+BAD = [
+    (b"{}", "body"),
+    (b"[[]]", "[0]"),
+    (b'[{"prediction_id": "x"}]', "[0]"),
+    (b'[{"prediction_id": "x", "label": 1.5}]', "[0].label"),
+    (b'[{"prediction_id": "x", "label": true}]', "[0].label"),
+    (b'[{"prediction_id": "x", "label": null}]', "[0].label"),
+    (b'[{"prediction_id": 7, "label": 1}]', "[0].prediction_id"),
+    (b'[{"prediction_id": "x", "label": 1, "model": 2}]', "[0]"),
+    (b"[", "body"),
+    (b"", "body"),
+    (b"\xff", "body"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), BAD)
+def test_what_is_no_batch_of_labels(service: Service, body: bytes, field: str) -> None:
+    service.model()
+    headers = {"Content-Type": "application/json"}
+    answer = service.client.post("/v1/models/digits/labels", content=body, headers=headers)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["field"] == field
+
+
+_TEXTS = st.text(max_size=100) | st.text("AQab09-_", min_size=88, max_size=88)
+_LABELS = st.integers(-(2**70), 2**70) | st.text(max_size=20)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(_TEXTS, _LABELS), max_size=5))
+def test_no_text_is_the_servers_fault(service: Service, items: list[tuple[str, Any]]) -> None:
+    """Ids and labels of any characters and any size."""
+    if not service.client.get("/v1/models").json()["items"]:
+        service.model()
+    body = json.dumps([{"prediction_id": one, "label": label} for one, label in items])
+    headers = {"Content-Type": "application/json"}
+    answer = service.client.post("/v1/models/digits/labels", content=body, headers=headers)
+    assert answer.status_code in (200, 422), answer.text
+    if answer.status_code == 200:
+        assert {one["status"] for one in answer.json()["items"]} <= {"invalid"}
+
+
+def test_labels_are_counted_by_what_became_of_them(service: Service) -> None:
+    service.model()
+    one, two = ids(service, 2)
+
+    def counts() -> list[float]:
+        text = service.client.get("/metrics").text
+        return [
+            sample(text, "recalib_labels_total", model="digits", status=status)
+            for status in ("accepted", "duplicate", "conflict", "expired", "invalid")
+        ]
+
+    before = counts()
+    outcomes(service, (one, 0), (two, 0), (one, 0), (one, 1), ("x", 0))
+    added = [now - then for now, then in zip(counts(), before, strict=True)]
+    assert added == [2, 1, 1, 0, 1]
