@@ -1,0 +1,197 @@
+"""Is a calibrator still telling the truth? A test that may be looked at after every label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.drift.bettors import BETTORS, Bettor
+from recalib.errors import InputError
+from recalib.options import check_option
+
+__all__ = ["CalibrationTest"]
+
+Values = NDArray[np.float64]
+
+#: Rows of a block: few at first, when there is little to learn from, and never more than the most.
+_FEWEST, _MOST, _SHARE = 16, 256, 8
+
+
+@dataclass
+class CalibrationTest:
+    """A sequential test of calibration, valid at any time; evidence E in [0, ∞).
+
+    The hypothesis is that each row is right with a probability within `tolerance` ε of its
+    confidence p, whatever the rows before. Against it a bettor says q before the label is seen,
+    and with p* = q clipped to [p − ε, p + ε] the row multiplies what it holds by
+
+        e = (q / p*)^a · ((1 − q) / (1 − p*))^(1 − a),   a = 1 where the row is right, else 0,
+
+    whose mean under the hypothesis is at most 1. E is the mean over bettors, and over when they
+    begin: a share of the stake is set aside for every later block of rows, so that a long quiet
+    past does not have to be won back. Under the hypothesis P(E ever reaches 1/α) ≤ α (Ville).
+
+    That needs labels whose arrival does not depend on the outcome given the prediction: where
+    errors are labelled more often than what was right, a calibrated stream looks miscalibrated.
+
+    `suspicion` is the Shiryaev-Roberts sum of the same bets, which begin anew at every
+    block with a full stake: quicker, and with no such guarantee; on average it takes at least as
+    many blocks to reach a level as the level says.
+
+    Source: Ville 1939; Waudby-Smith and Ramdas, Estimating means of bounded random variables by
+    betting, JRSS B 2024; Shin, Ramdas and Rinaldo, E-detectors, 2022.
+    """
+
+    alpha: float = 0.05
+    tolerance: float = 0.02
+    bettors: list[Bettor] = field(default_factory=BETTORS)
+
+    def __post_init__(self) -> None:
+        check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
+        check_option("tolerance", self.tolerance, 0 <= self.tolerance < 0.5, "0 ≤ tolerance < 0.5")
+        #: Labels seen, blocks begun, and the label at which the test first rejected.
+        self.labels = 0
+        self.blocks = 0
+        self.rejected_at: int | None = None
+        self._staked = np.full(len(self.bettors), -math.inf)
+        self._fresh = np.full(len(self.bettors), -math.inf)
+
+    @property
+    def log_evidence(self) -> float:
+        """log E now; it may fall again after it has rejected."""
+        return self._evidence(self._staked)
+
+    @property
+    def threshold(self) -> float:
+        """What log E must reach to reject, log 1/α."""
+        return -math.log(self.alpha)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether E has ever reached 1/α."""
+        return self.rejected_at is not None
+
+    @property
+    def suspicion(self) -> float:
+        """The logarithm of the Shiryaev-Roberts sum, the mean over bettors."""
+        return float(np.logaddexp.reduce(self._fresh)) - math.log(len(self.bettors))
+
+    def update(self, confidences: Values, correct: Values) -> None:
+        """Take rows in the order of their predictions.
+
+        Parameters
+        ----------
+        confidences: (N,), in [0, 1].
+        correct: (N,), zeros and ones or booleans.
+
+        Raises
+        ------
+        InputError: shapes that differ, or values out of range. Nothing is taken then.
+        """
+        confidences, correct = _checked(confidences, correct)
+        for rows in self._blocks(len(confidences)):
+            self._take(confidences[rows], correct[rows])
+
+    def state(self) -> dict[str, Any]:
+        """Return all that has been learnt, as JSON, options apart."""
+        return {
+            "labels": self.labels,
+            "blocks": self.blocks,
+            "rejected_at": self.rejected_at,
+            "staked": _plain(self._staked),
+            "fresh": _plain(self._fresh),
+            "bettors": [bettor.state() for bettor in self.bettors],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned, with the same options."""
+        self.labels, self.blocks = int(state["labels"]), int(state["blocks"])
+        self.rejected_at = state["rejected_at"]
+        self._staked, self._fresh = _array(state["staked"]), _array(state["fresh"])
+        for bettor, saved in zip(self.bettors, state["bettors"], strict=True):
+            bettor.restore(saved)
+
+    def _blocks(self, rows: int) -> Iterator[slice]:
+        start = 0
+        while start < rows:
+            size = min(max(self.labels // _SHARE, _FEWEST), _MOST)
+            yield slice(start, min(start + size, rows))
+            start += size
+
+    def _take(self, confidences: Values, correct: Values) -> None:
+        # What the stake set aside for this block joins, before anything of it is seen.
+        share = math.log(_aside(self.blocks) - _aside(self.blocks + 1))
+        self._staked = np.logaddexp(self._staked, share)
+        self._fresh = np.logaddexp(self._fresh, 0.0)
+        self.blocks += 1
+        gains = np.stack([self._gains(one, confidences, correct) for one in self.bettors])
+        path = np.cumsum(gains, axis=1)
+        self._look_for_rejection(self._staked[:, None] + path)
+        self._staked = self._staked + path[:, -1]
+        self._fresh = self._fresh + path[:, -1]
+        self.labels += len(confidences)
+        for bettor in self.bettors:
+            bettor.learn(confidences, correct)
+
+    def _gains(self, bettor: Bettor, confidences: Values, correct: Values) -> Values:
+        """Return log e of each row."""
+        q = bettor.predict(confidences)
+        near = np.clip(q, confidences - self.tolerance, confidences + self.tolerance)
+        # Where p* is 0 or 1 the other outcome cannot be: if it comes all the same, q never staked
+        # all, and what it wins is bounded by this.
+        near = np.clip(near, 1e-9, 1 - 1e-9)
+        gains: Values = np.where(correct == 1, np.log(q / near), np.log((1 - q) / (1 - near)))
+        return gains
+
+    def _look_for_rejection(self, staked: Values) -> None:
+        if self.rejected:
+            return
+        evidence = np.logaddexp.reduce(staked, axis=0) - math.log(len(self.bettors))
+        evidence = np.logaddexp(evidence, math.log(_aside(self.blocks)))
+        reached = np.flatnonzero(evidence >= self.threshold)
+        if len(reached):
+            self.rejected_at = self.labels + int(reached[0]) + 1
+
+    def _evidence(self, staked: Values) -> float:
+        held = float(np.logaddexp.reduce(staked)) - math.log(len(self.bettors))
+        return float(np.logaddexp(held, math.log(_aside(self.blocks))))
+
+
+def _aside(blocks: int) -> float:
+    """Return which share of the stake is still set aside once so many blocks have begun.
+
+    1 / log₂(blocks + 2): it falls so slowly that a begin at block k costs log k and little more.
+    """
+    return 1 / math.log2(blocks + 2)
+
+
+def _checked(confidences: Values, correct: Values) -> tuple[Values, Values]:
+    confidences = np.asarray(confidences, np.float64)
+    correct = np.asarray(correct, np.float64)
+    if confidences.ndim != 1 or not np.all((confidences >= 0) & (confidences <= 1)):
+        raise InputError(
+            "confidences",
+            found=f"shape {confidences.shape}, or a value out of range",
+            accepted="(N,) in [0, 1]",
+        )
+    if correct.shape != confidences.shape or not np.all((correct == 0) | (correct == 1)):
+        raise InputError(
+            "correct",
+            found=f"shape {correct.shape}, or a value that is neither",
+            accepted=f"{confidences.shape}, zeros and ones",
+        )
+    return confidences, correct
+
+
+def _plain(logs: Values) -> list[float | None]:
+    """JSON has no −∞."""
+    return [None if one == -math.inf else float(one) for one in logs]
+
+
+def _array(logs: list[float | None]) -> Values:
+    return np.array([-math.inf if one is None else one for one in logs])

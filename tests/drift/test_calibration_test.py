@@ -1,0 +1,202 @@
+"""The sequential test: its guarantee, its power, and what it remembers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recalib.drift import BETTORS, CalibrationTest
+from recalib.errors import InputError
+
+Values = NDArray[np.float64]
+
+
+def confidences(rng: np.random.Generator, rows: int) -> Values:
+    """Mostly sure, as a classifier's are."""
+    p = 1 / (1 + np.exp(-rng.normal(1.5, 1.5, size=rows)))
+    return np.maximum(p, 1 - p)
+
+
+def outcomes(rng: np.random.Generator, truth: Values) -> Values:
+    return (rng.random(len(truth)) < truth).astype(np.float64)
+
+
+class Says:
+    """A bettor that says what it is told to."""
+
+    def __init__(self, q: float) -> None:
+        self.q = q
+
+    def predict(self, confidences: Values) -> Values:
+        return np.full(len(confidences), self.q)
+
+    def learn(self, confidences: Values, correct: Values) -> None:
+        pass
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
+
+
+@given(
+    p=st.floats(0, 1),
+    q=st.floats(1e-6, 1 - 1e-6),
+    where=st.floats(-1, 1),
+    tolerance=st.sampled_from([0.0, 0.02, 0.3]),
+)
+def test_no_bet_gains_on_average_while_the_hypothesis_holds(p, q, where, tolerance):
+    """E[e] ≤ 1 for any truth within the tolerance of the confidence: all that the proof needs."""
+    truth = min(max(p + where * tolerance, 0.0), 1.0)
+    test = CalibrationTest(tolerance=tolerance, bettors=[Says(q)])  # type: ignore[list-item]
+    gains = {
+        a: float(np.exp(test._gains(test.bettors[0], np.array([p]), np.array([a])))[0])
+        for a in (0.0, 1.0)
+    }
+    assert truth * gains[1.0] + (1 - truth) * gains[0.0] <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("bettor", range(4))
+def test_bettors_have_not_seen_what_they_bet_on(bettor):
+    """What is predicted for a block does not depend on the labels of that block."""
+    rng = np.random.default_rng(0)
+    p = confidences(rng, 200)
+    one, other = BETTORS()[bettor], BETTORS()[bettor]
+    for start in (0, 50, 100):
+        rows = slice(start, start + 50)
+        for each in (one, other):
+            each.learn(p[rows], outcomes(np.random.default_rng(start), p[rows]))
+    np.testing.assert_array_equal(one.predict(p[150:]), other.predict(p[150:]))
+    assert np.all((one.predict(p) > 0) & (one.predict(p) < 1))
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.02, -0.02])
+def test_false_alarms_stay_below_alpha(offset):
+    """200 streams looked at after every label, at either edge of the tolerance too.
+
+    At α = .1 20 would be allowed, of which chance makes up to 33 in all but one of a thousand.
+    """
+    rejected = 0
+    for seed in range(200):
+        rng = np.random.default_rng([seed, 1])
+        p = confidences(rng, 1_500)
+        test = CalibrationTest(alpha=0.1, tolerance=0.02)
+        test.update(p, outcomes(rng, np.clip(p + offset, 0, 1)))
+        rejected += test.rejected
+    assert rejected <= 33
+
+
+def test_labels_chosen_by_confidence_raise_no_alarm():
+    """Labelling the less sure more often is no miscalibration."""
+    rejected = 0
+    for seed in range(100):
+        rng = np.random.default_rng([seed, 2])
+        p = confidences(rng, 4_000)
+        p = p[rng.random(len(p)) < 1.1 - p]
+        test = CalibrationTest(alpha=0.1)
+        test.update(p, outcomes(rng, p))
+        rejected += test.rejected
+    assert rejected <= 20  # 10 allowed, and three standard errors
+
+
+def drifted(p: Values, kind: str) -> Values:
+    odds = np.log(p / (1 - p))
+    if kind == "overconfident":
+        return 1 / (1 + np.exp(-0.7 * odds))
+    if kind == "prior shift":
+        return 1 / (1 + np.exp(0.5 - odds))
+    return np.where((p > 0.8) & (p < 0.9), p - 0.15, p)
+
+
+@pytest.mark.parametrize("kind", ["overconfident", "prior shift", "local"])
+def test_drift_is_found_after_a_long_quiet_time(kind):
+    """5,000 calibrated labels, then drift: the quiet time need not be won back."""
+    delays = []
+    for seed in range(20):
+        rng = np.random.default_rng([seed, 3])
+        p = confidences(rng, 12_000)
+        truth = p.copy()
+        truth[5_000:] = drifted(p[5_000:], kind)
+        test = CalibrationTest()
+        test.update(p, outcomes(rng, truth))
+        assert test.rejected_at is not None
+        delays.append(test.rejected_at - 5_000)
+    assert min(delays) > 0
+    assert np.median(delays) < 4_000
+
+
+def test_suspicion_comes_before_rejection():
+    """At a level of 1,000 blocks, on a stream that drifts half-way."""
+    rng = np.random.default_rng(5)
+    p = confidences(rng, 10_000)
+    truth = p.copy()
+    truth[5_000:] = drifted(p[5_000:], "prior shift")
+    correct = outcomes(rng, truth)
+    test = CalibrationTest()
+    suspected = None
+    for start in range(0, 10_000, 50):
+        test.update(p[start : start + 50], correct[start : start + 50])
+        if suspected is None and test.suspicion > np.log(1_000):
+            suspected = start
+    assert test.rejected_at is not None
+    assert suspected is not None
+    assert 5_000 <= suspected < test.rejected_at
+
+
+def test_evidence_starts_at_one_and_is_finite_whatever_comes():
+    """Confidence 1 that is always wrong, and 0 that is always right, too."""
+    assert CalibrationTest().log_evidence == 0
+    for tolerance in (0.0, 0.02):
+        for confidence, correct in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
+            test = CalibrationTest(tolerance=tolerance)
+            test.update(np.full(3_000, confidence), np.full(3_000, correct))
+            assert np.isfinite(test.log_evidence)
+            assert test.rejected == (confidence != correct)
+
+
+def test_a_state_goes_on_where_it_stopped():
+    """Saved as JSON in the middle, it ends with the same number, to the last digit."""
+    rng = np.random.default_rng(6)
+    p = confidences(rng, 3_000)
+    correct = outcomes(rng, drifted(p, "overconfident"))
+    whole, first, second = CalibrationTest(), CalibrationTest(), CalibrationTest()
+    for test in (whole, first):
+        test.update(p[:1_234], correct[:1_234])
+    second.restore(json.loads(json.dumps(first.state())))
+    for test in (whole, second):
+        test.update(p[1_234:], correct[1_234:])
+    assert second.state() == whole.state()
+    assert second.log_evidence == whole.log_evidence
+    assert second.rejected_at == whole.rejected_at
+
+
+@pytest.mark.parametrize(
+    ("p", "a", "field"),
+    [
+        ([0.5, 1.5], [0, 1], "confidences"),
+        ([0.5, np.nan], [0, 1], "confidences"),
+        ([[0.5]], [[1]], "confidences"),
+        ([0.5, 0.5], [0], "correct"),
+        ([0.5, 0.5], [0, 2], "correct"),
+        ([0.5, 0.5], [0, np.nan], "correct"),
+    ],
+)
+def test_bad_rows_are_refused_and_none_taken(p, a, field):
+    test = CalibrationTest()
+    with pytest.raises(InputError) as refused:
+        test.update(np.array(p), np.array(a))
+    assert refused.value.field == field
+    assert test.labels == 0
+
+
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"tolerance": -0.1}])
+def test_bad_options_are_refused(options):
+    with pytest.raises(InputError):
+        CalibrationTest(**options)
