@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
+from numpy.typing import NDArray
 
 from recalib.drift import confidence_shift, estimated_priors, quantile_edges
 from recalib.errors import InputError
