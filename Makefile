@@ -43,9 +43,18 @@ check: lint test ## Everything that CI checks: lint and test.
 bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
 	@$(BIN)/python -m benchmarks
 
+.PHONY: bench-serving
+bench-serving: $(STAMP) ## Serve the same calibrator by other servers and by ours, side by side (half an hour).
+	@$(BIN)/python -m benchmarks.serving
+
 .PHONY: paper-tables
 paper-tables: $(STAMP) ## Print the papers' published digits, and ours beside them (minutes).
 	@$(BIN)/python -m benchmarks.paper_tables
+
+.PHONY: proto
+proto: $(STAMP) ## Generate what gRPC reads and writes from proto/, into service/transport/generated.
+	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=service/transport/generated \
+		--pyi_out=service/transport/generated $$(cd proto && find recalib -name '*.proto' | sort)
 
 .PHONY: format
 format: $(STAMP) ## Format the code.

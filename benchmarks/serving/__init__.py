@@ -1,0 +1,56 @@
+"""`python -m benchmarks.serving`: the same temperature scaling, served by others and by us.
+
+Each server answers one row of 10 classes as JSON, 32 rows of 1,000 as JSON, and as bytes, from one
+process and from two; Debian's `wrk` asks, one server at a time, in turns. How each peer is set up
+is in `servers` and `contestants`, what is measured in `measuring`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.serving.champions import prepare
+from benchmarks.serving.contestants import CONTESTANTS
+from benchmarks.serving.measuring import Measured, measure
+from benchmarks.serving.report import goals
+from benchmarks.timing import Goal
+
+__all__ = ["measured_by_workers", "missing", "run"]
+
+
+def run() -> list[Goal]:
+    """Measure in short, for `make bench`."""
+    if missing():
+        print(f"serving: skipped, {missing()}")
+        return []
+    found = measured_by_workers(list(CONTESTANTS), (1, 2), rounds=3, seconds=2)
+    return [goal for workers, measured in found.items() for goal in goals(measured, workers)]
+
+
+def missing() -> str:
+    """Say what has to be installed by hand, if anything."""
+    return "" if shutil.which("wrk") else "wrk is not installed (apt-get install wrk)"
+
+
+def measured_by_workers(
+    names: Sequence[str], workers: Sequence[int], *, rounds: int, seconds: int
+) -> dict[int, Measured]:
+    """Return all trials of the servers named, by number of workers."""
+    with tempfile.TemporaryDirectory(prefix="recalib-serving-") as name:
+        folder = Path(name)
+        home, temperatures = prepare(folder)
+        return {
+            count: measure(
+                names,
+                home,
+                temperatures,
+                folder / f"{count}",
+                workers=count,
+                rounds=rounds,
+                seconds=seconds,
+            )
+            for count in workers
+        }

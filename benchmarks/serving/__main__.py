@@ -1,0 +1,47 @@
+"""The command; see the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+
+import benchmarks.serving
+from benchmarks.serving.contestants import CONTESTANTS, OURS
+from benchmarks.serving.report import as_json, goals, show
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.serving",
+        description="Serve the same temperature scaling by others and by Recalib, and compare.",
+    )
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, help="turns, of which medians are taken")
+    parser.add_argument("--seconds", type=int, default=5, help="for each server, case and round")
+    peers = [name for name in CONTESTANTS if name != OURS]
+    parser.add_argument("--against", nargs="+", choices=peers, default=peers, metavar="SERVER")
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    given = parser.parse_args()
+    if benchmarks.serving.missing():
+        sys.exit(benchmarks.serving.missing())
+    # As an exception it unwinds, and takes the servers along, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    names = [OURS, *(name for name in peers if name in given.against)]
+    measured = benchmarks.serving.measured_by_workers(
+        names, given.workers, rounds=given.rounds, seconds=given.seconds
+    )
+    found = [goal for workers, one in measured.items() for goal in goals(one, workers)]
+    if given.json:
+        print(json.dumps(as_json(measured, found)))
+    else:
+        for workers, one in measured.items():
+            show(one, workers)
+        for goal in found:
+            print(goal)
+    sys.exit(0 if all(goal.met for goal in found) else 1)
+
+
+if __name__ == "__main__":
+    main()

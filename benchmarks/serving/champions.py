@@ -1,0 +1,67 @@
+"""A home of Recalib's server with a champion for each number of classes, fitted by its own jobs."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import numpy as np
+
+from benchmarks.serving.processes import free_port, running, until
+from recalib.calibrator import Calibrator
+
+__all__ = ["prepare"]
+
+_CLASSES = (10, 1000)
+_ROWS = 500
+
+
+def prepare(folder: Path) -> tuple[Path, dict[int, float]]:
+    """Fit a temperature for 10 and for 1,000 classes, as the models `of10` and `of1000`.
+
+    Returns the home, and the temperatures by number of classes.
+    """
+    port = free_port()
+    options = ["--port", str(port), "--home", str(folder / "home")]
+    command = [sys.executable, "-m", "recalib.cli", "serve", *options]
+    (folder / "fits").mkdir()
+    with (
+        running(command, folder / "fits", {"RECALIB_GRPC_PORT": "0"}) as tree,
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+
+        def ready() -> bool:
+            try:
+                return client.get("/readyz").status_code == 200
+            except httpx2.TransportError:
+                return False
+
+        until(ready, tree, "recalib serve")
+        found = {classes: _fitted(client, classes) for classes in _CLASSES}
+    return folder / "home", found
+
+
+def _fitted(client: httpx2.Client, classes: int) -> float:
+    """Fit and promote on labels drawn at temperature 2; return the temperature."""
+    rng = np.random.default_rng(classes)
+    logits = rng.normal(size=(_ROWS, classes)) * 3
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    model = f"/v1/models/of{classes}"
+    client.post("/v1/models", json={"name": f"of{classes}", "classes": classes}).raise_for_status()
+    file = io.BytesIO()
+    np.savez(file, logits=logits, labels=labels)
+    headers = {"Content-Type": "application/x-npz"}
+    path = f"{model}/datasets/validation"
+    client.put(path, content=file.getvalue(), headers=headers).raise_for_status()
+    wanted = {"dataset": "validation", "map": "temperature", "promote": True}
+    job = client.post(f"{model}/calibrators", json=wanted).raise_for_status().json()
+    while job["state"] in ("queued", "running"):
+        time.sleep(0.1)
+        job = client.get(f"/v1/jobs/{job['id']}").raise_for_status().json()
+    if job["state"] != "succeeded":
+        raise RuntimeError(f"the fit {job['state']}: {job['error']}")
+    content = client.get(f"{model}/calibrators/1/parameters").raise_for_status().content
+    return float(Calibrator.from_bytes(content).parameters["temperature"])

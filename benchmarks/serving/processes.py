@@ -1,0 +1,100 @@
+"""Server processes that listen on this machine alone, and that always end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+__all__ = ["Tree", "free_port", "running", "until"]
+
+#: Importing a model server takes seconds, on a busy machine many.
+_PATIENCE_SECONDS = 180
+_GRACE_SECONDS = 15
+
+
+class Tree:
+    """A process with all that it has started."""
+
+    def __init__(self, root: int, log: Path) -> None:
+        self._root = psutil.Process(root)
+        self.log = log
+
+    def processes(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [self._root, *self._root.children(recursive=True)]
+        return []
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all processes so far."""
+        return sum(sum(times[:2]) for times in self._each(psutil.Process.cpu_times))
+
+    def resident_bytes(self) -> int:
+        """Return what all hold in memory; pages that several share count in each."""
+        return sum(memory.rss for memory in self._each(psutil.Process.memory_info))
+
+    def _each(self, ask: Callable[[psutil.Process], object]) -> Iterator[object]:
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield ask(process)
+
+
+@contextlib.contextmanager
+def running(command: list[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Tree]:
+    """Run a server with its output in `folder`/log; all of its processes end with the context."""
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C is for us; we end it in order.
+            start_new_session=True,
+        )
+    tree = Tree(process.pid, log)
+    try:
+        yield tree
+    finally:
+        _end(process, tree)
+
+
+def _end(process: subprocess.Popen[bytes], tree: Tree) -> None:
+    # Listed before the first ends: what loses its parent is no longer found below it.
+    started = tree.processes()
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_SECONDS)
+    for left in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            left.kill()
+    # And whatever was started meanwhile, which has the session of the first.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    psutil.wait_procs(started, _GRACE_SECONDS)
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def until(ready: Callable[[], bool], tree: Tree, what: str) -> None:
+    """Wait until something holds; raise with the end of the log if it does not come to hold."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not ready():
+        if not tree.processes() or time.monotonic() > deadline:
+            raise RuntimeError(f"{what} did not come up:\n{tree.log.read_text()[-3000:]}")
+        time.sleep(0.1)

@@ -1,0 +1,102 @@
+"""What the measurements say: tables, and goals as ratios within each round."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.serving.contestants import (
+    BARE,
+    BINARY,
+    ENDPOINT,
+    JSON,
+    MODEL_SERVERS,
+    OURS,
+    SMALL,
+)
+from benchmarks.serving.measuring import Measured, Trial, median
+from benchmarks.timing import Goal
+
+__all__ = ["as_json", "goals", "show"]
+
+
+def goals(measured: Measured, workers: int) -> list[Goal]:
+    """Return what has been measured of what is wanted."""
+    small, json, binary = measured[SMALL], measured[JSON], measured[BINARY]
+    found = []
+    for group, names in (
+        ("model server", MODEL_SERVERS),
+        ("of all peers", (*MODEL_SERVERS, ENDPOINT)),
+    ):
+        present = [name for name in names if name in small]
+        if present:
+            best = max(present, key=lambda name: median(small[name], "requests_per_second"))
+            found.append(_goal(f"the best {group} ({best})", small, best, 3, workers, SMALL))
+    if BARE in small:
+        found.append(_goal("a bare ASGI handler", small, BARE, 0.6, workers, SMALL))
+    if ENDPOINT in json:
+        found.append(_goal("FastAPI with pydantic", json, ENDPOINT, 1.5, workers, JSON))
+    if BARE in binary:
+        found.append(_goal("a bare ASGI handler", binary, BARE, 1 / 1.5, workers, BINARY))
+    return found
+
+
+def _goal(
+    what: str, trials: dict[str, list[Trial]], peer: str, limit: float, workers: int, case: str
+) -> Goal:
+    ratio = over(trials[OURS], trials[peer], "requests_per_second")
+    time = over(trials[peer], trials[OURS], "cpu_microseconds")
+    processes = "1 process" if workers == 1 else f"{workers} processes"
+    return Goal(
+        f"{case}, {processes}, requests a second over {what}",
+        ratio,
+        round(limit, 2),
+        at_most=False,
+        detail=f"; {time:.2f} by processor time",
+    )
+
+
+def over(ours: list[Trial], theirs: list[Trial], what: str) -> float:
+    """Return the median over rounds of a ratio: both of a round had the same machine."""
+    return statistics.median(
+        getattr(one, what) / max(getattr(other, what), 1e-9)
+        for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+def show(measured: Measured, workers: int) -> None:
+    """Print a table for each case."""
+    for case, trials in measured.items():
+        table = Table(title=f"{case}, {workers} worker{'s' * (workers > 1)}", title_justify="left")
+        for column in ("server", "req/s", "of bare", "p50 ms", "p99 ms", "CPU µs", "MiB"):
+            table.add_column(column, justify="left" if column == "server" else "right")
+        for name, of_name in trials.items():
+            share = over(of_name, trials[BARE], "requests_per_second") if BARE in trials else None
+            table.add_row(
+                name,
+                f"{median(of_name, 'requests_per_second'):,.0f}",
+                "" if share is None else f"{share:.1%}",
+                f"{median(of_name, 'p50_ms'):.2f}",
+                f"{median(of_name, 'p99_ms'):.2f}",
+                f"{median(of_name, 'cpu_microseconds'):,.0f}",
+                f"{max(trial.resident_mib for trial in of_name):,.0f}",
+            )
+        Console(width=100).print(table)
+
+
+def as_json(measured: dict[int, Measured], found: list[Goal]) -> dict[str, Any]:
+    """Return everything that was measured, by number of workers, and the goals."""
+    return {
+        "workers": {
+            str(workers): {
+                case: {name: [asdict(one) for one in trials] for name, trials in of_case.items()}
+                for case, of_case in cases.items()
+            }
+            for workers, cases in measured.items()
+        },
+        "goals": [{**asdict(goal), "met": goal.met} for goal in found],
+    }

@@ -1,0 +1,40 @@
+"""KServe's Python server: `with_kserve.py --http_port PORT --workers WORKERS ...`.
+
+gRPC and the line of latencies that it logs for each request are off.
+"""
+
+import numpy as np
+import uvicorn
+from kserve import InferOutput, InferResponse, Model, ModelServer
+from temperature import calibrated
+
+
+class OnLoopback(uvicorn.Config):
+    """The server itself listens everywhere, and has no setting for it."""
+
+    def __init__(self, *given, **options):
+        super().__init__(*given, **{**options, "host": "127.0.0.1"})
+
+
+uvicorn.Config = OnLoopback
+
+
+class Calibrator(Model):
+    def load(self):
+        self.ready = True
+        return True
+
+    async def predict(self, payload, headers=None, response_headers=None):
+        if isinstance(payload, dict):  # its own protocol, V1
+            return {"predictions": calibrated(np.array(payload["instances"], np.float32)).tolist()}
+        binary = payload.use_binary_outputs
+        probabilities = calibrated(payload.inputs[0].as_numpy())
+        output = InferOutput("probabilities", list(probabilities.shape), "FP32")
+        output.set_data_from_numpy(probabilities, binary_data=binary)
+        return InferResponse(payload.id, self.name, [output], use_binary_outputs=binary)
+
+
+if __name__ == "__main__":
+    calibrator = Calibrator("calibrator")
+    calibrator.load()
+    ModelServer().start([calibrator])
