@@ -1,0 +1,17 @@
+"""Whole numbers in JSON, which knows one kind of number: 4.0 is 4, and 4.5 is none."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+__all__ = ["Whole"]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+#: As JSON Schema has `integer`; strict types would refuse 4.0, which some encoders write for 4.
+Whole = Annotated[int, BeforeValidator(_whole)]

@@ -1,0 +1,72 @@
+"""What the description says of names and numbers is what the service checks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from recalib.errors import InputError
+from recalib.registry import is_name
+from recalib.registry.names import check_alias
+from service.transport.texts import ALIAS, NAME, Documented
+from tests.service.conftest import Service
+
+some_text = st.one_of(
+    st.text(max_size=6),
+    st.text("aZ09._-", max_size=6),
+    st.text("0123456789", max_size=6),
+    st.integers(120, 135).map("a".__mul__),
+)
+
+
+def says(described: Documented, text: str) -> bool:
+    """Return whether `text` is what the keywords describe."""
+    pattern = described.keywords["pattern"].removeprefix("^").removesuffix("$")
+    return bool(re.fullmatch(pattern, text)) and len(text) <= described.keywords["maxLength"]
+
+
+@given(some_text)
+@example("a\n")
+@example("")
+def test_names(text: str) -> None:
+    assert says(NAME, text) == is_name(text)
+
+
+@given(some_text)
+@example("7")
+@example("7a")
+@example("²")
+def test_aliases(text: str) -> None:
+    """All digits would read as a version."""
+    try:
+        check_alias("alias", text)
+    except InputError:
+        assert not says(ALIAS, text)
+    else:
+        assert says(ALIAS, text)
+
+
+def test_whole_numbers(ready: Service) -> None:
+    """JSON has one kind of number: 4.0 is 4 to JSON Schema, and some encoders write it so."""
+    json = {"Content-Type": "application/json"}
+    put = ready.client.put
+    made = ready.client.post(
+        "/v1/models", content=b'{"name": "m", "classes": 4.0}', headers=json
+    ).json()
+    assert (made["classes"], type(made["classes"])) == (4, int)
+    alias = "/v1/models/digits/aliases/next"
+    assert put(alias, content=b'{"version": 1.0}', headers=json).json()["version"] == 1
+
+
+@pytest.mark.parametrize("number", ["1.5", "1e400", "true", '"1"', "0.0", "1e300"])
+def test_numbers_that_are_not_whole(ready: Service, number: str) -> None:
+    answer = ready.client.put(
+        "/v1/models/digits/aliases/next",
+        content=f'{{"version": {number}}}'.encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "version"
