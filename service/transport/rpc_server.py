@@ -16,6 +16,7 @@ from service.datasets.rpc import Datasets
 from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME, Inference
 from service.jobs.rpc import Jobs
+from service.labels.rpc import Labels
 from service.models.rpc import Models
 from service.predict.rpc import Calibration
 from service.state import State
@@ -34,6 +35,7 @@ _SERVICES = {
     "Calibrators": Calibrators,
     "Datasets": Datasets,
     "Jobs": Jobs,
+    "Labels": Labels,
     "Models": Models,
 }
 

@@ -17,6 +17,7 @@ from recalib.settings import Settings
 from service.app import create_app
 from tests.fitting.conftest import draw
 from tests.service.documented import DocumentedClient
+from tests.service.stubs import Rpc
 from training.run import HANDLERS
 from training.worker import Worker
 
@@ -80,12 +81,15 @@ class Service:
 
 
 @pytest.fixture
-def settings(database_url: str, blob_url: str) -> Settings:
-    """Small limits, so that tests can exceed them; nothing looks for promotions by itself."""
+def settings(database_url: str, blob_url: str, request: pytest.FixtureRequest) -> Settings:
+    """Small limits, so that tests can exceed them; nothing looks for promotions by itself.
+
+    gRPC is there for tests that ask for `rpc`.
+    """
     return Settings(
         database_url=database_url,
         blob_url=blob_url,
-        grpc_port=-1,
+        grpc_port=0 if "rpc" in request.fixturenames else -1,
         max_body_bytes=100_000,
         max_upload_bytes=1_000_000,
         max_rows=50,
@@ -97,6 +101,13 @@ def settings(database_url: str, blob_url: str) -> Settings:
 def service(settings: Settings, registry: Registry) -> Iterator[Service]:
     with DocumentedClient(create_app(settings), raise_server_exceptions=False) as client:
         yield Service(client, registry)
+
+
+@pytest.fixture
+def rpc(service: Service) -> Iterator[Rpc]:
+    """The same service, by gRPC."""
+    with Rpc(f"127.0.0.1:{service.client.app.state.grpc_port}") as rpc:
+        yield rpc
 
 
 @pytest.fixture

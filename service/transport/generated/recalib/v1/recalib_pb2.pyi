@@ -37,6 +37,15 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_SUCCEEDED: _ClassVar[JobState]
     JOB_STATE_FAILED: _ClassVar[JobState]
     JOB_STATE_CANCELLED: _ClassVar[JobState]
+
+class LabelStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LABEL_STATUS_UNSPECIFIED: _ClassVar[LabelStatus]
+    LABEL_STATUS_ACCEPTED: _ClassVar[LabelStatus]
+    LABEL_STATUS_DUPLICATE: _ClassVar[LabelStatus]
+    LABEL_STATUS_CONFLICT: _ClassVar[LabelStatus]
+    LABEL_STATUS_EXPIRED: _ClassVar[LabelStatus]
+    LABEL_STATUS_INVALID: _ClassVar[LabelStatus]
 INPUT_LOGITS: Input
 INPUT_PROBABILITIES: Input
 DATATYPE_FP32: Datatype
@@ -52,6 +61,12 @@ JOB_STATE_RUNNING: JobState
 JOB_STATE_SUCCEEDED: JobState
 JOB_STATE_FAILED: JobState
 JOB_STATE_CANCELLED: JobState
+LABEL_STATUS_UNSPECIFIED: LabelStatus
+LABEL_STATUS_ACCEPTED: LabelStatus
+LABEL_STATUS_DUPLICATE: LabelStatus
+LABEL_STATUS_CONFLICT: LabelStatus
+LABEL_STATUS_EXPIRED: LabelStatus
+LABEL_STATUS_INVALID: LabelStatus
 
 class ClassLabels(_message.Message):
     __slots__ = ("labels",)
@@ -369,6 +384,54 @@ class Calibrated(_message.Message):
     version: int
     map: str
     def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ...) -> None: ...
+
+class LateLabel(_message.Message):
+    __slots__ = ("prediction_id", "index", "name")
+    PREDICTION_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    prediction_id: str
+    index: int
+    name: str
+    def __init__(self, prediction_id: _Optional[str] = ..., index: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class AddLabelsRequest(_message.Message):
+    __slots__ = ("model", "labels")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    labels: _containers.RepeatedCompositeFieldContainer[LateLabel]
+    def __init__(self, model: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[LateLabel, _Mapping]]] = ...) -> None: ...
+
+class LabelOutcome(_message.Message):
+    __slots__ = ("status", "reason")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    status: LabelStatus
+    reason: str
+    def __init__(self, status: _Optional[_Union[LabelStatus, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LabelCounts(_message.Message):
+    __slots__ = ("accepted", "duplicate", "conflict", "expired", "invalid")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    CONFLICT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    INVALID_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    duplicate: int
+    conflict: int
+    expired: int
+    invalid: int
+    def __init__(self, accepted: _Optional[int] = ..., duplicate: _Optional[int] = ..., conflict: _Optional[int] = ..., expired: _Optional[int] = ..., invalid: _Optional[int] = ...) -> None: ...
+
+class AddLabelsResponse(_message.Message):
+    __slots__ = ("counts", "items")
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    counts: LabelCounts
+    items: _containers.RepeatedCompositeFieldContainer[LabelOutcome]
+    def __init__(self, counts: _Optional[_Union[LabelCounts, _Mapping]] = ..., items: _Optional[_Iterable[_Union[LabelOutcome, _Mapping]]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("id",)

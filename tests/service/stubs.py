@@ -1,0 +1,102 @@
+"""gRPC as a client sees it: stubs made from descriptors, and what errors say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2
+from grpc_status import rpc_status
+
+from service.inference.rpc import WIRE_NAME
+from service.transport.generated.recalib.v1 import recalib_pb2
+from service.transport.generated.recalib.v2wire import inference_pb2
+from service.transport.rpc import method_name
+
+__all__ = ["Rpc", "Stub", "refused", "violations"]
+
+PATIENCE_SECONDS = 120
+OWN = recalib_pb2.DESCRIPTOR.services_by_name
+V2 = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
+
+
+class Stub:
+    """A method for each RPC of a service; each gives up after a while."""
+
+    def __init__(self, channel: Any, service: Any, name: str | None = None) -> None:
+        for method in service.methods:
+            kind = {
+                (False, False): channel.unary_unary,
+                (False, True): channel.unary_stream,
+                (True, False): channel.stream_unary,
+                (True, True): channel.stream_stream,
+            }[method.client_streaming, method.server_streaming]
+            call = kind(
+                f"/{name or service.full_name}/{method.name}",
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=GetMessageClass(method.output_type).FromString,
+            )
+            setattr(self, method_name(method.name), _patient(call))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(name)
+
+
+def _patient(call: Any) -> Callable[..., Any]:
+    def ask(request: Any, timeout: float = PATIENCE_SECONDS, **more: Any) -> Any:
+        return call(request, timeout=timeout, **more)
+
+    return ask
+
+
+class Rpc:
+    """All services behind one address; answers may be of any size."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.channel = grpc.insecure_channel(
+            address, options=[("grpc.max_receive_message_length", -1)]
+        )
+        self.models = Stub(self.channel, OWN["Models"])
+        self.datasets = Stub(self.channel, OWN["Datasets"])
+        self.calibrators = Stub(self.channel, OWN["Calibrators"])
+        self.calibration = Stub(self.channel, OWN["Calibration"])
+        self.labels = Stub(self.channel, OWN["Labels"])
+        self.jobs = Stub(self.channel, OWN["Jobs"])
+        self.v2 = Stub(self.channel, V2, WIRE_NAME)
+        self.health = Stub(self.channel, HEALTH)
+
+    def __enter__(self) -> Rpc:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.channel.close()
+
+
+def refused(code: grpc.StatusCode, call: Callable[..., Any], *given: Any, **more: Any) -> Any:
+    """Make a call that must end with `code`; returns the error."""
+    with pytest.raises(grpc.RpcError) as caught:
+        _all_of(call(*given, **more))
+    assert caught.value.code() is code, caught.value
+    return caught.value
+
+
+def _all_of(answer: Any) -> None:
+    if not isinstance(answer, Message):  # a stream
+        list(answer)
+
+
+def violations(error: Any) -> dict[str, str]:
+    """Return the fields that an error's details name, and what they say of each."""
+    status = rpc_status.from_call(error)
+    assert status is not None
+    assert status.message == error.details()
+    details = error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(details)
+    return {one.field: one.description for one in details.field_violations}
