@@ -213,7 +213,7 @@ def _read(
         return Refusal("invalid", f"made {ahead}: the clocks of server and database disagree")
     if made_at < now - lifetime_seconds:
         return Refusal(
-            "expired", f"older than the {lifetime_seconds:g} seconds that labels may take"
+            "expired", f"older than {lifetime_seconds:.15g} seconds, which labels may take"
         )
     raw_confidence, confidence, predicted, _ = _ROW.unpack_from(content, _HEAD.size)
     return Prediction(of_model, version, made_at, raw_confidence, confidence, predicted, digest)

@@ -1,0 +1,212 @@
+"""Prediction ids: they say what they were given, and nobody else can make or change one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalib.prediction_ids import (
+    ID_LENGTH,
+    Prediction,
+    Predictions,
+    Refusal,
+    SigningKey,
+    mint,
+    predictions_of,
+    read_ids,
+)
+
+KEY = SigningKey(3, bytes(range(32)))
+NOW = 1_800_000_000.25
+_MONTH = 30 * 86_400.0
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def predictions(rows: int) -> Predictions:
+    return Predictions(
+        np.linspace(0, 1, rows, dtype=np.float32),
+        np.linspace(1, 0, rows, dtype=np.float32),
+        np.arange(rows),
+    )
+
+
+def minted(rows: int = 1, model: int = 7, version: int = 2, at: float = NOW) -> list[str]:
+    return mint(KEY, model, version, at, predictions(rows))
+
+
+def read(
+    one: str, *, keys: tuple[SigningKey, ...] = (KEY,), model: int = 7, now: float = NOW
+) -> Prediction | Refusal:
+    known = {key.number: key for key in keys}
+    (found,) = read_ids([one], known, model=model, now=now, lifetime_seconds=_MONTH)
+    return found
+
+
+def refused(one: str, **more: object) -> str:
+    found = read(one, **more)  # type: ignore[arg-type]
+    assert isinstance(found, Refusal)
+    assert found.status == "invalid"
+    return found.reason
+
+
+def test_an_id_says_what_it_was_given() -> None:
+    """Confidences as float32, the time to a microsecond."""
+    ids = minted(5)
+    found = read_ids(ids, {3: KEY}, model=7, now=NOW, lifetime_seconds=1)
+    given_ = predictions(5)
+    for row, one in enumerate(found):
+        assert isinstance(one, Prediction)
+        assert (one.model, one.version, one.predicted) == (7, 2, row)
+        assert one.made_at == pytest.approx(NOW, abs=1e-6)
+        assert one.raw_confidence == given_.raw_confidences[row]
+        assert one.confidence == given_.confidences[row]
+    assert len({one.digest for one in found if isinstance(one, Prediction)}) == 5
+
+
+def test_the_layout_by_hand() -> None:
+    """Ids are read by versions to come, so that what a byte means may not move unnoticed."""
+    content = base64.urlsafe_b64decode(minted(2)[1])
+    signed, mac = content[:50], content[50:]
+    assert struct.unpack("<HIQIQ", signed[:26]) == (1, 3, 7, 2, round(NOW * 1e6))
+    assert struct.unpack("<ffII", signed[34:]) == (1.0, 0.0, 1, 1)
+    again = hashlib.blake2b(signed, key=KEY.secret, digest_size=16, person=b"prediction id")
+    assert mac == again.digest()
+
+
+@given(
+    st.integers(1, 2**32 - 1),
+    st.integers(1, 2**63 - 1),
+    st.integers(1, 2**31 - 1),
+    st.floats(0, 4e9),
+    st.integers(0, 2**32 - 1),
+)
+def test_every_id_has_88_characters_that_urls_leave_alone(
+    number: int, model: int, version: int, at: float, predicted: int
+) -> None:
+    """Whatever the key, model, version, time and class; the most that was allowed is 120."""
+    said = Predictions(np.ones(1, np.float32), np.ones(1, np.float32), np.array([predicted]))
+    key = SigningKey(number, b"x" * 32)
+    (one,) = mint(key, model, version, at, said)
+    assert len(one) == ID_LENGTH <= 120
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", one)
+    found = read(one, keys=(key,), model=model, now=at)
+    assert isinstance(found, Prediction)
+    assert (found.version, found.predicted) == (version, predicted)
+    assert found.made_at == pytest.approx(at, abs=1e-6)
+
+
+def test_no_two_ids_are_alike() -> None:
+    """Equal rows of one batch, and equal batches of one moment."""
+    same = Predictions(np.ones(500, np.float32), np.ones(500, np.float32), np.zeros(500, int))
+    found = [one for _ in range(40) for one in mint(KEY, 7, 2, NOW, same)]
+    assert len(set(found)) == 20_000
+    assert mint(KEY, 7, 2, NOW, same.rows(np.zeros(500, bool))) == []
+
+
+@given(st.integers(0, 66 * 8 - 1))
+def test_a_changed_bit_makes_an_id_worthless(bit: int) -> None:
+    """Whichever it is, of what the id says or of its code."""
+    content = bytearray(base64.urlsafe_b64decode(minted()[0]))
+    content[bit // 8] ^= 1 << bit % 8
+    assert refused(base64.urlsafe_b64encode(content).decode())
+
+
+@given(st.integers(0, ID_LENGTH - 1), st.sampled_from(_ALPHABET))
+def test_a_changed_character_makes_an_id_worthless(place: int, character: str) -> None:
+    """Each character counts: no two texts are one id."""
+    (one,) = minted()
+    changed = one[:place] + character + one[place + 1 :]
+    found = read(changed)
+    assert isinstance(found, Prediction) == (changed == one)
+
+
+@given(st.text(max_size=200) | st.text(_ALPHABET, min_size=88, max_size=88) | st.just("A" * 88))
+def test_no_text_but_an_id_is_one(text: str) -> None:
+    """And none is an error."""
+    assert refused(text)
+
+
+def test_other_ways_to_write_an_id_are_none() -> None:
+    """Else one prediction could have two labels."""
+    ids = minted(300)
+    one = next(one for one in ids if "-" in one and "_" in one)
+    assert isinstance(read(one), Prediction)
+    for other in (
+        one + "=", one + "\n", " " + one, one[:-1], one.replace("-", "+"),
+        one.replace("_", "/"), one.swapcase(), one + one,
+    ):  # fmt: skip
+        assert refused(other)
+
+
+def test_an_id_counts_for_its_model_alone() -> None:
+    (one,) = minted(model=7)
+    assert "another model" in refused(one, model=8)
+
+
+def test_an_id_expires() -> None:
+    """By the reader's clock, to the second."""
+    (one,) = minted()
+    assert isinstance(read(one, now=NOW + _MONTH - 1), Prediction)
+    found = read(one, now=NOW + _MONTH + 1)
+    assert isinstance(found, Refusal)
+    assert found.status == "expired"
+    assert "2592000" in found.reason
+
+
+def test_clocks_may_differ_a_little() -> None:
+    """By five minutes; more is a server whose times mean nothing."""
+    (one,) = minted()
+    assert isinstance(read(one, now=NOW - 299), Prediction)
+    assert "301 seconds from now" in refused(one, now=NOW - 301)
+
+
+def test_rotated_keys_verify_as_long_as_they_are_kept() -> None:
+    (one,) = minted()
+    newer = SigningKey(4, bytes(32))
+    assert isinstance(read(one, keys=(KEY, newer)), Prediction)
+    assert "given up" in refused(one, keys=(newer,))
+    assert "changed" in refused(one, keys=(SigningKey(3, bytes(32)),))
+
+
+def test_a_key_is_not_shown() -> None:
+    """Not in logs, nor in tracebacks that print their variables."""
+    assert repr(KEY) == "SigningKey(number=3)"
+
+
+def test_confidences_are_those_of_the_predicted_class() -> None:
+    """Against float64: what the classifier gave the class that the calibrator has first."""
+    rng = np.random.default_rng(0)
+    logits = (rng.normal(size=(200, 5)) * 4).astype(np.float32)
+    logits[:50, 2] = -np.inf
+    probabilities = rng.dirichlet(np.ones(5), 200).astype(np.float32)
+    found = predictions_of(logits, probabilities)
+    for row in range(200):
+        wide = logits[row].astype(np.float64)
+        softmax = np.exp(wide - wide.max())
+        softmax /= softmax.sum()
+        best = int(np.argmax(probabilities[row]))
+        assert found.predicted[row] == best
+        assert found.confidences[row] == probabilities[row, best]
+        # float32 holds a difference of logits near 20 to 1e-6.
+        assert found.raw_confidences[row] == pytest.approx(softmax[best], rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_confidences_of_extreme_logits_are_in_range(dtype: type) -> None:
+    """The ends of each type, masked classes, ties; nothing overflows and nothing is NaN."""
+    top = np.finfo(dtype).max
+    logits = np.array(
+        [[top, -top, 0], [-top, -top, -top], [0, -np.inf, -np.inf], [5, 5, 5]], dtype=dtype
+    )
+    probabilities = np.array([[1, 0, 0], [1 / 3] * 3, [1, 0, 0], [0.2, 0.4, 0.4]], np.float32)
+    found = predictions_of(logits, probabilities)
+    assert found.predicted.tolist() == [0, 0, 0, 1]
+    np.testing.assert_allclose(found.raw_confidences, [1, 1 / 3, 1, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(found.confidences, [1, 1 / 3, 1, 0.4], rtol=1e-6)
