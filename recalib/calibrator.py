@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -121,14 +121,21 @@ class Calibrator:
         return self._session()
 
     def start_session(self, threads: int) -> None:
-        """Load the graph now, to run on `threads` threads: a server has its own processes."""
-        self.session = self._session(threads)
+        """Load the graph now, to run on `threads` threads: a server has its own processes.
 
-    def _session(self, threads: int = 0) -> Any:
+        Its intermediate results lie in memory that all sessions started so have in common: a
+        session's own grows to the largest batch that it has seen, and stays that large.
+        """
+        _share_memory()
+        self.session = self._session(threads, shared=True)
+
+    def _session(self, threads: int = 0, *, shared: bool = False) -> Any:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
+        if shared:
+            options.add_session_config_entry("session.use_env_allocators", "1")
         providers = ["CPUExecutionProvider"]
         return onnxruntime.InferenceSession(self.onnx(), options, providers=providers)
 
@@ -187,6 +194,16 @@ class Calibrator:
                 found=f"{input}, while this {self.card.map} was fitted on {self.card.input}",
                 accepted=self.card.input,
             )
+
+
+@cache
+def _share_memory() -> None:
+    """Make the memory that sessions of this process may share, once."""
+    import onnxruntime
+
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    onnxruntime.create_and_register_allocator(memory, None)
 
 
 class _Header(msgspec.Struct):

@@ -73,6 +73,17 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="How often an idle worker looks for a job, in seconds.",
     )
+    cache_bytes: int = Field(
+        1024 * _MIB,
+        gt=0,
+        description="Memory that loaded calibrators may take in each server process, in bytes.",
+    )
+    load_seconds: float = Field(
+        5.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How long a request waits for a calibrator that is not loaded, in seconds.",
+    )
     refresh_seconds: float = Field(
         0.5,
         gt=0,

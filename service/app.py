@@ -17,13 +17,14 @@ from recalib.settings import Settings
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
+from service.inference.rest import INFER, INFER_BY_VERSION, infer_rows
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
 from service.labels.rest import router as labels
 from service.models.rest import router as models
-from service.predict import fast
 from service.predict.loaded import LoadedCalibrators
+from service.predict.rest import CALIBRATE, respond
 from service.predict.rest import router as predict
 from service.state import State
 from service.stopping import GRACE_SECONDS, when_told_to_stop
@@ -31,15 +32,19 @@ from service.transport import problems
 from service.transport.bodies import BodyLimit
 from service.transport.description import TAGS, completed
 from service.transport.instruments import Instrumented
+from service.transport.short import ShortWays
 
 __all__ = ["create_app"]
+
+#: What comes thousands of times a second.
+_SHORT_WAYS = ShortWays({CALIBRATE: respond, INFER: infer_rows, INFER_BY_VERSION: infer_rows})
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application; settings come from the environment where none are given."""
     settings = settings or Settings()
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    state = State(settings, registry, LoadedCalibrators(registry))
+    state = State(settings, registry, _calibrators(settings, registry))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -73,8 +78,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
+def _calibrators(settings: Settings, registry: Registry) -> LoadedCalibrators:
+    return LoadedCalibrators(registry, settings.cache_bytes, settings.load_seconds)
+
+
 class Application(FastAPI):
-    """FastAPI with problems in its description, and a short way past its routing to calibrate."""
+    """FastAPI with problems in its description, and short ways past its routing."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -84,12 +93,8 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        model = fast.model_of(scope)
-        if model is None:
+        if not await _SHORT_WAYS.answer(self.state.recalib, scope, receive, send):
             await super().__call__(scope, receive, send)
-            return
-        scope["app"], scope["path_params"] = self, {"model": model}
-        await fast.calibrate(scope, receive, send)
 
 
 @contextlib.asynccontextmanager

@@ -126,7 +126,8 @@ BAD = [
     ("MAX_UPLOAD_BYTES", "0"),
     ("MAX_BODY_BYTES", "64 MB"),
     ("MAX_ROWS", "0"),
-    *((name, bad) for name in ("LEASE", "POLL", "REFRESH") for bad in ("0", "inf", "nan", "1s")),
+    ("CACHE_BYTES", "0"),
+    *((name, bad) for name in ("LEASE", "POLL", "REFRESH", "LOAD") for bad in ("0", "inf", "nan", "1s")),
 ]
 
 
@@ -135,7 +136,7 @@ def test_values_out_of_range_are_refused(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     """An endless wait is one of them: nothing can sleep that long."""
-    name = f"{name}_SECONDS" if name in ("LEASE", "POLL", "REFRESH") else name
+    name = f"{name}_SECONDS" if name in ("LEASE", "POLL", "REFRESH", "LOAD") else name
     monkeypatch.setenv(f"RECALIB_{name}", value)
     with pytest.raises(ValidationError) as caught:
         Settings()

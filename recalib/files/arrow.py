@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.lazily import Lazily
 from recalib.files.messages import Messages
 from recalib.files.raw import Window, size_of
 from recalib.files.tables import Columns
 
 __all__ = ["ArrowFile"]
+
+pa = Lazily("pyarrow")
 
 _FILE_MARK = b"ARROW1"
 _FEATHER_1 = b"FEA1"

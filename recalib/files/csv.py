@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-import pyarrow as pa
-import pyarrow.csv
-
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.lazily import Lazily
 from recalib.files.raw import PIECE, Window, size_of
 from recalib.files.tables import Columns
 
 __all__ = ["CsvFile"]
+
+pa, arrow_csv = Lazily("pyarrow"), Lazily("pyarrow.csv")
 
 #: Names and commas of some 300,000 columns, more than anybody has kept as text.
 _LONGEST_HEADER = 4 << 20
@@ -53,15 +53,15 @@ class CsvFile(DataFile):
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         self._stream.seek(self._start)
         wanted = self._columns.wanted
-        blocks = pa.csv.open_csv(
+        blocks = arrow_csv.open_csv(
             self._stream,
             # A block must hold a row, whatever its numbers look like.
-            pa.csv.ReadOptions(
+            arrow_csv.ReadOptions(
                 use_threads=False,
                 block_size=min(max(PIECE, 2 * _CELL * len(self._names)), _LARGEST_BLOCK),
                 column_names=self._names,
             ),
-            convert_options=pa.csv.ConvertOptions(
+            convert_options=arrow_csv.ConvertOptions(
                 include_columns=wanted,
                 column_types={name: pa.float64() for name in wanted},
                 null_values=[""],

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-import pyarrow.parquet as pq
-
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.lazily import Lazily
 from recalib.files.pages import Pages
 from recalib.files.raw import Window, read_exactly, size_of
 from recalib.files.tables import Columns
 
 __all__ = ["ParquetFile"]
+
+pq = Lazily("pyarrow.parquet")
 
 #: The footer is parsed whole. A thousand columns in a hundred groups take 10 MB.
 _MOST_FOOTER = 32 << 20

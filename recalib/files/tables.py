@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from recalib.errors import InputError
 from recalib.files.base import Input, Numbers
+from recalib.files.lazily import Lazily
 from recalib.files.names import Names, column_names
 
 __all__ = ["Columns"]
+
+pa = Lazily("pyarrow")
 
 
 class Columns:

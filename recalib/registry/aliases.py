@@ -18,6 +18,10 @@ __all__ = ["Aliases"]
 _ALIAS = tables.aliases
 _CHANGE = tables.alias_changes
 _REVISION = tables.alias_revision
+_COLUMNS = (
+    _ALIAS.c.alias, _ALIAS.c.version, _ALIAS.c.revision,
+    _CHANGE.c.actor, _CHANGE.c.reason, _CHANGE.c.changed_at,
+)  # fmt: skip
 
 
 class Aliases(Queries):
@@ -116,6 +120,23 @@ class Aliases(Queries):
         rows = self._connection.execute(statement)
         return [AliasChange(model=model.name, **row._mapping) for row in rows]
 
+    def changed_since(self, revision: int) -> list[Alias]:
+        """Return the aliases of all models that were last changed after `revision`."""
+        models = tables.models
+        same = (
+            (_ALIAS.c.model_id == _CHANGE.c.model_id)
+            & (_ALIAS.c.alias == _CHANGE.c.alias)
+            & (_ALIAS.c.revision == _CHANGE.c.revision)
+        )
+        statement = (
+            select(models.c.name.label("model"), *_COLUMNS)
+            .select_from(_CHANGE)
+            .join(_ALIAS, same)
+            .join(models, models.c.id == _ALIAS.c.model_id)
+            .where(_CHANGE.c.revision > revision)
+        )
+        return [Alias(**row._mapping) for row in self._connection.execute(statement)]
+
     def revision(self) -> int:
         """Return a number that grows with every alias change of any model; cheap to poll."""
         return int(self._connection.scalars(select(_REVISION.c.revision)).one())
@@ -140,14 +161,7 @@ class Aliases(Queries):
 
 def _select(model: Model) -> Select[Any]:
     return (
-        select(
-            _ALIAS.c.alias,
-            _ALIAS.c.version,
-            _ALIAS.c.revision,
-            _CHANGE.c.actor,
-            _CHANGE.c.reason,
-            _CHANGE.c.changed_at,
-        )
+        select(*_COLUMNS)
         .join(_CHANGE, _CHANGE.c.revision == _ALIAS.c.revision)
         .where(_ALIAS.c.model_id == model.id)
     )

@@ -24,13 +24,19 @@ from service.inference.schemas import (
 from service.predict.handlers import LARGE, beside, calibrate, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
 from service.state import State, StateOf
+from service.transport.short import Answer, Asked, through
 
-__all__ = ["router"]
+__all__ = ["INFER", "INFER_BY_VERSION", "infer_rows", "router"]
+
+#: Templates of the paths of inference.
+INFER = "/v2/models/{model}/infer"
+INFER_BY_VERSION = "/v2/models/{model}/versions/{version:[1-9][0-9]{0,8}}/infer"
 
 router = APIRouter(prefix="/v2", tags=["inference"])
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _LENGTH = "Inference-Header-Content-Length"
+_SENT_LENGTH = _LENGTH.lower().encode()
 
 #: A version's number; without one, the champion answers.
 Version = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,8}$", description="A version's number.")]
@@ -142,9 +148,9 @@ async def model_version_ready(
     openapi_extra=_DOCUMENTED,
     operation_id="v2_infer",
 )
-async def infer(model: str, request: Request, state: StateOf) -> Response:
+async def infer(model: str, request: Request) -> Response:
     """Turn logits into probabilities, by the champion."""
-    return await _infer(state, model, CHAMPION, request)
+    return await through(request, infer_rows)
 
 
 @router.post(
@@ -154,11 +160,17 @@ async def infer(model: str, request: Request, state: StateOf) -> Response:
     openapi_extra=_DOCUMENTED,
     operation_id="v2_infer_version",
 )
-async def infer_by_version(
-    model: str, version: Version, request: Request, state: StateOf
-) -> Response:
+async def infer_by_version(model: str, version: Version, request: Request) -> Response:
     """Turn logits into probabilities, by one version."""
-    return await _infer(state, model, version, request)
+    return await through(request, infer_rows)
+
+
+async def infer_rows(state: State, asked: Asked) -> Answer:
+    """Answer an inference request."""
+    selector = asked.path.get("version", CHAMPION)
+    loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
+    act = partial(_inferred, state, loaded, asked)
+    return act() if len(asked.body) <= LARGE else await beside(act)
 
 
 async def _readiness(state: State, model: str, selector: str, response: Response) -> ModelReady:
@@ -170,26 +182,20 @@ async def _readiness(state: State, model: str, selector: str, response: Response
     return ModelReady(name=model, ready=is_ready)
 
 
-async def _infer(state: State, model: str, selector: str, request: Request) -> Response:
-    loaded = await loaded_for(state.calibrators, model, selector)
-    body = await request.body()
-    act = partial(_inferred, state, loaded, body, request)
-    return act() if len(body) <= LARGE else await beside(act)
-
-
-def _inferred(state: State, loaded: Loaded, body: bytes, request: Request) -> Response:
-    headers = request.headers
+def _inferred(state: State, loaded: Loaded, asked: Asked) -> Answer:
     limit = state.settings.max_body_bytes
-    plain = compression.decompressed(body, headers.get("content-encoding", ""), limit)
-    question = tensors.parse(plain, headers.get(_LENGTH))
+    plain = compression.decompressed(asked.body, asked.header(b"content-encoding"), limit)
+    given = asked.header(_SENT_LENGTH) if _SENT_LENGTH in asked.headers else None
+    question = tensors.parse(plain, given)
     result = calibrate(loaded, question.values, question.input, state.settings.max_rows)
     content, json_length = tensors.answer(question, result, loaded)
-    own = {} if json_length is None else {_LENGTH: str(json_length)}
-    encoding = compression.encoding_for(headers.get("accept-encoding", ""))
+    own = [] if json_length is None else [(_SENT_LENGTH, b"%d" % json_length)]
+    encoding = compression.encoding_for(asked.header(b"accept-encoding"))
     if encoding is not None:
         content = compression.compressed(content, encoding)
-        own["Content-Encoding"] = encoding
-    return Response(content, headers=own, media_type=_JSON if json_length is None else _BYTES)
+        own.append((b"content-encoding", encoding.encode()))
+    media_type = _JSON if json_length is None else _BYTES
+    return Answer(content, media_type.encode(), tuple(own))
 
 
 def _is_ready(state: State) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 from recalib.arrays import Floats
-from recalib.errors import TooLargeError
+from recalib.errors import TooLargeError, UnavailableError
 from service.predict.loaded import Loaded, LoadedCalibrators
 
 __all__ = ["LARGE", "beside", "calibrate", "loaded_for"]
@@ -27,12 +28,28 @@ async def loaded_for(calibrators: LoadedCalibrators, model: str, selector: str) 
 
     Raises
     ------
-    as `LoadedCalibrators.load`.
+    NotFoundError: no such model, alias or version; also where the registry cannot be asked, and
+        has said so the last time that it could.
+    ConflictError: the model has no champion yet.
+    UnavailableError: it is not loaded, and the registry cannot be reached or is slow.
+    CorruptError: its stored parameters are damaged.
     """
     loaded = calibrators.get(model, selector)
-    if loaded is None:
-        loaded = await to_thread.run_sync(calibrators.load, model, selector)
-    return loaded
+    if loaded is not None:
+        return loaded
+    flight = asyncio.wrap_future(calibrators.loading(model, selector))
+    try:
+        return await asyncio.wait_for(flight, calibrators.patience_seconds)
+    except (UnavailableError, TimeoutError) as error:
+        absence = calibrators.absence(model, selector)
+        if absence is not None:
+            raise absence from None
+        if isinstance(error, UnavailableError):
+            raise
+        raise UnavailableError(
+            f"the registry has not answered within {calibrators.patience_seconds:g} seconds; "
+            "only calibrators that are loaded can be asked"
+        ) from None
 
 
 async def beside(act: Callable[[], T]) -> T:

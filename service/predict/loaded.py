@@ -4,21 +4,32 @@ A request reads one dictionary entry, so that it sees one version from beginning
 entries are replaced whole: a promotion swaps what an alias means between two requests. A promotion
 made by another process is noticed by its audit number, looked up every `refresh_seconds`. When the
 registry cannot be reached, what is loaded goes on serving.
+
+No lock is held while the registry is read or a calibrator is prepared. What keeps two such readers
+apart is the audit number: each entry has that of the change that it stems from, and an older one
+never replaces a newer one.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, NotFoundError, RecalibError, UnavailableError
-from recalib.registry import Model, Registry, Transaction
+from recalib.registry import Alias, Model, Registry, Transaction
+from service.predict.absent import Absent
+from service.predict.bounded import Bounded
+from service.predict.flights import Flights
 from service.transport.instruments import CALIBRATED_ROWS
 
 __all__ = ["CHAMPION", "Loaded", "LoadedCalibrators"]
@@ -27,9 +38,13 @@ log = logging.getLogger(__name__)
 
 #: What serves when a request names neither alias nor version.
 CHAMPION = "champion"
+#: Calibrators loaded at a time: what one that the database is slow about leaves to the others.
+_MOST_LOADING = 8
+#: What a session takes besides parameters, with the card and what Python keeps.
+_OVERHEAD_BYTES = 128 * 1024
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Loaded:
     """One version, ready to run."""
 
@@ -38,6 +53,14 @@ class Loaded:
     calibrator: Calibrator
     #: Counts rows; bound to its labels once, since looking them up costs as much as one softmax.
     count: Callable[[float], None]
+    #: The classes' labels, text (K,), where the model has some.
+    labels: NDArray[Any] | None
+    #: Bytes that it keeps.
+    size: int
+    #: The aliases and versions as text under which it serves.
+    selectors: set[str] = field(default_factory=set)
+    #: Whether a request came since something last had to make room.
+    used: bool = True
 
     def run(self, logits: Floats) -> Floats:
         """Return probabilities, float32 (N, K), for checked logits."""
@@ -46,29 +69,56 @@ class Loaded:
         return probabilities
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A calibrator, and how new the knowledge is that led to it."""
+
+    loaded: Loaded
+    #: Of the change that pointed the alias there; 0 for a version, which never changes.
+    revision: int
+    #: The newest that its reader could see.
+    seen: int
+
+
 class LoadedCalibrators:
     """Loaded calibrators by model and alias or version; safe to use from several threads.
 
     Parameters
     ----------
-    capacity: most versions kept; the one used longest ago goes first.
+    most_bytes: what loaded calibrators may take together. Those not used for longest go first;
+        one that is larger by itself is kept alone.
+    patience_seconds: how long a request should wait for what is not loaded.
     """
 
-    def __init__(self, registry: Registry, capacity: int = 1_000) -> None:
+    def __init__(self, registry: Registry, most_bytes: int, patience_seconds: float) -> None:
         self._registry = registry
-        self._capacity = capacity
-        self._versions: OrderedDict[tuple[str, int], Loaded] = OrderedDict()
+        self.patience_seconds = patience_seconds
         #: What requests read: (model, alias or version as text) to what it means.
         self._current: dict[tuple[str, str], Loaded] = {}
+        #: For the aliases among them, the revision of the change that they stem from.
+        self._revisions: dict[tuple[str, str], int] = {}
+        self._versions: Bounded[tuple[str, int], Loaded] = Bounded(most_bytes)
+        self._absent = Absent()
+        self._flights: Flights[Loaded] = Flights(_MOST_LOADING)
         self._revision = -1
+        #: Guards all of the above, for microseconds.
         self._lock = threading.Lock()
+        self._refreshing = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._current)
 
+    @property
+    def size(self) -> int:
+        """Bytes that all loaded calibrators keep."""
+        return self._versions.size
+
     def get(self, model: str, selector: str = CHAMPION) -> Loaded | None:
         """Return what is loaded under `selector`, or None: then `load` may block."""
-        return self._current.get((model, selector))
+        loaded = self._current.get((model, selector))
+        if loaded is not None:
+            loaded.used = True
+        return loaded
 
     def load(self, model: str, selector: str = CHAMPION) -> Loaded:
         """Return the calibrator under `selector`, from the registry where it is not loaded.
@@ -80,19 +130,23 @@ class LoadedCalibrators:
         UnavailableError: it is not loaded and the registry cannot be reached.
         CorruptError: its stored parameters are damaged.
         """
-        with self._lock:
-            if self._revision < 0:
-                self._revision = self._current_revision()
-            return self._load(model, selector)
+        return self.loading(model, selector).result()
+
+    def loading(self, model: str, selector: str = CHAMPION) -> Future[Loaded]:
+        """Return what `load` will return or raise; whoever asks meanwhile shares it."""
+        self._absent.refuse(model, selector)
+        return self._flights.of((model, selector), partial(self._load, model, selector))
+
+    def absence(self, model: str, selector: str = CHAMPION) -> NotFoundError | None:
+        """Return what did not exist when the registry was last asked, however long ago."""
+        error = self._absent.last(model, selector)
+        return error if isinstance(error, NotFoundError) else None
 
     def refresh(self) -> bool:
         """Look for promotions since the last look; return whether the registry answered."""
-        with self._lock:
+        with self._refreshing:
             try:
-                revision = self._current_revision()
-                if revision != self._revision:
-                    self._reload()
-                    self._revision = revision
+                self._follow()
             except UnavailableError as error:
                 log.warning(
                     "The registry cannot be reached; serving what is loaded: %s",
@@ -102,46 +156,110 @@ class LoadedCalibrators:
                 return False
         return True
 
-    def _current_revision(self) -> int:
-        with self._registry.reading() as tx:
-            return tx.aliases.revision()
-
-    def _reload(self) -> None:
-        """Make every alias in use mean what the registry now says."""
-        for model, selector in list(self._current):
-            if _is_version(selector):
-                continue
-            try:
-                self._load(model, selector)
-            except UnavailableError:
-                raise
-            except RecalibError as error:
-                # Better the version that served until now than none.
-                log.error(
-                    "A promoted calibrator cannot be loaded; the one before goes on serving: %s",
-                    error,
-                    extra={"action": "promotion_not_loaded", "model": model},
-                )
-
     def _load(self, model: str, selector: str) -> Loaded:
+        again = False
+        while True:
+            try:
+                found = self._find(model, selector)
+            except (NotFoundError, ConflictError) as error:
+                self._absent.note(model, selector, error)
+                raise
+            with self._lock:
+                # A refresh may have seen more while this was being prepared, and, not finding
+                # the alias in use, have left it alone: then look again.
+                if found.revision == 0 or found.seen >= self._revision:
+                    if self._revision < 0:
+                        self._revision = found.seen
+                    return self._keep(found, selector)
+            if again:  # what was seen went back for good: another database
+                self.refresh()
+            again = True
+
+    def _find(self, model: str, selector: str) -> _Found:
         with self._registry.reading() as tx:
             owner = tx.models.get(model)
-            version = _resolve(tx, owner, selector)
+            version, revision = _resolve(tx, owner, selector)
+            seen = tx.aliases.revision()
             loaded = self._versions.get((model, version))
             data = tx.calibrators.parameters(owner, version) if loaded is None else b""
-        if loaded is None:
-            loaded = _prepare(model, version, data)
-        self._keep(loaded, selector)
-        return loaded
+        return _Found(loaded or _prepare(model, version, data), revision, seen)
 
-    def _keep(self, loaded: Loaded, selector: str) -> None:
-        self._versions[loaded.model, loaded.version] = loaded
-        self._versions.move_to_end((loaded.model, loaded.version))
-        self._current[loaded.model, selector] = loaded
-        if len(self._versions) > self._capacity:
-            _, dropped = self._versions.popitem(last=False)
-            kept = {key: one for key, one in self._current.items() if one is not dropped}
-            self._current = kept
+    def _follow(self) -> None:
+        """Make every alias in use mean what the registry now says."""
+        with self._registry.reading() as tx:
+            revision = tx.aliases.revision()
+            # Before anything is loaded there is nothing to follow; the first load starts it.
+            if self._revision in (-1, revision):
+                return
+            # A number that went back is another database: a backup, say.
+            since = self._revision if revision > self._revision else -1
+            changed = tx.aliases.changed_since(since)
+        targets = {(one.model, one.alias): one for one in changed}
+        self._absent.clear()
+        prepared: dict[tuple[str, str], Loaded | None] = {}
+        while True:
+            with self._lock:
+                # Aliases that came into use meanwhile are among them.
+                missing = [key for key in targets if key in self._current and key not in prepared]
+                if not missing:
+                    self._swap(targets, prepared, back=since < 0)
+                    self._revision = revision
+                    return
+            for key in missing:
+                prepared[key] = self._promoted(targets[key])
+
+    def _swap(
+        self,
+        targets: dict[tuple[str, str], Alias],
+        prepared: dict[tuple[str, str], Loaded | None],
+        *,
+        back: bool,
+    ) -> None:
+        for (model, alias), loaded in prepared.items():
+            revision = targets[model, alias].revision
+            newer = back or revision > self._revisions.get((model, alias), -1)
+            if loaded is not None and newer and (model, alias) in self._current:
+                self._keep(_Found(loaded, revision, revision), alias)
+
+    def _promoted(self, target: Alias) -> Loaded | None:
+        """Return the calibrator that an alias now means, or None where it cannot be loaded."""
+        loaded = self._versions.get((target.model, target.version))
+        if loaded is not None:
+            return loaded
+        try:
+            with self._registry.reading() as tx:
+                owner = tx.models.get(target.model)
+                data = tx.calibrators.parameters(owner, target.version)
+            return _prepare(target.model, target.version, data)
+        except UnavailableError:
+            raise
+        except RecalibError as error:
+            # Better the version that served until now than none.
+            log.error(
+                "A promoted calibrator cannot be loaded; the one before goes on serving: %s",
+                error,
+                extra={"action": "promotion_not_loaded", "model": target.model},
+            )
+            return None
+
+    def _keep(self, found: _Found, selector: str) -> Loaded:
+        """Serve it under `selector` from now on; the lock is held."""
+        model = found.loaded.model
+        # Two may have prepared one version; one of them is enough.
+        loaded = self._versions.put((model, found.loaded.version), found.loaded)
+        loaded.selectors.add(selector)
+        before = self._current.get((model, selector))
+        if before is not None and before is not loaded:
+            before.selectors.discard(selector)
+        self._current[model, selector] = loaded
+        if found.revision:
+            self._revisions[model, selector] = found.revision
+        for dropped in self._versions.shrink():
+            for name in dropped.selectors:
+                del self._current[dropped.model, name]
+                self._revisions.pop((dropped.model, name), None)
+            dropped.selectors.clear()  # a reader may hold it, and bring it back
+        return loaded
 
 
 def _is_version(selector: str) -> bool:
@@ -149,13 +267,15 @@ def _is_version(selector: str) -> bool:
     return selector.isascii() and selector.isdigit()
 
 
-def _resolve(tx: Transaction, model: Model, selector: str) -> int:
-    """Return the version that `selector` means."""
+def _resolve(tx: Transaction, model: Model, selector: str) -> tuple[int, int]:
+    """Return the version that `selector` means, and the revision that made it mean that."""
     if _is_version(selector):
-        return int(selector[:9])
+        if len(selector) > 9:  # more than the database can number
+            raise NotFoundError("version", selector[:40])
+        return int(selector), 0
     alias = tx.aliases.find(model, selector)
     if alias is not None:
-        return alias.version
+        return alias.version, alias.revision
     if selector != CHAMPION:
         raise NotFoundError("alias", selector)
     raise ConflictError(
@@ -169,4 +289,23 @@ def _prepare(model: str, version: int, data: bytes) -> Loaded:
     calibrator = Calibrator.from_bytes(data)
     calibrator.start_session(threads=1)
     counter: Any = CALIBRATED_ROWS.labels(model, str(version))
-    return Loaded(model, version, calibrator, counter.inc)
+    labels = calibrator.card.labels
+    return Loaded(
+        model,
+        version,
+        calibrator,
+        counter.inc,
+        None if labels is None else np.array(labels, object),
+        _size(calibrator),
+    )
+
+
+def _size(calibrator: Calibrator) -> int:
+    """Return about how many bytes a calibrator keeps.
+
+    Its parameters in float64; in the session, in float32, as they are stored and as they are laid
+    out for the processor; labels; and the rest, the same for all.
+    """
+    parameters = sum(array.nbytes for array in calibrator.parameters.values())
+    labels = sum(64 + 4 * len(label) for label in calibrator.card.labels or ())
+    return _OVERHEAD_BYTES + 2 * parameters + 2 * labels

@@ -1,4 +1,4 @@
-"""From the bytes of a calibrate request to an array, and from an array to an answer's bytes."""
+"""From the bytes of a calibrate request to an array."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-import orjson
 from numpy.lib import format as npy
 
 from recalib.arrays import Floats
-from recalib.errors import InputError
+from recalib.errors import InputError, TooLargeError
+from recalib.files import open_data
 from recalib.files.json import array_of, decoded
-from service.predict.loaded import Loaded
+from service.predict import numbers
 from service.predict.schemas import CalibrateRequest
 
-__all__ = ["decode_json", "decode_npy", "encode_json", "encode_npy"]
+__all__ = ["ARROW", "JSON", "NPY", "READ", "decode_arrow", "decode_json", "decode_npy"]
+
+Input = Literal["logits", "probabilities"]
+
+JSON, NPY = "application/json", "application/x-npy"
+ARROW = "application/vnd.apache.arrow.stream"
+#: Media types of requests.
+READ = (JSON, NPY, ARROW)
 
 _decoder = msgspec.json.Decoder(CalibrateRequest)
 
 
-def decode_json(
-    body: bytes,
-    input: Literal["logits", "probabilities"],
-) -> Floats:
+def decode_json(body: bytes, input: Input) -> Floats:
     """Return the rows of `{"logits": [[...]]}` as float32; null becomes −inf, a masked class.
 
     Raises
@@ -33,6 +37,11 @@ def decode_json(
     InputError: not JSON (NaN and Infinity are not), something that is no number, rows of
         different lengths, or another field than the one that `input` names.
     """
+    if len(body) >= numbers.LONG:
+        found = numbers.rows_under(input, body)
+        if found is not None:
+            with np.errstate(over="ignore"):  # the check for +inf comes later, and names its place
+                return found.astype(np.float32)
     request = decoded(_decoder, body, f'{{"{input}": [[number, ...], ...]}}')
     rows = getattr(request, input)
     if rows is None:
@@ -70,17 +79,34 @@ def decode_npy(body: bytes, field: str) -> Floats:
     return array
 
 
-def encode_json(probabilities: Floats, loaded: Loaded) -> bytes:
-    """Return the answer as JSON, each number with as many digits as float32 has."""
-    answer = {
-        "probabilities": probabilities,
-        "calibrator": {"version": loaded.version, "map": loaded.calibrator.card.map},
-    }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+def decode_arrow(body: bytes, input: Input, most_bytes: int) -> Floats:
+    """Return the rows of an Arrow stream or file: a column of lists, or one column a class.
 
+    Parameters
+    ----------
+    input: which column; a column of labels is passed over.
+    most_bytes: of numbers, since compressed batches may hold far more than the body has.
 
-def encode_npy(probabilities: Floats) -> bytes:
-    """Return the probabilities as the bytes of a .npy file."""
-    file = io.BytesIO()
-    npy.write_array(file, probabilities, allow_pickle=False)
-    return file.getvalue()
+    Raises
+    ------
+    InputError: as `recalib.files.open_data` and its chunks.
+    TooLargeError: more than `most_bytes`.
+    """
+    try:
+        with open_data(io.BytesIO(body), format="arrow", input=input) as file:
+            chunks, size = [], 0
+            for chunk in file.chunks():
+                size += chunk.logits.nbytes
+                if size > most_bytes:
+                    raise TooLargeError(
+                        "body",
+                        found=f"over {most_bytes} bytes of numbers",
+                        accepted=f"at most {most_bytes} bytes",
+                    )
+                chunks.append(chunk.logits)
+    except InputError as error:
+        if error.field != "data":
+            raise
+        # What a file is called in an upload is a body here.
+        raise type(error)("body", found=error.found, accepted=error.accepted) from None
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

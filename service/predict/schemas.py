@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from pydantic import BaseModel, Field
 
-__all__ = ["CalibrateAnswer", "CalibrateRequest", "Calibrated"]
+__all__ = ["CalibrateAnswer", "CalibrateRequest", "Calibrated", "TopAnswer"]
 
 
 class CalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,4 +30,21 @@ class CalibrateAnswer(BaseModel):
     """Calibrated probabilities, one row for each row of the request."""
 
     probabilities: list[list[float]] = Field(description="(N, K); rows sum to 1.")
+    calibrator: Calibrated
+
+
+class Top(BaseModel):
+    """The likeliest classes of each row, the likeliest first; of equals the lower number first."""
+
+    classes: list[list[int]] = Field(description="(N, k); their numbers, from 0.")
+    probabilities: list[list[float]] = Field(description="(N, k).")
+    labels: list[list[str]] | None = Field(
+        None, description="(N, k); only where the model has labels."
+    )
+
+
+class TopAnswer(BaseModel):
+    """The likeliest classes of each row of the request, where `top_k` asks for them."""
+
+    top_k: Top
     calibrator: Calibrated

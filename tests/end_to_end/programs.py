@@ -102,6 +102,7 @@ class Programs:
             "PYTHONPYCACHEPREFIX": str(self._compiled),
             "RECALIB_HOME": str(self.home),
             "RECALIB_POLL_SECONDS": "0.05",
+            "RECALIB_LOAD_SECONDS": str(PATIENCE_SECONDS),
             "TMPDIR": str(self.temporary),
             _MARK: self._mark,
         }

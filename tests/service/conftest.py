@@ -94,6 +94,7 @@ def settings(database_url: str, blob_url: str, request: pytest.FixtureRequest) -
         max_upload_bytes=1_000_000,
         max_rows=50,
         refresh_seconds=3600,
+        load_seconds=60,  # on a slow machine too
     )
 
 

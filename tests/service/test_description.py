@@ -81,6 +81,11 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("add_labels", 415): ("POST", f"{DIGITS}/labels", {"content": b"[]", "headers": TEXT}),
     ("add_labels", 422): ("POST", f"{DIGITS}/labels", {"json": {}}),
     ("calibrate", 404): ("POST", f"{NOBODY}/calibrate", {"json": {"logits": [[0, 1, 2, 3]]}}),
+    ("calibrate", 406): (
+        "POST",
+        f"{DIGITS}/calibrate",
+        {"json": {"logits": [[0, 1, 2, 3]]}, "headers": {"Accept": "text/html"}},
+    ),
     ("calibrate", 409): ("POST", "/v1/models/new/calibrate", {"json": {"logits": [[0, 1]]}}),
     ("calibrate", 413): ("POST", f"{DIGITS}/calibrate", {"content": LONG}),
     ("calibrate", 415): ("POST", f"{DIGITS}/calibrate", {"content": b"x", "headers": TEXT}),
@@ -185,17 +190,15 @@ def test_operations_have_a_tag_and_a_sentence(service: Service) -> None:
 
 
 def test_bodies_are_described_by_content_type(service: Service) -> None:
-    """Uploads are bytes, or an object in JSON; calibrate takes JSON and npy, and answers both."""
+    """Uploads are bytes, or an object in JSON; calibrate takes three forms, and answers in each."""
     found = operations(service.client.app.openapi())
     upload = found["upload_dataset"]["requestBody"]["content"]
     assert upload["application/x-npz"]["schema"] == {"type": "string", "format": "binary"}
     assert upload["application/json"]["schema"] == {"$ref": "#/components/schemas/Data"}
     calibrate = found["calibrate"]
-    assert list(calibrate["requestBody"]["content"]) == ["application/json", "application/x-npy"]
-    assert list(calibrate["responses"]["200"]["content"]) == [
-        "application/json",
-        "application/x-npy",
-    ]
+    forms = ["application/json", "application/x-npy", "application/vnd.apache.arrow.stream"]
+    assert list(calibrate["requestBody"]["content"]) == forms
+    assert list(calibrate["responses"]["200"]["content"]) == forms
     assert list(found["metrics"]["responses"]["200"]["content"]) == ["text/plain"]
 
 

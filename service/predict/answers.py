@@ -1,0 +1,101 @@
+"""From calibrated probabilities to the bytes of an answer, in each form that a client may accept.
+
+A new form is one function and its line in `WRITERS`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.lib import format as npy
+
+from recalib.arrays import Floats
+from recalib.files.lazily import Lazily
+from service.predict.loaded import Loaded
+from service.predict.parsing import ARROW, JSON, NPY
+from service.predict.top import top
+
+__all__ = ["WITH_TOP", "WRITERS", "Answered"]
+
+pa = Lazily("pyarrow")
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """What was found for a request."""
+
+    #: float32 (N, K).
+    probabilities: Floats
+    loaded: Loaded
+    #: How many of each row's likeliest classes are wanted; None is all, in their order.
+    top_k: int | None = None
+
+    @property
+    def calibrator(self) -> dict[str, Any]:
+        """Which version answers."""
+        return {"version": self.loaded.version, "map": self.loaded.calibrator.card.map}
+
+
+def to_json(answered: Answered) -> bytes:
+    """Return JSON, each number with as many digits as float32 has."""
+    if answered.top_k is None:
+        found: dict[str, Any] = {"probabilities": answered.probabilities}
+    else:
+        classes, probabilities = top(answered.probabilities, answered.top_k)
+        found = {"top_k": {"classes": classes, "probabilities": probabilities}}
+        labels = answered.loaded.labels
+        if labels is not None:
+            found["top_k"]["labels"] = labels[classes].tolist()
+    return orjson.dumps(
+        {**found, "calibrator": answered.calibrator}, option=orjson.OPT_SERIALIZE_NUMPY
+    )
+
+
+def to_npy(answered: Answered) -> bytes:
+    """Return the probabilities as a .npy file."""
+    flat = np.ascontiguousarray(answered.probabilities, "<f4")
+    return _npy_header(flat.shape) + flat.tobytes()
+
+
+def to_arrow(answered: Answered) -> bytes:
+    """Return an Arrow stream of one batch; its schema's metadata names the calibrator.
+
+    The column `probabilities` holds lists of K, or with `top_k` lists of the likeliest, beside
+    their `classes`.
+    """
+    if answered.top_k is None:
+        columns = {"probabilities": answered.probabilities}
+    else:
+        classes, likeliest = top(answered.probabilities, answered.top_k)
+        columns = {"classes": classes.astype(np.int32), "probabilities": likeliest}
+    lists = [
+        pa.FixedSizeListArray.from_arrays(pa.array(one.reshape(-1)), one.shape[1])
+        for one in columns.values()
+    ]
+    metadata = {"calibrator": orjson.dumps(answered.calibrator)}
+    batch = pa.record_batch(lists, names=list(columns)).replace_schema_metadata(metadata)
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, batch.schema) as writer:
+        writer.write_batch(batch)
+    content: bytes = stream.getvalue().to_pybytes()
+    return content
+
+
+#: Media types of answers; the first is what who asks for none gets.
+WRITERS: dict[str, Callable[[Answered], bytes]] = {JSON: to_json, NPY: to_npy, ARROW: to_arrow}
+#: Those that can hold the likeliest classes: a .npy file is one array.
+WITH_TOP = (JSON, ARROW)
+
+
+@lru_cache(maxsize=64)
+def _npy_header(shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    npy.write_array_header_1_0(file, header)
+    return file.getvalue()

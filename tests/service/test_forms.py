@@ -1,0 +1,347 @@
+"""What a calibrate request and its answer are written in: three forms each, in any pair."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from recalib.errors import InputError, NotAcceptableError
+from recalib.files import open_data
+from service.predict import numbers
+from service.predict.parsing import decode_json
+from service.predict.top import top
+from service.transport.negotiation import chosen
+from tests.service.conftest import NPY, Service, npy, npz
+from tests.service.test_bad_input import check
+
+URL = "/v1/models/digits/calibrate"
+JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
+OFFERED = (JSON, "application/x-npy", ARROW)
+LOGITS = np.array([[0.0, 1.5, -2.0, 3.0], [4.0, 0.0, 0.25, -1.0]], np.float32)
+
+
+def arrow(table: pa.Table, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, table.schema, **options) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
+def lists(array: np.ndarray, name: str = "logits") -> pa.Table:
+    flat = pa.array(array.reshape(-1))
+    return pa.table({name: pa.FixedSizeListArray.from_arrays(flat, array.shape[1])})
+
+
+def read(answer: Any) -> np.ndarray:
+    """Return the probabilities of an answer in any form."""
+    assert answer.status_code == 200, answer.text
+    kind = answer.headers["content-type"]
+    if kind == JSON:
+        return np.array(answer.json()["probabilities"], np.float32)
+    if kind == "application/x-npy":
+        return np.load(io.BytesIO(answer.content))
+    assert kind == ARROW
+    with open_data(io.BytesIO(answer.content), format="arrow", input="probabilities") as file:
+        (chunk,) = file.chunks()
+        return chunk.logits
+
+
+BODIES = {
+    JSON: json.dumps({"logits": LOGITS.tolist()}).encode(),
+    "application/x-npy": npy(LOGITS),
+    ARROW: arrow(lists(LOGITS)),
+}
+
+
+@pytest.mark.parametrize("accept", OFFERED)
+@pytest.mark.parametrize("kind", BODIES)
+def test_any_form_in_and_any_out(ready: Service, kind: str, accept: str) -> None:
+    """The very same float32 numbers, whatever they are written in."""
+    expected = read(ready.calibrate(LOGITS))
+    headers = {"Content-Type": kind, "Accept": accept}
+    answer = ready.client.post(URL, content=BODIES[kind], headers=headers)
+    assert answer.headers["content-type"] == accept
+    found = read(answer)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_an_arrow_answer_names_the_calibrator(ready: Service) -> None:
+    answer = ready.client.post(URL, json={"logits": LOGITS.tolist()}, headers={"Accept": ARROW})
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert table.schema.field("probabilities").type == pa.list_(pa.float32(), 4)
+    expected = {"version": 1, "map": "temperature"}
+    assert json.loads(table.schema.metadata[b"calibrator"]) == expected
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        lists(LOGITS.astype(np.float64)),
+        pa.table({"logits": pa.array(LOGITS.tolist())}),
+        pa.table({f"logit_{k}": LOGITS[:, k] for k in range(4)}),
+        lists(LOGITS).append_column("labels", pa.array([1, 0])),
+        pa.concat_tables([lists(LOGITS[:1]), lists(LOGITS[1:])]),
+    ],
+    ids=["float64", "lists", "a column a class", "labels", "two batches"],
+)
+def test_arrow_as_for_uploads(ready: Service, table: pa.Table) -> None:
+    answer = ready.client.post(URL, content=arrow(table), headers={"Content-Type": ARROW})
+    np.testing.assert_array_equal(read(answer), read(ready.calibrate(LOGITS)))
+
+
+def test_arrow_of_probabilities(ready: Service) -> None:
+    p = (np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)).astype(np.float32)
+    answer = ready.client.post(
+        f"{URL}?input=probabilities",
+        content=arrow(lists(p, "probabilities")),
+        headers={"Content-Type": ARROW},
+    )
+    np.testing.assert_allclose(read(answer), read(ready.calibrate(LOGITS)), atol=1e-6)
+
+
+BAD_ARROW = {
+    "not Arrow": (b"hello, this is no Arrow", 415, "body"),
+    "nothing": (b"", 422, "body"),
+    "cut": (BODIES[ARROW][:-20], 422, "body"),
+    "another column": (arrow(lists(LOGITS, "scores")), 422, "logits"),
+    "null": (arrow(pa.table({"logits": pa.array([[1.0, None, 2.0, 3.0]])})), 422, "logits[0][1]"),
+    "NaN": (arrow(lists(np.full((1, 4), np.nan))), 422, "logits[0][0]"),
+    "another K": (arrow(lists(LOGITS[:, :3].copy())), 422, "logits"),
+    "no rows": (arrow(lists(LOGITS).slice(0, 0)), 422, "logits"),
+    "too many rows": (arrow(lists(np.zeros((51, 4), np.float32))), 413, "logits"),
+    # A hundred thousand numbers in a few hundred bytes; the limit of a body is 100,000 bytes.
+    "a bomb": (
+        arrow(
+            lists(np.zeros((100_000, 4), np.float32)),
+            options=pa.ipc.IpcWriteOptions(compression="zstd"),
+        ),
+        413,
+        "body",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARROW)
+def test_bad_arrow(ready: Service, case: str) -> None:
+    body, status, field = BAD_ARROW[case]
+    check(ready.client.post(URL, content=body, headers={"Content-Type": ARROW}), status, field)
+
+
+ACCEPTED = [
+    ("", JSON),
+    ("*/*", JSON),
+    ("application/*", JSON),
+    ("application/x-npy", "application/x-npy"),
+    ("Application/X-NPY ; q=1.0", "application/x-npy"),
+    ("application/json;q=0.5, application/x-npy", "application/x-npy"),
+    ("application/json;q=0.5, application/x-npy;q=0.4", JSON),
+    ("application/x-npy, */*;q=0.1", "application/x-npy"),
+    ("*/*, application/json;q=0", "application/x-npy"),
+    ("application/*;q=0.2, application/json;q=0.1", "application/x-npy"),
+    ("text/html, application/xhtml+xml, */*;q=0.8", JSON),
+    ("application/json;charset=utf-8", JSON),
+    (ARROW, ARROW),
+    (" , application/x-npy,", "application/x-npy"),
+]
+
+
+@pytest.mark.parametrize(("accept", "expected"), ACCEPTED)
+def test_accept(accept: str, expected: str) -> None:
+    """By quality, then by our order; the more specific range says how much a type is liked."""
+    assert chosen(accept, OFFERED) == expected
+
+
+@pytest.mark.parametrize(
+    "accept", ["text/html", "image/*", "*/*;q=0", "application/json;q=0.0", "application/json;q=x"]
+)
+def test_nothing_acceptable(accept: str) -> None:
+    with pytest.raises(NotAcceptableError) as caught:
+        chosen(accept, OFFERED)
+    assert caught.value.accepted == ", ".join(OFFERED)
+
+
+@given(st.text(max_size=60))
+def test_any_text_as_accept(text: str) -> None:
+    """One of what is offered, or the one error."""
+    with contextlib.suppress(NotAcceptableError):
+        assert chosen(text, OFFERED) in OFFERED
+
+
+def test_accept_in_two_headers_is_one_list(ready: Service) -> None:
+    both = [
+        ("Accept", "application/json;q=0.1"),
+        ("Accept", "application/x-npy"),
+        ("Content-Type", JSON),
+    ]
+    for headers in (both, [both[1], both[0], both[2]]):
+        answer = ready.client.post(URL, content=BODIES[JSON], headers=headers)
+        assert answer.headers["content-type"] == "application/x-npy"
+
+
+def test_top_k(service: Service, data: Any) -> None:
+    """Numbers, labels and probabilities of the likeliest, in their order."""
+    names = ["cat", "dog", "owl", "yak"]
+    service.model(classes=names)
+    service.upload(npz(*data))
+    service.fitted()
+    whole = read(service.calibrate(LOGITS))
+    document = service.calibrate(LOGITS, top_k=3).json()
+    assert document["calibrator"] == {"version": 1, "map": "temperature"}
+    found = document["top_k"]
+    order = np.argsort(-whole, axis=1, kind="stable")[:, :3]
+    assert found["classes"] == order.tolist()
+    assert found["labels"] == [[names[k] for k in row] for row in order]
+    expected = np.take_along_axis(whole, order, axis=1)
+    np.testing.assert_array_equal(np.array(found["probabilities"], np.float32), expected)
+    assert "probabilities" not in document
+
+    answer = service.client.post(
+        f"{URL}?top_k=3", json={"logits": LOGITS.tolist()}, headers={"Accept": ARROW}
+    )
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert table["classes"].to_pylist() == order.tolist()
+    np.testing.assert_array_equal(
+        np.array(table["probabilities"].to_pylist(), np.float32), expected
+    )
+
+
+def test_top_k_without_labels(ready: Service) -> None:
+    assert set(ready.calibrate(LOGITS, top_k=4).json()["top_k"]) == {"classes", "probabilities"}
+
+
+@pytest.mark.parametrize("wanted", ["0", "-1", "5", "x", "1.0", "²", "9" * 30])
+def test_top_k_that_cannot_be(ready: Service, wanted: str) -> None:
+    check(ready.calibrate(LOGITS, top_k=wanted), 422, "top_k", wanted[:20])
+
+
+def test_top_k_does_not_fit_into_npy(ready: Service) -> None:
+    """One array has no room for classes and probabilities; where JSON will do, it is JSON."""
+    only = {**NPY, "Accept": "application/x-npy"}
+    refused = ready.client.post(f"{URL}?top_k=2", content=npy(LOGITS), headers=only)
+    check(refused, 406, "Accept", "application/x-npy")
+    either = {**NPY, "Accept": "application/x-npy, application/json;q=0.1"}
+    answer = ready.client.post(f"{URL}?top_k=2", content=npy(LOGITS), headers=either)
+    assert len(answer.json()["top_k"]["classes"][0]) == 2
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(1, 40), st.booleans())
+def test_top_is_a_stable_sort(seed: int, classes: int, k: int, ties: bool) -> None:
+    """Against NumPy's stable sort, with many that are alike."""
+    rng = np.random.default_rng(seed)
+    p = rng.random((7, classes)).astype(np.float32)
+    if ties:
+        p = np.round(p * 3) / np.float32(3)
+    k = min(k, classes)
+    order = np.argsort(-p, axis=1, kind="stable")[:, :k]
+    numbers_of, found = top(p, k)
+    np.testing.assert_array_equal(numbers_of, order)
+    np.testing.assert_array_equal(found, np.take_along_axis(p, order, axis=1))
+
+
+def test_top_over_several_blocks() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(1000), 300).astype(np.float32)
+    p[:, 500:] = p[:, :500]  # each number twice
+    numbers_of, found = top(p, 5)
+    order = np.argsort(-p, axis=1, kind="stable")[:, :5]
+    np.testing.assert_array_equal(numbers_of, order)
+    np.testing.assert_array_equal(found, np.take_along_axis(p, order, axis=1))
+
+
+def test_zeros_are_alike_whatever_their_sign() -> None:
+    numbers_of, found = top(np.array([[-0.0, 1.0, 0.0]], np.float32), 3)
+    assert numbers_of.tolist() == [[1, 0, 2]]
+    assert not np.signbit(found).any()
+
+
+# JSON values around numbers, most of them not plainly rows.
+_leaf = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-(2**70), 2**70),
+    st.none(),
+    st.booleans(),
+    st.text(max_size=3),
+)
+_rows = st.one_of(
+    st.integers(1, 4).flatmap(
+        lambda k: st.lists(
+            st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=k, max_size=k), max_size=4
+        )
+    ),
+    st.recursive(_leaf, lambda inner: st.lists(inner, max_size=3), max_leaves=8),
+)
+
+
+@given(_rows, st.sampled_from(["logits", "probabilities", "x", "logits["]), st.booleans())
+def test_both_parsers_of_json_agree(rows: Any, name: str, twice: bool) -> None:
+    """The quick one gives the array that the careful one gives, or leaves it to that one."""
+    text = json.dumps({name: rows})
+    if twice:
+        text = text[:-1] + ', "logits": [[1, 2]]}'
+    body = text.encode()
+    quick = numbers.rows_under("logits", body)
+    try:
+        careful = decode_json(body, "logits")
+    except InputError:
+        assert quick is None
+        return
+    if quick is not None:
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(quick.astype(np.float32), careful)
+
+
+@pytest.mark.parametrize("text", ["[1,2]x", "﻿[1,2]", "[1,[2]]", "[1,null]", "[1,1e999]", "[", "3"])
+def test_what_is_not_plainly_numbers(text: str) -> None:
+    assert numbers.flat_in(text.encode()) is None
+
+
+def test_a_long_body_says_what_is_wrong_as_a_short_one_does(ready: Service) -> None:
+    """A body beyond `LONG` goes another way; errors and masks are the same."""
+    rows: list[list[Any]] = [[0.125, 1.0, 2.0, 3.0]] * 45
+    plain = {**ready.calibrate(rows).json()}
+    for bad, field in ((["x", 1, 2, 3], "logits[44][0]"), ([1, 2], "logits[44]")):
+        text = json.dumps({"logits": [*rows[:-1], bad]}).ljust(numbers.LONG)
+        answer = ready.client.post(URL, content=text, headers={"Content-Type": JSON})
+        check(answer, 422, field)
+    text = json.dumps({"logits": rows}).ljust(numbers.LONG)
+    assert ready.client.post(URL, content=text, headers={"Content-Type": JSON}).json() == plain
+    masked = json.dumps({"logits": [[None, 1, 2, 3]]}).ljust(numbers.LONG)
+    answer = ready.client.post(URL, content=masked, headers={"Content-Type": JSON})
+    assert answer.json()["probabilities"][0][0] == 0
+    huge = json.dumps({"logits": [[1e39, 1, 2, 3]]}).ljust(numbers.LONG)
+    check(ready.client.post(URL, content=huge, headers={"Content-Type": JSON}), 422, "logits[0][0]")
+
+
+def test_frameworks_own_way_leads_to_the_same_endpoints(ready: Service) -> None:
+    """The routes that document the short ways answer alike, should one ever be reached."""
+    app = ready.client.app
+
+    async def long_way(scope: Any, receive: Any, send: Any) -> None:
+        await FastAPI.__call__(app, scope, receive, send)
+
+    tensor = {"name": "logits", "shape": [2, 4], "datatype": "FP32", "data": LOGITS.tolist()}
+    v2 = {"json": {"inputs": [tensor], "parameters": {"binary_data_output": True}}}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        (f"{URL}?top_k=2", {"json": {"logits": LOGITS.tolist()}}),
+        (URL, {"content": npy(LOGITS), "headers": {**NPY, "Accept": "application/x-npy"}}),
+        ("/v2/models/digits/infer", {**v2, "headers": {"Accept-Encoding": "gzip"}}),
+        ("/v2/models/digits/versions/1/infer", v2),
+        (URL, {"content": b"{"}),
+        ("/v2/models/digits/infer", {"content": b"{"}),
+        ("/v2/models/nobody/infer", v2),
+    ]
+    long = TestClient(long_way, raise_server_exceptions=False)
+    for path, more in asked:
+        one, other = ready.client.post(path, **more), long.post(path, **more)
+        assert (one.status_code, one.content) == (other.status_code, other.content), path
+        assert dict(one.headers) == dict(other.headers), path
