@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from anyio import to_thread
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
@@ -23,7 +23,7 @@ from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
 from service.labels.rest import router as labels
 from service.models.rest import router as models
-from service.predict.loaded import LoadedCalibrators
+from service.predict.loaded import LoadedCalibrators, warm_up
 from service.predict.rest import CALIBRATE, respond
 from service.predict.rest import router as predict
 from service.state import State
@@ -35,6 +35,8 @@ from service.transport.instruments import Instrumented
 from service.transport.short import ShortWays
 
 __all__ = ["create_app"]
+
+log = logging.getLogger(__name__)
 
 #: What comes thousands of times a second.
 _SHORT_WAYS = ShortWays({CALIBRATE: respond, INFER: infer_rows, INFER_BY_VERSION: infer_rows})
@@ -117,6 +119,12 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
 
 async def _look_for_promotions(state: State) -> None:
     """Keep what aliases mean up to date with promotions made by other processes."""
+    # Before the first request has to wait for it.
+    await asyncio.wrap_future(state.flights.of("warm up", warm_up))
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
-        await to_thread.run_sync(state.calibrators.refresh)
+        # On a thread that may be left behind: a registry that hangs must not keep us from ending.
+        try:
+            await asyncio.wrap_future(state.flights.of("refresh", state.calibrators.refresh))
+        except Exception:  # whatever it was, the next promotion must not be missed
+            log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})

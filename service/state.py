@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from recalib.registry import Registry
 from recalib.settings import Settings
+from service.predict.flights import Flights
 from service.predict.loaded import LoadedCalibrators
 
 __all__ = ["ANONYMOUS", "State", "StateOf"]
@@ -24,6 +25,8 @@ class State:
     settings: Settings
     registry: Registry
     calibrators: LoadedCalibrators
+    #: Calls that may hang while the registry does, one at a time of each kind.
+    flights: Flights[Any] = field(default_factory=lambda: Flights(2))
 
 
 def _of(request: Request) -> State:

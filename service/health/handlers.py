@@ -11,6 +11,8 @@ from service.state import State
 
 __all__ = ["Ready", "readiness"]
 
+_PATIENCE_SECONDS = 0.5
+
 
 class Ready(BaseModel):
     """Whether requests can be served."""
@@ -22,10 +24,18 @@ class Ready(BaseModel):
 
 
 def readiness(state: State) -> Ready:
-    """Say whether requests can be served: without the registry, those for what is loaded can."""
+    """Say whether requests can be served: without the registry, those for what is loaded can.
+
+    Who asks has little patience, and takes silence for a no. So where the answer is yes whatever
+    the registry says, the registry is given half a second to say it.
+    """
     loaded = len(state.calibrators)
+    patience = _PATIENCE_SECONDS if loaded else state.settings.load_seconds
     try:
-        state.registry.check()
+        state.flights.of("check", state.registry.check).result(patience)
     except UnavailableError as error:
         return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=str(error))
+    except TimeoutError:
+        detail = f"the registry has not answered within {patience:g} seconds"
+        return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=detail)
     return Ready(ready=True, registry="reachable", loaded=loaded, detail="")

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 import recalib
 from recalib.errors import ConflictError, UnavailableError
+from service.health.handlers import readiness
 from service.inference import compression, tensors
 from service.inference.handlers import metadata_of
 from service.inference.schemas import (
@@ -91,7 +92,7 @@ def server() -> ServerMetadata:
 @router.get("/health/live", operation_id="v2_live")
 async def live(state: StateOf) -> ServerLive:
     """Answer while the event loop runs."""
-    return ServerLive(live=True, ready=await to_thread.run_sync(_is_ready, state))
+    return ServerLive(live=True, ready=(await to_thread.run_sync(readiness, state)).ready)
 
 
 @router.get(
@@ -101,7 +102,7 @@ async def live(state: StateOf) -> ServerLive:
 )
 async def ready(state: StateOf, response: Response) -> ServerReady:
     """Say whether requests can be served."""
-    is_ready = await to_thread.run_sync(_is_ready, state)
+    is_ready = (await to_thread.run_sync(readiness, state)).ready
     response.status_code = 200 if is_ready else 503
     return ServerReady(live=True, ready=is_ready)
 
@@ -196,11 +197,3 @@ def _inferred(state: State, loaded: Loaded, asked: Asked) -> Answer:
         own.append((b"content-encoding", encoding.encode()))
     media_type = _JSON if json_length is None else _BYTES
     return Answer(content, media_type.encode(), tuple(own))
-
-
-def _is_ready(state: State) -> bool:
-    try:
-        state.registry.check()
-    except UnavailableError:
-        return len(state.calibrators) > 0
-    return True

@@ -12,6 +12,7 @@ never replaces a newer one.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from service.predict.bounded import Bounded
 from service.predict.flights import Flights
 from service.transport.instruments import CALIBRATED_ROWS
 
-__all__ = ["CHAMPION", "Loaded", "LoadedCalibrators"]
+__all__ = ["CHAMPION", "Loaded", "LoadedCalibrators", "warm_up"]
 
 log = logging.getLogger(__name__)
 
@@ -260,6 +261,12 @@ class LoadedCalibrators:
                 self._revisions.pop((dropped.model, name), None)
             dropped.selectors.clear()  # a reader may hold it, and bring it back
         return loaded
+
+
+def warm_up() -> None:
+    """Load what preparing the first calibrator loads: it takes longer than a thousand of them."""
+    importlib.import_module("recalib.ops.onnx_ops")
+    importlib.import_module("onnxruntime")
 
 
 def _is_version(selector: str) -> bool:
