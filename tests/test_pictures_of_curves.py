@@ -185,6 +185,44 @@ def test_risk_is_that_of_a_slow_loop_with_ties_by_expectation() -> None:
         assert point["risk"] == pytest.approx(np.mean(surest[: 2 * number]), abs=2e-6)
 
 
+def test_the_band_of_risk_is_wilsons_interval_of_the_rows_kept() -> None:
+    """Those of 200 coverages that are whole numbers of 300 rows, as scipy has it."""
+    predictions = some_predictions(rows=300)
+    order = np.argsort(-predictions.confidences)
+    wrong = (~predictions.correct[order]).cumsum()
+    points = table_with(risk_coverage({"a": predictions}), "risk", "low")
+    for number, point in enumerate(points, 1):
+        kept = 1.5 * number
+        assert 0 <= point["low"] <= point["risk"] <= point["high"] <= 1
+        if kept % 1 == 0:
+            found = scipy.stats.binomtest(int(wrong[int(kept) - 1]), int(kept))
+            ends = found.proportion_ci(0.95, method="wilson")
+            assert (point["low"], point["high"]) == pytest.approx((ends.low, ends.high), abs=2e-6)
+
+
+def test_the_band_of_risk_covers_the_risk_of_infinitely_many_rows() -> None:
+    """Confidences uniform in [1/2, 1] and true: of the surest share c, (1 − p) averages c/4."""
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(200):
+        p = rng.uniform(0.5, 1, 400)
+        points = table_with(risk_coverage({"a": binary(p, rng.random(400) < p)}), "risk", "low")
+        covered += [one["low"] <= one["coverage"] / 4 <= one["high"] for one in points[19:]]
+    assert np.mean(covered) >= 0.93
+
+
+def test_a_band_of_few_rows_does_not_squash_the_curve() -> None:
+    chart = risk_coverage({"a": some_predictions(rows=50)}).to_dict()
+    points = table_with(risk_coverage({"a": some_predictions(rows=50)}), "risk", "low")
+    (domain,) = [
+        layer["encoding"]["y"]["scale"]["domain"]
+        for layer in chart["layer"]
+        if "scale" in layer["encoding"]["y"]
+    ]
+    assert max(row["high"] for row in points) > domain[1] >= max(row["risk"] for row in points)
+    assert domain[1] >= points[-1]["high"]
+
+
 def test_the_best_order_has_every_error_last() -> None:
     predictions = some_predictions(rows=400)
     rights = int(predictions.correct.sum())
@@ -201,6 +239,17 @@ def test_shift_draws_the_rows_it_is_given_and_no_interval_where_there_is_none() 
     assert drawn == SHIFT
     assert all(abs(row["at"] - row["severity"]) < 0.16 for row in rows)
     assert rows[1]["at"] != rows[2]["at"]
+
+
+def test_severities_may_have_names_and_counts_of_their_own(tmp_path: Path) -> None:
+    chart = error_over_shift(SHIFT, n=[500, 2000], names=["clear", f"fog {HOSTILE}"])
+    assert chart.to_dict()["title"]["subtitle"][1] == "n = 500 to 2,000"
+    save(chart, tmp_path / "a.svg")
+    texts = list(ElementTree.fromstring((tmp_path / "a.svg").read_text()).itertext())  # noqa: S314
+    assert "clear" in texts
+    assert any(text.startswith("fog <") for text in texts)
+    with pytest.raises(InputError, match="names: found 1 names; accepted: 2, one for each"):
+        error_over_shift(SHIFT, n=500, names=["clear"])
 
 
 @pytest.mark.parametrize("name", PICTURES)

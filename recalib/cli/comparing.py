@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "report"]
 
+#: Of the files that every report has.
+_TAKEN = ("validation", "test")
+#: Of which a picture can still be read.
+_MOST_SHIFTED = 20
 _Test = Annotated[Path, typer.Argument(help="Data that no fit sees.", show_default=False)]
 _Maps = Annotated[str, typer.Option(help="Maps, comma-separated; all by default.")]
 _Objectives = Annotated[
@@ -101,6 +105,13 @@ def report(
     maps: _Maps = "",
     objectives: _Objectives = "nll",
     preserve_accuracy: _Preserve = True,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="A shifted test set to show beside the test file; repeatable, in order.",
+        ),
+    ] = None,
     title: Annotated[str, typer.Option(help="What the page is called.")] = "Calibration report",
     input: Input = "logits",
     json_output: Json = False,
@@ -115,11 +126,16 @@ def report(
 
     if output.suffix != ".html":
         raise InputError("output", found=str(output), accepted="a name that ends in .html")
-    check_target("output", output, validation, test)
+    shifted = shifted_sets(shift or [])
+    check_target("output", output, validation, test, *shifted.values())
     pairs = pairs_of(maps, objectives)
     with progress("report", quiet=json_output) as at:
         at("reading")
         both = read_both(validation, test, input)
+        others = {}
+        for name, path in shifted.items():
+            rows = _read(f"shift {name}", path, input, both[0])
+            others[name] = Source(path.name, files.digest(path), rows)
         one, other = (
             Source(path.name, files.digest(path), rows)
             for path, rows in zip((validation, test), both, strict=True)
@@ -131,6 +147,7 @@ def report(
             pairs,
             input=input,
             preserve_accuracy=preserve_accuracy,
+            shifted=others,
             title=title,
             progress=at,
         )
@@ -147,6 +164,7 @@ def report(
                     when: {name: asdict(one) for name, one in metrics.items()}
                     for when, metrics in (("before", found.before), ("after", found.after))
                 },
+                "shift": [asdict(one) for one in found.shift],
             }
         )  # fmt: skip
         return
@@ -166,23 +184,42 @@ def _held_out(one: CandidateResult) -> dict[str, Any]:
     }
 
 
+def shifted_sets(texts: list[str]) -> dict[str, Path]:
+    """Return the files of NAME=FILE options by their names, in order."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not (name.strip() and equals and path):
+            raise InputError("shift", found=repr(text), accepted="NAME=FILE")
+        if name in found or name in _TAKEN:
+            accepted = f"names that differ, and none of {', '.join(_TAKEN)}"
+            raise InputError("shift", found=repr(name), accepted=accepted)
+        found[name] = Path(path)
+    if len(found) > _MOST_SHIFTED:
+        raise InputError("shift", found=f"{len(found)} files", accepted=f"at most {_MOST_SHIFTED}")
+    return found
+
+
 def read_both(validation: Path, test: Path, input: Any) -> tuple[LabelledData, LabelledData]:
     """Return the rows of both files; an error says in which of them it is."""
+    one = _read("validation", validation, input)
+    return one, _read("test", test, input, one)
+
+
+def _read(name: str, path: Path, input: Any, like: LabelledData | None = None) -> LabelledData:
+    """Return the rows of a file, of as many classes as `like`; an error says in which it is."""
     from recalib import files
 
-    both = []
-    for name, path in (("validation", validation), ("test", test)):
-        try:
-            both.append(files.read(path, input=input))
-        except InputError as error:
-            field = f"{name}: {error.field}"
-            raise type(error)(field, found=error.found, accepted=error.accepted) from error
-    k, of_test = (rows.logits.shape[1] for rows in both)
-    if of_test != k:
-        raise InputError(
-            "test: logits", found=f"{of_test} classes", accepted=f"{k}, as in {validation}"
-        )
-    return both[0], both[1]
+    try:
+        rows = files.read(path, input=input)
+    except InputError as error:
+        field = f"{name}: {error.field}"
+        raise type(error)(field, found=error.found, accepted=error.accepted) from error
+    of_this = rows.logits.shape[1]
+    if like is not None and of_this != like.logits.shape[1]:
+        accepted = f"{like.logits.shape[1]}, as in the validation file"
+        raise InputError(f"{name}: logits", found=f"{of_this} classes", accepted=accepted)
+    return rows
 
 
 def pairs_of(maps: str, objectives: str) -> list[tuple[str, str]]:

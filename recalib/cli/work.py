@@ -178,10 +178,12 @@ def evaluate(
     if picture is not None and diagram is None:
         raise InputError("picture", found=picture, accepted="only together with --diagram FILE")
     if diagram is not None:
-        from recalib.pictures import check_suffix
+        from recalib.pictures import check_bins, check_suffix
 
         check_suffix(diagram)
         check_target("diagram", diagram, data)
+        if picture != "risk":  # which has none
+            check_bins(bins)
     fitted = load(calibrator) if calibrator is not None else None
     with progress("evaluate", quiet=json_output):
         rows = files.read(data, input=input)

@@ -12,9 +12,11 @@ from recalib.pictures.reliability import reliability_diagram
 from recalib.pictures.risk import risk_coverage
 from recalib.pictures.saving import check_suffix, save
 from recalib.pictures.shift import ShiftRow, error_over_shift
+from recalib.pictures.style import check_bins
 
 __all__ = [
     "ShiftRow",
+    "check_bins",
     "check_suffix",
     "classwise_diagram",
     "confidence_histogram",

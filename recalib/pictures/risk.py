@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from recalib.metrics import Predictions
 from recalib.metrics.aurc import RiskCoverageArea
+from recalib.metrics.means import wilson
 from recalib.metrics.ranking import ranked
 from recalib.pictures.style import (
     FIFTHS,
+    LEVEL,
     PALETTE,
     check_series,
     colours,
@@ -36,7 +38,8 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
 
     The legend says the area under each curve (AURC). Where confidences tie, rows count with the
     accuracy of all rows of that confidence, as in `aurc`. The grey dashes are the best order that
-    the same errors could be in: all of them among the least sure rows.
+    the same errors could be in: all of them among the least sure rows. Bands are pointwise:
+    Wilson's 95% interval of the share of errors among as many rows as are kept.
 
     Parameters
     ----------
@@ -49,7 +52,8 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
     import altair as alt
 
     check_series(series, most=len(PALETTE))
-    curves, best, labels = [], [], []
+    curves: list[dict[str, Any]] = []
+    best, labels = [], []
     for name, predictions in series.items():
         area = RiskCoverageArea().measure(predictions).value
         label = f"{name}: AURC {area:.2%}"
@@ -60,11 +64,13 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
     n = "n = " + ", ".join(f"{count:,}" for count in sorted(counts))
     heading = title(
         "Errors among the surest rows",
-        ["share of errors where only rows over a confidence are kept", n],
+        [f"share of errors where only the surest rows are kept, {LEVEL:.0%} bands", n],
         _WIDTH,
     )
+    # Of the few surest rows next to nothing is known: their bands may end beyond the picture.
+    most = max(max(row["risk"], row["high"] * (row["coverage"] == 1)) for row in curves)
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
-        _oracles(best, labels), _lines(curves, labels)
+        _bands(curves, labels, most), _oracles(best, labels), _lines(curves, labels)
     ).properties(width=_WIDTH, height=_HEIGHT, title=heading)
     return styled(chart, legend_columns=2)
 
@@ -76,22 +82,30 @@ def _surest_errors(predictions: Predictions) -> NDArray[np.float64]:
 
 
 def _points(errors: NDArray[np.float64]) -> list[dict[str, float]]:
-    """Return risk at 200 coverages; each row is spread evenly over its 1/N of coverage."""
+    """Return risk at 200 coverages; each row is spread evenly over its 1/N of coverage.
+
+    The band is that of at least one row, where coverage is less.
+    """
     coverage = np.arange(1, _POINTS + 1) / _POINTS
     summed = np.concatenate([[0.0], np.cumsum(errors)]) / len(errors)
     risk = np.interp(coverage, np.arange(len(summed)) / len(errors), summed) / coverage
-    return _as_rows(coverage, risk)
+    kept = np.maximum(coverage * len(errors), 1.0)
+    low, high = wilson(np.clip(risk, 0, 1) * kept, kept, LEVEL)
+    return _as_rows(coverage, risk=risk, low=low, high=high)
 
 
 def _best_points(share: float) -> list[dict[str, float]]:
     """Return risk at 200 coverages where every error comes last."""
     coverage = np.arange(1, _POINTS + 1) / _POINTS
-    return _as_rows(coverage, np.maximum(coverage - (1 - share), 0) / coverage)
+    return _as_rows(coverage, risk=np.maximum(coverage - (1 - share), 0) / coverage)
 
 
-def _as_rows(coverage: NDArray[np.float64], risk: NDArray[np.float64]) -> list[dict[str, float]]:
-    pairs = zip(coverage.round(6).tolist(), risk.round(6).tolist(), strict=True)
-    return [{"coverage": one, "risk": other} for one, other in pairs]
+def _as_rows(
+    coverage: NDArray[np.float64], **columns: NDArray[np.float64]
+) -> list[dict[str, float]]:
+    """Return a row for each coverage, with a value of each column; to 1e-6, lest pages swell."""
+    table = {name: one.round(6).tolist() for name, one in {"coverage": coverage, **columns}.items()}
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
 def _axes() -> dict[str, Any]:
@@ -120,10 +134,29 @@ def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
             tooltip=[
                 "series:N",
                 *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("coverage", "risk")),
+                alt.Tooltip("low:Q", format=".2%", title="band from"),
+                alt.Tooltip("high:Q", format=".2%", title="to"),
             ],
         )
     )
     return lines
+
+
+def _bands(rows: list[dict[str, Any]], labels: list[str], most: float) -> alt.Chart:
+    """Return the bands, cut at `most`."""
+    import altair as alt
+
+    bands: alt.Chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_area(opacity=0.2, clip=True)
+        .encode(
+            x=_axes()["x"],
+            y=alt.Y("low:Q", scale=alt.Scale(domain=[0, min(most * 1.05, 1.0)], nice=False)),
+            y2="high",
+            color=colours(labels, "color", _BEST),
+        )
+    )
+    return bands
 
 
 def _oracles(shares: list[float], labels: list[str]) -> alt.Chart:

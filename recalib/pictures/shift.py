@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ __all__ = ["ShiftRow", "error_over_shift"]
 
 _WIDTH, _HEIGHT = 460, 300
 _MOST_SEVERITIES = 50
+#: The width of a letter of a label, about.
+_LETTER = 7
 #: How far the methods of one severity are apart, in parts of the distance to the next severity.
 _SPREAD = 0.3
 
@@ -38,7 +41,10 @@ class ShiftRow(NamedTuple):
 
 
 def error_over_shift(
-    rows: Iterable[tuple[str, float, float, float | None, float | None]], *, n: int
+    rows: Iterable[tuple[str, float, float, float | None, float | None]],
+    *,
+    n: int | Sequence[int],
+    names: Sequence[str] | None = None,
 ) -> alt.LayerChart | alt.FacetChart:
     """Return the calibration error of several methods against the severity of a shift.
 
@@ -47,31 +53,35 @@ def error_over_shift(
     Parameters
     ----------
     rows: see `ShiftRow`; up to 8 methods and 50 severities, in any order.
-    n: how many rows each error was measured on, for the title.
+    n: how many rows each error was measured on, or the counts of each severity, for the title.
+    names: what severities are called, in their order; their numbers by default.
 
     Raises
     ------
-    InputError: no rows, too many methods or severities, a pair of both twice, or numbers that are
-        no shares or not in order.
+    InputError: no rows, too many methods or severities, a pair of both twice, numbers that are
+        no shares or not in order, or names that are not as many as severities.
     """
     import altair as alt
 
     checked = _checked([ShiftRow(*row) for row in rows])
     methods = list(dict.fromkeys(row.method for row in checked))
     severities = sorted({row.severity for row in checked})
+    if names is not None and len(names) != len(severities):
+        accepted = f"{len(severities)}, one for each severity"
+        raise InputError("names", found=f"{len(names)} names", accepted=accepted)
     step = min(np.diff(severities), default=1.0)
     values = [_drawn(row, methods.index(row.method), len(methods), step) for row in checked]
     facts = [
         f"{LEVEL:.0%} intervals" if any(row.low is not None for row in checked) else "no intervals"
     ]
-    facts = [f"expected calibration error, {facts[0]}", f"n = {n:,} each"]
+    facts = [f"expected calibration error, {facts[0]}", _said(n)]
     base = alt.Chart(alt.InlineData(values=values)).encode(
         x=alt.X(
             "at:Q",
             scale=alt.Scale(
                 domain=[severities[0] - step / 2, severities[-1] + step / 2], nice=False
             ),
-            axis=alt.Axis(title="severity of shift", values=severities, grid=False),
+            axis=_axis(severities, names),
         ),
         color=colours(methods),
         tooltip=_tooltip(),
@@ -88,6 +98,28 @@ def error_over_shift(
         width=_WIDTH, height=_HEIGHT, title=title("Calibration under shift", facts, _WIDTH)
     )
     return styled(chart, legend_columns=4)
+
+
+def _said(n: int | Sequence[int]) -> str:
+    counts = [n] if isinstance(n, int) else sorted(n)
+    if counts[0] == counts[-1]:
+        return f"n = {counts[0]:,} each"
+    return f"n = {counts[0]:,} to {counts[-1]:,}"
+
+
+def _axis(severities: list[float], names: Sequence[str] | None) -> alt.Axis:
+    import altair as alt
+
+    if names is None:
+        return alt.Axis(title="severity of shift", values=severities, grid=False)
+    # An expression of Vega's: JSON is its notation of lists of strings and numbers.
+    found = f"{json.dumps(list(names))}[indexof({json.dumps(severities)}, datum.value)]"
+    room = _WIDTH / len(names)
+    crowded = max(map(len, names)) * _LETTER > room
+    turned: dict[str, Any] = {"labelAngle": -30, "labelAlign": "right"} if crowded else {}
+    return alt.Axis(
+        title=None, values=severities, grid=False, labelExpr=found, labelLimit=160, **turned
+    )
 
 
 def _drawn(row: ShiftRow, number: int, methods: int, step: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jinja2
 import numpy as np
@@ -26,13 +26,25 @@ from recalib.pictures import (
     risk_coverage,
 )
 from recalib.report.findings import Evidence, findings
+from recalib.report.shift import UnderShift, about_shift, draw_shift, measure_shift
 from recalib.terminal import PERCENT
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
 
 __all__ = ["Report", "Source", "write_report"]
 
 _LEVEL = 0.95
 #: What the table of maps shows; the page's first table has every metric.
 _COLUMNS = ("accuracy", "nll", "ece", "classwise_ece")
+#: What the two predictions are called in pictures, and the test set beside shifted ones.
+_SERIES = ("as it is", "calibrated")
+_UNSHIFTED = "test"
+_SHIFT_CAPTION = (
+    "When the data shift",
+    "ECE on the test set and on each shifted one, with 95% intervals. The calibrator is the same "
+    "everywhere: fitted to the validation rows.",
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,8 @@ class Report:
     warnings: list[str]
     before: dict[str, Estimate]
     after: dict[str, Estimate]
+    #: The test set first, then the shifted ones; empty where there are none of these.
+    shift: list[UnderShift]
 
 
 def write_report(
@@ -63,6 +77,7 @@ def write_report(
     input: Literal["logits", "probabilities"] = "logits",
     preserve_accuracy: bool = True,
     class_names: Sequence[str] | None = None,
+    shifted: Mapping[str, Source] | None = None,
     title: str = "Calibration report",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
@@ -77,6 +92,8 @@ def write_report(
     input: what the files hold.
     preserve_accuracy: recommend only maps that never change predictions.
     class_names: a name for each class; numbers by default.
+    shifted: further test sets by name, in the order of how far they are from validation; with
+        them the page has a picture and a table of both predictions on each.
     title: what the page is called.
     progress: called with what is being done.
 
@@ -107,6 +124,10 @@ def write_report(
     def name_of(k: int) -> str:
         return f"class {k}" if names is None else names[k]
 
+    shift = []
+    if shifted:
+        sets = {_UNSHIFTED: test.data} | {name: one.data for name, one in shifted.items()}
+        shift = measure_shift(sets, comparison.recommended, input, _LEVEL)
     warnings = findings(
         Evidence(
             validation.data,
@@ -119,13 +140,21 @@ def write_report(
             name_of=name_of,
         )
     )
+    warnings += about_shift(shift)
     progress("drawing")
     figures = _figures(before, after, names)
+    if shift:
+        figures.append(_figure(*_SHIFT_CAPTION, draw_shift(shift, _SERIES)))
     page = _environment().get_template("page.html").render(
         title=title,
         now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         library=version("recalib"),
-        sources=[_described("validation", validation), _described("test", test)],
+        sources=[
+            _described("validation", validation),
+            _described(_UNSHIFTED, test),
+            *(_described(name, source) for name, source in (shifted or {}).items()),
+        ],
+        shift=shift,
         classes=test.data.logits.shape[1],
         input=input,
         statement=_statement(before, after, comparison),
@@ -142,7 +171,7 @@ def write_report(
         script=_script(),
     )  # fmt: skip
     write_atomically(path, page.encode())
-    return Report(comparison, warnings, metrics_before, metrics_after)
+    return Report(comparison, warnings, metrics_before, metrics_after, shift)
 
 
 def _environment() -> jinja2.Environment:
@@ -172,8 +201,8 @@ def _figures(
     before: Predictions, after: Predictions, names: Sequence[str] | None
 ) -> list[dict[str, str]]:
     """Return each picture's caption and its specification, harmless inside a script element."""
-    series = {"as it is": before, "calibrated": after}
-    charts = [
+    series = dict(zip(_SERIES, (before, after), strict=True))
+    charts: list[tuple[str, str, ChartType]] = [
         (
             "How often it is right, by how sure it is",
             "On the diagonal, a confidence of 80% is right in 80% of cases. The gap between a bar "
@@ -204,14 +233,12 @@ def _figures(
             risk_coverage(series),
         ),
     ]
-    return [
-        {
-            "title": title,
-            "caption": caption,
-            "specification": chart.to_json(indent=None).replace("<", "\\u003c"),
-        }
-        for title, caption, chart in charts
-    ]
+    return [_figure(*chart) for chart in charts]
+
+
+def _figure(title: str, caption: str, chart: ChartType) -> dict[str, str]:
+    specification = chart.to_json(indent=None).replace("<", "\\u003c")
+    return {"title": title, "caption": caption, "specification": specification}
 
 
 def _described(role: str, source: Source) -> dict[str, Any]:

@@ -160,6 +160,8 @@ COMMANDS = [
     ("evaluate three.npz --calibrator t.calib", "logits", "3 classes"),
     ("evaluate val.npz --picture risk", "picture", "risk"),
     ("evaluate val.npz --diagram y.png --bins 101", "bins", "101"),
+    # Before anything is read or measured.
+    ("evaluate missing.npz --diagram y.png --bins 101", "bins", "101"),
     ("evaluate val.npz --diagram y.gif", "diagram", ".gif"),
     ("evaluate val.npz --diagram no/y.png", "diagram", "no folder no"),
     ("evaluate val.npz --calibrator missing.calib", "calibrator", "No such file"),
