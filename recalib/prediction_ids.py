@@ -21,10 +21,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
-from typing import Any, Literal
+from math import exp
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 
@@ -50,6 +50,10 @@ _SIGNED = _HEAD.size + _ROW.size
 #: BLAKE2b's own mark of what its keys are used for, at most 16 bytes.
 _PURPOSE = b"prediction id"
 _ALPHABET = re.compile(rf"[A-Za-z0-9_-]{{{ID_LENGTH}}}")
+#: Numbers in a batch below which plain Python is quicker: 3 us for a row of 10 instead of 19.
+_FEW = 64
+#: A difference of logits whose exponential is 10^304: a confidence that float32 calls 0.
+_FAR = 700.0
 #: How far ahead another server's clock may be.
 _SKEW_SECONDS = 300.0
 
@@ -63,22 +67,15 @@ class SigningKey:
     secret: bytes = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What ids say of the rows of a batch; each (N,)."""
+class Predictions(NamedTuple):
+    """What ids say of the rows of a batch, each a list with an entry a row."""
 
     #: What the classifier itself gave the predicted class, in [0, 1].
-    raw_confidences: NDArray[np.float32]
+    raw_confidences: list[float]
     #: What the calibrator gives it, in [0, 1].
-    confidences: NDArray[np.float32]
+    confidences: list[float]
     #: The class with the highest calibrated probability.
-    predicted: NDArray[np.int64]
-
-    def rows(self, chosen: NDArray[Any]) -> Predictions:
-        """Return those of some rows."""
-        return Predictions(
-            self.raw_confidences[chosen], self.confidences[chosen], self.predicted[chosen]
-        )
+    predicted: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +113,29 @@ def predictions_of(logits: Floats, probabilities: Floats) -> Predictions:
     logits: the classifier's, checked, (N, K).
     probabilities: the calibrated ones, (N, K).
     """
+    if logits.size <= _FEW:
+        return _of_few(logits.tolist(), probabilities.tolist())
     predicted = probabilities.argmax(axis=1)
     rows = np.arange(len(predicted))
     wide = logits.astype(np.float32) if logits.dtype == np.float16 else logits
-    with np.errstate(over="ignore"):  # a class that is 3e38 behind has no chance, as −inf has none
-        shifted = wide - wide.max(axis=1, keepdims=True)
-    raw = np.exp(shifted[rows, predicted]) / np.exp(shifted).sum(axis=1, dtype=np.float64)
-    return Predictions(
-        raw.astype(np.float32),
-        probabilities[rows, predicted].astype(np.float32, copy=False),
-        predicted,
-    )
+    # Of a class that is far behind another, the sum is infinite and the confidence 0.
+    with np.errstate(over="ignore"):
+        raw = 1 / np.exp(wide - wide[rows, predicted][:, None]).sum(axis=1)
+    confidences = probabilities[rows, predicted]
+    return Predictions(raw.tolist(), confidences.tolist(), predicted.tolist())
+
+
+def _of_few(logits: list[list[float]], probabilities: list[list[float]]) -> Predictions:
+    """Return the same without NumPy, whose calls take longer than a few numbers do."""
+    raw, confidences, predicted = [], [], []
+    for values, row in zip(logits, probabilities, strict=True):
+        confidence = max(row)
+        best = row.index(confidence)
+        own = values[best]
+        raw.append(1 / sum([exp(min(value - own, _FAR)) for value in values]))
+        confidences.append(confidence)
+        predicted.append(best)
+    return Predictions(raw, confidences, predicted)
 
 
 def mint(
@@ -156,9 +165,7 @@ def mint(
     parts = []
     for row in map(
         _ROW.pack,
-        predictions.raw_confidences.tolist(),
-        predictions.confidences.tolist(),
-        predictions.predicted.tolist(),
+        *predictions,
         range(len(predictions.predicted)),
     ):
         mac = begun.copy()

@@ -30,11 +30,8 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def predictions(rows: int) -> Predictions:
-    return Predictions(
-        np.linspace(0, 1, rows, dtype=np.float32),
-        np.linspace(1, 0, rows, dtype=np.float32),
-        np.arange(rows),
-    )
+    steps = [row / 64 for row in range(rows)]
+    return Predictions(steps, [1 - step for step in steps], list(range(rows)))
 
 
 def minted(rows: int = 1, model: int = 7, version: int = 2, at: float = NOW) -> list[str]:
@@ -75,7 +72,7 @@ def test_the_layout_by_hand() -> None:
     content = base64.urlsafe_b64decode(minted(2)[1])
     signed, mac = content[:50], content[50:]
     assert struct.unpack("<HIQIQ", signed[:26]) == (1, 3, 7, 2, round(NOW * 1e6))
-    assert struct.unpack("<ffII", signed[34:]) == (1.0, 0.0, 1, 1)
+    assert struct.unpack("<ffII", signed[34:]) == (1 / 64, 63 / 64, 1, 1)
     again = hashlib.blake2b(signed, key=KEY.secret, digest_size=16, person=b"prediction id")
     assert mac == again.digest()
 
@@ -91,7 +88,7 @@ def test_every_id_has_88_characters_that_urls_leave_alone(
     number: int, model: int, version: int, at: float, predicted: int
 ) -> None:
     """Whatever the key, model, version, time and class; the most that was allowed is 120."""
-    said = Predictions(np.ones(1, np.float32), np.ones(1, np.float32), np.array([predicted]))
+    said = Predictions([1.0], [1.0], [predicted])
     key = SigningKey(number, b"x" * 32)
     (one,) = mint(key, model, version, at, said)
     assert len(one) == ID_LENGTH <= 120
@@ -104,10 +101,10 @@ def test_every_id_has_88_characters_that_urls_leave_alone(
 
 def test_no_two_ids_are_alike() -> None:
     """Equal rows of one batch, and equal batches of one moment."""
-    same = Predictions(np.ones(500, np.float32), np.ones(500, np.float32), np.zeros(500, int))
+    same = Predictions([1.0] * 500, [1.0] * 500, [0] * 500)
     found = [one for _ in range(40) for one in mint(KEY, 7, 2, NOW, same)]
     assert len(set(found)) == 20_000
-    assert mint(KEY, 7, 2, NOW, same.rows(np.zeros(500, bool))) == []
+    assert mint(KEY, 7, 2, NOW, Predictions([], [], [])) == []
 
 
 @given(st.integers(0, 66 * 8 - 1))
@@ -180,14 +177,19 @@ def test_a_key_is_not_shown() -> None:
     assert repr(KEY) == "SigningKey(number=3)"
 
 
-def test_confidences_are_those_of_the_predicted_class() -> None:
-    """Against float64: what the classifier gave the class that the calibrator has first."""
+@pytest.mark.parametrize("rows", [12, 200])
+def test_confidences_are_those_of_the_predicted_class(rows: int) -> None:
+    """Against float64: what the classifier gave the class that the calibrator has first.
+
+    Few rows are worked out without NumPy, by the same formula.
+    """
     rng = np.random.default_rng(0)
-    logits = (rng.normal(size=(200, 5)) * 4).astype(np.float32)
-    logits[:50, 2] = -np.inf
-    probabilities = rng.dirichlet(np.ones(5), 200).astype(np.float32)
+    logits = (rng.normal(size=(rows, 5)) * 4).astype(np.float32)
+    probabilities = rng.dirichlet(np.ones(5), rows).astype(np.float32)
+    logits[: rows // 4, 2] = -np.inf
+    probabilities[: rows // 4, 2] = 0
     found = predictions_of(logits, probabilities)
-    for row in range(200):
+    for row in range(rows):
         wide = logits[row].astype(np.float64)
         softmax = np.exp(wide - wide.max())
         softmax /= softmax.sum()
@@ -198,15 +200,17 @@ def test_confidences_are_those_of_the_predicted_class() -> None:
         assert found.raw_confidences[row] == pytest.approx(softmax[best], rel=1e-5, abs=1e-12)
 
 
+@pytest.mark.parametrize("times", [1, 30])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_confidences_of_extreme_logits_are_in_range(dtype: type) -> None:
+def test_confidences_of_extreme_logits_are_in_range(dtype: type, times: int) -> None:
     """The ends of each type, masked classes, ties; nothing overflows and nothing is NaN."""
     top = np.finfo(dtype).max
-    logits = np.array(
-        [[top, -top, 0], [-top, -top, -top], [0, -np.inf, -np.inf], [5, 5, 5]], dtype=dtype
-    )
-    probabilities = np.array([[1, 0, 0], [1 / 3] * 3, [1, 0, 0], [0.2, 0.4, 0.4]], np.float32)
-    found = predictions_of(logits, probabilities)
-    assert found.predicted.tolist() == [0, 0, 0, 1]
-    np.testing.assert_allclose(found.raw_confidences, [1, 1 / 3, 1, 1 / 3], rtol=1e-6)
-    np.testing.assert_allclose(found.confidences, [1, 1 / 3, 1, 0.4], rtol=1e-6)
+    lowest, masked = [-top] * 3, [0, -np.inf, -np.inf]
+    logits = np.array([[top, -top, 0], lowest, masked, [5, 5, 5], [top, -top, 0]] * times, dtype)
+    third = [1 / 3] * 3
+    probabilities = [[1, 0, 0], third, [1, 0, 0], [0.2, 0.4, 0.4], [0, 1, 0]] * times
+    found = predictions_of(logits, np.array(probabilities, np.float32))
+    assert found.predicted == [0, 0, 0, 1, 1] * times
+    expected = [1, 1 / 3, 1, 1 / 3, 0] * times
+    np.testing.assert_allclose(found.raw_confidences, expected, rtol=1e-6, atol=1e-300)
+    np.testing.assert_allclose(found.confidences, [1, 1 / 3, 1, 0.4, 1] * times, rtol=1e-6)

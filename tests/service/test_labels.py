@@ -6,7 +6,6 @@ import json
 import time
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,9 +25,7 @@ def ids(
     with service.registry.transaction() as tx:
         number = tx.models.get(model).id
         signing = tx.signing_keys.first() if key is None else tx.signing_keys.all()[key]
-    said = Predictions(
-        np.full(count, 0.75, np.float32), np.full(count, 0.5, np.float32), np.arange(count) % 4
-    )
+    said = Predictions([0.75] * count, [0.5] * count, [row % 4 for row in range(count)])
     return mint(signing, number, 1, time.time() - age, said)
 
 
