@@ -12,7 +12,7 @@ from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
 from service.transport.texts import Documented, Text
 from service.transport.times import iso
-from service.transport.whole import Whole
+from service.transport.whole import WHOLE
 
 __all__ = [
     "MOST_VERSIONS",
@@ -86,7 +86,7 @@ class AliasSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: Whole = Field(ge=1, le=MOST_VERSIONS)
+    version: Annotated[int, Field(ge=1, le=MOST_VERSIONS), WHOLE]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
 
 

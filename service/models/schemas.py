@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from recalib import registry
 from service.transport.texts import NAME, Documented, Text
 from service.transport.times import iso
-from service.transport.whole import Whole
+from service.transport.whole import WHOLE
 
 __all__ = ["MOST_CLASSES", "Model", "ModelCreate", "ModelPage"]
 
@@ -25,7 +25,7 @@ class ModelCreate(BaseModel):
         description="Letters, digits, '.', '_' and '-'; at most 128 of them."
     )
     classes: (
-        Annotated[Whole, Field(ge=2, le=MOST_CLASSES)]
+        Annotated[int, Field(ge=2, le=MOST_CLASSES), WHOLE]
         | Annotated[
             list[Text],
             Field(min_length=2, max_length=MOST_CLASSES),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BeforeValidator
 
-__all__ = ["Whole"]
+__all__ = ["WHOLE"]
 
 
 def _whole(value: Any) -> Any:
@@ -14,4 +14,5 @@ def _whole(value: Any) -> Any:
 
 
 #: As JSON Schema has `integer`; strict types would refuse 4.0, which some encoders write for 4.
-Whole = Annotated[int, BeforeValidator(_whole)]
+#: It stands behind a type's bounds, or the description would lose them.
+WHOLE = BeforeValidator(_whole)

@@ -58,6 +58,11 @@ def test_whole_numbers(ready: Service) -> None:
     ).json()
     assert (made["classes"], type(made["classes"])) == (4, int)
     alias = "/v1/models/digits/aliases/next"
+    schemas = ready.client.get("/openapi.json").json()["components"]["schemas"]
+    classes = schemas["ModelCreate"]["properties"]["classes"]["anyOf"][0]
+    assert classes == {"type": "integer", "minimum": 2, "maximum": 1_000_000}
+    version = schemas["AliasSet"]["properties"]["version"]
+    assert (version["type"], version["minimum"], version["maximum"]) == ("integer", 1, 2**31 - 1)
     assert put(alias, content=b'{"version": 1.0}', headers=json).json()["version"] == 1
 
 
