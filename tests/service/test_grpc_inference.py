@@ -1,0 +1,238 @@
+"""The Open Inference Protocol V2 over gRPC, by the names of REST's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recalib.errors import UnavailableError
+from recalib.registry import Registry
+from service.transport.generated.recalib.v2wire import inference_pb2 as pb
+from tests.service.conftest import Service
+from tests.service.stubs import Rpc, refused, violations
+from tests.service.test_inference import ROWS, bytes_of, expected
+
+TYPED = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
+
+
+def tensor(values: Any = None, datatype: str = "FP32", **more: Any) -> Any:
+    """Return an input, with typed contents where there are values."""
+    plain = {"name": "logits", "shape": [2, 4], "datatype": datatype}
+    found = pb.ModelInferRequest.InferInputTensor(**{**plain, **more})
+    if values is not None:
+        flat = np.asarray(values, np.float64).reshape(-1).tolist()
+        getattr(found.contents, TYPED[datatype]).extend(flat)
+    return found
+
+
+def question(*inputs: Any, **more: Any) -> pb.ModelInferRequest:
+    return pb.ModelInferRequest(**{"model_name": "digits", "inputs": inputs, **more})
+
+
+def said(**parameters: str) -> dict[str, pb.InferParameter]:
+    return {name: pb.InferParameter(string_param=text) for name, text in parameters.items()}
+
+
+def values(answer: pb.ModelInferResponse) -> NDArray[np.float64]:
+    (output,) = answer.outputs
+    assert (output.name, output.datatype) == ("probabilities", "FP32")
+    if answer.raw_output_contents:
+        assert not output.HasField("contents")
+        flat = np.frombuffer(answer.raw_output_contents[0], "<f4")
+    else:
+        flat = np.array(output.contents.fp32_contents)
+    return flat.reshape(output.shape)
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+def test_infer_typed(ready: Service, rpc: Rpc, datatype: str) -> None:
+    answer = rpc.v2.model_infer(question(tensor(ROWS, datatype), id="seven"))
+    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
+    assert (answer.model_name, answer.model_version, answer.id) == ("digits", "1", "seven")
+    assert not answer.raw_output_contents
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
+def test_infer_binary(ready: Service, rpc: Rpc, datatype: str) -> None:
+    """Bytes in, bytes out; all these logits are exact in every datatype."""
+    raw = bytes_of(ROWS, datatype)
+    answer = rpc.v2.model_infer(question(tensor(datatype=datatype), raw_input_contents=[raw]))
+    assert len(answer.raw_output_contents) == 1
+    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
+
+
+def test_masked_classes(ready: Service, rpc: Rpc) -> None:
+    """−inf, typed and in bytes: a probability of exactly 0."""
+    masked = ROWS.copy()
+    masked[0, 1] = -np.inf
+    found = values(rpc.v2.model_infer(question(tensor(masked))))
+    assert found[0, 1] == 0
+    raw = question(tensor(), raw_input_contents=[bytes_of(masked, "FP32")])
+    np.testing.assert_array_equal(found, values(rpc.v2.model_infer(raw)))
+
+
+def test_probabilities_as_input(ready: Service, rpc: Rpc) -> None:
+    """Declared by a parameter, never guessed."""
+    p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
+    declared = said(input="probabilities")
+    found = values(rpc.v2.model_infer(question(tensor(p, "FP64"), parameters=declared)))
+    np.testing.assert_allclose(found, expected(ready), rtol=1e-4)
+    wrong = question(tensor(ROWS), parameters=declared)
+    refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.v2.model_infer, wrong)
+
+
+def test_compression(ready: Service, rpc: Rpc) -> None:
+    answer = rpc.v2.model_infer(question(tensor(ROWS)), compression=grpc.Compression.Gzip)
+    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
+
+
+def test_versions(ready: Service, rpc: Rpc) -> None:
+    """In the request; without one, the champion."""
+    assert ready.fitted(map="vector", promote=False)["result"]["version"] == 2
+    first, second = (
+        rpc.v2.model_infer(question(tensor(ROWS), model_version=version)) for version in "12"
+    )
+    assert [one.model_version for one in (first, second)] == ["1", "2"]
+    assert rpc.v2.model_infer(question(tensor(ROWS))).model_version == "1"
+    assert (values(first) != values(second)).any()
+    one = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits", version="2"))
+    assert list(one.versions) == ["2"]
+    both = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits"))
+    assert (list(both.versions), both.platform) == (["1", "2"], "recalib")
+    for (one,), name in ((both.inputs, "logits"), (both.outputs, "probabilities")):
+        assert (one.name, one.datatype, list(one.shape)) == (name, "FP32", [-1, 4])
+
+
+def test_health(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready.model("new", classes=2)
+
+    def is_ready(name: str, version: str = "") -> bool:
+        asked = pb.ModelReadyRequest(name=name, version=version)
+        found: bool = rpc.v2.model_ready(asked).ready
+        return found
+
+    metadata = rpc.v2.server_metadata(pb.ServerMetadataRequest())
+    assert (metadata.name, bool(metadata.version)) == ("recalib", True)
+    assert rpc.v2.server_live(pb.ServerLiveRequest()).live
+    assert rpc.v2.server_ready(pb.ServerReadyRequest()).ready
+    assert is_ready("digits")
+    assert is_ready("digits", "1")
+    assert not is_ready("digits", "9")
+    assert not is_ready("new")
+    assert not is_ready("nobody")
+
+    def gone(self: Registry) -> None:
+        raise UnavailableError("the database is gone")
+
+    monkeypatch.setattr(Registry, "reading", gone)
+    monkeypatch.setattr(Registry, "check", gone)
+    assert rpc.v2.server_ready(pb.ServerReadyRequest()).ready
+    assert is_ready("digits")
+    assert values(rpc.v2.model_infer(question(tensor(ROWS)))).shape == (2, 4)
+    metadata = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits"))
+    assert list(metadata.versions) == ["1"]
+
+
+def test_not_ready_before_anything_is_loaded(
+    service: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(self: Registry) -> None:
+        raise UnavailableError("the database is gone")
+
+    monkeypatch.setattr(Registry, "check", gone)
+    assert not rpc.v2.server_ready(pb.ServerReadyRequest()).ready
+    assert rpc.v2.server_live(pb.ServerLiveRequest()).live
+
+
+RAW = bytes_of(ROWS, "FP32")
+BOTH = tensor(ROWS)
+OUTPUT = pb.ModelInferRequest.InferRequestedOutputTensor
+#: What is sent, and the field that the error must name.
+BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
+    "no inputs": (question(), "inputs"),
+    "two inputs": (question(tensor(ROWS), tensor(ROWS)), "inputs"),
+    "another name": (question(tensor(ROWS, name="x")), "inputs"),
+    "no data": (question(tensor()), "inputs[0].contents.fp32_contents"),
+    "too few": (question(tensor([1, 2])), "inputs[0].contents.fp32_contents"),
+    "contents of another datatype": (
+        question(pb.ModelInferRequest.InferInputTensor(
+            name="logits", shape=[1, 1], datatype="FP32", contents={"fp64_contents": [1.0]})),
+        "inputs[0].contents.fp32_contents",
+    ),
+    "NaN": (question(tensor(ROWS * np.nan)), "logits[0][0]"),
+    "integers": (question(tensor(datatype="INT32")), "inputs[0].datatype"),
+    "FP16 that is typed": (question(tensor(datatype="FP16")), "inputs[0].datatype"),
+    "BF16 that is typed": (question(tensor(datatype="BF16")), "inputs[0].datatype"),
+    "one axis": (question(tensor(ROWS, shape=[8])), "inputs[0].shape"),
+    "no rows": (question(tensor(shape=[0, 4])), "inputs[0].shape"),
+    "below zero": (question(tensor(ROWS, shape=[-2, -4])), "inputs[0].shape"),
+    "no room for so many": (
+        question(tensor(shape=[2**62, 2**62])), "inputs[0].contents.fp32_contents"
+    ),
+    "other K": (question(tensor([[1, 2]], shape=[1, 2])), "logits"),
+    "another output": (question(tensor(ROWS), outputs=[OUTPUT(name="y")]), "outputs"),
+    "classification": (
+        question(tensor(ROWS), outputs=[
+            OUTPUT(name="probabilities", parameters=said(classification="2"))]),
+        "outputs[0].parameters.classification",
+    ),
+    "input unknown": (question(tensor(ROWS), parameters=said(input="odds")), "parameters.input"),
+    "input of another type": (
+        question(tensor(ROWS), parameters={"input": pb.InferParameter(int64_param=1)}),
+        "parameters.input",
+    ),
+    "a version that is none": (question(tensor(ROWS), model_version="x"), "model_version"),
+    "bytes cut": (question(tensor(), raw_input_contents=[RAW[:-1]]), "raw_input_contents"),
+    "bytes left over": (question(tensor(), raw_input_contents=[RAW + b"x"]), "raw_input_contents"),
+    "bytes of two": (question(tensor(), raw_input_contents=[RAW, RAW]), "raw_input_contents"),
+    "data twice": (question(BOTH, raw_input_contents=[RAW]), "inputs[0].contents"),
+}  # fmt: skip
+
+
+def test_bad_input_is_a_bad_request(ready: Service, rpc: Rpc) -> None:
+    """INVALID_ARGUMENT, and one sentence that names the place, as the details do."""
+    for case, (request, place) in BAD.items():
+        error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.v2.model_infer, request)
+        assert error.details().startswith(f"{place}: found "), case
+        assert set(violations(error)) == {place}, case
+
+
+def test_every_error_that_is_promised_comes(ready: Service, rpc: Rpc) -> None:
+    ready.model("new", classes=2)
+    infer, metadata = rpc.v2.model_infer, rpc.v2.model_metadata
+    unknown, unready = pb.ModelMetadataRequest(name="nobody"), pb.ModelMetadataRequest(name="new")
+    refused(grpc.StatusCode.NOT_FOUND, metadata, unknown)
+    refused(grpc.StatusCode.NOT_FOUND, infer, question(tensor(ROWS), model_name="nobody"))
+    refused(grpc.StatusCode.NOT_FOUND, infer, question(tensor(ROWS), model_version="9"))
+    refused(grpc.StatusCode.FAILED_PRECONDITION, metadata, unready)
+    error = refused(
+        grpc.StatusCode.FAILED_PRECONDITION, infer, question(tensor(ROWS), model_name="new")
+    )
+    assert "has no champion" in error.details()
+    rows = pb.ModelInferRequest.InferInputTensor(name="logits", shape=[51, 4], datatype="FP32")
+    many = question(rows, raw_input_contents=[bytes(51 * 16)])
+    assert "at most 50" in refused(grpc.StatusCode.RESOURCE_EXHAUSTED, infer, many).details()
+    large = question(tensor(), raw_input_contents=[bytes(100_001)])
+    refused(grpc.StatusCode.RESOURCE_EXHAUSTED, infer, large)
+
+
+def test_a_compressed_message_has_the_limit_of_a_plain_one(ready: Service, rpc: Rpc) -> None:
+    bomb = question(tensor(), raw_input_contents=[bytes(2_000_000)])
+    gzip = grpc.Compression.Gzip
+    refused(grpc.StatusCode.RESOURCE_EXHAUSTED, rpc.v2.model_infer, bomb, compression=gzip)
+
+
+def test_a_fault_of_ours_says_nothing_more(
+    ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> None:
+        raise KeyError("a secret")
+
+    monkeypatch.setattr("service.inference.rpc.calibrate", broken)
+    error = refused(grpc.StatusCode.INTERNAL, rpc.v2.model_infer, question(tensor(ROWS)))
+    assert error.details() == "An unexpected error; the server's log has it."
+    assert "secret" not in str(error.trailing_metadata())

@@ -1,0 +1,332 @@
+"""gRPC itself: errors, deadlines, health, reflection, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+from grpc_status import rpc_status
+
+from recalib import errors
+from recalib.registry import Registry
+from service.inference.rpc import WIRE_NAME
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.generated.recalib.v2wire import inference_pb2
+from service.transport.rpc_errors import CODES, failure_of
+from tests.service.conftest import Service, npz
+from tests.service.stubs import OWN, Rpc, refused, violations
+from tests.service.test_grpc_loop import array, matrix, pieces, question
+from tests.service.test_transport import sample
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICES = ["", WIRE_NAME, *(one.full_name for one in OWN.values())]
+
+
+def test_every_error_has_a_status() -> None:
+    """A new error class without a line in the table fails here."""
+    assert set(CODES) == {getattr(errors, name) for name in errors.__all__}
+
+
+def test_details_never_outgrow_what_metadata_carries() -> None:
+    """8 KB; an error with longer ones would be lost on the way."""
+    long = errors.InputError("x" * 9_000, found="\ud800" * 9_000, accepted="y" * 9_000)
+    failure = failure_of(long)
+    ((_, details),) = failure.metadata()
+    assert len(details) + len(failure.message.encode()) < 8_000
+    assert failure_of(errors.NotFoundError("model", "z" * 9_000)).message.endswith("...")
+
+
+def test_violations_of_a_form(service: Service, rpc: Rpc) -> None:
+    """What pydantic finds in a request is INVALID_ARGUMENT with the field."""
+    wanted = pb.CreateModelRequest(name="digits", classes=1)
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.create_model, wanted)
+    assert set(violations(error)) == {"classes"}
+    nothing = pb.CreateModelRequest(name="digits")
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.create_model, nothing)
+    assert set(violations(error)) == {"size"}
+    alias = pb.SetAliasRequest(model="digits", alias="champion", version=0)
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.set_alias, alias)
+    assert set(violations(error)) == {"version"}
+    job = pb.ListJobsRequest(state=99)
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.jobs.list_jobs, job)
+    assert set(violations(error)) == {"state"}
+    for limit in (-1, 1001):
+        page = pb.ListModelsRequest(limit=limit)
+        refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.list_models, page)
+    cursor = pb.ListModelsRequest(cursor="?")
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.list_models, cursor)
+    assert set(violations(error)) == {"cursor"}
+    for version in (0, -1, 2**31, 2**62):
+        one = pb.GetCalibratorRequest(model="digits", version=version)
+        refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.get_calibrator, one)
+        refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.get_calibrator_onnx, one)
+
+
+BAD: dict[str, tuple[pb.Matrix, str]] = {
+    "nothing": (pb.Matrix(), "matrix"),
+    "no values": (pb.Matrix(rows=1, classes=4), "matrix"),
+    "both forms": (pb.Matrix(rows=1, classes=1, raw=bytes(4), values=[1]), "matrix"),
+    "too few values": (pb.Matrix(rows=2, classes=4, values=[1]), "matrix.values"),
+    "too few bytes": (pb.Matrix(rows=1, classes=4, raw=bytes(15)), "matrix.raw"),
+    "bytes of another type": (
+        pb.Matrix(rows=1, classes=4, raw=bytes(16), datatype=pb.DATATYPE_FP64), "matrix.raw",
+    ),
+    "an unknown type": (
+        pb.Matrix(rows=1, classes=4, raw=bytes(16), datatype=77), "matrix.datatype",
+    ),
+    "below zero": (pb.Matrix(rows=-1, classes=-4, raw=bytes(16)), "matrix"),
+    "more than there can be": (pb.Matrix(rows=2**62, classes=4, raw=bytes(16)), "matrix.raw"),
+    "other K": (matrix([[1, 2]]), "logits"),
+    "NaN": (matrix([[np.nan, 0, 0, 0]]), "logits[0][0]"),
+}  # fmt: skip
+
+
+def test_calibrate_other_mistakes(ready: Service, rpc: Rpc) -> None:
+    for case, (given, place) in BAD.items():
+        request = pb.CalibrateRequest(model="digits", matrix=given)
+        error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibration.calibrate, request)
+        assert set(violations(error)) == {place}, case
+
+
+def test_calibrate_names_that_do_not_exist(ready: Service, rpc: Rpc) -> None:
+    ready.model("new", classes=4)
+    rows = [[0.0] * 4]
+    calibrate = rpc.calibration.calibrate
+    refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, model="nobody"))
+    refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, calibrator="9"))
+    refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, calibrator="shadow"))
+    refused(grpc.StatusCode.FAILED_PRECONDITION, calibrate, question(rows, model="new"))
+    refused(grpc.StatusCode.NOT_FOUND, rpc.jobs.get_job, pb.GetJobRequest(id="none"))
+    refused(grpc.StatusCode.NOT_FOUND, rpc.models.get_model, pb.GetModelRequest(model="none"))
+    one = pb.GetCalibratorRequest(model="digits", version=9)
+    refused(grpc.StatusCode.NOT_FOUND, rpc.calibrators.get_calibrator, one)
+    refused(grpc.StatusCode.NOT_FOUND, rpc.calibrators.get_calibrator_parameters, one)
+
+
+def test_bytes_that_are_no_message(service: Service, rpc: Rpc) -> None:
+    call = rpc.channel.unary_unary("/recalib.v1.Models/GetModel")
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, call, b"\xff\xff\xff")
+    assert set(violations(error)) == {"message"}
+
+
+def test_upload_other_mistakes(service: Service, rpc: Rpc, data, tmp_path) -> None:
+    """Nothing of them stays on the disk."""
+    service.model()
+    body = npz(*data)
+    upload = rpc.datasets.upload_dataset
+    bad = grpc.StatusCode.INVALID_ARGUMENT
+    assert "header" in violations(refused(bad, upload, iter([])))
+    assert "header" in violations(refused(bad, upload, list(pieces(body))[1:].__iter__()))
+    twice = [*pieces(body), next(pieces(body))]
+    assert "chunk" in violations(refused(bad, upload, iter(twice)))
+    assert "body" in violations(refused(bad, upload, pieces(b"")))
+    assert "Content-Type" in violations(refused(bad, upload, pieces(body, content_type="text/x")))
+    assert "dataset" in violations(refused(bad, upload, pieces(body, name="a b")))
+    refused(grpc.StatusCode.NOT_FOUND, upload, pieces(body, model="nobody"))
+    large = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, upload, pieces(bytes(1_000_001), 50_000))
+    assert "at most 1000000 bytes" in violations(large)["body"]
+    assert len(rpc.datasets.list_datasets(pb.ListDatasetsRequest(model="digits")).items) == 0
+    assert list((tmp_path / "blobs").rglob("temporary/*")) == []
+
+
+def test_a_deadline_that_passes(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client hears of it at once, however long the work goes on."""
+
+    def slow(*args: Any) -> Any:
+        time.sleep(3)
+        raise errors.ConflictError("too late to matter")
+
+    monkeypatch.setattr("service.models.handlers.get_model", slow)
+    asked = pb.GetModelRequest(model="digits")
+    started = time.monotonic()
+    refused(grpc.StatusCode.DEADLINE_EXCEEDED, rpc.models.get_model, asked, timeout=0.2)
+    assert time.monotonic() - started < 3
+
+
+def test_work_past_its_deadline_is_not_begun(
+    ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the event loop was held up and looks at the request too late."""
+    began: list[str] = []
+
+    async def looking(self: Any, request: Any, context: Any) -> Any:
+        began.append("work")
+
+    monkeypatch.setattr("service.predict.rpc.Calibration._loaded", looking)
+    portal = ready.client.portal
+    assert portal is not None
+    portal.start_task_soon(_hold_up, 1.0)
+    time.sleep(0.2)
+    late = rpc.calibration.calibrate
+    refused(grpc.StatusCode.DEADLINE_EXCEEDED, late, question([[0.0] * 4]), timeout=0.3)
+    time.sleep(1.5)
+    assert began == []
+
+
+async def _hold_up(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def test_grpc_aio(ready: Service, rpc: Rpc, data) -> None:
+    """gRPC's asynchronous client, many at a time."""
+    expected = ready.calibrate(data[0][:3]).json()["probabilities"]
+
+    async def ask() -> list[Any]:
+        async with grpc.aio.insecure_channel(rpc.address) as channel:
+            call = channel.unary_unary(
+                "/recalib.v1.Calibration/Calibrate",
+                request_serializer=pb.CalibrateRequest.SerializeToString,
+                response_deserializer=pb.CalibrateResponse.FromString,
+            )
+            return await asyncio.gather(*(call(question(data[0][:3])) for _ in range(50)))
+
+    for answer in asyncio.run(ask()):
+        np.testing.assert_allclose(array(answer), expected, rtol=1e-6)
+
+
+def test_livez_and_readyz(service: Service, rpc: Rpc) -> None:
+    """For the whole server, and for each service."""
+    for name in SERVICES:
+        asked = health_pb2.HealthCheckRequest(service=name)
+        assert rpc.health.check(asked).status == SERVING
+    listed = rpc.health.list(health_pb2.HealthListRequest()).statuses
+    assert set(listed) == set(SERVICES)
+    unknown = health_pb2.HealthCheckRequest(service="none")
+    refused(grpc.StatusCode.NOT_FOUND, rpc.health.check, unknown)
+
+
+def test_without_the_registry_what_is_loaded_goes_on_serving(
+    ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = [[0.0, 1.0, 2.0, 3.0]]
+    rpc.calibration.calibrate(question(row))
+
+    def gone(self: Registry) -> None:
+        raise errors.UnavailableError("the database cannot be reached")
+
+    monkeypatch.setattr(Registry, "reading", gone)
+    monkeypatch.setattr(Registry, "check", gone)
+    assert rpc.calibration.calibrate(question(row)).calibrator.version == 1
+    assert rpc.health.check(health_pb2.HealthCheckRequest()).status == SERVING
+    error = refused(
+        grpc.StatusCode.UNAVAILABLE, rpc.models.get_model, pb.GetModelRequest(model="digits")
+    )
+    again = error_details_pb2.RetryInfo()
+    assert rpc_status.from_call(error).details[0].Unpack(again)
+    assert again.retry_delay.seconds == 1
+
+
+def test_nothing_loaded_and_no_registry_is_not_ready(
+    service: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(self: Registry) -> None:
+        raise errors.UnavailableError("the database cannot be reached")
+
+    monkeypatch.setattr(Registry, "check", gone)
+    for name in SERVICES:
+        asked = health_pb2.HealthCheckRequest(service=name)
+        assert rpc.health.check(asked).status == NOT_SERVING
+
+
+def test_health_is_watched(service: Service, rpc: Rpc) -> None:
+    """The state now, and then whatever it becomes; a service that is none may still come."""
+    watching = rpc.health.watch(health_pb2.HealthCheckRequest(service=WIRE_NAME))
+    assert next(watching).status == SERVING
+    watching.cancel()
+    unknown = rpc.health.watch(health_pb2.HealthCheckRequest(service="none"))
+    assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    unknown.cancel()
+
+
+def test_reflection(service: Service, rpc: Rpc) -> None:
+    """Every service, V2's under the protocol's own names, with which requests can be made."""
+    database = ProtoReflectionDescriptorDatabase(rpc.channel)
+    offered = set(database.get_services())
+    assert offered == {
+        *SERVICES[1:],
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    pool = DescriptorPool(database)
+    for name in offered:
+        found = pool.FindServiceByName(name)
+        assert len(found.methods) > 0
+    infer = pool.FindServiceByName(WIRE_NAME).methods_by_name["ModelInfer"]
+    assert infer.input_type.full_name == "inference.ModelInferRequest"
+    nested = infer.input_type.fields_by_name["inputs"].message_type
+    assert nested.full_name == "inference.ModelInferRequest.InferInputTensor"
+
+
+def test_the_protocol_s_own_names_are_left_to_clients() -> None:
+    """Triton's messages load into this process beside ours, and are the same on the wire."""
+    from tritonclient.grpc import service_pb2 as theirs
+
+    for ours in inference_pb2.DESCRIPTOR.message_types_by_name.values():
+        _same_on_the_wire(ours, theirs.DESCRIPTOR.message_types_by_name[ours.name])
+
+
+def _same_on_the_wire(ours: Any, theirs: Any) -> None:
+    assert {one.number for one in ours.fields} == {one.number for one in theirs.fields}, ours.name
+    for number, one in ours.fields_by_number.items():
+        other = theirs.fields_by_number[number]
+        told = (one.name, one.type, one.is_repeated, one.is_packed)
+        assert told == (other.name, other.type, other.is_repeated, other.is_packed)
+    for name, nested in ours.nested_types_by_name.items():
+        _same_on_the_wire(nested, theirs.nested_types_by_name[name])
+
+
+def test_metrics_count_requests_rows_and_fits(ready: Service, rpc: Rpc) -> None:
+    method = "/recalib.v1.Calibration/Calibrate"
+
+    def counted(code: str) -> tuple[float, float]:
+        text = ready.client.get("/metrics").text
+        rows = sample(text, "recalib_calibrated_rows_total", model="digits", calibrator="1")
+        return rows, sample(text, "recalib_grpc_requests_total", method=method, code=code)
+
+    rows, requests = counted("OK")
+    _, refusals = counted("NOT_FOUND")
+    rpc.calibration.calibrate(question(np.zeros((7, 4))))
+    refused(
+        grpc.StatusCode.NOT_FOUND, rpc.calibration.calibrate, question([[0.0]], model="evil-name")
+    )
+    assert counted("OK") == (rows + 7, requests + 1)
+    assert counted("NOT_FOUND")[1] == refusals + 1
+    text = ready.client.get("/metrics").text
+    assert sample(text, "recalib_grpc_request_duration_seconds_count", method=method) >= 1
+    assert "evil" not in text
+
+
+def test_a_client_that_goes_away_in_the_middle_of_an_upload(
+    service: Service, rpc: Rpc, data, tmp_path
+) -> None:
+    service.model()
+    body = npz(*data)
+
+    def half() -> Iterator[pb.UploadDatasetRequest]:
+        yield from list(pieces(body, 1000))[:5]
+        time.sleep(60)
+
+    call = rpc.channel.stream_unary(
+        "/recalib.v1.Datasets/UploadDataset",
+        request_serializer=pb.UploadDatasetRequest.SerializeToString,
+        response_deserializer=pb.UploadDatasetResponse.FromString,
+    ).future(half())
+    time.sleep(0.5)
+    call.cancel()
+    deadline = time.monotonic() + 60
+    while list((tmp_path / "blobs").rglob("temporary/*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(rpc.datasets.list_datasets(pb.ListDatasetsRequest(model="digits")).items) == 0
