@@ -75,10 +75,10 @@ def _about_rows(evidence: Evidence) -> Iterator[str]:
     for name, data in (("validation", evidence.validation), ("test", evidence.test)):
         rows = len(data.labels)
         if rows < _FEW_ROWS:
-            yield f"Only {rows:,} {name} rows: see how wide the intervals are."
+            yield f"Only {_rows(rows, name)}: see how wide the intervals are."
     if len(evidence.validation.labels) < classes:
         yield (
-            f"{len(evidence.validation.labels):,} validation rows for {classes:,} classes: "
+            f"{_rows(len(evidence.validation.labels), 'validation')} for {classes:,} classes: "
             "nothing can be said of single classes."
         )
     one, other = (
@@ -127,11 +127,17 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
         yield f"The recommended calibrator changes the predicted class of {changed:,} test rows."
     ece = evidence.metrics_after["ece"]
     if ece.floor_high is not None and ece.value > ece.floor_high:
+        identity = evidence.comparison.recommended.card.map == "identity"
+        which = "As it is" if identity else "With the recommended calibrator"
         yield (
-            f"With the recommended calibrator, an ECE of {ece.value:.2%} is left, more than the "
+            f"{which}, an ECE of {ece.value:.2%} is left, more than the "
             f"{ece.floor_high:.2%} that chance alone would show in so many rows one time in "
             "twenty: some miscalibration remains."
         )
+
+
+def _rows(count: int, of: str) -> str:
+    return f"{count:,} {of} {'row' if count == 1 else 'rows'}"
 
 
 def _shared_rows(one: NDArray[np.floating], other: NDArray[np.floating]) -> int:

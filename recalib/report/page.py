@@ -199,7 +199,7 @@ def _script() -> str:
 
 def _figures(
     before: Predictions, after: Predictions, names: Sequence[str] | None
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """Return each picture's caption and its specification, harmless inside a script element."""
     series = dict(zip(_SERIES, (before, after), strict=True))
     charts: list[tuple[str, str, ChartType]] = [
@@ -236,9 +236,15 @@ def _figures(
     return [_figure(*chart) for chart in charts]
 
 
-def _figure(title: str, caption: str, chart: ChartType) -> dict[str, str]:
-    specification = chart.to_json(indent=None).replace("<", "\\u003c")
-    return {"title": title, "caption": caption, "specification": specification}
+def _figure(title: str, caption: str, chart: ChartType) -> dict[str, Any]:
+    import altair as alt
+
+    return {
+        "title": title,
+        "caption": caption,
+        "specification": chart.to_json(indent=None).replace("<", "\\u003c"),
+        "panels": isinstance(chart, alt.HConcatChart | alt.ConcatChart),
+    }
 
 
 def _described(role: str, source: Source) -> dict[str, Any]:

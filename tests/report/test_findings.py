@@ -63,6 +63,12 @@ def test_few_rows() -> None:
     assert "Only 120 test rows: see how wide the intervals are." in said
 
 
+def test_one_row_is_said_in_the_singular() -> None:
+    said = findings(evidence(draw(1, 4, 1.0), draw(600, 4, 1.0, seed=1)))
+    assert "Only 1 validation row: see how wide the intervals are." in said
+    assert "1 validation row for 4 classes: nothing can be said of single classes." in said
+
+
 def test_fewer_rows_than_classes() -> None:
     said = findings(evidence(draw(30, 50, 1.0), draw(3000, 50, 1.0, seed=1)))
     assert any(text.startswith("30 validation rows for 50 classes") for text in said)
