@@ -54,6 +54,12 @@ class Settings(BaseSettings):
     max_rows: int = Field(
         100_000, gt=0, description="Most rows that one calibrate request may carry."
     )
+    prediction_ids: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of predictions that get an id, where the request does not say.",
+    )
     max_labels: int = Field(10_000, gt=0, description="Most labels that one request may carry.")
     label_lifetime_seconds: float = Field(
         30 * 86_400.0,

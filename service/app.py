@@ -22,6 +22,7 @@ from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
 from service.labels.rest import router as labels
+from service.labels.upkeep import upkeep
 from service.models.rest import router as models
 from service.predict.loaded import LoadedCalibrators, warm_up
 from service.predict.rest import CALIBRATE, respond
@@ -50,15 +51,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        looking = asyncio.create_task(_look_for_promotions(state))
+        working = [
+            asyncio.create_task(one) for one in (_look_for_promotions(state), upkeep(state))
+        ]
         try:
             async with _rpc(state) as port:
                 app.state.grpc_port = port
                 yield
         finally:
-            looking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await looking
+            for task in working:
+                task.cancel()
+            await asyncio.wait(working)
             registry.close()
 
     app = Application(

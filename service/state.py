@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -10,6 +11,7 @@ from fastapi import Depends, Request
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.predict.flights import Flights
+from service.predict.ids import PredictionIds
 from service.predict.loaded import LoadedCalibrators
 
 __all__ = ["ANONYMOUS", "State", "StateOf"]
@@ -27,6 +29,11 @@ class State:
     calibrators: LoadedCalibrators
     #: Calls that may hang while the registry does, one at a time of each kind.
     flights: Flights[Any] = field(default_factory=lambda: Flights(2))
+
+    @cached_property
+    def ids(self) -> PredictionIds:
+        """What makes ids for the predictions of this process."""
+        return PredictionIds(self.registry, self.settings.load_seconds)
 
 
 def _of(request: Request) -> State:

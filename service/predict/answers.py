@@ -18,10 +18,11 @@ from numpy.lib import format as npy
 from recalib.arrays import Floats
 from recalib.files.lazily import Lazily
 from service.predict.loaded import Loaded
-from service.predict.parsing import ARROW, JSON, NPY
+from recalib.prediction_ids import ID_LENGTH
+from service.predict.parsing import ARROW, JSON, NPY, NPZ
 from service.predict.top import top
 
-__all__ = ["WITH_TOP", "WRITERS", "Answered"]
+__all__ = ["IDS_UNASKED", "WITH_IDS", "WITH_TOP", "WRITERS", "Answered"]
 
 pa = Lazily("pyarrow")
 
@@ -35,6 +36,9 @@ class Answered:
     loaded: Loaded
     #: How many of each row's likeliest classes are wanted; None is all, in their order.
     top_k: int | None = None
+    #: An id of each row's prediction, or None for a row without; None altogether where no ids are
+    #: wanted.
+    ids: list[str | None] | None = None
 
     @property
     def calibrator(self) -> dict[str, Any]:
@@ -52,6 +56,8 @@ def to_json(answered: Answered) -> bytes:
         labels = answered.loaded.labels
         if labels is not None:
             found["top_k"]["labels"] = labels[classes].tolist()
+    if answered.ids is not None:
+        found["prediction_ids"] = answered.ids
     return orjson.dumps(
         {**found, "calibrator": answered.calibrator}, option=orjson.OPT_SERIALIZE_NUMPY
     )
@@ -67,7 +73,7 @@ def to_arrow(answered: Answered) -> bytes:
     """Return an Arrow stream of one batch; its schema's metadata names the calibrator.
 
     The column `probabilities` holds lists of K, or with `top_k` lists of the likeliest, beside
-    their `classes`.
+    their `classes`; `prediction_ids` is a column of text, null where there is none.
     """
     if answered.top_k is None:
         columns = {"probabilities": answered.probabilities}
@@ -78,8 +84,12 @@ def to_arrow(answered: Answered) -> bytes:
         pa.FixedSizeListArray.from_arrays(pa.array(one.reshape(-1)), one.shape[1])
         for one in columns.values()
     ]
+    names = list(columns)
+    if answered.ids is not None:
+        lists.append(pa.array(answered.ids, pa.string()))
+        names.append("prediction_ids")
     metadata = {"calibrator": orjson.dumps(answered.calibrator)}
-    batch = pa.record_batch(lists, names=list(columns)).replace_schema_metadata(metadata)
+    batch = pa.record_batch(lists, names=names).replace_schema_metadata(metadata)
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, batch.schema) as writer:
         writer.write_batch(batch)
@@ -87,10 +97,30 @@ def to_arrow(answered: Answered) -> bytes:
     return content
 
 
+def to_npz(answered: Answered) -> bytes:
+    """Return a .npz file of `probabilities` and, where ids are wanted, `prediction_ids`.
+
+    Ids are ASCII of a fixed length, empty where a row has none.
+    """
+    arrays: dict[str, Any] = {"probabilities": np.asarray(answered.probabilities, "<f4")}
+    if answered.ids is not None:
+        arrays["prediction_ids"] = np.array([one or "" for one in answered.ids], f"S{ID_LENGTH}")
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
 #: Media types of answers; the first is what who asks for none gets.
-WRITERS: dict[str, Callable[[Answered], bytes]] = {JSON: to_json, NPY: to_npy, ARROW: to_arrow}
+WRITERS: dict[str, Callable[[Answered], bytes]] = {
+    JSON: to_json,
+    NPY: to_npy,
+    ARROW: to_arrow,
+    NPZ: to_npz,
+}
 #: Those that can hold the likeliest classes: a .npy file is one array.
 WITH_TOP = (JSON, ARROW)
+#: Those that can hold prediction ids, and those that do where nothing is said of them.
+WITH_IDS, IDS_UNASKED = (JSON, ARROW, NPZ), (JSON, NPZ)
 
 
 @lru_cache(maxsize=64)

@@ -10,9 +10,10 @@ from anyio import CapacityLimiter, to_thread
 
 from recalib.arrays import Floats
 from recalib.errors import TooLargeError, UnavailableError
+from service.predict.ids import PredictionIds
 from service.predict.loaded import Loaded, LoadedCalibrators
 
-__all__ = ["LARGE", "beside", "calibrate", "loaded_for"]
+__all__ = ["LARGE", "beside", "calibrate", "calibrate_with_ids", "loaded_for"]
 
 T = TypeVar("T")
 
@@ -70,6 +71,33 @@ def calibrate(
     TooLargeError: more than `most_rows` rows.
     InputError: values that are not `input`, or K other than the model's.
     """
+    return loaded.run(_logits(loaded, values, input, most_rows))
+
+
+def calibrate_with_ids(
+    loaded: Loaded,
+    values: Floats,
+    input: Literal["logits", "probabilities"],
+    most_rows: int,
+    ids: PredictionIds,
+    share: float,
+) -> tuple[Floats, list[str | None]]:
+    """Return calibrated probabilities, and an id of the prediction for a share of the rows.
+
+    The rows without one have None, as all have while there is no key; the rest is as with
+    `calibrate`.
+    """
+    logits = _logits(loaded, values, input, most_rows)
+    probabilities = loaded.run(logits)
+    return probabilities, ids.made(loaded, logits, probabilities, share)
+
+
+def _logits(
+    loaded: Loaded,
+    values: Floats,
+    input: Literal["logits", "probabilities"],
+    most_rows: int,
+) -> Floats:
     if values.ndim == 2 and len(values) > most_rows:
         raise TooLargeError(input, found=f"{len(values)} rows", accepted=f"at most {most_rows}")
-    return loaded.run(loaded.calibrator.logits_from(values, input))
+    return loaded.calibrator.logits_from(values, input)

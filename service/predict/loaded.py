@@ -50,6 +50,8 @@ class Loaded:
     """One version, ready to run."""
 
     model: str
+    #: The model's, in the registry.
+    number: int
     version: int
     calibrator: Calibrator
     #: Counts rows; bound to its labels once, since looking them up costs as much as one softmax.
@@ -183,7 +185,7 @@ class LoadedCalibrators:
             seen = tx.aliases.revision()
             loaded = self._versions.get((model, version))
             data = tx.calibrators.parameters(owner, version) if loaded is None else b""
-        return _Found(loaded or _prepare(model, version, data), revision, seen)
+        return _Found(loaded or _prepare(model, owner.id, version, data), revision, seen)
 
     def _follow(self) -> None:
         """Make every alias in use mean what the registry now says."""
@@ -231,7 +233,7 @@ class LoadedCalibrators:
             with self._registry.reading() as tx:
                 owner = tx.models.get(target.model)
                 data = tx.calibrators.parameters(owner, target.version)
-            return _prepare(target.model, target.version, data)
+            return _prepare(target.model, owner.id, target.version, data)
         except UnavailableError:
             raise
         except RecalibError as error:
@@ -292,13 +294,14 @@ def _resolve(tx: Transaction, model: Model, selector: str) -> tuple[int, int]:
     )
 
 
-def _prepare(model: str, version: int, data: bytes) -> Loaded:
+def _prepare(model: str, number: int, version: int, data: bytes) -> Loaded:
     calibrator = Calibrator.from_bytes(data)
     calibrator.start_session(threads=1)
     counter: Any = CALIBRATED_ROWS.labels(model, str(version))
     labels = calibrator.card.labels
     return Loaded(
         model,
+        number,
         version,
         calibrator,
         counter.inc,

@@ -17,12 +17,13 @@ from recalib.files.json import array_of, decoded
 from service.predict import numbers
 from service.predict.schemas import CalibrateRequest
 
-__all__ = ["ARROW", "JSON", "NPY", "READ", "decode_arrow", "decode_json", "decode_npy"]
+__all__ = ["ARROW", "JSON", "NPY", "NPZ", "READ", "decode_arrow", "decode_json", "decode_npy"]
 
 Input = Literal["logits", "probabilities"]
 
 JSON, NPY = "application/json", "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
+NPZ = "application/x-npz"
 #: Media types of requests.
 READ = (JSON, NPY, ARROW)
 

@@ -10,10 +10,20 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from recalib.errors import InputError
-from service.predict.answers import WITH_TOP, WRITERS, Answered
-from service.predict.handlers import LARGE, beside, calibrate, loaded_for
+from service.predict.answers import IDS_UNASKED, WITH_IDS, WITH_TOP, WRITERS, Answered
+from service.predict.handlers import LARGE, beside, calibrate, calibrate_with_ids, loaded_for
+from service.predict.ids import share_of
 from service.predict.loaded import CHAMPION, Loaded
-from service.predict.parsing import ARROW, JSON, NPY, READ, decode_arrow, decode_json, decode_npy
+from service.predict.parsing import (
+    ARROW,
+    JSON,
+    NPY,
+    NPZ,
+    READ,
+    decode_arrow,
+    decode_json,
+    decode_npy,
+)
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.state import State
 from service.transport.bodies import supported
@@ -28,7 +38,16 @@ CALIBRATE = "/v1/models/{model}/calibrate"
 
 router = APIRouter(tags=["calibrate"])
 
-_FORMS = tuple(WRITERS)
+#: Forms to choose from, by whether the likeliest classes and whether ids are asked for.
+_FORMS = {
+    (top, ids): tuple(
+        form
+        for form in WRITERS
+        if (form in WITH_TOP or not top) and (form in WITH_IDS or not ids)
+    )
+    for top in (False, True)
+    for ids in (False, True)
+}
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 _DOCUMENTED = {
@@ -60,6 +79,16 @@ _DOCUMENTED = {
             "`probabilities`. At most the number of classes.",
             "schema": {"type": "integer", "minimum": 1},
         },
+        {
+            "name": "ids",
+            "in": "query",
+            "required": False,
+            "description": "The share of rows, drawn at random, that get a prediction id, by which "
+            "their labels can be sent later: 0 for none, 1 for all. Unless given, answers in JSON "
+            "and as .npz have ids for what the server is set to, usually all, and others none; a "
+            ".npy file has no place for them.",
+            "schema": {"type": "number", "minimum": 0, "maximum": 1},
+        },
         {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}},
     ],
     "requestBody": {
@@ -79,8 +108,10 @@ _DOCUMENTED = {
         "200": {
             "description": "In the form that `Accept` likes best, else JSON. As .npy: float32 "
             "(N, K). As an Arrow stream: one batch with the column `probabilities`, lists of K "
-            "float32; the schema's metadata has `calibrator`, as in JSON.",
-            "content": {NPY: _BYTES, ARROW: _BYTES},
+            "float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, a column "
+            "`prediction_ids` of text. As .npz: `probabilities`, and `prediction_ids` (N,) as "
+            "bytes, empty where there is none.",
+            "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
         }
     },
 }
@@ -102,9 +133,15 @@ async def respond(state: State, asked: Asked) -> Answer:
     """Answer a calibrate request."""
     wanted = _wanted(asked.query)
     given = supported(asked.header(b"content-type") or JSON, READ)
-    forms = _FORMS if wanted.top_k is None else WITH_TOP
-    form = chosen(asked.header(b"accept"), forms)
+    form = chosen(
+        asked.header(b"accept"), _FORMS[wanted.top_k is not None, (wanted.share or 0) > 0]
+    )
+    if wanted.share is None:
+        default = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
+        wanted = wanted._replace(share=default)
     loaded = await loaded_for(state.calibrators, asked.path["model"], wanted.selector)
+    if wanted.share:
+        await state.ids.ready()
     act = partial(_calibrated, state, loaded, asked.body, given, wanted, form)
     body = act() if len(asked.body) <= LARGE else await beside(act)
     return Answer(body, form.encode())
@@ -116,6 +153,8 @@ class _Wanted(NamedTuple):
     selector: str
     input: Literal["logits", "probabilities"]
     top_k: int | None
+    #: Of the rows that get ids; None where it is not said.
+    share: float | None
 
 
 def _wanted(query: Mapping[str, str]) -> _Wanted:
@@ -128,7 +167,8 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
     kind = cast("Literal['logits', 'probabilities']", input)
-    return _Wanted(query.get("calibrator", CHAMPION), kind, top_k)
+    share = share_of(query["ids"]) if "ids" in query else None
+    return _Wanted(query.get("calibrator", CHAMPION), kind, top_k, share)
 
 
 def _calibrated(
@@ -144,5 +184,12 @@ def _calibrated(
         values = decode_npy(body, wanted.input)
     else:
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
-    found = calibrate(loaded, values, wanted.input, state.settings.max_rows)
-    return WRITERS[form](Answered(found, loaded, wanted.top_k))
+    most = state.settings.max_rows
+    ids = None
+    if wanted.share:
+        found, ids = calibrate_with_ids(
+            loaded, values, wanted.input, most, state.ids, wanted.share
+        )
+    else:
+        found = calibrate(loaded, values, wanted.input, most)
+    return WRITERS[form](Answered(found, loaded, wanted.top_k, ids))

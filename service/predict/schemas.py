@@ -19,6 +19,15 @@ class CalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
     probabilities: list[list[float]] | None = None
 
 
+#: Answered only where ids are wanted; never null as a whole.
+PredictionIds = list[str | None]
+_IDS: PredictionIds = Field(
+    default=[],
+    description="(N,); by which each row's label can be sent later, or null for a row without. "
+    "Missing where `ids` is 0.",
+)
+
+
 class Calibrated(BaseModel):
     """Which calibrator answered."""
 
@@ -31,6 +40,7 @@ class CalibrateAnswer(BaseModel):
 
     probabilities: list[list[float]] = Field(description="(N, K); rows sum to 1.")
     calibrator: Calibrated
+    prediction_ids: PredictionIds = _IDS
 
 
 class Top(BaseModel):
@@ -48,3 +58,4 @@ class TopAnswer(BaseModel):
 
     top_k: Top
     calibrator: Calibrated
+    prediction_ids: PredictionIds = _IDS

@@ -1,0 +1,58 @@
+"""What has to be done about ids and labels now and then, in every server process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+
+from recalib.errors import RecalibError
+from recalib.registry import Registry
+from service.predict.flights import Flights
+from service.state import State
+
+__all__ = ["purge", "upkeep"]
+
+log = logging.getLogger(__name__)
+
+#: How soon a new signing key is used everywhere.
+_LOOK_SECONDS = 5.0
+#: Expired rows are refused by their ids' age; when they go is of no consequence.
+_PURGE_SECONDS = 3600.0
+
+
+async def upkeep(state: State) -> None:
+    """Follow the signing key, and remove what has expired, for as long as the process runs."""
+    flights: Flights[int] = Flights(1)
+    act = partial(purge, state.registry, state.settings.label_lifetime_seconds)
+    purge_at = 0.0
+    while True:
+        try:
+            await asyncio.wrap_future(state.ids.refreshing())
+            if time.monotonic() >= purge_at:
+                await asyncio.wrap_future(flights.of("purge", act))
+                purge_at = time.monotonic() + _PURGE_SECONDS
+        except Exception:  # whatever it was, a new key must not be missed
+            log.exception("No upkeep this time.", extra={"action": "upkeep_failed"})
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def purge(registry: Registry, lifetime_seconds: float) -> int:
+    """Remove labels whose ids have expired, and keys that no id can be signed with any more.
+
+    Return how many labels. Several processes may do so at once.
+    """
+    removed = 0
+    try:
+        while True:
+            with registry.transaction() as tx:
+                step = tx.labels.purge(lifetime_seconds)
+            removed += step
+            if step == 0:
+                break
+        with registry.transaction() as tx:
+            tx.signing_keys.purge(lifetime_seconds)
+    except RecalibError as error:  # the next time will do
+        log.warning("Old labels stay for now: %s", error, extra={"action": "purge_failed"})
+    return removed

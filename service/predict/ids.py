@@ -1,0 +1,107 @@
+"""Ids for the predictions that this process answers with, by which their labels find them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from concurrent.futures import Future
+from typing import cast
+
+import numpy as np
+
+from recalib.arrays import Floats
+from recalib.errors import InputError, UnavailableError
+from recalib.prediction_ids import SigningKey, mint, predictions_of
+from recalib.registry import Registry
+from service.predict.flights import Flights
+from service.predict.loaded import Loaded
+
+__all__ = ["PredictionIds", "share_of"]
+
+log = logging.getLogger(__name__)
+
+#: After a failure, requests do without a key for so long.
+_AGAIN_SECONDS = 5.0
+_NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,4})?")
+
+
+def share_of(text: str) -> float:
+    """Return the share of a request's rows that get ids, in [0, 1], from what its query says."""
+    if _NUMBER.fullmatch(text) is not None and 0 <= float(text) <= 1:
+        return float(text)
+    raise InputError("ids", found=repr(text[:40]), accepted="0, 1 or a share of rows between them")
+
+
+class PredictionIds:
+    """Makes ids, with the newest key that this process has seen; safe to use from threads.
+
+    The registry makes the first key. One that another process made in place of it is noticed by
+    `refreshing`, which something has to call now and then.
+
+    Parameters
+    ----------
+    patience_seconds: how long a request waits for the first key, and then does without.
+    """
+
+    def __init__(self, registry: Registry, patience_seconds: float) -> None:
+        self._registry = registry
+        self._patience_seconds = patience_seconds
+        self._key: SigningKey | None = None
+        self._again_at = 0.0
+        self._flights: Flights[None] = Flights(1)
+
+    def refreshing(self) -> Future[None]:
+        """Return what is done when the newest key has been looked for, on another thread."""
+        return self._flights.of("key", self._refresh)
+
+    async def ready(self) -> None:
+        """Wait until there is a key, where the registry can be asked for one."""
+        if self._key is not None or time.monotonic() < self._again_at:
+            return
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self.refreshing()), self._patience_seconds)
+        except TimeoutError:
+            self._again_at = time.monotonic() + _AGAIN_SECONDS
+
+    def made(
+        self, loaded: Loaded, logits: Floats, probabilities: Floats, share: float
+    ) -> list[str | None]:
+        """Return an id for each row, or None for those that get none.
+
+        Parameters
+        ----------
+        logits: the classifier's, checked, (N, K).
+        probabilities: what is answered, (N, K).
+        share: of the rows that get one, in [0, 1]; which is left to chance, so that labels of
+            some are as good as labels of all.
+        """
+        rows = len(probabilities)
+        key, found = self._key, cast("list[str | None]", [None] * rows)
+        if key is None or share <= 0:
+            return found
+        model, version, now = loaded.number, loaded.version, time.time()
+        if share >= 1:
+            said = predictions_of(logits, probabilities)
+            return cast("list[str | None]", mint(key, model, version, now, said))
+        chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
+        said = predictions_of(logits[chosen], probabilities[chosen])
+        for row, one in zip(chosen.tolist(), mint(key, model, version, now, said), strict=True):
+            found[row] = one
+        return found
+
+    def _refresh(self) -> None:
+        """Look for the newest key. Serving goes on without one, so that it is no error."""
+        try:
+            with self._registry.reading() as tx:
+                key = tx.signing_keys.newest()
+            if key is None:
+                with self._registry.transaction() as tx:
+                    key = tx.signing_keys.first()
+            self._key = key
+        except UnavailableError as error:
+            self._again_at = time.monotonic() + _AGAIN_SECONDS
+            if self._key is None:
+                log.warning("No prediction ids: %s", error, extra={"action": "no_signing_key"})
