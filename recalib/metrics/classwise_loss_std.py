@@ -39,7 +39,9 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
     In nats. The population's deviation (ddof 0), as in the paper's eq. 4, and of mean losses, as
     its digits have it, though it writes sums. Classes without a row are left out; of one class, it
     is 0. Losses as in `nll`; ties need no rule. Biased upwards: means of few rows differ by
-    chance. No interval.
+    chance. No interval, also where intervals are asked for, since no honest one can be had: losses
+    have no bound, so that a rare row may move the mean of its class by any amount (Bahadur and
+    Savage, Annals of Mathematical Statistics 27, 1956), and the few rows of a class do not show it.
 
     Source: paper 003, section 3.1 and eq. 4.
     """

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
+from recalib.metrics.floors import noise_floor
 from recalib.metrics.intervals import variances_under
 
 __all__ = ["DebiasedError"]
@@ -36,7 +37,8 @@ class DebiasedError(StreamingMetric[BinState]):
 
     A row alone in its bin has no pair and is left out, unless every row is alone: then all rows
     make one bin. One row in all has its |r|. Ties need no rule, since equal confidences share a
-    bin. The interval inverts a test, see `_interval`.
+    bin. The interval inverts a test, see `_interval`; `floor` is what is left where nothing is
+    wrong, since a root is never below 0.
 
     Source: Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019, definition 5.2
     (there with one confidence for each bin); paper 000, App. E, cites it.
@@ -60,7 +62,7 @@ class DebiasedError(StreamingMetric[BinState]):
             return Estimate(value)
         low, high = (float(np.sqrt(end)) for end in _interval(state, squared, level))
         # For levels near 0 the two tests meet beside the estimate, not on it.
-        return Estimate(value, min(low, value), max(min(high, 1.0), value))
+        return Estimate(value, min(low, value), max(min(high, 1.0), value), *_floor(state))
 
 
 def _with_pairs(state: BinState) -> BinState:
@@ -83,6 +85,26 @@ def _squared_error(state: BinState) -> float:
         return float(sums[0] ** 2)
     squared = float(np.sum(state.weights * (sums**2 - squares) / (n * (n - 1))))
     return squared if abs(squared) > _ROUNDING else 0.0
+
+
+def _floor(state: BinState) -> tuple[float, float]:
+    """Return mean and 95th percentile of what a calibrated model shows, by `noise_floor`.
+
+    Σr² is taken for Σp(1 − p) + n·g(1 − 2p̄), which is exact where a bin has one confidence.
+    """
+    gaps = state.to_gaps()
+    n, noise = gaps.counts, gaps.calibrated_variances
+    # Of one row in all there is no pair, and the error is its |r|.
+    pairs = np.maximum(n - 1, 1)
+    counted = 0.0 if n.sum() == 1 else 1.0
+
+    def error(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
+        own = n * noise + drawn * (1 - 2 * gaps.confidences)
+        squares = (n * drawn**2 - counted * own) / pairs
+        found: NDArray[np.float64] = np.sqrt(np.maximum(squares @ gaps.weights, 0.0))
+        return found
+
+    return noise_floor(error, n, gaps.confidences, gaps.calibrated_variances)
 
 
 def _interval(state: BinState, squared: float, level: float) -> tuple[float, float]:

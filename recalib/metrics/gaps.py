@@ -17,7 +17,7 @@ from recalib.metrics.intervals import (
     variances_under,
 )
 
-__all__ = ["Gaps", "largest_gap", "mean_gap", "root_mean_squared_gap"]
+__all__ = ["Gaps", "largest_gap", "mean_gap", "mean_squared_gap", "root_mean_squared_gap"]
 
 Vector = NDArray[np.float64]
 
@@ -138,13 +138,37 @@ def root_mean_squared_gap(
     found = float(error(gaps.gaps)) if value is None else value
     if level is None:
         return Estimate(found)
+    low, high = _ends_of_squares(gaps, level)
+    return _estimate(found, (float(np.sqrt(low)), float(np.sqrt(high))), error, gaps)
+
+
+def mean_squared_gap(gaps: Gaps, level: float | None = None) -> Estimate:
+    """Return Σ wg²; with interval and floor where `level` is given."""
+    weights = gaps.weights
+
+    def error(of: Vector) -> Vector:
+        found: Vector = of**2 @ weights
+        return found
+
+    found = float(error(gaps.gaps))
+    if level is None:
+        return Estimate(found)
+    return _estimate(found, _ends_of_squares(gaps, level), error, gaps)
+
+
+def _ends_of_squares(gaps: Gaps, level: float) -> tuple[float, float]:
     under = variances_under(
         gaps.counts, gaps.confidences, gaps.gaps, gaps.variances, _extra(gaps.classes)
     )
-    low, high = interval_of_mean_squared_gap(
-        weights, gaps.gaps, gaps.variances, level, rows=gaps.rows, copies=gaps.copies, under=under
+    return interval_of_mean_squared_gap(
+        gaps.weights,
+        gaps.gaps,
+        gaps.variances,
+        level,
+        rows=gaps.rows,
+        copies=gaps.copies,
+        under=under,
     )
-    return _estimate(found, (float(np.sqrt(low)), float(np.sqrt(high))), error, gaps)
 
 
 def largest_gap(gaps: Gaps, level: float | None = None) -> Estimate:

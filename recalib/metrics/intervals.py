@@ -32,6 +32,8 @@ VariancesUnder = Callable[[Vector], Vector]
 #: Bins whose noise is drawn; the sum of all others, each of them smaller, is taken for normal.
 _DRAWN = 6
 _DRAWS = 2000
+#: Scales beyond which a noncentral χ² is as good as a gamma variable, and slow.
+_FAR = 2000.0
 
 
 def interval_of_mean_gap(
@@ -98,7 +100,9 @@ def interval_of_mean_squared_gap(
     """Return an interval for θ = Σ wg² around t = Σ wĝ², within [0, 1].
 
     The ends are where P(T ≥ t) = α/2 and P(T ≤ t) = α/2 · P₀(T ≤ t), the upper one as Read (2002)
-    has it, with T the variable of `_law_of_squares`.
+    has it, with T the variable of `_law_of_squares`. The upper end is also at most (√t + z·s)²,
+    where s² is the largest w·v, by `under` too, and what shares of rows add: √t is a norm of a + n,
+    at least its part along a, which is ‖a‖ and a normal variable of no larger variance.
 
     Parameters: as `interval_of_mean_gap`; bins that err together multiply the variance. `under`
     gives the variances under the θ that is tested, from the sizes of its gaps; without it they
@@ -106,17 +110,58 @@ def interval_of_mean_squared_gap(
     """
     law = _law_of_squares(weights, gaps, variances, rows, copies, under)
     t = float(np.sum(weights * gaps**2))
-
-    def above(theta: float) -> float:
-        mean, variance = law(theta)
-        return float(scipy.special.gammaincc(mean**2 / variance, t * mean / variance))
-
-    def below(theta: float) -> float:
-        mean, variance = law(theta)
-        return float(scipy.special.gammainc(mean**2 / variance, t * mean / variance))
-
     tail = (1 - level) / 2
-    return _crossing(above, tail, 0.0), _crossing(below, tail * below(0.0), 1.0)
+    chance = _at_most(t, *law(0.0))
+    low = _crossing(lambda theta: 1 - _at_most(t, *law(theta)), tail, 0.0)
+    high = _crossing(lambda theta: _at_most(t, *law(theta)), tail * chance, 1.0)
+    shares = _share_variance(weights, gaps, variances, 2 * np.log(len(gaps) + 1)) * t / (4 * rows)
+
+    def furthest(tested: Vector) -> float:
+        error = np.sqrt(copies * float(np.max(weights * tested)) + shares)
+        return min(high, float(np.sqrt(t) - scipy.special.ndtri(tail) * error) ** 2)
+
+    if under is not None:
+        there = under(_sizes(furthest(variances), weights, gaps, variances))
+        variances = np.maximum(variances, there)
+    return low, furthest(variances)
+
+
+def _sizes(theta: float, weights: Vector, gaps: Vector, variances: Vector) -> Vector:
+    """Return |g| of bins whose Σwg² is `theta`, in the proportion of what was found beyond noise.
+
+    Where no gap is larger than its noise, all are taken to be of one size.
+    """
+    parts = np.maximum(gaps**2 - variances, 0)
+    found = float(weights @ parts)
+    sizes: Vector = np.sqrt(theta / found * parts if found > 0 else np.full_like(parts, theta))
+    return sizes
+
+
+def _at_most(t: float, theta: float, noise: float, variance: float) -> float:
+    """Return P(T ≤ t) of a scaled noncentral χ², of mean θ + `noise` and of this variance.
+
+    Scale c, ν = noise/c degrees of freedom and noncentrality λ = θ/c have the variance
+    c(2·noise + 4θ). Exact of one bin.
+    """
+    scale = variance / (2 * noise + 4 * theta)
+    if t / scale < _FAR:
+        return float(scipy.special.chndtr(t / scale, noise / scale, theta / scale))
+    # Patnaik's approximation (1949), good where ν + λ are large.
+    mean = theta + noise
+    return float(scipy.special.gammainc(mean**2 / variance, t * mean / variance))
+
+
+def _share_variance(weights: Vector, gaps: Vector, variances: Vector, beyond: float) -> float:
+    """Return N·Var(T)/θ² that comes of shares of rows: Σwg⁴/θ² − 1.
+
+    Of what g² is beyond so many times its variance, which for bins that are nearly empty shall be
+    more than all noise: g⁴ would be little else.
+    """
+    sure = np.maximum(gaps**2 - beyond * variances, 0)
+    found = float(weights @ np.maximum(gaps**2 - variances, 0))
+    if found == 0:
+        return 0.0
+    return max(float(weights @ sure**2) - float(weights @ sure) ** 2, 0.0) / found**2
 
 
 def _law_of_squares(
@@ -126,29 +171,26 @@ def _law_of_squares(
     rows: int,
     copies: int,
     under: VariancesUnder | None,
-) -> Callable[[float], tuple[float, float]]:
-    """Return mean and variance of T = Σ wĝ² as functions of θ; T is taken for a gamma variable.
+) -> Callable[[float], tuple[float, float, float]]:
+    """Return of T = Σ wĝ², as a function of θ: θ, Σwv and the variance.
 
-    The mean is θ + Σwv, the variance 2Σw²v² + 4Σw²vg² + θ²·k/N, the last since shares of rows
-    vary: Patnaik's approximation (1949) of a noncentral χ². Σw²vg² is θ times a mean of w·v, by
-    the gaps found and not below what equal noncentralities would give.
+    The variance is 2Σw²v² + 4Σw²vg² + θ²·k/N, the last since shares of rows vary. Σw²vg² is θ times
+    a mean of w·v, by the gaps found and not below what equal noncentralities would give.
     """
     parts = np.maximum(gaps**2 - variances, 0)
     found = float(weights @ parts)
-    share_variance = 0.0
-    if found > 0:
-        share_variance = max(float(weights @ parts**2) / found**2 - 1, 0.0) / rows
+    beyond = 1.0 if copies == 1 else 2 * np.log(len(gaps) + 1)
+    share_variance = _share_variance(weights, gaps, variances, beyond) / rows
 
-    def moments(theta: float) -> tuple[float, float]:
-        # Where no gap is larger than its noise, all are taken to be of one size.
-        sizes = np.sqrt(theta / found * parts if found > 0 else np.full_like(parts, theta))
+    def moments(theta: float) -> tuple[float, float, float]:
+        sizes = _sizes(theta, weights, gaps, variances)
         tested = variances if under is None else under(sizes)
         noise = weights * tested
         mean, squares = float(noise.sum()), copies * float(noise @ noise)
         spread = squares / mean
         if found > 0:
             spread = max(spread, copies * float((weights * parts) @ noise) / found)
-        return theta + mean, 2 * squares + 4 * theta * spread + share_variance * theta**2
+        return theta, mean, 2 * squares + 4 * theta * spread + share_variance * theta**2
 
     return moments
 

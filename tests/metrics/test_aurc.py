@@ -7,10 +7,12 @@ import math
 import numpy as np
 import pytest
 import scipy.integrate
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metrics.rows import measure
+from recalib.metrics.aurc import _Curve
+from tests.metrics.rows import measure, rows
 
 rights = st.lists(st.booleans(), min_size=1, max_size=60)
 
@@ -76,3 +78,44 @@ def test_the_best_area_is_published() -> None:
     right = np.arange(1000) < 900
     expected = 0.1 + 0.9 * math.log(0.9)
     assert measure("aurc", ladder(1000), right).value == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["aurc", "e_aurc"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_influences_are_what_a_little_more_of_a_row_changes(name: str, tied: bool) -> None:
+    """The interval's variance is the jackknife's: of 200 rows, each left out once."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.5, 1, 200)
+    p = np.round(p, 1) + 0.01 if tied else p
+    right = rng.random(200) < p
+    curve = _Curve.of(rows(p, right))
+    values = [measure(name, np.delete(p, i), np.delete(right, i)).value for i in range(200)]
+    left_out = -199 * (np.array(values) - np.mean(values))
+    influences = curve.influences()
+    if name == "e_aurc":
+        influences = influences + np.log1p(-curve.errors.mean()) * (
+            curve.errors - curve.errors.mean()
+        )
+    order = np.argsort(-p, kind="stable")
+    assert influences.mean() == pytest.approx(0, abs=1 / 100)
+    # Of the surest row, logarithms know no derivative.
+    np.testing.assert_allclose(influences[3:], left_out[order][3:], atol=0.05)
+    assert influences.std() == pytest.approx(left_out.std(), rel=0.05)
+
+
+def test_rows_that_are_all_right_may_be_wrong_one_day() -> None:
+    """Five errors in N at most, of mean weight: χ² of one degree, 97.5%."""
+    found = measure("aurc", ladder(1000), np.ones(1000, bool), 0.95)
+    assert found.value == found.low == 0
+    assert found.high == pytest.approx(scipy.stats.chi2(1).ppf(0.975) / 1000, rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("aurc", 0.3), ("e_aurc", -0.7 * math.log(0.7))])
+def test_the_interval_holds_the_truth(name: str, expected: float) -> None:
+    """Of an order that says nothing: 95% of 400 draws, but for three standard errors."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        found = measure(name, ladder(300), rng.random(300) < 0.7, 0.95)
+        covered += found.low <= expected <= found.high
+    assert covered / 400 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 400)

@@ -51,28 +51,42 @@ def test_an_evaluation_is_made_of_all_streaming_metrics() -> None:
 def test_intervals_come_when_asked_for() -> None:
     assert all(one.low is None for one in evaluate([0, 1], logits=LOGITS).values())
     found = evaluate([0, 1], logits=LOGITS, level=0.95)
-    assert {name for name, one in found.items() if one.low is not None} == {
-        "accuracy",
-        "top5_accuracy",
-        "nll",
-        "brier",
-        "ece",
-        "ece_l2",
-        "ece_equal_mass",
-        "ece_l2_equal_mass",
-        "ece_label_binned",
-        "mce",
-        "ece_debiased",
-        "ece_sweep",
-        "smooth_ece",
-        "ks_error",
-        "classwise_ece",
-        "marginal_ece_l2",
-        "s99",
-        "s99_accuracy",
-        "mean_confidence",
-        "mean_entropy",
-    }
+    assert {name for name, one in found.items() if one.low is None} == {"classwise_loss_std"}
+
+
+#: Of what no calibration error is, a perfectly calibrated model may show anything.
+WITHOUT_FLOOR = {
+    "accuracy",
+    "top5_accuracy",
+    "nll",
+    "brier",
+    "aurc",
+    "e_aurc",
+    "brier_resolution",
+    "brier_uncertainty",
+    "s99",
+    "s99_accuracy",
+    "mean_confidence",
+    "mean_entropy",
+    "classwise_loss_std",
+}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_every_calibration_error_has_an_interval_and_a_floor(rows: int) -> None:
+    """Of one row too, and where none is asked for none comes."""
+    rng = np.random.default_rng(rows)
+    p, y = rng.dirichlet(np.ones(3), rows), rng.integers(0, 3, rows)
+    found = evaluate(y, probabilities=p, metrics=METRICS, level=0.95)
+    assert {name for name, one in found.items() if one.floor is None} == WITHOUT_FLOOR
+    for name in METRICS.keys() - WITHOUT_FLOOR:
+        one, largest = found[name], 2 if name == "ece_kde_canonical" else 1
+        assert 0 <= one.low <= one.value <= one.high <= largest + 1e-12, name
+        assert 0 <= one.floor <= largest, name
+        assert 0 <= one.floor_high <= largest, name
+    plain = evaluate(y, probabilities=p, metrics=METRICS)
+    assert all(one.low is None and one.floor is None for one in plain.values())
+    assert all(one.value == found[name].value for name, one in plain.items())
 
 
 @pytest.mark.parametrize(

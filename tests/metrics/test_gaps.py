@@ -194,3 +194,74 @@ def test_the_floor_of_label_binned_error_is_what_calibrated_rows_show() -> None:
     assert one.floor == pytest.approx(np.mean(errors), rel=0.05)
     assert one.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
     assert one.low < one.value < one.high
+
+
+def test_of_one_bin_the_mean_square_has_a_noncentral_chi_squared_law() -> None:
+    """Its ends, by scipy's distribution: exact however near 0 the gap is."""
+    for x in (0.5, 1.5, 3.0, 8.0):
+        low, high = interval_of_mean_squared_gap(
+            np.ones(1), np.array([x / 100]), np.array([1e-4]), 0.95, rows=10**9
+        )
+        t = x**2
+        top = scipy.optimize.brentq(
+            lambda g, t=t: scipy.stats.ncx2.cdf(t, 1, g) - 0.025 * scipy.stats.chi2.cdf(t, 1),
+            1e-9,
+            200,
+        )
+        # Or what z standard errors allow, were that less.
+        assert high * 1e4 == pytest.approx(min(top, (x + 1.959964) ** 2), rel=1e-5), x
+        if x > 2.3:
+            bottom = scipy.optimize.brentq(
+                lambda g, t=t: scipy.stats.ncx2.sf(t, 1, g) - 0.025, 1e-9, 200
+            )
+            assert low * 1e4 == pytest.approx(bottom, rel=1e-5), x
+        else:
+            assert low == 0
+
+
+def test_marginal_error_of_many_classes_and_few_rows_has_an_end_below_one() -> None:
+    """Nearly empty bins of 100 classes: no further than z of the largest standard error."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(300, 100))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    found = evaluate(labels, logits=logits, metrics=["marginal_ece_l2"], level=0.95)
+    one = found["marginal_ece_l2"]
+    # A bin's w·v is at most 1/4 of 1/(NK), twice that since columns err together.
+    assert one.value <= one.high < one.value + 1.96 * math.sqrt(0.5 / 30_000) + 1e-3
+
+
+@pytest.mark.parametrize("name", ["ks_error", "ece_debiased", "ks_error_classwise", "ece_kde"])
+def test_floors_are_what_calibrated_rows_show(name: str) -> None:
+    """Of 300 other data sets of the same confidences, each by the metric itself."""
+    rng = np.random.default_rng(4)
+    p = rng.beta(8, 1, 100) / 2 + 0.5
+    rows = np.stack([p, 1 - p], axis=1)
+    errors = [
+        evaluate(y, probabilities=rows, metrics=[name])[name].value
+        for y in (rng.random((300, 100)) > p).astype(int)
+    ]
+    found = evaluate(np.zeros(100, int), probabilities=rows, metrics=[name], level=0.9)[name]
+    assert found.floor == pytest.approx(np.mean(errors), rel=0.12)
+    assert found.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.15)
+
+
+CASES = [(300, 0.97, 0.94), (300, 0.99, 0.97), (1000, 0.9, 0.9)]
+
+
+@pytest.mark.parametrize(("rows", "p", "q"), CASES)
+def test_of_one_bin_the_interval_of_ece_l2_covers_by_the_binomial(
+    rows: int, p: float, q: float
+) -> None:
+    """Every number of rights there can be, by its probability.
+
+    By variances as found, instead of those under the end, the second would be 92.7%.
+    """
+    rights = np.arange(rows + 1)
+    likelihood = scipy.stats.binom(rows, q).pmf(rights)
+    covered = 0.0
+    for right in rights[likelihood > 1e-6]:
+        found = root_mean_squared_gap(
+            Gaps.of_sums(np.array([rows]), np.array([rows * p]), np.array([float(right)])), 0.95
+        )
+        covered += likelihood[right] * (found.low <= abs(p - q) + 1e-12 <= found.high + 1e-12)
+    assert 0.94 < covered <= 1 + 1e-9

@@ -6,10 +6,14 @@ import math
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
+from recalib.metrics import METRICS, Predictions, ks_noise
 from recalib.metrics.ks_error import _within
-from tests.metrics.rows import measure
+from tests.metrics.rows import measure, rows
+
+NAMES = ["ks_error", "ks_error_classwise"]
 
 
 def test_it_is_the_distance_of_two_weighted_distributions() -> None:
@@ -68,3 +72,58 @@ def test_any_level_has_a_width(level: float) -> None:
     found = measure("ks_error", [1.0], [True], level)
     assert found.value == found.low == 0
     assert 0 < found.high <= 1
+
+
+def softmaxes(rng: np.random.Generator, classes: int) -> np.ndarray:
+    return scipy.special.softmax(2 * rng.standard_normal((200, classes)), axis=1)
+
+
+@pytest.mark.parametrize(("classes", "off"), [(2, 0.0), (2, 0.3), (10, 0.3)])
+def test_the_class_wise_interval_holds_the_truth(
+    classes: int, off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 93% of 60 draws at least. Labels are half of `off` of the time class 0, whatever p."""
+    monkeypatch.setattr(ks_noise, "_floors", lambda _: np.zeros(1))  # which take most of the time
+    rng = np.random.default_rng(0)
+    big = np.random.default_rng(1)
+    p = np.concatenate([softmaxes(big, classes) for _ in range(100)])
+    q = (1 - off / 2) * p
+    q[:, 0] += off / 2
+    columns = (np.argsort(p[:, k]) for k in range(classes))
+    curves = [np.cumsum((q - p)[order, k]) for k, order in enumerate(columns)]
+    truth = np.mean([np.abs(one).max() for one in curves]) / len(p)
+    covered = 0
+    for _ in range(60):
+        p = softmaxes(rng, classes)
+        labels = (p.cumsum(axis=1)[:, :-1] < rng.random((200, 1))).sum(axis=1)
+        labels[rng.random(200) < off / 2] = 0
+        predictions = Predictions.from_probabilities(p, labels)
+        found = METRICS["ks_error_classwise"](15).measure(predictions, 0.95)
+        covered += found.low <= truth <= found.high
+        assert found.high - found.low < 0.2
+    assert covered >= 56
+
+
+def test_noise_of_two_columns_is_no_smaller_than_that_of_one() -> None:
+    """They mirror one another: as large an error as the top label's, of a half and a half."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.5, 1, 300)
+    predictions = rows(p, rng.random(300) < p)
+    one, two = (METRICS[name](15).measure(predictions, 0.9) for name in NAMES)
+    assert two.high - two.value == pytest.approx(one.high - one.value, rel=1e-3)
+    assert two.floor == pytest.approx(one.floor, rel=0.1)
+
+
+def test_drawn_labels_have_the_error_that_a_loop_finds() -> None:
+    """Floors by the places of events, beside the metric itself of the same labels; with ties."""
+    rng = np.random.default_rng(0)
+    p = np.round(rng.dirichlet(np.ones(4), 30) * 4) + 0.5
+    p /= p.sum(axis=1, keepdims=True)
+    found = ks_noise._floors(p)
+    again = np.random.default_rng(0)
+    upto = np.cumsum(p, axis=1)
+    for value in found[:20]:
+        labels = (upto <= again.random((30, 1)) * upto[:, -1:]).sum(axis=1)
+        predictions = Predictions.from_probabilities(p, labels)
+        expected = METRICS["ks_error_classwise"](15).measure(predictions).value
+        assert value == pytest.approx(expected, abs=1e-12)
