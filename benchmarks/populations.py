@@ -1,0 +1,193 @@
+"""Rows without end: laws of confidence, what is true of them, and the error they then have.
+
+A column is the probabilities of one event at even ranks, ascending, and their true gaps. Of the
+top label there is one, for class-wise errors one of each class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.fft
+import scipy.optimize
+import scipy.special
+import scipy.stats
+from numpy.typing import NDArray
+
+from recalib.metrics import Predictions
+from recalib.metrics.binning import bin_of
+from recalib.metrics.kernels import kernel_means
+from recalib.metrics.smooth_ece import smoothed
+
+__all__ = ["BINS", "CLASSES", "LAWS", "TRUTHS", "Classes", "Population", "TopLabel"]
+
+Values = NDArray[np.float64]
+
+BINS = 15
+#: A multiple of the bins.
+_RANKS = 60_000
+#: Runs of ranks that kernels smooth, and cells of a column that a grid smooths.
+_RUNS, _CELLS = 2_000, 2**12
+
+LAWS = {
+    "even, K = 2": scipy.stats.uniform(0.5, 0.5),
+    "Beta(8, 1)": scipy.stats.beta(8, 1),
+    "Beta(30, .6)": scipy.stats.beta(30, 0.6),
+    "unsure, K = 100": scipy.stats.beta(1.5, 4, 0.01, 0.99),
+    "one bin": scipy.stats.uniform(0.94, 0.06),
+}
+TRUTHS: dict[str, Callable[[Values], Values]] = {
+    "calibrated": lambda p: p,
+    "2% too sure": lambda p: 0.98 * p,
+    "10% too sure": lambda p: 0.9 * p,
+    "half as unsure": lambda p: (1 + p) / 2,
+    "both signs": lambda p: np.clip(p + 0.1 * np.cos(9 * p), 0, 1),
+    "wrong where sure": lambda p: np.where(p > 0.93, p - 0.03, p),
+    "wrong where unsure": lambda p: np.where(p < 0.8, 0.6 * p, p),
+}
+#: By what logits are to be multiplied, and the spread of what is to be added to a class.
+CLASSES = {
+    "calibrated": (1.0, 0.0),
+    "too sure": (0.7, 0.0),
+    "some classes wrong": (1.0, 0.7),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Probabilities (R,), ascending, and true gaps (R,)."""
+
+    p: Values
+    gaps: Values
+
+    def binned(self, where: NDArray[np.intp], bins: int) -> tuple[Values, Values, Values]:
+        """Return the shares of bins, their mean confidences and their gaps, of those filled."""
+        counts = np.bincount(where, minlength=bins)
+        at = counts > 0
+        sums = [np.bincount(where, one, bins)[at] / counts[at] for one in (self.p, self.gaps)]
+        return counts[at] / len(self.p), sums[0], sums[1]
+
+    def by_width(self) -> tuple[Values, Values, Values]:
+        """Return `binned` of bins of equal width."""
+        return self.binned(bin_of(self.p, BINS), BINS)
+
+    def by_mass(self, bins: int, order: float) -> float:
+        """Return Σ w|g|^order over bins of equal counts."""
+        where = np.arange(len(self.p)) * bins // len(self.p)
+        shares, _, gaps = self.binned(where, bins)
+        return float(shares @ np.abs(gaps) ** order)
+
+    def farthest(self) -> float:
+        """Return max |Σ gaps|/R over ranks."""
+        return float(np.abs(np.cumsum(self.gaps)).max() / len(self.p))
+
+    def by_kernels(self, bandwidth: float) -> float:
+        """Return the mean |Σ k q/Σ k − p|, of runs of ranks."""
+        p, gaps = (
+            one[: len(one) // _RUNS * _RUNS].reshape(_RUNS, -1).mean(axis=1)
+            for one in (self.p, self.gaps)
+        )
+        pairs = np.stack([p, 1 - p], axis=1)
+        means = kernel_means(pairs, (p + gaps)[:, None], bandwidth)[:, 0]
+        return float(np.abs(means - p).mean())
+
+
+class Population:
+    """Rows without end; `columns` are ranked."""
+
+    label: str
+    columns: list[Column]
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Predictions:
+        """Return so many rows."""
+        raise NotImplementedError
+
+
+class TopLabel(Population):
+    """Confidences of a law that are right as often as a truth says."""
+
+    def __init__(self, law: str, truth: str) -> None:
+        self.label = f"{law:16}{truth:19}"
+        self._law, self._truth = LAWS[law], TRUTHS[truth]
+        p = self._law.ppf((np.arange(_RANKS) + 0.5) / _RANKS)
+        self.columns = [Column(p, self._truth(p) - p)]
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Predictions:
+        p = self._law.rvs(rows, random_state=rng)
+        labels = np.where(rng.random(rows) < self._truth(p), 0, 1)
+        pairs = np.stack([p, 1 - p], axis=1)
+        return Predictions(pairs, labels, np.zeros(rows, np.int64), np.zeros(rows), pairs)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of rows that are right."""
+        (one,) = self.columns
+        return float(np.mean(one.p + one.gaps))
+
+    @property
+    def distance(self) -> float:
+        """1/R Σ |accuracy of the bin − p|."""
+        (one,) = self.columns
+        where = bin_of(one.p, BINS)
+        counts = np.maximum(np.bincount(where, minlength=BINS), 1)
+        accuracy = np.bincount(where, one.p + one.gaps, BINS) / counts
+        return float(np.abs(accuracy[where] - one.p).mean())
+
+    @property
+    def area(self) -> float:
+        """−E[ln(1 − G)·error]."""
+        (one,) = self.columns
+        surer = 1 - (np.arange(_RANKS) + 0.5) / _RANKS
+        return float(np.mean(-np.log(surer) * (1 - one.p - one.gaps)))
+
+    @cached_property
+    def smooth(self) -> float:
+        """The σ that smECE_σ equals, on a grid."""
+        (one,) = self.columns
+        where = np.rint(one.p * _CELLS).astype(np.intp)
+        masses = np.bincount(where, one.gaps / len(one.p), _CELLS + 1)
+        masses[1:-1] /= 2
+        spectrum = scipy.fft.dct(masses, type=1)
+
+        def excess(bandwidth: float) -> float:
+            return float(np.mean(np.abs(smoothed(spectrum, bandwidth)))) - bandwidth
+
+        narrow = 2 / _CELLS
+        if excess(narrow) <= 0:
+            return excess(narrow) + narrow
+        return float(scipy.optimize.brentq(excess, narrow, 1.0))
+
+
+class Classes(Population):
+    """Softmaxes of normal logits, three times as wide, of K classes; the truth is another one."""
+
+    def __init__(self, classes: int, truth: str) -> None:
+        self.label = f"K = {classes:<12}{truth:19}"
+        self._classes = classes
+        self._slope, spread = CLASSES[truth]
+        self._shift = spread * np.random.default_rng(1).standard_normal(classes)
+        p, q = self.rows(max(2 * _RANKS // classes, 30_000), np.random.default_rng(2))
+        self.columns = []
+        for k in range(classes):
+            order = np.argsort(p[:, k])
+            self.columns.append(Column(p[order, k], (q - p)[order, k]))
+
+    def rows(self, rows: int, rng: np.random.Generator) -> tuple[Values, Values]:
+        """Return so many rows of probabilities, and the true ones; (N, K) each."""
+        logits = 3 * rng.standard_normal((rows, self._classes))
+        true = scipy.special.softmax(self._slope * logits + self._shift, axis=1)
+        return scipy.special.softmax(logits, axis=1), true
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Predictions:
+        p, q = self.rows(rows, rng)
+        upto = np.cumsum(q, axis=1)
+        labels = (upto[:, :-1] < rng.random((rows, 1))).sum(axis=1)
+        return Predictions(p, labels, p.argmax(axis=1), np.zeros(rows), p)
+
+    def canonical(self, bandwidth: float) -> float:
+        """Return the mean Σ_k |Σ k q/Σ k − p|, of 4,000 rows."""
+        p, q = self.rows(4_000, np.random.default_rng(3))
+        return float(np.abs(kernel_means(p, q, bandwidth) - p).sum(axis=1).mean())
