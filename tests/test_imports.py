@@ -35,6 +35,12 @@ def test_a_server_process_never_loads_torch() -> None:
     assert not loaded & {"torch", "sklearn", "pandas", "altair"}
 
 
+def test_a_server_starts_without_what_only_some_requests_need() -> None:
+    """pyarrow is for those with Arrow, and onnxruntime is loaded once the port is open."""
+    loaded = loaded_by("from service.app import create_app; create_app()")
+    assert not loaded & {"pyarrow", "onnxruntime", "onnx"}
+
+
 def test_a_worker_that_waits_has_not_loaded_torch() -> None:
     """It is loaded by the first fit that needs gradients."""
     assert not loaded_by("import training.run") & {"torch", "sklearn", "pandas", "altair"}

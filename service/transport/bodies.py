@@ -62,10 +62,14 @@ async def read_body(receive: Receive, limit: int) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        body += message.get("body", b"")
-        if len(body) > limit:
+        part: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) + len(part) > limit:
             raise _too_large(limit, f"over {limit} bytes")
-        if not message.get("more_body", False):
+        if not more and not body:  # it came in one piece, as small ones do
+            return part
+        body += part
+        if not more:
             return bytes(body)
 
 
