@@ -1,0 +1,50 @@
+"""schemathesis reads the interface's description, and tries whether any of it is not so.
+
+It asks what the description allows and what it forbids, in and out of order, and looks at each
+answer's status, headers and body. `make fuzz` does so for ten minutes, differently each time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.end_to_end.programs import Programs
+from tests.fitting.conftest import draw
+
+#: How long to go on; without it, a few cases of each operation, the same each time.
+_SECONDS = os.environ.get("RECALIB_TESTS_FUZZ_SECONDS")
+_BOUNDED = ["--max-examples", "6", "--seed", "5"]
+_CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
+
+
+def test_the_whole_interface_is_as_described(programs: Programs, tmp_path: Path) -> None:
+    """No answer is undescribed, no bad request is accepted, no good one refused, nothing breaks."""
+    with programs.serve() as server:
+        server.model(classes=3)
+        server.upload(*draw(60, 3, 2.0))
+        server.finished(server.ask_fit(promote=True))
+        program = [sys.executable, "-m", "schemathesis.cli"]
+        how = ["--config-file", _CONFIGURATION, "run", f"{server.url}/openapi.json"]
+        done = subprocess.run(
+            [*program, *how, "--no-color", "--generation-database", "none", *_bounds()],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        # Each of the phases went over every operation, or the run would prove nothing.
+        paths = server.ask("GET", "/openapi.json")["paths"]
+        operations = sum(len(one) for one in paths.values())
+        assert f"Tested: {operations}" in done.stdout
+        for phase in ("Coverage", "Fuzzing", "Stateful"):
+            assert f"✅ {phase}" in done.stdout
+        assert "Traceback" not in server.log()
+        assert server.stop() == 0
+
+
+def _bounds() -> list[str]:
+    return _BOUNDED if _SECONDS is None else ["--max-time", _SECONDS]
