@@ -39,6 +39,10 @@ lint: $(STAMP) ## Style, types and import contracts.
 .PHONY: check
 check: lint test ## Everything that CI checks: lint and test.
 
+.PHONY: fuzz
+fuzz: $(STAMP) ## Look for ten minutes for requests that the interface's description is wrong about.
+	@RECALIB_TESTS_FUZZ_SECONDS=600 $(BIN)/pytest tests/end_to_end/test_schemathesis.py
+
 .PHONY: bench
 bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
 	@$(BIN)/python -m benchmarks
