@@ -51,6 +51,10 @@ bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
 bench-serving: $(STAMP) ## Serve the same calibrator by other servers and by ours, side by side (half an hour).
 	@$(BIN)/python -m benchmarks.serving
 
+.PHONY: load
+load: $(STAMP) ## Put a real server under ten minutes of mixed traffic, and check every answer.
+	@$(BIN)/python -m benchmarks.load
+
 .PHONY: paper-tables
 paper-tables: $(STAMP) ## Print the papers' published digits, and ours beside them (minutes).
 	@$(BIN)/python -m benchmarks.paper_tables

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.serving.processes import free_port, running, until
 from recalib.calibrator import Calibrator
 
-__all__ = ["prepare"]
+__all__ = ["npz_of", "prepare"]
 
 _CLASSES = (10, 1000)
 _ROWS = 500
@@ -44,19 +44,23 @@ def prepare(folder: Path) -> tuple[Path, dict[int, float]]:
     return folder / "home", found
 
 
-def _fitted(client: httpx2.Client, classes: int) -> float:
-    """Fit and promote on labels drawn at temperature 2; return the temperature."""
-    rng = np.random.default_rng(classes)
-    logits = rng.normal(size=(_ROWS, classes)) * 3
+def npz_of(classes: int, rows: int, seed: int) -> bytes:
+    """Return a .npz of logits, with labels drawn at temperature 2."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, classes)) * 3
     labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    model = f"/v1/models/of{classes}"
-    client.post("/v1/models", json={"name": f"of{classes}", "classes": classes}).raise_for_status()
     file = io.BytesIO()
     np.savez(file, logits=logits, labels=labels)
-    headers = {"Content-Type": "application/x-npz"}
-    path = f"{model}/datasets/validation"
-    client.put(path, content=file.getvalue(), headers=headers).raise_for_status()
-    wanted = {"dataset": "validation", "map": "temperature", "promote": True}
+    return file.getvalue()
+
+
+def _fitted(client: httpx2.Client, classes: int) -> float:
+    """Fit and promote; return the temperature."""
+    model = f"/v1/models/of{classes}"
+    client.post("/v1/models", json={"name": f"of{classes}", "classes": classes}).raise_for_status()
+    body, headers = npz_of(classes, _ROWS, seed=classes), {"Content-Type": "application/x-npz"}
+    client.put(f"{model}/datasets/d", content=body, headers=headers).raise_for_status()
+    wanted = {"dataset": "d", "map": "temperature", "promote": True}
     job = client.post(f"{model}/calibrators", json=wanted).raise_for_status().json()
     while job["state"] in ("queued", "running"):
         time.sleep(0.1)

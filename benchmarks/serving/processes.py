@@ -23,9 +23,10 @@ _GRACE_SECONDS = 15
 class Tree:
     """A process with all that it has started."""
 
-    def __init__(self, root: int, log: Path) -> None:
-        self._root = psutil.Process(root)
+    def __init__(self, first: subprocess.Popen[bytes], log: Path) -> None:
+        self.first = first
         self.log = log
+        self._root = psutil.Process(first.pid)
 
     def processes(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -61,14 +62,15 @@ def running(command: list[str], folder: Path, environment: Mapping[str, str]) ->
             # Ctrl-C is for us; we end it in order.
             start_new_session=True,
         )
-    tree = Tree(process.pid, log)
+    tree = Tree(process, log)
     try:
         yield tree
     finally:
-        _end(process, tree)
+        _end(tree)
 
 
-def _end(process: subprocess.Popen[bytes], tree: Tree) -> None:
+def _end(tree: Tree) -> None:
+    process = tree.first
     # Listed before the first ends: what loses its parent is no longer found below it.
     started = tree.processes()
     process.terminate()

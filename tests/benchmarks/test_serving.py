@@ -181,9 +181,11 @@ def test_servers_end_when_the_benchmark_is_stopped(tmp_path: Path, told: signal.
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such luck')"]
-    with running(command, tmp_path, {}) as tree:
-        with pytest.raises(RuntimeError, match="no such luck"):
-            until(lambda: False, tree, "it")
+    with (
+        running(command, tmp_path, {}) as tree,
+        pytest.raises(RuntimeError, match="no such luck"),
+    ):
+        until(lambda: False, tree, "it")
 
 
 def _is_alive(process: psutil.Process) -> bool:

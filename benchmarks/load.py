@@ -1,0 +1,416 @@
+"""`python -m benchmarks.load`: a real server under mixed traffic, for ten minutes.
+
+`recalib serve --workers 2` calibrates in every form that it knows, while another version is
+promoted every two seconds, data sets are uploaded, maps are fitted, metrics are read, and one
+request in a few is wrong. What must hold:
+
+- no answer is a 5xx and no connection breaks; each wrong request is refused as it should be;
+- each answer's probabilities are those of the version that it names, and the version is the
+  champion, or was at most a second before;
+- memory is flat once the server is warm;
+- on SIGTERM, requests that are being received are answered, and the server exits with 0.
+
+Traffic is paced, and all of it goes to this machine. The exit status is 1 if anything did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from benchmarks.serving import wire
+from benchmarks.serving.champions import npz_of
+from benchmarks.serving.processes import Tree, free_port, running, until
+from benchmarks.serving.wire import Request
+from recalib.calibrator import Calibrator
+
+__all__ = ["Champions", "Report", "main", "rise_mib"]
+
+_MODEL, _CLASSES = "digits", 10
+_MAPS = ("identity", "temperature", "class_temperature", "vector", "ensemble_temperature")
+_PROMOTE_SECONDS, _UPLOAD_SECONDS, _FIT_SECONDS, _SCRAPE_SECONDS = 2.0, 1.5, 5.0, 1.0
+_ASKERS, _PAUSE_SECONDS = 6, 0.02
+#: Requests over one connection; the next may reach the other process.
+_PER_CONNECTION = 40
+#: The share of the time after which memory counts.
+_WARM = 0.3
+
+
+class Champions:
+    """Who may have answered when: promotions, and the probabilities of each version.
+
+    Parameters
+    ----------
+    lag: seconds after a promotion in which the version before may still answer.
+    """
+
+    def __init__(self, lag: float) -> None:
+        self.lag = lag
+        #: Calibrators by version, as downloaded.
+        self.versions: dict[int, Calibrator] = {}
+        #: (when the promotion was asked for, when it was answered, version), in order.
+        self.promotions: list[tuple[float, float, int]] = []
+
+    def allowed(self, asked: float, answered: float) -> set[int]:
+        """Return the versions that may answer a request of this time span."""
+        found = set()
+        for at, (started, _, version) in enumerate(self.promotions):
+            later = self.promotions[at + 1 :]
+            replaced = later[0][1] + self.lag if later else np.inf
+            if started <= answered and asked <= replaced:
+                found.add(version)
+        return found
+
+    def problem(
+        self,
+        logits: NDArray[np.float32],
+        numbers: NDArray[Any],
+        named: int | None,
+        asked: float,
+        answered: float,
+    ) -> str:
+        """Say what is wrong with an answer, if anything; `named` where it names its version."""
+        allowed = self.allowed(asked, answered)
+        if named is not None and named not in allowed:
+            return f"version {named} answered; {sorted(allowed)} might have"
+        for version in allowed if named is None else {named}:
+            expected = self.versions[version].predict(logits)
+            if numbers.size == expected.size and np.allclose(
+                numbers.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6
+            ):
+                return ""
+        return f"not the probabilities of {'any version allowed' if named is None else named}"
+
+
+@dataclass
+class Report:
+    """What has been seen."""
+
+    problems: Counter[str] = field(default_factory=Counter)
+    #: Seconds that answers took, by kind of request.
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    #: (seconds since the start, MiB) of the server processes.
+    memory: list[tuple[float, float]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "requests": {
+                kind: {
+                    "count": len(taken),
+                    "p50_ms": round(float(np.quantile(taken, 0.5)) * 1000, 2),
+                    "p99_ms": round(float(np.quantile(taken, 0.99)) * 1000, 2),
+                }
+                for kind, taken in sorted(self.seconds.items())
+            },
+            "memory_mib": round(self.memory[-1][1], 1) if self.memory else None,
+            "memory_rise_mib": round(rise_mib(self.memory), 2),
+            "problems": dict(self.problems),
+        }
+
+
+def rise_mib(memory: list[tuple[float, float]]) -> float:
+    """Return by how much a line through the samples rises, from the end of warming up on."""
+    if not memory:
+        return 0.0
+    at, mib = np.array(memory).T
+    warm = at >= _WARM * at[-1]
+    if warm.sum() < 2:
+        return 0.0
+    slope = float(np.polyfit(at[warm], mib[warm], 1)[0])
+    return slope * float(at[-1] - at[warm][0])
+
+
+class Load:
+    """All traffic on one server."""
+
+    def __init__(self, url: str, tree: Tree, seconds: float, lag: float) -> None:
+        self.url, self.tree, self.seconds = url, tree, seconds
+        self.report, self.champions = Report(), Champions(lag)
+        self._until = 0.0
+        self._client = httpx2.AsyncClient(base_url=url, timeout=60)
+
+    async def run(self) -> Report:
+        """Do everything at once until the time is over."""
+        async with self._client:
+            await self._prepare()
+            started = time.monotonic()
+            self._until = started + self.seconds
+            await asyncio.gather(
+                *(self._ask_on(np.random.default_rng(n)) for n in range(_ASKERS)),
+                self._each(_PROMOTE_SECONDS, self._promote),
+                self._each(_UPLOAD_SECONDS, self._upload),
+                self._each(_FIT_SECONDS, self._fit),
+                self._each(0.1, self._err),
+                self._each(_SCRAPE_SECONDS, self._scrape),
+                self._each(0.5, lambda n: self._weigh(started)),
+            )
+        return self.report
+
+    async def _prepare(self) -> None:
+        """Register a model with a version of each map, and promote the first."""
+        await self._request("model", "POST", "/v1/models", json=_model())
+        await self._upload(0)
+        for map in _MAPS:
+            version = await self._fitted(map, "d0")
+            path = f"/v1/models/{_MODEL}/calibrators/{version}/parameters"
+            content = (await self._request("download", "GET", path)).content
+            self.champions.versions[version] = Calibrator.from_bytes(content)
+        await self._promote(0)
+
+    async def _each(self, seconds: float, act: Callable[[int], Awaitable[None]]) -> None:
+        for n in count(1):
+            if time.monotonic() + seconds > self._until:
+                return
+            await asyncio.sleep(seconds)
+            await act(n)
+
+    async def _request(
+        self, kind: str, verb: str, path: str, *, expected: int | None = None, **more: Any
+    ) -> httpx2.Response:
+        """Ask, and note how long it took; a status but success, or the one expected, is wrong."""
+        started = time.monotonic()
+        answer = await self._client.request(verb, path, **more)
+        self.report.seconds[kind].append(time.monotonic() - started)
+        good = answer.is_success if expected is None else answer.status_code == expected
+        if not good:
+            self.report.problems[f"{kind}: {answer.status_code} {answer.text[:200]}"] += 1
+        return answer
+
+    async def _ask_on(self, rng: np.random.Generator) -> None:
+        """Calibrate, over a new connection now and then."""
+        while time.monotonic() < self._until:
+            async with httpx2.AsyncClient(base_url=self.url, timeout=60) as client:
+                for _ in range(_PER_CONNECTION):
+                    if time.monotonic() > self._until:
+                        return
+                    try:
+                        await self._calibrate(client, rng)
+                    except httpx2.TransportError as error:
+                        self.report.problems[f"calibrate: {error!r}"] += 1
+                        break
+                    await asyncio.sleep(float(rng.exponential(_PAUSE_SECONDS)))
+
+    async def _calibrate(self, client: httpx2.AsyncClient, rng: np.random.Generator) -> None:
+        rows = int(rng.choice([1, 1, 1, 32, 500]))
+        logits = (rng.normal(size=(rows, _CLASSES)) * 3).astype(np.float32)
+        kind = str(rng.choice(list(_FORMS)))
+        request = _FORMS[kind](logits)
+        asked = time.monotonic()
+        answer = await client.post(request.path, content=request.body, headers=request.headers)
+        answered = time.monotonic()
+        self.report.seconds[kind].append(answered - asked)
+        if answer.status_code != 200:
+            self.report.problems[f"{kind}: {answer.status_code} {answer.text[:200]}"] += 1
+            return
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        numbers = request.numbers((headers, answer.content))
+        named = _named(kind, headers, answer.content)
+        problem = self.champions.problem(logits, numbers, named, asked, answered)
+        if problem:
+            self.report.problems[f"{kind}: {problem}"] += 1
+
+    async def _promote(self, n: int) -> None:
+        version = n % len(self.champions.versions) + 1
+        path = f"/v1/models/{_MODEL}/aliases/champion"
+        started = time.monotonic()
+        # Noted before it is asked for: an answer may be faster than ours.
+        self.champions.promotions.append((started, np.inf, version))
+        await self._request("promote", "PUT", path, json={"version": version})
+        self.champions.promotions[-1] = (started, time.monotonic(), version)
+
+    async def _upload(self, n: int) -> None:
+        """Upload something new; then the same again, and something else under its name."""
+        path = f"/v1/models/{_MODEL}/datasets/d{n}"
+        headers = {"Content-Type": "application/x-npz"}
+        body, other = (npz_of(_CLASSES, 500, seed) for seed in (n, n + 1_000_000))
+        for kind, content, status in (
+            ("upload", body, 201),
+            ("upload again", body, 200),
+            ("upload another", other, 409),
+        ):
+            await self._request(
+                kind, "PUT", path, expected=status, content=content, headers=headers
+            )
+
+    async def _fit(self, n: int) -> None:
+        await self._fitted(_MAPS[n % len(_MAPS)], "d0")
+
+    async def _fitted(self, map: str, dataset: str) -> int:
+        """Fit and wait; return the version, which nobody promotes."""
+        wanted = {"dataset": dataset, "map": map, "promote": False}
+        path = f"/v1/models/{_MODEL}/calibrators"
+        job = (await self._request("fit", "POST", path, json=wanted)).json()
+        while job["state"] in ("queued", "running"):
+            await asyncio.sleep(0.1)
+            job = (await self._request("job", "GET", f"/v1/jobs/{job['id']}")).json()
+        if job["state"] != "succeeded":
+            self.report.problems[f"fit: {job['state']} {job['error']}"] += 1
+            return 1
+        return int(job["result"]["version"])
+
+    async def _err(self, n: int) -> None:
+        verb, path, status, more = _WRONG[n % len(_WRONG)]
+        await self._request(f"wrong, {status}", verb, path, expected=status, **more)
+
+    async def _scrape(self, n: int) -> None:
+        await self._request("metrics", "GET", "/metrics")
+        await self._request("readyz", "GET", "/readyz")
+
+    async def _weigh(self, started: float) -> None:
+        """Note what the server's processes hold; the worker beside them is another program."""
+        servers = [
+            process.memory_info().rss
+            for process in self.tree.processes()
+            if "worker" not in process.cmdline()
+        ]
+        self.report.memory.append((time.monotonic() - started, sum(servers) / 2**20))
+
+
+def _model() -> dict[str, object]:
+    return {"name": _MODEL, "classes": _CLASSES}
+
+
+_CALIBRATE, _INFER = f"/v1/models/{_MODEL}/calibrate", f"/v2/models/{_MODEL}/infer"
+#: What calibrate requests look like.
+_FORMS: dict[str, Callable[[NDArray[np.float32]], Request]] = {
+    "JSON": lambda logits: wire.rows(_CALIBRATE, logits),
+    "npy": lambda logits: wire.npy(_CALIBRATE, logits),
+    "V2": lambda logits: wire.tensor(_INFER, logits),
+    "V2 bytes": lambda logits: wire.tensor_bytes(_INFER, logits),
+}
+
+
+def _named(kind: str, headers: dict[str, str], content: bytes) -> int | None:
+    """Return the version that an answer names; that of npy names none."""
+    if kind == "npy":
+        return None
+    if kind == "JSON":
+        return int(json.loads(content)["calibrator"]["version"])
+    length = headers.get("inference-header-content-length")
+    return int(json.loads(content[: int(length) if length else None])["model_version"])
+
+
+_ROW = [[0.0] * _CLASSES]
+#: Verb, path, the status that it deserves, and the rest of a request.
+_WRONG: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("POST", _CALIBRATE, 422, {"content": b'{"logits": [[1, 2'}),
+    ("POST", _CALIBRATE, 422, {"json": {"logits": [[1.0, 2.0]]}}),
+    ("POST", _CALIBRATE, 422, {"content": b'{"logits": [[NaN]]}'}),
+    ("POST", _CALIBRATE + "?calibrator=999999", 404, {"json": {"logits": _ROW}}),
+    ("POST", _CALIBRATE + "?calibrator=nobody", 404, {"json": {"logits": _ROW}}),
+    ("POST", "/v1/models/nobody/calibrate", 404, {"json": {"logits": _ROW}}),
+    ("POST", _CALIBRATE, 415, {"content": b"x", "headers": {"Content-Type": "image/png"}}),
+    ("POST", _INFER, 400, {"json": {"inputs": []}}),
+    ("POST", "/v1/models", 409, {"json": {"name": _MODEL, "classes": 3}}),
+    ("POST", "/v1/models", 422, {"json": {"name": "../x", "classes": 3}}),
+    ("PUT", f"/v1/models/{_MODEL}/aliases/champion", 404, {"json": {"version": 999_999}}),
+    ("POST", f"/v1/models/{_MODEL}/calibrators", 404, {"json": {"dataset": "nothing"}}),
+    ("GET", "/v1/jobs/nobody", 404, {}),
+    ("DELETE", _CALIBRATE, 405, {}),
+]
+
+
+def drained(url: str, tree: Tree) -> list[str]:
+    """Tell the server to stop while it receives requests; return what went wrong."""
+    halves = [_half_a_request(url) for _ in range(8)]
+    time.sleep(1)
+    processes = tree.processes()
+    tree.first.terminate()
+    time.sleep(1)
+    problems = []
+    for half in halves:
+        with half, half.makefile("rb") as answer:
+            half.sendall(b"}")
+            line = answer.readline()
+            if not line.startswith(b"HTTP/1.1 200"):
+                problems.append(f"SIGTERM: a request in flight got {line!r}")
+    if status := tree.first.wait(60):
+        problems.append(f"SIGTERM: the server exited with {status}")
+    _, alive = psutil.wait_procs(processes, 10)
+    return problems + [f"SIGTERM: {process} is still there" for process in alive]
+
+
+def _half_a_request(url: str) -> socket.socket:
+    """Send all of a request but its last byte, over a connection of its own."""
+    place = httpx2.URL(url)
+    body = json.dumps({"logits": _ROW}).encode()
+    head = (
+        f"POST {_CALIBRATE} HTTP/1.1\r\nHost: {place.host}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection = socket.create_connection((place.host, place.port), timeout=60)
+    connection.sendall(head.encode() + body[:-1])
+    return connection
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.load", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--lag", type=float, default=1, help="seconds that a promotion may take")
+    parser.add_argument("--rise", type=float, default=12, help="MiB by which memory may rise")
+    parser.add_argument("--database-url", default="", help="of an empty PostgreSQL; else SQLite")
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory(prefix="recalib-load-") as name:
+        command = [sys.executable, "-m", "recalib.cli", "serve", "--workers", "2"]
+        command += ["--port", str(port), "--home", str(Path(name) / "home")]
+        settings = {"RECALIB_GRPC_PORT": "0", "RECALIB_DATABASE_URL": given.database_url}
+        with running(command, Path(name), settings) as tree:
+            until(lambda: _ready(url), tree, "recalib serve")
+            report = asyncio.run(Load(url, tree, given.seconds, given.lag).run())
+            rise = rise_mib(report.memory)
+            if rise > given.rise:
+                report.problems[f"memory rose by {rise:.1f} MiB"] += 1
+            report.problems.update(drained(url, tree))
+            log = tree.log.read_text()
+    found = report.as_json()
+    if given.json:
+        print(json.dumps(found))
+    else:
+        _say(found)
+    if report.problems:
+        print(log[-5000:], file=sys.stderr)
+        sys.exit(1)
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/readyz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def _say(found: dict[str, Any]) -> None:
+    for kind, one in found["requests"].items():
+        print(f"{kind:16} {one['count']:8} p50 {one['p50_ms']:8} ms  p99 {one['p99_ms']:8} ms")
+    print(f"memory {found['memory_mib']} MiB, risen by {found['memory_rise_mib']} MiB once warm")
+    for problem, times in found["problems"].items():
+        print(f"PROBLEM, {times} times: {problem}")
+    if not found["problems"]:
+        print("everything held")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The load script, in short; and that it sees what it is there to see."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recalib
+from benchmarks import load
+from benchmarks.load import Champions, rise_mib
+from recalib.calibrator import Calibrator
+from tests.fitting.conftest import draw
+
+_ROOT = Path(__file__).parents[2]
+_ROWS = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+
+
+def test_mixed_traffic_for_a_few_seconds() -> None:
+    """Everything happens, and everything holds; a busy machine may be late with promotions."""
+    limits = ["--lag", "4", "--rise", "80"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.load", "--seconds", "8", "--json", *limits],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["problems"] == {}
+    seen = {kind for kind in found["requests"] if not kind.startswith("wrong")}
+    wanted = {"promote", "upload", "upload again", "upload another", "fit", "metrics", "readyz"}
+    assert seen >= wanted | set(load._FORMS)
+    refused = [one for kind, one in found["requests"].items() if kind.startswith("wrong")]
+    assert sum(one["count"] for one in refused) > 5
+    assert found["memory_mib"] > 50
+
+
+@pytest.fixture(scope="module")
+def champions() -> Champions:
+    """Version 1 from second 10 on, version 2 from second 20, asked for half a second before."""
+    found = Champions(lag=1)
+    data = draw(300, 4, 3.0)
+    found.versions = {
+        1: recalib.fit(*data, map="identity"),
+        2: recalib.fit(*data, map="temperature"),
+    }
+    found.promotions = [(9.5, 10.0, 1), (19.5, 20.0, 2)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "allowed"),
+    [
+        (12, 12.1, {1}),
+        (19.4, 19.6, {1, 2}),  # asked for, though not answered yet
+        (20.9, 21.0, {1, 2}),
+        (21.1, 21.2, {2}),
+        (15, 30, {1, 2}),
+    ],
+)
+def test_who_may_answer(
+    champions: Champions, asked: float, answered: float, allowed: set[int]
+) -> None:
+    assert champions.allowed(asked, answered) == allowed
+
+
+def test_an_answer_of_the_version_before_is_seen(champions: Champions) -> None:
+    old: Calibrator = champions.versions[1]
+    late = champions.problem(_ROWS, old.predict(_ROWS), 1, 22, 22.1)
+    assert late == "version 1 answered; [2] might have"
+    unnamed = champions.problem(_ROWS, old.predict(_ROWS), None, 22, 22.1)
+    assert unnamed == "not the probabilities of any version allowed"
+    assert champions.problem(_ROWS, old.predict(_ROWS), None, 20.5, 20.6) == ""
+
+
+def test_a_mixture_is_seen(champions: Champions) -> None:
+    both = [champions.versions[version].predict(_ROWS) for version in (1, 2)]
+    mixed = np.concatenate([both[0][:2], both[1][2:]])
+    assert champions.problem(_ROWS, mixed, 2, 22, 22.1) == "not the probabilities of 2"
+    assert champions.problem(_ROWS, mixed[:3], 2, 22, 22.1) == "not the probabilities of 2"
+    assert champions.problem(_ROWS, both[1].reshape(-1), 2, 22, 22.1) == ""
+
+
+def test_a_leak_is_seen_and_warming_up_is_none() -> None:
+    """Samples each second for 100 seconds, of which 30 are to get warm."""
+    at = np.arange(101.0)
+    warming = np.where(at < 30, 100 + at * 5, 250)
+    assert rise_mib(list(zip(at, warming, strict=True))) == pytest.approx(0, abs=1e-6)
+    leaking = warming + at * 0.5
+    assert rise_mib(list(zip(at, leaking, strict=True))) == pytest.approx(35, rel=1e-6)
+    assert rise_mib([]) == 0
