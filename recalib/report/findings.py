@@ -181,4 +181,5 @@ def _shifted(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
 
 def _named(classes: NDArray[np.intp], name_of: Callable[[int], str]) -> str:
     names = [name_of(int(k)) for k in classes[:_NAMED]]
-    return ", ".join(names) + (", ..." if len(classes) > _NAMED else "")
+    more = len(classes) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more else "")

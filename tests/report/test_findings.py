@@ -88,6 +88,12 @@ def test_a_class_never_seen_is_named(absent_from: str) -> None:
     assert any(text.startswith("Label shift") for text in said)
 
 
+def test_of_many_classes_never_seen_five_are_named() -> None:
+    said = module._named(np.arange(9), lambda k: f"class {k}")
+    assert said == "class 0, class 1, class 2, class 3, class 4 and 4 more"
+    assert module._named(np.arange(2), lambda k: f"class {k}") == "class 0, class 1"
+
+
 def test_label_shift_names_the_class_and_its_shares() -> None:
     validation, (logits, labels) = good()
     kept = (labels != 1) | (np.arange(len(labels)) % 3 == 0)
