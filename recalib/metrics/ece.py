@@ -63,9 +63,9 @@ class L2CalibrationError(StreamingMetric[BinState]):
 class MaximumCalibrationError(StreamingMetric[BinState]):
     """Maximum calibration error: max_b |accuracy_b − confidence_b| over filled bins; range [0, 1].
 
-    Bins and ties as in ECE. Biased upwards, strongly: one row alone in its bin can decide it. The interval
-    is for the largest gap, with infinitely many rows, of the bins that hold rows here; it says
-    little while a bin holds few, see `interval_of_largest_gap`.
+    Bins and ties as in ECE. Biased upwards, strongly: one row alone in its bin can decide it. The
+    interval is for the largest gap, with infinitely many rows, of the bins that hold rows here; it
+    says little while a bin holds few, see `interval_of_largest_gap`.
 
     Source: paper 004, eq. 3.
     """
