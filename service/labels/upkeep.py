@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 5.0
 #: Expired rows are refused by their ids' age; when they go is of no consequence.
 _PURGE_SECONDS = 3600.0
+#: A registry that hangs must not keep the process from ending.
+_LAST_SECONDS = 2.0
 
 
 async def upkeep(state: State) -> None:
@@ -28,14 +32,25 @@ async def upkeep(state: State) -> None:
     act = partial(purge, state.registry, state.settings.label_lifetime_seconds)
     purge_at = 0.0
     while True:
+        # First of all: the first request that needs a key fetches it, and short lives need none.
+        await asyncio.sleep(_LOOK_SECONDS)
         try:
-            await asyncio.wrap_future(state.ids.refreshing())
+            await _ended(state.ids.refreshing())
             if time.monotonic() >= purge_at:
-                await asyncio.wrap_future(flights.of("purge", act))
+                await _ended(flights.of("purge", act))
                 purge_at = time.monotonic() + _PURGE_SECONDS
         except Exception:  # whatever it was, a new key must not be missed
             log.exception("No upkeep this time.", extra={"action": "upkeep_failed"})
-        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _ended(flight: Future[Any]) -> None:
+    """Wait for it; when told to stop, a little longer, so that its connection can be closed."""
+    waiting = asyncio.wrap_future(flight)
+    try:
+        await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        await asyncio.wait([waiting], timeout=_LAST_SECONDS)
+        raise
 
 
 def purge(registry: Registry, lifetime_seconds: float) -> int:

@@ -17,8 +17,8 @@ from numpy.lib import format as npy
 
 from recalib.arrays import Floats
 from recalib.files.lazily import Lazily
-from service.predict.loaded import Loaded
 from recalib.prediction_ids import ID_LENGTH
+from service.predict.loaded import Loaded
 from service.predict.parsing import ARROW, JSON, NPY, NPZ
 from service.predict.top import top
 

@@ -30,7 +30,8 @@ def test_the_interface_is_valid_openapi(service: Service) -> None:
     ]
     assert len(ids) == len(set(ids))
     calibrate = document["paths"]["/v1/models/{model}/calibrate"]["post"]
-    assert {one["name"] for one in calibrate["parameters"]} == {"model", "calibrator", "input", "top_k", "ids"}
+    names = {one["name"] for one in calibrate["parameters"]}
+    assert names == {"model", "calibrator", "input", "top_k", "ids"}
     assert "application/x-npy" in calibrate["requestBody"]["content"]
 
 
