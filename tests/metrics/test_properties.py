@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recalib.errors import InputError
@@ -22,6 +22,8 @@ EQUAL_MASS = {"ece_equal_mass", "ece_l2_equal_mass", "classwise_ece_equal_mass"}
 #: They count rows, to free themselves of bias or to choose bins or widths: copies are more rows.
 SIZE_AWARE = {"ece_debiased", "ece_sweep", "ece_kde", "ece_kde_classwise", "ece_kde_canonical"}
 
+#: Where an example goes over every metric, or measures one with its interval.
+few = settings(max_examples=40)
 orders = st.randoms(use_true_random=False)
 levels = st.sampled_from([0.5, 0.9, 0.95, 0.999])
 
@@ -44,6 +46,7 @@ def assert_alike(
             assert ends == pytest.approx((one.low, one.high), abs=slack), name
 
 
+@few
 @given(coarse(), bins, orders)
 def test_the_order_of_rows_does_not_matter(case: Case, bins: int, order) -> None:
     """Nor does it where many confidences tie and bins of equal mass cut them apart."""
@@ -68,6 +71,7 @@ def test_equal_mass_of_tied_confidences_does_not_depend_on_order(
     assert [one.value for one in found.values()] == pytest.approx([expected] * 3, abs=1e-12)
 
 
+@few
 @given(distinct(), bins, orders)
 def test_the_order_of_classes_does_not_matter(case: Case, bins: int, order) -> None:
     """Without ties inside a row, of which the first class would be the prediction."""
@@ -80,6 +84,7 @@ def test_the_order_of_classes_does_not_matter(case: Case, bins: int, order) -> N
     )
 
 
+@few
 @given(coarse(), bins, st.integers(2, 4), st.booleans())
 def test_copies_of_all_rows_change_no_value(
     case: Case, bins: int, copies: int, mixed: bool
@@ -98,6 +103,7 @@ def test_copies_of_all_rows_change_no_value(
     )
 
 
+@few
 @given(coarse(), bins, levels)
 def test_values_are_in_range_and_inside_their_intervals(
     case: Case, bins: int, level: float
@@ -111,6 +117,7 @@ def test_values_are_in_range_and_inside_their_intervals(
             assert 0 <= one.low <= one.value <= one.high < math.inf, name
 
 
+@few
 @given(coarse(), bins)
 def test_errors_are_ordered_as_norms_are(case: Case, bins: int) -> None:
     """Mean ≤ maximum, ℓ1 ≤ ℓ2; and no binning makes the mean gap of all rows larger than ECE."""
@@ -126,6 +133,7 @@ def test_errors_are_ordered_as_norms_are(case: Case, bins: int) -> None:
     assert whole <= min(found["ece"], found["ece_equal_mass"]) + 1e-12
 
 
+@few
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(2, 5), st.integers(-(2**20), 2**20)
 )
@@ -140,6 +148,7 @@ def test_a_shift_of_a_row_of_logits_changes_nothing(
     assert evaluate(labels, logits=shifted) == evaluate(labels, logits=logits)
 
 
+@few
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(2, 5), bins)
 def test_logits_and_their_probabilities_measure_alike(
     seed: int, rows: int, classes: int, bins: int
@@ -158,6 +167,7 @@ def test_logits_and_their_probabilities_measure_alike(
 
 
 @pytest.mark.parametrize("name", STREAMING)
+@few
 @given(case=coarse(), bins=bins, cuts=st.lists(st.integers(0, 30), max_size=5), order=orders)
 def test_batches_merge_to_the_whole(
     name: str, case: Case, bins: int, cuts: list[int], order
@@ -178,6 +188,7 @@ def test_batches_merge_to_the_whole(
     assert_alike({name: metric.estimate(total, 0.95)}, {name: whole})
 
 
+@few
 @given(case=coarse(), bins=bins, cut=st.integers(0, 30))
 def test_a_streaming_evaluation_is_the_evaluation(case: Case, bins: int, cut: int) -> None:
     """Two evaluations of the two parts of the rows, a row at a time, merged."""
@@ -190,6 +201,7 @@ def test_a_streaming_evaluation_is_the_evaluation(case: Case, bins: int, cut: in
     assert_alike(parts[0].finish(0.95), expected)
 
 
+@few
 @given(coarse(), bins)
 def test_metrics_of_one_kind_share_a_state(case: Case, bins: int) -> None:
     """What a metric reads from another's state of the same kind is what it reads from its own."""
