@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from recalib.cli import comparing, fusing, operate, work
+from recalib.cli import comparing, fusing, operate, remote, work
 from recalib.errors import RecalibError
 
 __all__ = ["app", "main"]
@@ -49,6 +49,7 @@ def _options(
 
 app.command()(work.fit)
 app.command()(work.apply)
+app.command()(remote.calibrate)
 app.command()(work.export)
 app.command()(fusing.fuse)
 app.command()(work.evaluate)

@@ -10,12 +10,13 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 
 from recalib.client.errors import MalformedAnswerError, UnreachableError, error_of
 from recalib.client.plans import Answer, Deadline, Pause, Plan, Request, Session
 from recalib.errors import InputError
 
-__all__ = ["JSON", "fetch", "new_key", "path", "read", "send", "succeed"]
+__all__ = ["JSON", "encoded", "fetch", "new_key", "path", "read", "send", "succeed"]
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def fetch(
     headers: Mapping[str, str] | None = None,
 ) -> Plan[T]:
     """Return what the server answers in JSON, as `kind`; send `json` where there is some."""
-    body = b"" if json is None else _encoded(json)
+    body = b"" if json is None else encoded(json)
     sent = {**(headers or {}), **({} if json is None else JSON)}
     request = Request(method, path, query or {}, sent, body)
     return read((yield from succeed(session, request)), kind)
@@ -107,11 +108,19 @@ def read(answer: Answer, kind: type[T]) -> T:
         raise MalformedAnswerError(answer, f"cannot be read: {error}") from None
 
 
-def _encoded(json: Any) -> bytes:
+def encoded(json: Any) -> bytes:
+    """Return a body in JSON; raise `InputError` where something in it cannot be said so."""
     try:
-        return msgspec.json.encode(json)
+        return msgspec.json.encode(json, enc_hook=_plain)
     except (TypeError, ValueError) as error:  # an option that is an array, say
         raise InputError("body", found=str(error), accepted="what JSON can say") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy's as Python's, which JSON can say."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__}")
 
 
 def _may_pass(answer: Answer, attempt: int) -> bool:

@@ -8,7 +8,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from recalib.client import calibrate, calibrators, datasets, health, jobs, models
+from recalib.client import calibrate, calibrators, datasets, health, jobs, labels, models
 from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
 from recalib.client.methods import Awaiting, Blocking, ListOperation, Operation
 from recalib.client.plans import Answer, Deadline, Request, Retries, Session, Stream
@@ -45,6 +45,7 @@ class Operations:
     alias_history = Operation(calibrators.alias_history)
 
     calibrate = Operation(calibrate.calibrate)
+    add_labels = Operation(labels.add_labels)
 
     wait = Operation(jobs.wait)
     get_job = Operation(jobs.get_job)

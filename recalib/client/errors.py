@@ -6,7 +6,8 @@ class is also the one of `recalib.errors` that says so, named in brackets::
     ServiceError                the server answered with an error
     ├── RefusedError            what was sent cannot be used             [InputError]
     │   ├── RefusedAsTooLargeError      it exceeds a limit               [TooLargeError]
-    │   └── RefusedFormatError          its content type is not read     [UnsupportedError]
+    │   ├── RefusedFormatError          its content type is not read     [UnsupportedError]
+    │   └── RefusedFormError            no answer in the form asked for  [NotAcceptableError]
     ├── MissingError            something named does not exist           [NotFoundError]
     ├── ContradictionError      it contradicts what is already there     [ConflictError]
     └── OverloadedError         the server cannot now, and was asked often  [UnavailableError]
@@ -34,6 +35,7 @@ __all__ = [
     "OverloadedError",
     "RefusedAsTooLargeError",
     "RefusedError",
+    "RefusedFormError",
     "RefusedFormatError",
     "ServiceError",
     "TimedOutError",
@@ -102,6 +104,10 @@ class RefusedFormatError(RefusedError, errors.UnsupportedError):
     """Its content type is not one that the server reads."""
 
 
+class RefusedFormError(RefusedError, errors.NotAcceptableError):
+    """The server has no answer in the form that was asked for: an older one, say."""
+
+
 class MissingError(ServiceError, errors.NotFoundError):
     """Something that the request names does not exist; `name` is the whole path."""
 
@@ -144,6 +150,7 @@ class JobFailedError(errors.RecalibError):
 #: Statuses that say more than that it did not work; those of `_INPUT` only with violations.
 _INPUT: dict[int, type[RefusedError]] = {
     400: RefusedError,
+    406: RefusedFormError,
     413: RefusedAsTooLargeError,
     415: RefusedFormatError,
     422: RefusedError,

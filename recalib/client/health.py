@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recalib.client.asking import read
-from recalib.client.errors import MalformedAnswerError
+from recalib.client.errors import MalformedAnswerError, error_of
 from recalib.client.plans import Plan, Request, Session
 from recalib.client.results import Readiness
 
@@ -16,8 +16,14 @@ def ready(session: Session) -> Plan[Readiness]:
     Raises
     ------
     UnreachableError: there is no server.
+    ServiceError: something else answers, such as a proxy before it.
     """
     answer = yield Request("GET", "/readyz", seconds=session.timeout)
     if answer.status not in (200, 503):
-        raise MalformedAnswerError(answer, f"has status {answer.status}")
-    return read(answer, Readiness)
+        raise error_of(answer)
+    try:
+        return read(answer, Readiness)
+    except MalformedAnswerError:
+        if answer.status == 503:
+            raise error_of(answer) from None
+        raise

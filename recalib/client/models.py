@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from recalib.client.asking import fetch, new_key, path
 from recalib.client.errors import ContradictionError
 from recalib.client.methods import Listing
 from recalib.client.plans import Plan, Session
 from recalib.client.results import Model, Page
+from recalib.errors import InputError
 
 __all__ = ["create_model", "get_model", "list_models"]
 
@@ -28,7 +31,10 @@ def create_model(
     RefusedError: a name that is not one, or labels that repeat.
     ContradictionError: the name is taken.
     """
-    wanted = classes if isinstance(classes, int) else list(classes)
+    if isinstance(classes, str):  # whose letters would be as many classes
+        accepted = "a number, or a label for each class"
+        raise InputError("classes", found=repr(classes), accepted=accepted)
+    wanted = int(classes) if isinstance(classes, int | np.integer) else list(classes)
     try:
         body = {"name": name, "classes": wanted}
         return (

@@ -116,8 +116,8 @@ class Deadline:
 class Session:
     """What plans know of the client that they are for.
 
-    `most_rows` and `most_bytes` bound one calibrate request. They begin at a server's defaults and
-    shrink when a server says that it takes less.
+    `most_rows` and `most_bytes` bound one request to calibrate, `most_labels` one that labels.
+    They begin at a server's defaults, and shrink when a server says that it takes less.
     """
 
     url: str
@@ -125,3 +125,4 @@ class Session:
     retries: Retries
     most_rows: int = 100_000
     most_bytes: int = 16 << 20
+    most_labels: int = 10_000

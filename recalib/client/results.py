@@ -19,6 +19,8 @@ __all__ = [
     "Items",
     "Job",
     "JobProgress",
+    "LabelOutcome",
+    "Labelled",
     "Model",
     "Page",
     "Readiness",
@@ -121,6 +123,24 @@ class Job(msgspec.Struct, frozen=True):
     def finished(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state in ("succeeded", "failed", "cancelled")
+
+
+class LabelOutcome(msgspec.Struct, frozen=True):
+    """What became of one label, and why where it was not taken.
+
+    `status` is one of accepted, duplicate (the same came before), conflict (another came before,
+    and stands), expired, invalid.
+    """
+
+    status: str
+    reason: str = ""
+
+
+class Labelled(msgspec.Struct, frozen=True):
+    """What became of labels: one of `items` for each, in their order; `counts` by status."""
+
+    counts: dict[str, int]
+    items: list[LabelOutcome]
 
 
 class Readiness(msgspec.Struct, frozen=True):

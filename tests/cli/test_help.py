@@ -13,6 +13,15 @@ from tests.cli.running import Cli
 COMMANDS = {
     "fit": ["data", "--output", "-o", "--map", "--objective", "--option", "--input", "--json"],
     "apply": ["calibrator", "data", "--output", "-o", "--input", "--json"],
+    "calibrate": [
+        "data",
+        "--server",
+        "--model",
+        "--output",
+        "--calibrator",
+        "--input",
+        "--json",
+    ],
     "export": ["calibrator", "--output", "-o", "--json"],
     "evaluate": [
         "data",

@@ -18,7 +18,7 @@ from tests.end_to_end.programs import Programs, Server
 __all__ = ["compiled"]
 
 #: Of the small server, so that tests exceed them.
-MOST_ROWS, MOST_BYTES = 50, 100_000
+MOST_ROWS, MOST_BYTES, MOST_LABELS = 50, 100_000, 7
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,12 @@ def session_programs(
 @pytest.fixture(scope="session")
 def server(session_programs: Programs) -> Iterator[Server]:
     """A server with a worker, and with limits that are easily reached."""
-    limits = {"max_rows": MOST_ROWS, "max_body_bytes": MOST_BYTES, "max_upload_bytes": 10**6}
+    limits = {
+        "max_rows": MOST_ROWS,
+        "max_body_bytes": MOST_BYTES,
+        "max_labels": MOST_LABELS,
+        "max_upload_bytes": 10**6,
+    }
     with session_programs.serve(**limits) as server:
         yield server
 

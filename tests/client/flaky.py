@@ -78,12 +78,13 @@ def drips(connection: socket.socket, over: threading.Event) -> None:
 class Flaky:
     """Does one act after the other, one a request; the last one again and again.
 
-    `received` are the requests so far, in order.
+    `received` are the requests so far, in order; they came on so many `connections`.
     """
 
     def __init__(self) -> None:
         self.acts: list[Act] = []
         self.received: list[Received] = []
+        self.connections = 0
         self._over = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -115,6 +116,7 @@ class Flaky:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self.connections += 1
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             self._threads.append(thread)
             thread.start()

@@ -190,6 +190,22 @@ def test_probabilities_of_another_form(client_of: Clients, flaky: Flaky, array: 
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
 
 
+def test_whether_it_is_ready(client_of: Clients, flaky: Flaky) -> None:
+    """A server that is not says why, as an answer; what stands before it, as an error. Once."""
+    client = client_of(flaky.url)
+    away = {"ready": False, "registry": "unreachable", "loaded": 0, "detail": "No database."}
+    flaky.will(says(503, away, Retry_After="0"))
+    assert (client.ready().ready, client.ready().detail) == (False, "No database.")
+    for status, error in ((503, OverloadedError), (502, OverloadedError), (404, MissingError)):
+        flaky.will(says(status, b"<html>"))
+        with pytest.raises(error, match=f"GET /readyz was answered {status}: <html>"):
+            client.ready()
+    flaky.will(says(200, b"<html>"))
+    with pytest.raises(MalformedAnswerError):
+        client.ready()
+    assert len(flaky.received) == 6
+
+
 def test_a_body_that_is_compressed_wrongly(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(says(200, b"no gzip", Content_Encoding="gzip"))
     with pytest.raises(MalformedAnswerError, match="cannot be decompressed"):
@@ -226,10 +242,11 @@ def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.Recali
     request = Request("GET", "/v1/models/m")
     found = errors.error_of(Answer(request, response.status_code, {}, bytes(response.body)))
     assert (str(found), found.status) == (str(make(kind)), PROBLEMS[kind][0])
-    # Damage and bugs are the service's own; a fenced worker is no client's business.
+    # Damage and bugs are the service's own; of conflicts, HTTP has one kind.
     expected = {
         house.CorruptError: house.RecalibError,
         house.FencedError: house.ConflictError,
+        house.ExistsError: house.ConflictError,
     }.get(kind, kind)
     assert isinstance(found, expected)
     if isinstance(found, house.InputError):
@@ -287,4 +304,6 @@ def test_a_server_below_a_path(client_of: Clients, flaky: Flaky) -> None:
 def test_options_that_json_cannot_say(client_of: Clients, flaky: Flaky) -> None:
     with pytest.raises(house.InputError, match="body: found"):
         client_of(flaky.url).fit("m", "d", options={"bins": object()})
+    with pytest.raises(house.InputError, match="body: found a ndarray"):
+        client_of(flaky.url).fit("m", "d", options={"bins": np.ones(3)})
     assert flaky.received == []

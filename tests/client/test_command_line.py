@@ -1,0 +1,108 @@
+"""`recalib calibrate`: as `recalib apply`, by a server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recalib.client import Client
+from tests.cli.conftest import cli
+from tests.cli.running import LOGITS, Cli
+from tests.client.flaky import Flaky, closes, problem, says
+from tests.end_to_end.programs import Server
+from tests.files.examples import write_npz
+from tests.service.conftest import npy
+
+__all__ = ["cli"]
+
+
+@pytest.fixture
+def served(cli: Cli, server: Server, name: str) -> str:
+    """A model with two versions on the server; the first, the champion, is also in `t.calib`."""
+    with Client(server.url) as client:
+        client.create_model(name, 4)
+        client.upload_dataset(name, "val", cli.folder / "val.npz", progress=False)
+        for map, promote in (("temperature", True), ("identity", False)):
+            client.wait(client.fit(name, "val", map=map, promote=promote), progress=False)
+        client.download_calibrator(name, cli.folder / "t.calib")
+    return name
+
+
+def test_as_apply_does(cli: Cli, server: Server, served: str) -> None:
+    """The same file, whichever of the two wrote it; by version or alias, for machines or people."""
+    there = ("--server", server.url, "--model", served)
+    done = cli("calibrate", "val.npz", *there, "-o", "out.npz", "--json")
+    assert done.json == {"output": "out.npz", "rows": 300, "classes": 4}
+    found = cli.probabilities("out.npz")
+    cli("apply", "t.calib", "val.npz", "-o", "local.npz")
+    np.testing.assert_allclose(found, cli.probabilities("local.npz"), atol=1e-6)
+
+    done = cli("calibrate", "val.npz", *there, "-o", "1.npz", "--calibrator", "1")
+    assert (done.status, done.err) == (0, "")
+    assert done.out == "saved 300 rows of 4 probabilities to 1.npz\n"
+    np.testing.assert_array_equal(cli.probabilities("1.npz"), found)
+    cli("calibrate", "val.npz", *there, "-o", "2.npz", "--calibrator", "2")
+    assert np.abs(cli.probabilities("2.npz") - found).max() > 0.01
+
+    probabilities = cli.probabilities("2.npz")  # by identity: softmax(logits)
+    cli.write("p.npz", write_npz(probabilities, None, "probabilities"))
+    done = cli("calibrate", "p.npz", *there, "-o", "3.npz", "--input", "probabilities")
+    assert (done.status, done.err) == (0, "")
+    np.testing.assert_allclose(cli.probabilities("3.npz"), found, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--model", "nobody"), "model 'nobody' does not exist"),
+        (("--calibrator", "77"), "version '77' does not exist"),
+        (("--calibrator", "best"), "alias 'best' does not exist"),
+        (("--server", "localhost:8000"), "url: found 'localhost:8000'; accepted: the address of"),
+        (("--server", "http://127.0.0.1:1"), "no answer from http://127.0.0.1:1: [Errno 111]"),
+        (("-o", "out.npy"), "output: found out.npy; accepted: a name that ends in .npz"),
+        (("-o", "val.npz"), "output: found val.npz, which is read"),
+    ],
+)
+def test_what_cannot_be_done(
+    cli: Cli, server: Server, served: str, more: tuple[str, ...], said: str
+) -> None:
+    """Exit code 2, one line, and no file."""
+    before = cli.files()
+    usual = ("--server", server.url, "--model", served, "-o", "out.npz")
+    done = cli("calibrate", "val.npz", *usual, *more)
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith(f"error: {said}")
+    assert cli.files() == before
+
+
+def test_data_of_another_model(cli: Cli, server: Server, served: str) -> None:
+    cli.write("three.npz", write_npz(LOGITS[:, :3], None))
+    there = ("--server", server.url, "--model", served, "-o", "out.npz")
+    done = cli("calibrate", "three.npz", *there)
+    assert (done.status, done.err) == (2, "error: logits: found 3 classes; accepted: 4 classes\n")
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (says(200, b"<html>"), "error: POST /v1/models/m/calibrate: the server's answer is no npy"),
+        (says(401, b"Who\nare\nyou?"), "error: POST /v1/models/m/calibrate was answered 401: Who"),
+        (
+            problem(500, "An unexpected error; the server's log has it."),
+            "error: An unexpected error;",
+        ),
+        (closes(b""), "error: no answer from http://127.0.0.1:"),
+        (
+            says(200, npy(np.zeros((1, 4)))),
+            "error: POST /v1/models/m/calibrate: the server's answer",
+        ),
+    ],
+)
+def test_a_server_that_is_none(cli: Cli, flaky: Flaky, act, said: str) -> None:
+    """Whatever is at that address, one line says it, and nothing is written."""
+    flaky.will(act)
+    there = ("--server", flaky.url, "--model", "m", "-o", "out.npz")
+    done = cli("calibrate", "val.npz", *there)
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith(said)
+    assert not (cli.folder / "out.npz").exists()

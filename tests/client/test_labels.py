@@ -1,0 +1,80 @@
+"""Late labels, through a server that takes few at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recalib.client import MalformedAnswerError, MissingError, RefusedError
+from recalib.errors import InputError
+from recalib.prediction_ids import Predictions, mint
+from recalib.registry import Registry
+from tests.client.conftest import MOST_LABELS
+from tests.client.either import Either
+from tests.client.flaky import Flaky, resets, says
+from tests.end_to_end.programs import Programs
+
+
+@pytest.fixture
+def ids(client: Either, name: str, session_programs: Programs) -> list[str]:
+    """Ids of predictions by a model `name` of four classes with labels."""
+    client.create_model(name, ["a", "b", "c", "d"])
+    registry = Registry(
+        f"sqlite:///{session_programs.home / 'recalib.db'}", str(session_programs.home / "blobs")
+    )
+    with registry.transaction() as tx:
+        model, key = tx.models.get(name).id, tx.signing_keys.first()
+    registry.close()
+    count = 3 * MOST_LABELS + 1
+    halves = np.full(count, 0.5, np.float32)
+    said = Predictions(halves, halves, np.zeros(count, np.int64))
+    return mint(key, model, 1, time.time(), said)
+
+
+def test_labels_of_every_kind(client: Either, name: str, ids: list[str]) -> None:
+    """Each has an outcome of its own, in order, over more requests than one."""
+    labels = np.arange(len(ids)) % 4
+    found = client.add_labels(name, ids[:-1], labels[:-1])
+    assert found.counts == {"accepted": len(ids) - 1}
+    assert MOST_LABELS / 2 <= client.session.most_labels <= MOST_LABELS
+
+    wrong = [*labels[:-2].tolist(), (labels[-2] + 1) % 4, 0]
+    found = client.add_labels(name, [*ids[:-1], "forged"], wrong)
+    assert [one.status for one in found.items] == [
+        *["duplicate"] * (len(ids) - 2),
+        "conflict",
+        "invalid",
+    ]
+    assert found.counts == {"duplicate": len(ids) - 2, "conflict": 1, "invalid": 1}
+    assert "labelled" in found.items[-2].reason
+    assert "characters" in found.items[-1].reason
+
+    named = client.add_labels(name, ids[-1:], ["d"])
+    assert (named.counts, named.items[0].reason) == ({"accepted": 1}, "")
+    assert client.add_labels(name, ids[-1:], [3]).counts == {"duplicate": 1}
+    assert client.add_labels(name, [], []).items == []
+
+
+def test_what_cannot_be_labelled(client: Either, name: str) -> None:
+    with pytest.raises(InputError, match="labels: found 1 labels; accepted: 2, one for each"):
+        client.add_labels(name, ["i", "j"], [0])
+    with pytest.raises(MissingError, match="does not exist"):
+        client.add_labels(name, ["i"], [0])
+    client.create_model(name, 4)
+    with pytest.raises(RefusedError, match="label"):
+        client.add_labels(name, ["i"], [0.5])
+    with pytest.raises(RefusedError, match="prediction_id"):
+        client.add_labels(name, [7], [0])
+
+
+def test_an_answer_about_other_labels(client_of: Callable[..., Either], flaky: Flaky) -> None:
+    """Outcomes could not be told whose they are; a broken connection is no reason to fail."""
+    one: dict[str, Any] = {"status": "accepted"}
+    flaky.will(resets, says(200, {"counts": {"accepted": 1}, "items": [one]}))
+    assert client_of(flaky.url).add_labels("m", ["i"], [0]).counts == {"accepted": 1}
+    with pytest.raises(MalformedAnswerError, match="is about 1 labels of 2"):
+        client_of(flaky.url).add_labels("m", ["i", "j"], [0, 1])

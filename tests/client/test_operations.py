@@ -1,0 +1,155 @@
+"""The client can do all that the service can, and says so to people, type checkers and machines."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from recalib.client import AsyncClient, Client, RefusedError, Retries, ServiceError
+from recalib.client.clients import Operations
+from recalib.client.methods import ListOperation, Operation
+from recalib.settings import Settings
+from service.app import create_app
+from tests.client.flaky import Flaky, problem, says
+
+_ROOT = Path(__file__).parents[2]
+
+LOGITS, LABELS = np.zeros((4, 3)), np.array([0, 1, 2, 0])
+
+#: Operations of the description, to what a user calls for them.
+CALLS: dict[str, Callable[[Client], Any]] = {
+    "create_model": lambda client: client.create_model("m", 3),
+    "list_models": lambda client: next(client.list_models()),
+    "get_model": lambda client: client.get_model("m"),
+    "upload_dataset": lambda client: client.upload_dataset("m", "d", LOGITS, LABELS),
+    "list_datasets": lambda client: next(client.list_datasets("m")),
+    "get_dataset": lambda client: client.get_dataset("m", "d"),
+    "create_calibrator": lambda client: client.fit("m", "d"),
+    "list_calibrators": lambda client: next(client.list_calibrators("m")),
+    "get_calibrator": lambda client: client.get_calibrator("m", 1),
+    "get_calibrator_parameters": lambda client: client.download_calibrator("m", "c.calib", 1),
+    "get_calibrator_onnx": lambda client: client.download_calibrator("m", "c.onnx", 1),
+    "list_aliases": lambda client: client.list_aliases("m"),
+    "set_alias": lambda client: client.promote("m", 1),
+    "get_alias_history": lambda client: client.alias_history("m"),
+    "calibrate": lambda client: client.calibrate("m", LOGITS),
+    "add_labels": lambda client: client.add_labels("m", ["i"], [0]),
+    "list_jobs": lambda client: next(client.list_jobs()),
+    "get_job": lambda client: client.get_job("j"),
+    "cancel_job": lambda client: client.cancel_job("j"),
+    "readyz": lambda client: client.ready(),
+}
+
+#: Operations that are deliberately not the client's.
+ABSENT = {
+    "livez": "for whoever restarts processes",
+    "metrics": "for Prometheus",
+}
+#: Where other clients' operations are: those of the Open Inference Protocol.
+OTHERS = "/v2"
+
+
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flaky: Flaky) -> None:
+    """Each call sends a request that the description has under that very operation."""
+    described = {
+        operation["operationId"]: (verb.upper(), re.sub(r"\{\w+\}", "[^/]+", path))
+        for path, verbs in document()["paths"].items()
+        for verb, operation in verbs.items()
+        if not path.startswith(OTHERS)
+    }
+    assert set(described) == set(CALLS) | set(ABSENT)
+    posts = {}
+    for name, call in CALLS.items():
+        flaky.received.clear()
+        # An upload looks for its model first.
+        flaky.will(*[says(200, {})] * (name == "upload_dataset"), problem(422, "No."))
+        with Client(flaky.url, retries=Retries(1)) as client, pytest.raises(ServiceError):
+            call(client)
+        sent = flaky.received[-1]
+        verb, pattern = described[name]
+        assert sent.method == verb, name
+        assert re.fullmatch(pattern, urlsplit(sent.path).path), name
+        if verb == "POST":
+            posts[name] = "idempotency-key" in sent.headers
+    # What retries rest on: other verbs are idempotent, and so are the two without a key.
+    assert posts == {
+        "create_model": True,
+        "create_calibrator": True,
+        "calibrate": False,
+        "add_labels": False,
+    }
+
+
+def test_what_a_fit_can_be_asked_for_can_be_asked_by_the_client() -> None:
+    """Bodies and parameters of the description, by the names that methods have for them."""
+    schemas = document()["components"]["schemas"]
+    fields = {
+        Client.fit: set(schemas["CalibratorCreate"]["properties"]),
+        Client.create_model: set(schemas["ModelCreate"]["properties"]),
+        Client.promote: set(schemas["AliasSet"]["properties"]),
+    }
+    for method, names in fields.items():
+        assert names <= set(inspect.signature(method).parameters), method
+
+
+def operations() -> list[str]:
+    return [name for name, one in vars(Operations).items() if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", operations())
+def test_both_clients_have_it_and_explain_it(name: str) -> None:
+    """`help` shows the plan's parameters and its first sentence; coroutines are known as such."""
+    assert isinstance(vars(Operations)[name], Operation | ListOperation)
+    first, second = getattr(Client, name), getattr(AsyncClient, name)
+    assert first.__doc__ == second.__doc__
+    assert inspect.signature(first) == inspect.signature(second)
+    assert inspect.iscoroutinefunction(second) == isinstance(vars(Operations)[name], Operation)
+    assert not inspect.iscoroutinefunction(first)
+    described = pydoc.render_doc(Client, renderer=pydoc.plaintext)
+    assert f" {name}(" in described
+    assert first.__doc__.splitlines()[0] in described
+
+
+def test_without_httpx2() -> None:
+    """The module loads, and whoever makes a client hears what is missing."""
+    code = (
+        "import sys\n"
+        "import recalib.client\n"
+        "assert not {'httpx2', 'rich', 'pyarrow', 'onnxruntime'} & set(sys.modules)\n"
+        "sys.modules['httpx2'] = None\n"
+        "for kind in (recalib.client.Client, recalib.client.AsyncClient):\n"
+        "    try:\n"
+        "        kind('http://127.0.0.1:8000')\n"
+        "    except recalib.client.InputError as error:\n"
+        "        print(error)\n"
+    ).replace("recalib.client.InputError", "__import__('recalib.errors').errors.InputError")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    said = "recalib.client: found no package httpx2; accepted: pip install 'recalib[client]'\n"
+    assert (done.returncode, done.stdout) == (0, 2 * said), done.stderr
+
+
+def test_errors_of_one_request_do_not_reach_another(flaky: Flaky) -> None:
+    """A client goes on after an error, and its connections are used again."""
+    flaky.will(problem(422, "No.", {"field": "f", "found": "x", "accepted": "y"}))
+    with Client(flaky.url) as client:
+        for _ in range(3):
+            with pytest.raises(RefusedError, match="No"):
+                client.get_model("m")
+    assert len(flaky.received) == 3
+    assert flaky.connections == 1
