@@ -98,8 +98,14 @@ class StreamingEvaluation:
 def _measured(
     metric: Metric, predictions: Predictions, level: float | None, states: dict[str, State]
 ) -> Estimate:
-    """Return what `metric.measure` does; metrics of one kind of state find it in `states`."""
-    if not isinstance(metric, StreamingMetric):
+    """Return what `metric.measure` does; metrics of one kind of state find it in `states`.
+
+    Those that measure rows themselves, such as equal-mass errors, know more of them than a state.
+    """
+    if (
+        not isinstance(metric, StreamingMetric)
+        or type(metric).measure is not StreamingMetric.measure
+    ):
         return metric.measure(predictions, level)
     kind = metric.state_kind
     if kind not in states:
