@@ -7,14 +7,13 @@ the way a user would: model, validation logits, fit, promotion, calibrated proba
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.errors import InputError, RecalibError
+from recalib.client import Client, Retries
+from recalib.errors import InputError, RecalibError, UnavailableError
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.terminal import metrics_table, print_json, progress, say
 
-__all__ = ["run", "wait_until_ready"]
+__all__ = ["run"]
 
 _TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
@@ -145,59 +145,42 @@ def _address(process: subprocess.Popen[str], home: Path) -> str:
     if not line:
         raise RecalibError(f"the server did not start; see {_log(home)}")
     url: str = json.loads(line)["url"]
-    wait_until_ready(url, process)
+    _wait_until_ready(url, process)
     return url
 
 
-def wait_until_ready(url: str, process: subprocess.Popen[Any]) -> None:
+def _wait_until_ready(url: str, process: subprocess.Popen[Any]) -> None:
     """Return when the server answers that it is ready; raise if it does not."""
-    import httpx2
-
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(httpx2.TransportError):
-            if httpx2.get(f"{url}/readyz").status_code == 200:
-                return
-        time.sleep(0.05)
+    with Client(url, retries=Retries(attempts=1)) as client:
+        while time.monotonic() < deadline and process.poll() is None:
+            with contextlib.suppress(UnavailableError):
+                if client.ready().ready:
+                    return
+            time.sleep(0.05)
     raise RecalibError("the server did not become ready")
 
 
 def _calibrate_through(
-    url: str, validation: Split, test: Split, at: Any
+    url: str, validation: Split, test: Split, at: Callable[[str], None]
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
     """Go the way a user goes; return calibrated test probabilities, and the fit's result."""
-    import httpx2
-
-    with httpx2.Client(base_url=f"{url}/v1", timeout=_PATIENCE_SECONDS) as client:
-
-        def ask(verb: str, path: str, **body: Any) -> Any:
-            answer = client.request(verb, path, **body)
-            if answer.is_error:
-                raise RecalibError(f"{verb} {path}: {answer.text}")
-            return answer.json()
-
-        ask("POST", "/models", json={"name": "digits", "classes": 10})
+    with Client(url, timeout=_PATIENCE_SECONDS) as client:
+        client.create_model("digits", 10)
         at("uploading validation logits")
-        file = io.BytesIO()
-        np.savez(file, logits=validation.logits, labels=validation.labels)
-        headers = {"Content-Type": "application/x-npz"}
-        ask("PUT", "/models/digits/datasets/validation", content=file.getvalue(), headers=headers)
+        client.upload_dataset(
+            "digits", "validation", validation.logits, validation.labels, progress=False
+        )
         at("fitting")
-        wanted = {"dataset": "validation", "map": "temperature", "promote": False}
-        job = ask("POST", "/models/digits/calibrators", json=wanted)
-        while job["state"] in ("queued", "running"):
-            time.sleep(0.05)
-            job = ask("GET", f"/jobs/{job['id']}")
-        if job["state"] != "succeeded":
-            raise RecalibError(f"the fit {job['state']}: {job['error']}")
+        asked = client.fit("digits", "validation", map="temperature", promote=False)
+        job = client.wait(asked, timeout=_PATIENCE_SECONDS, progress=False)
+        version = (job.result or {})["version"]
         at("promoting, and calibrating held-out logits")
-        version = job["result"]["version"]
-        ask("PUT", "/models/digits/aliases/champion", json={"version": version})
-        answer = ask("POST", "/models/digits/calibrate", json={"logits": test.logits.tolist()})
-        card = ask("GET", f"/models/digits/calibrators/{version}")["card"]
-    reason = card["selection"]["reason"]
-    fit = {"map": card["map"], "version": version, "reason": reason}
-    return np.array(answer["probabilities"], dtype=np.float32), fit
+        client.promote("digits", version)
+        answer = client.calibrate("digits", test.logits)
+        card = client.get_calibrator("digits", version).card
+    fit = {"map": card["map"], "version": version, "reason": card["selection"]["reason"]}
+    return answer, fit
 
 
 def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
