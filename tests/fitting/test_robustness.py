@@ -69,6 +69,25 @@ def test_odd_data_has_a_defined_result(name: str, objective: str, what: str) -> 
         assert (probabilities[np.arange(len(logits)), logits.argmax(axis=1)] == top).all()
 
 
+@pytest.mark.usefixtures("whole_cards")
+@pytest.mark.parametrize("name", ["temperature", "vector"])
+@pytest.mark.parametrize("what", ODD)
+def test_odd_data_has_a_whole_card(name: str, what: str) -> None:
+    """Every metric has a number, or none where there is none to have."""
+    logits, labels = ODD[what](*draw(300, 6, 2.0))
+    for measured in fit(logits, labels, name).card.metrics.values():
+        assert len(measured) > 15
+        for one in measured.values():
+            given = [end for end in (one.value, one.low, one.high) if end is not None]
+            assert not np.isnan(given).any()
+
+
+@pytest.mark.usefixtures("whole_cards")
+def test_many_classes_and_a_whole_card() -> None:
+    """The bounds of the next test hold for the card's metrics, too."""
+    test_many_classes_and_few_rows("temperature", {})
+
+
 @pytest.mark.parametrize(("name", "options"), MANY)
 def test_many_classes_and_few_rows(name: str, options: dict[str, str]) -> None:
     """50,000 classes, 200 rows: a result, or one clear refusal, and no gigabytes.

@@ -329,7 +329,7 @@ class TestRealLogits:
         assert ece < 0.70
         assert equal_mass < 1.5
 
-    @pytest.mark.parametrize("bins", range(10, 31))
+    @pytest.mark.parametrize("bins", [10, 11, 13, 16, 20, 25, 30])
     def test_their_number_hardly_matters(self, bins: int, splits: Any) -> None:
         assert self.measured(splits, bins=bins)[0] < 0.85
 
