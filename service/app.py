@@ -51,9 +51,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        working = [
-            asyncio.create_task(one) for one in (_look_for_promotions(state), upkeep(state))
-        ]
+        working = [asyncio.create_task(one) for one in (_look_for_promotions(state), upkeep(state))]
         try:
             async with _rpc(state) as port:
                 app.state.grpc_port = port

@@ -41,9 +41,7 @@ router = APIRouter(tags=["calibrate"])
 #: Forms to choose from, by whether the likeliest classes and whether ids are asked for.
 _FORMS = {
     (top, ids): tuple(
-        form
-        for form in WRITERS
-        if (form in WITH_TOP or not top) and (form in WITH_IDS or not ids)
+        form for form in WRITERS if (form in WITH_TOP or not top) and (form in WITH_IDS or not ids)
     )
     for top in (False, True)
     for ids in (False, True)
@@ -187,9 +185,7 @@ def _calibrated(
     most = state.settings.max_rows
     ids = None
     if wanted.share:
-        found, ids = calibrate_with_ids(
-            loaded, values, wanted.input, most, state.ids, wanted.share
-        )
+        found, ids = calibrate_with_ids(loaded, values, wanted.input, most, state.ids, wanted.share)
     else:
         found = calibrate(loaded, values, wanted.input, most)
     return WRITERS[form](Answered(found, loaded, wanted.top_k, ids))
