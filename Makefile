@@ -25,8 +25,19 @@ install: $(STAMP) ## Install everything into .venv, so that .venv/bin/recalib wo
 demo: $(STAMP) ## Train, serve, fit, promote and calibrate on real input; KEEP=1 leaves the server up.
 	@$(BIN)/recalib demo $(if $(KEEP),--keep)
 
+# Clients of other projects, each with what it imports and nothing else, for the tests that call us.
+CLIENTS := triton kserve mlserver
+CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
+.venv-clients/%/.installed: tests/clients/requirements/%.txt | $(STAMP)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$*
+	@$(BIN)/uv pip install --quiet --no-deps --python .venv-clients/$*/bin/python -r $<
+	@touch $@
+
+.PHONY: clients
+clients: $(CLIENT_STAMPS) ## Install other projects' clients into .venv-clients, for the tests.
+
 .PHONY: test
-test: $(STAMP) ## Run every test, on SQLite and on a PostgreSQL that the suite starts itself.
+test: $(STAMP) $(CLIENT_STAMPS) ## Run every test, on SQLite and on a PostgreSQL that the suite starts itself.
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 .PHONY: lint

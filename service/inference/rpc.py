@@ -139,7 +139,7 @@ def _values(request: pb.ModelInferRequest) -> Floats:
     rows, classes = shape_of(tensor.shape)
     if not request.raw_input_contents:
         return _typed(tensor, rows, classes)
-    if tensor.HasField("contents"):
+    if tensor.contents.ByteSize():  # MLServer's client sends them, empty
         raise InputError(
             "inputs[0].contents", found="contents and raw_input_contents", accepted="one of them"
         )

@@ -65,6 +65,14 @@ def test_infer_binary(ready: Service, rpc: Rpc, datatype: str) -> None:
     np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
 
 
+def test_contents_that_are_empty_beside_bytes(ready: Service, rpc: Rpc) -> None:
+    """As MLServer's client sends them."""
+    given = tensor()
+    given.contents.SetInParent()
+    answer = rpc.v2.model_infer(question(given, raw_input_contents=[bytes_of(ROWS, "FP32")]))
+    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
+
+
 def test_masked_classes(ready: Service, rpc: Rpc) -> None:
     """−inf, typed and in bytes: a probability of exactly 0."""
     masked = ROWS.copy()

@@ -1,0 +1,106 @@
+"""The ecosystem's clients, as PyPI has them, against a real server process.
+
+Each lives in an environment of its own, since their pins and ours contradict one another; `make
+test` makes those (`.venv-clients`). A script of theirs asks, and what it was told is compared with
+what the library itself answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recalib.calibrator import Calibrator
+from tests.end_to_end.programs import Programs, Server
+from tests.fitting.conftest import draw
+
+_HERE = Path(__file__).resolve().parent
+_ENVIRONMENTS = _HERE.parent.parent / ".venv-clients"
+
+ROWS = draw(40, 4, 3.0)[0].astype(np.float32).astype(np.float64)
+#: By the bits of a half's mantissa: logits of some tens are off by hundredths.
+TOLERANCES = {"FP16": 2e-2, "BF16": 1e-1}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("clients")
+    programs = Programs(folder, folder / "bytecode")
+    try:
+        with programs.serve() as server:
+            server.model()
+            server.upload(*draw(400, 4, 3.0))
+            server.finished(server.ask_fit())
+            yield server
+    finally:
+        programs.clean_up()
+
+
+@pytest.fixture(scope="module")
+def expected(server: Server, tmp_path_factory: pytest.TempPathFactory) -> NDArray[Any]:
+    """What the library answers, with the parameters that the server serves."""
+    path = tmp_path_factory.mktemp("parameters") / "one.calib"
+    path.write_bytes(server.client.get("/v1/models/digits/calibrators/1/parameters").content)
+    return Calibrator.load(path).predict(ROWS)
+
+
+def answers_of(name: str, server: Server) -> Any:
+    """Run the script of a client and return what it prints."""
+    python = _ENVIRONMENTS / name / "bin" / "python"
+    if not python.is_file():
+        assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
+        pytest.skip(f"no environment of {name}'s client (make clients)")
+    done = subprocess.run(
+        [str(python), str(_HERE / f"with_{name}.py"), server.url, server.grpc_url],
+        input=json.dumps(ROWS.tolist()),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check(found: dict[str, Any], expected: NDArray[Any]) -> None:
+    """Every answer has the probabilities, and an unknown model has an error that says so."""
+    for case, probabilities in found["probabilities"].items():
+        tolerance = TOLERANCES.get(case.split()[0], 1e-5)
+        np.testing.assert_allclose(probabilities, expected, atol=tolerance, err_msg=case)
+    assert "model 'nobody' does not exist" in found.get("error", "model 'nobody' does not exist")
+    assert all(found.get("ready", [])), found["ready"]
+    assert not any(found.get("unready", []))
+    assert found.get("id", "seven") == "seven"
+
+
+def test_triton(server: Server, expected: NDArray[Any]) -> None:
+    found = answers_of("triton", server)
+    assert set(found) == {"http", "grpc", "http.aio", "grpc.aio"}
+    for one in found.values():
+        check(one, expected)
+    assert len(found["grpc"]["probabilities"]) == 6
+    assert "NOT_FOUND" in found["grpc"]["error"]
+
+
+def test_kserve(server: Server, expected: NDArray[Any]) -> None:
+    found = answers_of("kserve", server)
+    assert set(found) == {"rest", "grpc"}
+    for one in found.values():
+        check(one, expected)
+        assert len(one["probabilities"]) == 4
+
+
+def test_mlserver(server: Server, expected: NDArray[Any]) -> None:
+    found = answers_of("mlserver", server)
+    assert set(found) == {"rest", "grpc"}
+    for one in found.values():
+        check(one, expected)
+        assert len(one["probabilities"]) == 8

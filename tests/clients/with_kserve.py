@@ -1,0 +1,74 @@
+"""KServe's two clients ask a server; run by their own interpreter, see `test_clients.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest
+from kserve.inference_client import RESTConfig
+
+HTTP, GRPC = sys.argv[1], sys.argv[2]
+ROWS = np.array(json.load(sys.stdin))
+DTYPES = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
+
+
+def request(datatype: str, *, binary: bool, model: str = "digits") -> InferRequest:
+    given = InferInput("logits", list(ROWS.shape), datatype)
+    given.set_data_from_numpy(ROWS.astype(DTYPES[datatype]), binary_data=binary)
+    return InferRequest(model_name=model, infer_inputs=[given], request_id="seven")
+
+
+def told(answer: Any) -> Any:
+    return answer.outputs[0].as_numpy().reshape(ROWS.shape).tolist()
+
+
+async def rest() -> dict[str, Any]:
+    client = InferenceRESTClient(RESTConfig(protocol="v2", retries=1))
+    found = {}
+    for datatype, binary in (("FP16", True), ("FP32", True), ("FP64", True), ("FP32", False)):
+        answer = await client.infer(HTTP, request(datatype, binary=binary), model_name="digits")
+        found[f"{datatype} {'binary' if binary else 'json'}"] = told(answer)
+    try:
+        await client.infer(HTTP, request("FP32", binary=True), model_name="nobody")
+        error = ""
+    except httpx.HTTPStatusError as caught:
+        error = str(caught)
+    ready = [
+        await client.is_server_live(HTTP),
+        await client.is_server_ready(HTTP),
+        await client.is_model_ready(HTTP, "digits"),
+    ]
+    await client.close()
+    return {"probabilities": found, "id": answer.id, "error": error, "ready": ready}
+
+
+async def over_grpc() -> dict[str, Any]:
+    async with InferenceGRPCClient(GRPC) as client:
+        found = {}
+        for datatype, binary in (("FP16", True), ("FP32", True), ("FP64", True), ("FP32", False)):
+            answer = await client.infer(request(datatype, binary=binary))
+            found[f"{datatype} {'binary' if binary else 'typed'}"] = told(answer)
+        try:
+            await client.infer(request("FP32", binary=True, model="nobody"))
+            error = ""
+        except grpc.RpcError as caught:
+            error = f"{caught.code()} {caught.details()}"
+        ready = [
+            await client.is_server_live(),
+            await client.is_server_ready(),
+            await client.is_model_ready("digits"),
+        ]
+    return {"probabilities": found, "id": answer.id, "error": error, "ready": ready}
+
+
+async def main() -> None:
+    print(json.dumps({"rest": await rest(), "grpc": await over_grpc()}))  # noqa: T201
+
+
+asyncio.run(main())

@@ -1,0 +1,85 @@
+"""MLServer's types, codecs and stub ask a server; run by their own interpreter."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from typing import Any
+
+import grpc
+import numpy as np
+from mlserver.codecs import NumpyCodec, NumpyRequestCodec
+from mlserver.grpc import dataplane_pb2 as pb
+from mlserver.grpc.converters import ModelInferRequestConverter, ModelInferResponseConverter
+from mlserver.grpc.dataplane_pb2_grpc import GRPCInferenceServiceStub
+from mlserver.types import InferenceRequest, InferenceResponse
+
+HTTP, GRPC = sys.argv[1], sys.argv[2]
+ROWS = np.array(json.load(sys.stdin))
+DTYPES = {"FP32": np.float32, "FP64": np.float64}
+
+
+def requests(dtype: Any) -> dict[str, InferenceRequest]:
+    """As one codec writes a tensor, and as the other writes a whole request."""
+    tensor = NumpyCodec.encode_input("logits", ROWS.astype(dtype))
+    whole = NumpyRequestCodec.encode_request(ROWS.astype(dtype))
+    whole.inputs[0].name = "logits"
+    return {"tensor": InferenceRequest(inputs=[tensor], id="seven"), "request": whole}
+
+
+def told(answer: InferenceResponse) -> Any:
+    return NumpyCodec.decode_output(answer.outputs[0]).tolist()
+
+
+def post(model: str, body: str) -> Any:
+    asked = urllib.request.Request(  # noqa: S310
+        f"{HTTP}/v2/models/{model}/infer", body.encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(asked) as answer:  # noqa: S310
+        return InferenceResponse.model_validate_json(answer.read())
+
+
+def rest() -> dict[str, Any]:
+    found = {}
+    for name, dtype in DTYPES.items():
+        for kind, request in requests(dtype).items():
+            found[f"{name} {kind}"] = told(post("digits", request.model_dump_json()))
+            bare = request.model_dump_json(exclude_none=True)
+            found[f"{name} {kind} bare"] = told(post("digits", bare))
+    try:
+        post("nobody", requests(np.float32)["tensor"].model_dump_json())
+        error = ""
+    except urllib.error.HTTPError as caught:
+        error = caught.read().decode()
+    return {"probabilities": found, "error": error}
+
+
+def over_grpc() -> dict[str, Any]:
+    found = {}
+    with grpc.insecure_channel(GRPC) as channel:
+        stub = GRPCInferenceServiceStub(channel)
+        for name, dtype in DTYPES.items():
+            for kind, request in requests(dtype).items():
+                for raw in (False, True):
+                    asked = ModelInferRequestConverter.from_types(
+                        request, model_name="digits", model_version=None, use_raw=raw
+                    )
+                    answer = ModelInferResponseConverter.to_types(stub.ModelInfer(asked))
+                    found[f"{name} {kind} {'raw' if raw else 'typed'}"] = told(answer)
+        ready = [
+            stub.ServerLive(pb.ServerLiveRequest()).live,
+            stub.ServerReady(pb.ServerReadyRequest()).ready,
+            stub.ModelReady(pb.ModelReadyRequest(name="digits")).ready,
+        ]
+        asked.model_name = "nobody"
+        try:
+            stub.ModelInfer(asked)
+            error = ""
+        except grpc.RpcError as caught:
+            error = f"{caught.code()} {caught.details()}"
+    return {"probabilities": found, "error": error, "ready": ready}
+
+
+print(json.dumps({"rest": rest(), "grpc": over_grpc()}))  # noqa: T201
