@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 from urllib.parse import urlsplit
 
+from numpy.typing import NDArray
+
 from recalib.registry import Registry
-from tests.end_to_end.programs import Programs, half_an_upload, received, until
+from tests.end_to_end.programs import Programs, Server, half_an_upload, received, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
 
@@ -34,7 +37,9 @@ def test_what_was_acknowledged_survives(programs: Programs, empty_database_url: 
         server.finished(server.ask_fit(map="identity", promote=False))
         for version in (1, 2, 1, 2):
             server.promote(version)
-        before = server.calibrate(rows[:20])
+        before = server.calibrate(rows[:20], ids=0)
+        ids = server.calibrate(rows[:40])["prediction_ids"]
+        assert _labelled(server, ids[:30], labels) == ["accepted"] * 30
         # Acknowledged a moment before the end:
         waiting = server.ask_fit(promote=False)
         server.promote(1, alias="shadow")
@@ -43,13 +48,24 @@ def test_what_was_acknowledged_survives(programs: Programs, empty_database_url: 
 
     port = urlsplit(server.url).port
     with programs.serve("--port", port, "--job-workers", 0, **settings) as again:
-        assert again.calibrate(rows[:20]) == before
+        assert again.calibrate(rows[:20], ids=0) == before
         assert before["calibrator"]["version"] == 2
+        # What was acknowledged is there; ids of the server that died are good, and so is its key.
+        assert _labelled(again, ids, labels) == ["duplicate"] * 30 + ["accepted"] * 10
+        assert _labelled(again, ids[:1], labels[:1] ^ 1) == ["conflict"]
         assert again.calibrate(rows[:1], calibrator="shadow")["calibrator"]["version"] == 1
         assert again.ask("GET", "/v1/models/digits/datasets/validation") == uploaded
         history = again.ask("GET", "/v1/models/digits/aliases/champion/history")["items"]
         assert [one["to_version"] for one in history] == [2, 1, 2, 1]
         assert again.job(waiting)["state"] in ("queued", "running", "succeeded")
+
+
+def _labelled(server: Server, ids: list[str], labels: NDArray[Any]) -> list[str]:
+    """Send the labels of predictions, and return what became of each."""
+    pairs = zip(ids, labels.tolist(), strict=False)
+    batch = [{"prediction_id": one, "label": label} for one, label in pairs]
+    items = server.ask("POST", "/v1/models/digits/labels", json=batch)["items"]
+    return [one["status"] for one in items]
 
 
 def test_an_upload_cut_by_kill_leaves_no_dataset(programs: Programs) -> None:
