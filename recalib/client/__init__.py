@@ -32,7 +32,9 @@ from recalib.client.results import (
     JobProgress,
     Labelled,
     LabelOutcome,
+    Likeliest,
     Model,
+    Predictions,
     Readiness,
 )
 
@@ -50,10 +52,12 @@ __all__ = [
     "JobProgress",
     "LabelOutcome",
     "Labelled",
+    "Likeliest",
     "MalformedAnswerError",
     "MissingError",
     "Model",
     "OverloadedError",
+    "Predictions",
     "Readiness",
     "RefusedAsTooLargeError",
     "RefusedError",

@@ -8,7 +8,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from recalib.client import calibrate, calibrators, datasets, health, jobs, labels, models
+from recalib.client import calibration, calibrators, datasets, health, jobs, labels, models
 from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
 from recalib.client.methods import Awaiting, Blocking, ListOperation, Operation
 from recalib.client.plans import Answer, Deadline, Request, Retries, Session, Stream
@@ -44,7 +44,9 @@ class Operations:
     rollback = Operation(calibrators.rollback)
     alias_history = Operation(calibrators.alias_history)
 
-    calibrate = Operation(calibrate.calibrate)
+    calibrate = Operation(calibration.calibrate)
+    predict = Operation(calibration.predict)
+    calibrate_top = Operation(calibration.calibrate_top)
     add_labels = Operation(labels.add_labels)
 
     wait = Operation(jobs.wait)

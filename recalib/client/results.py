@@ -5,10 +5,13 @@ Fields that a newer server adds are ignored.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = [
     "Alias",
@@ -21,8 +24,10 @@ __all__ = [
     "JobProgress",
     "LabelOutcome",
     "Labelled",
+    "Likeliest",
     "Model",
     "Page",
+    "Predictions",
     "Readiness",
 ]
 
@@ -150,6 +155,25 @@ class Readiness(msgspec.Struct, frozen=True):
     registry: str
     loaded: int
     detail: str
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Calibrated probabilities, float32 (N, K), and ids (N,), None for a row without."""
+
+    probabilities: NDArray[np.float32]
+    prediction_ids: list[str | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Likeliest:
+    """The likeliest classes of rows, the likeliest first, and their probabilities, (N, k) both.
+
+    Of classes that are exactly alike, the one with the lower number comes first.
+    """
+
+    classes: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):

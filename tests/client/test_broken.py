@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from typing import Any
@@ -188,6 +189,45 @@ def test_probabilities_of_another_form(client_of: Clients, flaky: Flaky, array: 
     flaky.will(says(200, npy(array)))
     with pytest.raises(MalformedAnswerError, match=r"numbers \(2, 3\) were asked for"):
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {"probabilities": np.zeros((2, 3))},
+        {"probabilities": np.zeros((2, 3)), "prediction_ids": np.zeros(2)},
+        {"probabilities": np.zeros((2, 3)), "prediction_ids": np.array([b"i"])},
+        {"probabilities": np.zeros((1, 3)), "prediction_ids": np.array([b"i", b"j"])},
+    ],
+)
+def test_predictions_of_another_form(
+    client_of: Clients, flaky: Flaky, arrays: dict[str, Any]
+) -> None:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    for body in (file.getvalue(), file.getvalue()[:100], b""):
+        flaky.will(says(200, body))
+        with pytest.raises(MalformedAnswerError, match="the server's answer"):
+            client_of(flaky.url).predict("m", np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        {},
+        {"classes": [[0]], "probabilities": [[1.0]]},
+        {"classes": [[0], [1, 2]], "probabilities": [[1.0], [1.0]]},
+        {"classes": [[0], [1]], "probabilities": [[1.0], []]},
+        {"classes": [[0.5], [1]], "probabilities": [[1.0], [1.0]]},
+    ],
+)
+def test_likeliest_classes_of_another_form(
+    client_of: Clients, flaky: Flaky, top: dict[str, Any]
+) -> None:
+    flaky.will(says(200, {"top_k": top}))
+    with pytest.raises(MalformedAnswerError, match="the server's answer"):
+        client_of(flaky.url).calibrate_top("m", np.zeros((2, 3)), 1)
 
 
 def test_whether_it_is_ready(client_of: Clients, flaky: Flaky) -> None:

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 import recalib
 from recalib.calibrator import Calibrator
-from recalib.client import Client, ContradictionError, MissingError, RefusedError
+from recalib.client import (
+    Client,
+    ContradictionError,
+    MissingError,
+    RefusedError,
+    calibration,
+)
 from recalib.errors import ConflictError, InputError
 from tests.client.conftest import MOST_BYTES, MOST_ROWS
 from tests.client.either import Either
@@ -115,19 +121,17 @@ def test_a_promotion_between_two_parts(
     client: Either, model: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows come from one version, which is the one that served at the beginning."""
-    from recalib.client import calibrate
+    real, seen = calibration._part, []
 
-    real, seen = calibrate._part, []
-
-    def promoting(session: Any, model: str, rows: NDArray[Any], *more: Any) -> Any:
-        answer = yield from real(session, model, rows, *more)
-        seen.append(more[0])
+    def promoting(session: Any, rows: NDArray[Any], asked: Any, calibrator: str) -> Any:
+        answer = yield from real(session, rows, asked, calibrator)
+        seen.append(calibrator)
         server.promote(2, model)
         return answer
 
     client.session.most_rows = 30
     expected = client.calibrate(model, LOGITS[:90], calibrator=1)
-    monkeypatch.setattr(calibrate, "_part", promoting)
+    monkeypatch.setattr(calibration, "_part", promoting)
     try:
         np.testing.assert_array_equal(client.calibrate(model, LOGITS[:90]), expected)
     finally:
@@ -157,7 +161,47 @@ def test_what_there_is_not(client: Either, model: str, name: str) -> None:
             client.calibrate(model, LOGITS[:5], **missing)
     with pytest.raises(MissingError, match=f"model '{name}' does not exist"):
         client.calibrate(name, LOGITS[:5])
-    client.create_model(name, 4)
+    # Another: a server remembers for a moment what there was not.
+    client.create_model(f"{name}-2", 4)
     with pytest.raises(ContradictionError, match="champion") as early:
-        client.calibrate(name, LOGITS[:5])
+        client.calibrate(f"{name}-2", LOGITS[:5])
     assert isinstance(early.value, ConflictError)
+
+
+def test_the_likeliest_classes(client: Either, model: str) -> None:
+    """Over several requests; the first k of all, in order, the lower of equals first."""
+    logits = LOGITS[:120].copy()
+    logits[7] = 0
+    everything = client.calibrate(model, logits)
+    for k in (1, 3, 4):
+        found = client.calibrate_top(model, logits, k)
+        order = np.argsort(-everything, axis=1, kind="stable")[:, :k]
+        np.testing.assert_array_equal(found.classes, order)
+        np.testing.assert_array_equal(
+            found.probabilities, np.take_along_axis(everything, order, axis=1)
+        )
+    assert client.calibrate_top(model, logits[:1], 2, calibrator=2).classes.shape == (1, 2)
+    for k in (0, 5):
+        with pytest.raises(InputError, match=r"k: found .*; accepted: 1 to 4"):
+            client.calibrate_top(model, logits, k)
+
+
+def test_ids_and_the_labels_of_their_rows(client: Either, model: str) -> None:
+    """Each id is of its row: the labels of all are taken, in requests of any size."""
+    found = client.predict(model, LOGITS[:120])
+    np.testing.assert_array_equal(found.probabilities, client.calibrate(model, LOGITS[:120]))
+    ids = found.prediction_ids
+    assert len(set(ids)) == 120
+    assert None not in ids
+    assert client.add_labels(model, ids, LABELS[:120]).counts == {"accepted": 120}
+    assert client.add_labels(model, ids[:5], LABELS[:5]).counts == {"duplicate": 5}
+
+    none = client.predict(model, LOGITS[:120], ids=0)
+    assert none.prediction_ids == [None] * 120
+    some = client.predict(model, LOGITS, ids=0.5).prediction_ids
+    # A fair coin for each of 600 rows: seven standard deviations are 86.
+    assert 214 <= sum(one is not None for one in some) <= 386
+    assert client.predict(model, LOGITS[:3], ids=1e-9).prediction_ids == [None] * 3
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match="ids: found"):
+            client.predict(model, LOGITS[:3], ids=wrong)
