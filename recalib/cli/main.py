@@ -58,6 +58,7 @@ app.command()(comparing.report)
 app.command()(operate.demo)
 app.command()(operate.serve)
 app.command()(operate.worker)
+app.command("rotate-key")(operate.rotate_key)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Commands that run something: demo, serve, worker."""
+"""Commands for those who run the service: demo, serve, worker, rotate-key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.terminal import say
 
-__all__ = ["demo", "serve", "worker"]
+__all__ = ["demo", "rotate_key", "serve", "worker"]
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +99,36 @@ def worker(
     from training.run import run
 
     run(settings, embedded=embedded)
+
+
+def rotate_key(
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Give up all keys before it, as after a leak.")
+    ] = False,
+    home: _Home = None,
+    database_url: _Database = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Sign prediction ids with a new key from now on; ids that are out stay good until they expire.
+
+    Servers notice within seconds.
+    """
+    settings = _settings(home=home, database_url=database_url)
+    from recalib.registry import Registry
+
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    try:
+        with registry.transaction() as tx:
+            key = tx.signing_keys.rotate()
+            revoked = tx.signing_keys.revoke() if revoke else 0
+    finally:
+        registry.close()
+    if json_output:
+        typer.echo(json.dumps({"key": key.number, "revoked": revoked}))
+    elif revoke:
+        say(f"key {key.number} signs; ids of the {revoked} before it are refused from now on")
+    else:
+        say(f"key {key.number} signs; ids of the keys before it are good until they expire")
 
 
 def demo(

@@ -48,6 +48,7 @@ COMMANDS = {
     "demo": ["--keep", "--json"],
     "serve": ["--host", "--port", "--workers", "--job-workers", "--home", "--database-url"],
     "worker": ["--home", "--database-url"],
+    "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
 }
 
 
