@@ -45,18 +45,18 @@ class Bounded(Generic[K, V]):
 
     def put(self, key: K, value: V) -> V:
         """Keep `value`, unless there is one under `key`; return the one that is kept."""
-        kept = self._values.setdefault(key, value)
-        if kept is value:
+        kept = self._values.get(key)
+        if kept is None:
+            kept = self._values[key] = value
             self.size += value.size
-        kept.used = True
         return kept
 
-    def shrink(self) -> list[V]:
-        """Drop values until the rest fits, or only one is left; return what was dropped."""
+    def shrink(self, keep: V) -> list[V]:
+        """Drop values other than `keep` until the rest fits; return what was dropped."""
         dropped = []
         while self.size > self._most_bytes and len(self._values) > 1:
             key, value = next(iter(self._values.items()))
-            if value.used:
+            if value.used or value is keep:
                 value.used = False
                 self._values.move_to_end(key)
             else:

@@ -63,7 +63,7 @@ class Loaded:
     #: The aliases and versions as text under which it serves.
     selectors: set[str] = field(default_factory=set)
     #: Whether a request came since something last had to make room.
-    used: bool = True
+    used: bool = False
 
     def run(self, logits: Floats) -> Floats:
         """Return probabilities, float32 (N, K), for checked logits."""
@@ -257,7 +257,7 @@ class LoadedCalibrators:
         self._current[model, selector] = loaded
         if found.revision:
             self._revisions[model, selector] = found.revision
-        for dropped in self._versions.shrink():
+        for dropped in self._versions.shrink(keep=loaded):
             for name in dropped.selectors:
                 del self._current[dropped.model, name]
                 self._revisions.pop((dropped.model, name), None)

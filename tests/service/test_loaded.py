@@ -1,0 +1,511 @@
+"""What a server process keeps at hand, and how it follows the registry, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import event
+
+from recalib.calibrator import Calibrator
+from recalib.card import Card, DataSummary, FitSummary
+from recalib.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
+from recalib.registry import Registry
+from recalib.settings import Settings
+from service.health.handlers import readiness
+from service.predict import absent
+from service.predict.absent import Absent
+from service.predict.bounded import Bounded
+from service.predict.flights import Flights
+from service.predict.handlers import loaded_for
+from service.predict.loaded import LoadedCalibrators
+from service.state import State
+
+ROOM = 1 << 30
+ROW = np.array([[0.0, 1.0, 2.0]])
+
+
+def parameter_file(temperature: float) -> bytes:
+    card = Card(
+        map="temperature",
+        objective="nll",
+        classes=3,
+        library="0",
+        created_at="2026-01-01T00:00:00+00:00",
+        data=DataSummary(rows=1),
+        fit=FitSummary(seconds=0.0, iterations=1, converged=True, objective=0.0),
+    )
+    return Calibrator({"temperature": np.array(temperature)}, card).to_bytes()
+
+
+def publish(registry: Registry, model: str, *contents: bytes, promote: bool = True) -> None:
+    """Add a model where there is none, and versions; the last becomes the champion."""
+    for content in contents:
+        with registry.transaction() as tx:
+            try:
+                owner = tx.models.get(model)
+            except NotFoundError:
+                owner = tx.models.create(model, None, 3, actor="test")
+            tx.jobs.enqueue("fit", {}, model=owner)
+            lease = tx.jobs.claim("test", ["fit"], 60)
+            assert lease is not None
+            alias = "champion" if promote else None
+            tx.calibrators.publish(lease, owner, None, {}, content, alias, reason="test")
+            tx.jobs.succeed(lease, {})
+
+
+def point(registry: Registry, model: str, version: int, alias: str = "champion") -> None:
+    with registry.transaction() as tx:
+        tx.aliases.set(tx.models.get(model), alias, version, actor="test", reason="test")
+
+
+@contextmanager
+def statements(registry: Registry) -> Iterator[list[str]]:
+    """Collect the queries that are asked."""
+    asked: list[str] = []
+
+    def note(_c: Any, _k: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            asked.append(statement)
+
+    event.listen(registry._engine, "before_cursor_execute", note)
+    try:
+        yield asked
+    finally:
+        event.remove(registry._engine, "before_cursor_execute", note)
+
+
+@pytest.fixture
+def calibrators(registry: Registry) -> LoadedCalibrators:
+    return LoadedCalibrators(registry, ROOM, 60)
+
+
+def version_of(calibrators: LoadedCalibrators, model: str, selector: str = "champion") -> int:
+    loaded = calibrators.get(model, selector)
+    assert loaded is not None
+    return loaded.version
+
+
+def test_promotions_are_followed(registry: Registry, calibrators: LoadedCalibrators) -> None:
+    """One swap for all who ask later; who holds the one before keeps a working one."""
+    publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
+    before = calibrators.load("m")
+    assert (before.version, calibrators.refresh()) == (2, True)
+    assert calibrators.get("m") is before
+    point(registry, "m", 1)
+    assert calibrators.get("m") is before
+    calibrators.refresh()
+    assert version_of(calibrators, "m") == 1
+    assert before.run(ROW).shape == (1, 3)
+
+
+def test_one_query_finds_the_changes_of_all_models(
+    registry: Registry, calibrators: LoadedCalibrators
+) -> None:
+    """However many are loaded; only what changed is looked up, and only what is new is read."""
+    for i in range(12):
+        publish(registry, f"m{i:02}", parameter_file(1.0), parameter_file(2.0))
+        calibrators.load(f"m{i:02}", "1")
+        calibrators.load(f"m{i:02}")
+    calibrators.refresh()
+    with statements(registry) as asked:
+        calibrators.refresh()
+    quiet = len(asked)
+    assert quiet == 1
+    point(registry, "m03", 1)
+    with statements(registry) as asked:
+        calibrators.refresh()
+    assert len(asked) == quiet + 1
+    found = [version_of(calibrators, f"m{i:02}") for i in range(12)]
+    assert found == [1 if i == 3 else 2 for i in range(12)]
+
+
+def test_changes_of_aliases_that_are_not_in_use_cost_nothing(
+    registry: Registry, calibrators: LoadedCalibrators
+) -> None:
+    publish(registry, "used", parameter_file(1.0))
+    publish(registry, "other", parameter_file(1.0), parameter_file(2.0))
+    calibrators.load("used")
+    point(registry, "other", 1)
+    point(registry, "used", 1, alias="shadow")
+    calibrators.refresh()
+    assert (len(calibrators), calibrators.get("other")) == (1, None)
+    assert calibrators.load("used", "shadow").version == 1
+
+
+def test_a_promotion_between_a_read_and_its_use_is_not_lost(
+    registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refresh passes while the first load of an alias is under way, with what it read before."""
+    publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
+    publish(registry, "n", parameter_file(1.0))
+    calibrators.load("n")  # so that there is something to follow
+    find, interfered = calibrators._find, []
+
+    def slow(model: str, selector: str) -> Any:
+        found = find(model, selector)
+        if not interfered:
+            interfered.append(True)
+            point(registry, "m", 1)
+            assert calibrators.refresh()
+        return found
+
+    monkeypatch.setattr(calibrators, "_find", slow)
+    assert calibrators.load("m").version == 1
+    calibrators.refresh()
+    assert version_of(calibrators, "m") == 1
+
+
+def test_a_load_during_a_refresh_is_not_undone(
+    registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alias that comes into use while a refresh prepares is followed; what is newer stays."""
+    contents = [parameter_file(float(t)) for t in range(1, 5)]
+    publish(registry, "m", *contents)
+    publish(registry, "late", *contents)
+    calibrators.load("m")
+    promoted, interfered = calibrators._promoted, []
+
+    def slow(target: Any) -> Any:
+        if not interfered:
+            interfered.append(True)
+            point(registry, "late", 3)
+            assert calibrators.load("late").version == 3
+        return promoted(target)
+
+    monkeypatch.setattr(calibrators, "_promoted", slow)
+    point(registry, "m", 1)
+    point(registry, "late", 2)
+    calibrators.refresh()
+    assert (version_of(calibrators, "m"), version_of(calibrators, "late")) == (1, 3)
+    calibrators.refresh()
+    assert (version_of(calibrators, "m"), version_of(calibrators, "late")) == (1, 3)
+
+
+def test_a_registry_that_went_back(registry: Registry, calibrators: LoadedCalibrators) -> None:
+    """As after a restore from a backup: what it says counts, though its numbers are lower."""
+    publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
+    calibrators.load("m")
+    calibrators._revision = 10_000
+    calibrators._revisions["m", "champion"] = 10_000
+    point(registry, "m", 1)
+    calibrators.refresh()
+    assert version_of(calibrators, "m") == 1
+    calibrators._revision = 10_000
+    assert calibrators.load("m", "champion").version == 1
+
+
+def test_a_promoted_calibrator_that_is_damaged(
+    registry: Registry, calibrators: LoadedCalibrators, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The one before goes on serving, and later promotions count."""
+    publish(registry, "m", parameter_file(1.0))
+    calibrators.load("m")
+    publish(registry, "m", b"no parameters")
+    calibrators.refresh()
+    assert version_of(calibrators, "m") == 1
+    assert [one.action for one in caplog.records if hasattr(one, "action")] == [
+        "promotion_not_loaded"
+    ]
+    with pytest.raises(CorruptError):
+        calibrators.load("m", "2")
+    publish(registry, "m", parameter_file(3.0))
+    calibrators.refresh()
+    assert version_of(calibrators, "m") == 3
+
+
+def test_room_for_three(registry: Registry) -> None:
+    """What is asked for stays, whenever it was loaded; what nobody asks for goes."""
+    size = LoadedCalibrators(registry, ROOM, 60)
+    for i in range(6):
+        publish(registry, f"m{i}", parameter_file(1.0))
+    one = size.load("m0").size
+    calibrators = LoadedCalibrators(registry, 3 * one, 60)
+    calibrators.load("m0")
+    calibrators.load("m0", "1")
+    for i in range(1, 6):
+        assert calibrators.get("m0") is not None  # the hottest of them, loaded first
+        calibrators.load(f"m{i}")
+        assert calibrators.size <= 3 * one
+    assert calibrators.get("m0", "1") is not None
+    assert [i for i in range(1, 6) if calibrators.get(f"m{i}")] == [4, 5]
+    assert calibrators.load("m2").version == 1
+
+
+def test_one_that_is_larger_than_the_room_is_kept_alone(registry: Registry) -> None:
+    calibrators = LoadedCalibrators(registry, 1, 60)
+    for model in ("a", "b"):
+        publish(registry, model, parameter_file(1.0))
+        calibrators.load(model)
+        assert calibrators.get(model) is not None
+    assert (len(calibrators), calibrators.get("a")) == (1, None)
+
+
+class Thing:
+    def __init__(self, size: int) -> None:
+        self.size, self.used = size, False
+
+
+def test_the_clock() -> None:
+    """Unused ones go first, in the order in which they came."""
+    things: Bounded[str, Thing] = Bounded(3)
+    made = {name: things.put(name, Thing(1)) for name in "abc"}
+    assert things.shrink(made["c"]) == []
+    made["a"].used = True
+    new = things.put("d", Thing(1))
+    assert things.shrink(new) == [made["b"]]
+    assert [things.get(name) is not None for name in "abcd"] == [True, False, True, True]
+    assert things.put("a", Thing(1)) is things.put("a", made["a"]) is made["a"]
+    assert (things.size, len(things)) == (3, 3)
+    for value in things._values.values():
+        value.used = True
+    newest = things.put("e", Thing(1))
+    assert len(things.shrink(newest)) == 1
+    assert things.get("e") is newest  # though it is the only one that nobody has used yet
+    large = things.put("f", Thing(9))
+    things.shrink(large)
+    assert (things.size, things.get("f")) == (9, large)
+
+
+def test_what_does_not_exist(registry: Registry, calibrators: LoadedCalibrators) -> None:
+    """It is asked for once in a while, not each time; and found soon once it is there."""
+    publish(registry, "m", parameter_file(1.0), promote=False)
+    for model, selector, error in [
+        ("nobody", "champion", NotFoundError),
+        ("m", "champion", ConflictError),
+        ("m", "7", NotFoundError),
+        ("m", "shadow", NotFoundError),
+        ("m", "1234567890", NotFoundError),
+        ("m", "0000000001", NotFoundError),
+    ]:
+        with pytest.raises(error):
+            calibrators.load(model, selector)
+        with statements(registry) as asked, pytest.raises(error):
+            calibrators.load(model, selector)
+        assert asked == []
+    point(registry, "m", 1)
+    deadline = time.monotonic() + 60
+    while calibrators.get("m") is None:
+        assert time.monotonic() < deadline
+        try:
+            calibrators.load("m")
+        except ConflictError:
+            time.sleep(absent.FRESH_SECONDS / 5)
+    assert version_of(calibrators, "m") == 1
+
+
+def test_a_promotion_that_is_noticed_ends_an_absence(
+    registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(absent, "FRESH_SECONDS", 3600)
+    publish(registry, "n", parameter_file(1.0))
+    calibrators.load("n")
+    publish(registry, "m", parameter_file(1.0), promote=False)
+    with pytest.raises(ConflictError):
+        calibrators.load("m")
+    point(registry, "m", 1)
+    calibrators.refresh()
+    assert calibrators.load("m").version == 1
+
+
+def test_absences_do_not_fill_the_memory() -> None:
+    known = Absent()
+    for i in range(6000):
+        known.note("m", str(i), NotFoundError("version", str(i)))
+    known.note("m" * 500, "1", NotFoundError("model", "m"))
+    assert len(known._errors) == 4096
+    assert known.last("m", "0") is None
+    assert known.last("m" * 500, "1") is None
+    for _ in range(3):  # raised again and again, it does not grow
+        with pytest.raises(NotFoundError) as caught:
+            known.refuse("m", "5999")
+        assert len(caught.traceback) < 5
+
+
+@contextmanager
+def hanging(registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str = "") -> Iterator[Any]:
+    """A registry that does not answer, or not about one model; yields what it was asked."""
+    over, asked = threading.Event(), []
+    reading = Registry.reading
+
+    @contextmanager
+    def slow(self: Registry) -> Iterator[Any]:
+        with reading(self) as tx:
+            get = tx.models.get
+
+            def slow_get(name: str) -> Any:
+                if model in ("", name):
+                    asked.append(name)
+                    assert over.wait(60)
+                return get(name)
+
+            tx.models.get = slow_get  # type: ignore[method-assign]
+            yield tx
+
+    monkeypatch.setattr(Registry, "reading", slow)
+    try:
+        yield asked
+    finally:
+        over.set()
+
+
+def outcome(act: Callable[[], Any]) -> Any:
+    try:
+        return act()
+    except Exception as error:
+        return type(error)
+
+
+def test_a_slow_load_holds_up_nobody_else(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor its own requests for longer than they are told to wait; they share one question."""
+    publish(registry, "slow", parameter_file(1.0))
+    publish(registry, "quick", parameter_file(1.0))
+    calibrators = LoadedCalibrators(registry, ROOM, 0.3)
+    with pytest.raises(NotFoundError):
+        calibrators.load("slow", "9")
+    calibrators._absent._errors["slow", "9"] = (0.0, calibrators._absent._errors["slow", "9"][1])
+
+    async def ask() -> list[Any]:
+        wanted = [*[("slow", "champion")] * 20, ("slow", "9"), ("quick", "champion")]
+        asked = (loaded_for(calibrators, *one) for one in wanted)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    calibrators.load("quick", "1")  # imports what loading needs
+    with hanging(registry, monkeypatch, "slow") as asked:
+        calibrators.patience_seconds = 5.0 if sys.gettrace() else 2.0
+        found = asyncio.run(ask())
+        assert [type(one) for one in found[:20]] == [UnavailableError] * 20
+        # It was known not to be there before the registry became slow.
+        assert isinstance(found[20], NotFoundError)
+        assert found[21].version == 1
+        assert sorted(asked) == ["slow", "slow"]
+    # What was begun is finished, for the next who asks.
+    deadline = time.monotonic() + 60
+    while calibrators._flights._running:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert calibrators.get("slow") is not None
+
+
+def test_without_the_registry(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded serves; what was not there stays away; what is not known is unavailable."""
+    publish(registry, "m", parameter_file(1.0))
+    calibrators = LoadedCalibrators(registry, ROOM, 60)
+    calibrators.load("m")
+    assert outcome(lambda: calibrators.load("m", "9")) is NotFoundError
+
+    def gone(self: Registry) -> None:
+        raise UnavailableError("the database is gone")
+
+    monkeypatch.setattr(Registry, "reading", gone)
+    monkeypatch.setattr(absent, "FRESH_SECONDS", 0.0)
+    assert calibrators.refresh() is False
+
+    def ask(selector: str) -> Any:
+        return outcome(lambda: asyncio.run(loaded_for(calibrators, "m", selector)))
+
+    assert ask("champion").version == 1
+    assert ask("9") is NotFoundError
+    assert ask("1") is UnavailableError
+
+
+def test_readiness_of_a_registry_that_hangs(
+    registry: Registry, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With something loaded the answer comes soon, and from one question for all who ask."""
+    publish(registry, "m", parameter_file(1.0))
+    calibrators = LoadedCalibrators(registry, ROOM, 60)
+    over, asked = threading.Event(), []
+
+    def hang(self: Registry) -> None:
+        asked.append(1)
+        assert over.wait(60)
+
+    monkeypatch.setattr(Registry, "check", hang)
+    state = State(settings.model_copy(update={"load_seconds": 0.1}), registry, calibrators)
+    try:
+        found = readiness(state)
+        assert (found.ready, found.registry) == (False, "unreachable")
+        calibrators.load("m")
+        found = readiness(state)
+        assert (found.ready, found.registry, found.loaded) == (True, "unreachable", 1)
+        assert "0.5 seconds" in found.detail
+        assert asked == [1]
+    finally:
+        over.set()
+
+
+def test_flights() -> None:
+    """One at a time for each key, so many threads and no more, errors for all who wait."""
+    flights: Flights[int] = Flights(2)
+    begun, over, order = threading.Semaphore(0), threading.Event(), []
+
+    def slow(number: int) -> int:
+        order.append(number)
+        begun.release()
+        assert over.wait(60)
+        if number == 1:
+            raise KeyError(number)
+        return number
+
+    first = [flights.of("a", lambda n=n: slow(n)) for n in (1, 2)]
+    second, third = flights.of("b", lambda: slow(3)), flights.of("c", lambda: slow(4))
+    assert first[0] is first[1]
+    assert begun.acquire(timeout=60)
+    assert begun.acquire(timeout=60)
+    time.sleep(0.05)
+    assert sorted(order) == [1, 3]
+    assert first[0].cancel() is False
+    over.set()
+    assert (second.result(60), third.result(60)) == (3, 4)
+    for one in first:
+        with pytest.raises(KeyError):
+            one.result(60)
+    assert flights.of("a", lambda: 5).result(60) == 5
+
+
+def test_the_size_is_about_what_the_process_grows_by() -> None:
+    """Measured in a process of its own, with runs: a session must not keep its largest batch."""
+    code = """
+import gc, numpy as np, psutil
+from recalib.calibrator import Calibrator
+from recalib.maps import MAPS
+from recalib.options import configure
+import msgspec
+from service.predict.loaded import _prepare
+from tests.service.test_loaded import parameter_file
+
+def grown(contents, rows, classes):
+    logits = np.zeros((rows, classes), np.float32)
+    for _ in range(5):
+        _prepare("m", 1, 1, contents).run(logits)
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    kept = [_prepare("m", 1, 1, contents) for _ in range(count)]
+    for one in kept:
+        one.run(logits)
+    after = psutil.Process().memory_info().rss
+    return (after - before) / sum(one.size for one in kept)
+
+small = parameter_file(1.5)
+count = 300
+print(grown(small, 20_000, 3))
+card = msgspec.structs.replace(Calibrator.from_bytes(small).card, map="matrix", classes=500)
+parameters = configure(MAPS, "matrix", {}, field="map").start(500, 1.5)
+count = 12
+print(grown(Calibrator(parameters, card).to_bytes(), 200, 500))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for ratio in map(float, done.stdout.split()):
+        assert 0.3 < ratio < 1.3, done.stdout
