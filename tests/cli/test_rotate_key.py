@@ -1,0 +1,37 @@
+"""`recalib rotate-key`: another key, in either database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recalib.registry import Registry
+from tests.cli.running import Cli
+
+
+def test_a_new_key_signs(cli: Cli, database_url: str) -> None:
+    """The old one stays, until it is revoked."""
+
+    def keys() -> list[int]:
+        registry = Registry(database_url, "memory://")
+        with registry.reading() as tx:
+            found = sorted(tx.signing_keys.all())
+        registry.close()
+        return found
+
+    options = ("rotate-key", "--database-url", database_url)
+    assert cli(*options, "--json").json == {"key": 1, "revoked": 0}
+    assert cli(*options, "--json").json == {"key": 2, "revoked": 0}
+    assert keys() == [1, 2]
+    assert cli(*options, "--revoke", "--json").json == {"key": 3, "revoked": 2}
+    assert keys() == [3]
+    assert "key 4 signs" in cli(*options).out
+    assert keys() == [3, 4]
+    assert "the 2 before it are refused" in cli(*options, "--revoke").out
+    assert keys() == [5]
+
+
+def test_a_database_that_was_never_migrated(cli: Cli, tmp_path: Path) -> None:
+    """One line, and no traceback."""
+    done = cli("rotate-key", "--database-url", f"sqlite:///{tmp_path}/none.db")
+    assert done.status == 2
+    assert "signing_keys" in done.err
