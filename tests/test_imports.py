@@ -62,7 +62,9 @@ def public_modules() -> list[str]:
     for package in ("recalib", "service", "training"):
         for path in sorted((_ROOT / package).rglob("*.py")):
             parts = path.relative_to(_ROOT).with_suffix("").parts
-            if "migrations" in parts or any(part[:1] == "_" for part in parts[:-1]):
+            if {"migrations", "generated"} & set(parts) or any(
+                part[:1] == "_" for part in parts[:-1]
+            ):
                 continue
             found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return [name for name in found if name not in _WITHOUT]

@@ -46,7 +46,15 @@ COMMANDS = {
     ],
     "compare": ["validation", "test", "--maps", "--objectives", "--input", "--json"],
     "demo": ["--keep", "--json"],
-    "serve": ["--host", "--port", "--workers", "--job-workers", "--home", "--database-url"],
+    "serve": [
+        "--host",
+        "--port",
+        "--grpc-port",
+        "--workers",
+        "--job-workers",
+        "--home",
+        "--database-url",
+    ],
     "worker": ["--home", "--database-url"],
     "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
 }
