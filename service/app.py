@@ -106,7 +106,7 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
     if state.settings.grpc_port < 0:
         yield None
         return
-    # Loaded only where it is wanted: it is a tenth of a server's start.
+    # Loaded only where it is wanted: it takes 11 MB.
     from service.transport.rpc_server import RpcServer
 
     server = RpcServer(state, GRACE_SECONDS)
