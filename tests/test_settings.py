@@ -119,6 +119,8 @@ BAD = [
     ("PORT", "-1"),
     ("PORT", "65536"),
     ("PORT", "8000.5"),
+    ("GRPC_PORT", "-2"),
+    ("GRPC_PORT", "65536"),
     ("WORKERS", "0"),
     ("WORKERS", "257"),
     ("JOB_WORKERS", "-1"),
