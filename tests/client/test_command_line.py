@@ -7,8 +7,8 @@ import pytest
 
 from recalib.client import Client
 from tests.cli.conftest import cli
-from tests.cli.running import LOGITS, Cli
-from tests.client.flaky import Flaky, closes, problem, says
+from tests.cli.running import LABELS, LOGITS, Cli
+from tests.client.flaky import Act, Flaky, closes, problem, says
 from tests.end_to_end.programs import Server
 from tests.files.examples import write_npz
 from tests.service.conftest import npy
@@ -16,16 +16,23 @@ from tests.service.conftest import npy
 __all__ = ["cli"]
 
 
-@pytest.fixture
-def served(cli: Cli, server: Server, name: str) -> str:
-    """A model with two versions on the server; the first, the champion, is also in `t.calib`."""
+@pytest.fixture(scope="module")
+def model(server: Server) -> str:
+    """A model with two versions, of which the first is the champion."""
     with Client(server.url) as client:
-        client.create_model(name, 4)
-        client.upload_dataset(name, "val", cli.folder / "val.npz", progress=False)
+        client.create_model("asked", 4)
+        client.upload_dataset("asked", "val", LOGITS, LABELS, progress=False)
         for map, promote in (("temperature", True), ("identity", False)):
-            client.wait(client.fit(name, "val", map=map, promote=promote), progress=False)
-        client.download_calibrator(name, cli.folder / "t.calib")
-    return name
+            client.wait(client.fit("asked", "val", map=map, promote=promote), progress=False)
+    return "asked"
+
+
+@pytest.fixture
+def served(cli: Cli, server: Server, model: str) -> str:
+    """The model, whose champion is also in `t.calib`."""
+    with Client(server.url) as client:
+        client.download_calibrator(model, cli.folder / "t.calib")
+    return model
 
 
 def test_as_apply_does(cli: Cli, server: Server, served: str) -> None:
@@ -98,7 +105,7 @@ def test_data_of_another_model(cli: Cli, server: Server, served: str) -> None:
         ),
     ],
 )
-def test_a_server_that_is_none(cli: Cli, flaky: Flaky, act, said: str) -> None:
+def test_a_server_that_is_none(cli: Cli, flaky: Flaky, act: Act, said: str) -> None:
     """Whatever is at that address, one line says it, and nothing is written."""
     flaky.will(act)
     there = ("--server", flaky.url, "--model", "m", "-o", "out.npz")
