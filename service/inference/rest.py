@@ -22,7 +22,7 @@ from service.inference.schemas import (
     ServerMetadata,
     ServerReady,
 )
-from service.predict.handlers import LARGE, beside, calibrate, loaded_for
+from service.predict.handlers import LARGE, beside, calibrate_with_ids, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
 from service.state import State, StateOf
 from service.transport.short import Answer, Asked, through
@@ -170,6 +170,8 @@ async def infer_rows(state: State, asked: Asked) -> Answer:
     """Answer an inference request."""
     selector = asked.path.get("version", CHAMPION)
     loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
+    if tensors.IDS.encode() in asked.body or b"content-encoding" in asked.headers:
+        await state.ids.ready()
     act = partial(_inferred, state, loaded, asked)
     return act() if len(asked.body) <= LARGE else await beside(act)
 
@@ -188,8 +190,12 @@ def _inferred(state: State, loaded: Loaded, asked: Asked) -> Answer:
     plain = compression.decompressed(asked.body, asked.header(b"content-encoding"), limit)
     given = asked.header(_SENT_LENGTH) if _SENT_LENGTH in asked.headers else None
     question = tensors.parse(plain, given)
-    result = calibrate(loaded, question.values, question.input, state.settings.max_rows)
-    content, json_length = tensors.answer(question, result, loaded)
+    share = 1.0 if tensors.IDS in question.outputs else 0.0
+    most = state.settings.max_rows
+    result, ids = calibrate_with_ids(
+        loaded, question.values, question.input, most, state.ids, share
+    )
+    content, json_length = tensors.answer(question, result, ids, loaded)
     own = [] if json_length is None else [(_SENT_LENGTH, b"%d" % json_length)]
     encoding = compression.encoding_for(asked.header(b"accept-encoding"))
     if encoding is not None:

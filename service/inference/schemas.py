@@ -57,9 +57,12 @@ class ModelMetadata(BaseModel):
 
 
 class OutputTensor(TensorMetadata):
-    """Probabilities, row by row in one list; their bytes follow the JSON where it has no `data`."""
+    """Probabilities, row by row in one list; their bytes follow the JSON where it has no `data`.
 
-    data: list[float] | None = None
+    Where `prediction_ids` are asked for, another with a text a row.
+    """
+
+    data: list[float] | list[str] | None = None
     parameters: dict[str, Any] | None = None
 
 

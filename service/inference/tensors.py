@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -21,12 +21,14 @@ from service.predict import numbers
 from service.predict.loaded import Loaded
 
 __all__ = [
-    "DATATYPES", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "dtype_of", "from_bytes",
-    "parse", "schemas", "shape_of",
+    "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "dtype_of",
+    "from_bytes", "parse", "schemas", "shape_of",
 ]  # fmt: skip
 
 #: The names of a calibrator's tensors.
 INPUT, OUTPUT = "logits", "probabilities"
+#: An output that is made only when it is asked for.
+IDS = "prediction_ids"
 
 DATATYPES: dict[str, Any] = {
     "FP16": np.dtype("<f2"),
@@ -78,8 +80,8 @@ class Question:
     #: What the values are.
     input: Literal["logits", "probabilities"]
     id: str | None
-    #: Whether the answer's tensor shall be bytes behind the JSON.
-    binary: bool
+    #: The outputs that are asked for, each with whether it shall be bytes behind the JSON.
+    outputs: dict[str, bool]
 
 
 def schemas() -> dict[str, Any]:
@@ -116,31 +118,59 @@ def parse(body: bytes, json_length: str | None) -> Question:
         values=_values(request.inputs[0], memoryview(body)[size:]),
         input=cast("Literal['logits', 'probabilities']", kind),
         id=request.id,
-        binary=_is_binary(request),
+        outputs=_wanted(request),
     )
 
 
-def answer(question: Question, probabilities: Floats, loaded: Loaded) -> tuple[bytes, int | None]:
-    """Return the body of an answer, and the length of its JSON where bytes follow it."""
-    output: dict[str, Any] = {
-        "name": OUTPUT,
-        "datatype": "FP32",
-        "shape": list(probabilities.shape),
-    }
+def answer(
+    question: Question, probabilities: Floats, ids: list[str | None], loaded: Loaded
+) -> tuple[bytes, int | None]:
+    """Return the body of an answer, and the length of its JSON where bytes follow it.
+
+    Parameters
+    ----------
+    ids: (N,) where they are asked for; a row without has an empty one.
+    """
+    outputs: list[dict[str, Any]] = []
+    tail = b""
+    for name, binary in question.outputs.items():
+        tensor = _probabilities(probabilities, binary) if name == OUTPUT else _ids(ids, binary)
+        output = {"name": name, "datatype": tensor.datatype, "shape": tensor.shape}
+        if binary:
+            output["parameters"] = {"binary_data_size": len(tensor.content)}
+            tail += tensor.content
+        else:
+            output["data"] = tensor.content
+        outputs.append(output)
     found: dict[str, Any] = {
         "model_name": loaded.model,
         "model_version": str(loaded.version),
-        "outputs": [output],
+        "outputs": outputs,
     }
     if question.id is not None:
         found["id"] = question.id
+    text = orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY)
+    return (text + tail, len(text)) if any(question.outputs.values()) else (text, None)
+
+
+class _Tensor(NamedTuple):
+    datatype: str
+    shape: list[int]
+    #: Bytes, or what orjson writes as a list.
+    content: Any
+
+
+def _probabilities(probabilities: Floats, binary: bool) -> _Tensor:
     flat = np.ascontiguousarray(probabilities, np.dtype("<f4")).reshape(-1)
-    if not question.binary:
-        output["data"] = flat
-        return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), None
-    output["parameters"] = {"binary_data_size": flat.nbytes}
-    text = orjson.dumps(found)
-    return text + flat.tobytes(), len(text)
+    return _Tensor("FP32", list(probabilities.shape), flat.tobytes() if binary else flat)
+
+
+def _ids(ids: list[str | None], binary: bool) -> _Tensor:
+    texts = [one or "" for one in ids]
+    if not binary:
+        return _Tensor("BYTES", [len(ids)], texts)
+    parts = [len(one).to_bytes(4, "little") + one.encode() for one in texts]
+    return _Tensor("BYTES", [len(ids)], b"".join(parts))
 
 
 def dtype_of(datatype: str) -> Any:
@@ -184,22 +214,23 @@ def _json_size(body: bytes, given: str | None) -> int:
     return size
 
 
-def _is_binary(request: InferRequest) -> bool:
-    """Return whether the output is wanted in bytes: it may say so, or the request for all."""
+def _wanted(request: InferRequest) -> dict[str, bool]:
+    """Return which outputs are wanted, and whether in bytes: each may say so, or the request."""
     default = request.parameters.get("binary_data_output", False)
     if not request.outputs:
-        return default is True
-    if len(request.outputs) != 1 or request.outputs[0].name != OUTPUT:
-        names = ", ".join(one.name for one in request.outputs)
-        raise InputError("outputs", found=names[:80], accepted=f"one, named {OUTPUT}")
-    parameters = request.outputs[0].parameters
-    if "classification" in parameters:
-        raise InputError(
-            "outputs[0].parameters.classification",
-            found=repr(parameters["classification"])[:80],
-            accepted="all probabilities",
-        )
-    return parameters.get("binary_data", default) is True
+        return {OUTPUT: default is True}
+    names = [one.name for one in request.outputs]
+    if not set(names) <= {OUTPUT, IDS} or len(set(names)) < len(names):
+        accepted = f"{OUTPUT}, {IDS} or both"
+        raise InputError("outputs", found=", ".join(names)[:80], accepted=accepted)
+    for place, one in enumerate(request.outputs):
+        if "classification" in one.parameters:
+            raise InputError(
+                f"outputs[{place}].parameters.classification",
+                found=repr(one.parameters["classification"])[:80],
+                accepted="all probabilities",
+            )
+    return {one.name: one.parameters.get("binary_data", default) is True for one in request.outputs}
 
 
 def _values(tensor: InputTensor, rest: memoryview) -> Floats:
