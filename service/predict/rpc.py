@@ -11,7 +11,7 @@ import numpy as np
 from recalib.arrays import Floats
 from recalib.errors import InputError
 from service.inference.tensors import DATATYPES, from_bytes
-from service.predict.handlers import LARGE, beside, calibrate, loaded_for
+from service.predict.handlers import LARGE, beside, calibrate, calibrate_with_ids, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
 from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
@@ -57,18 +57,24 @@ class Calibration:
         return await loaded_for(self._state.calibrators, request.model, selector)
 
     async def _answer(self, loaded: Loaded, request: pb.CalibrateRequest) -> pb.CalibrateResponse:
-        act = partial(_calibrated, loaded, request, self._state.settings.max_rows)
+        if not 0 <= request.ids <= 1:
+            raise InputError("ids", found=str(request.ids), accepted="a share of rows, 0 to 1")
+        if request.ids:
+            await self._state.ids.ready()
+        act = partial(_calibrated, loaded, request, self._state)
         return act() if request.ByteSize() <= LARGE else await beside(act)
 
 
-def _calibrated(
-    loaded: Loaded, request: pb.CalibrateRequest, most_rows: int
-) -> pb.CalibrateResponse:
+def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> pb.CalibrateResponse:
     input = cast(
         "Literal['logits', 'probabilities']",
         chosen("input", pb.Input.DESCRIPTOR, request.input),
     )
-    result = calibrate(loaded, _array(request.matrix), input, most_rows)
+    given, most, share = _array(request.matrix), state.settings.max_rows, request.ids
+    if share:
+        result, ids = calibrate_with_ids(loaded, given, input, most, state.ids, share)
+    else:
+        result, ids = calibrate(loaded, given, input, most), []
     rows, classes = result.shape
     matrix = pb.Matrix(rows=rows, classes=classes)
     flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)
@@ -78,7 +84,9 @@ def _calibrated(
         matrix.values.extend(flat.tolist())
     card = loaded.calibrator.card
     return pb.CalibrateResponse(
-        probabilities=matrix, calibrator=pb.Calibrated(version=loaded.version, map=card.map)
+        probabilities=matrix,
+        calibrator=pb.Calibrated(version=loaded.version, map=card.map),
+        prediction_ids=[one or "" for one in ids],
     )
 
 

@@ -22,7 +22,7 @@ from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import method_name
 from tests.service.conftest import Service, npz
 from tests.service.documented import operations
-from tests.service.stubs import OWN, Rpc, refused
+from tests.service.stubs import OWN, Rpc, refused, violations
 
 #: Forms of bodies that gRPC does not have, and what jobs do whoever asked for them.
 NOT_HERE = {
@@ -337,6 +337,35 @@ def test_a_stream_stays_with_one_calibrator(ready: Service, rpc: Rpc, data) -> N
     both = [question(data[0][:2]), question(data[0][:2], calibrator="1")]
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibration.calibrate_stream, iter(both))
     assert error.details().startswith("calibrator: found '1'")
+
+
+def test_late_labels(ready: Service, rpc: Rpc, data) -> None:
+    """An id of each prediction, by which its true class is told later; each has an outcome."""
+    answer = rpc.calibration.calibrate(question(data[0][:3], ids=1))
+    first, second, third = answer.prediction_ids
+    assert not rpc.calibration.calibrate(question(data[0][:3])).prediction_ids
+    labels = [
+        pb.LateLabel(prediction_id=first, index=2),
+        pb.LateLabel(prediction_id=second, index=1),
+        pb.LateLabel(prediction_id=first, index=2),
+        pb.LateLabel(prediction_id=second, index=0),
+        pb.LateLabel(prediction_id=third, name="nothing"),
+        pb.LateLabel(prediction_id="x", index=0),
+    ]
+    told = rpc.labels.add_labels(pb.AddLabelsRequest(model="digits", labels=labels))
+    statuses = [pb.LabelStatus.Name(one.status) for one in told.items]
+    assert [one.removeprefix("LABEL_STATUS_") for one in statuses] == [
+        "ACCEPTED", "ACCEPTED", "DUPLICATE", "CONFLICT", "INVALID", "INVALID",
+    ]  # fmt: skip
+    counts = told.counts
+    assert (counts.accepted, counts.duplicate, counts.conflict, counts.invalid) == (2, 1, 1, 2)
+    assert "labelled 1 before" in told.items[3].reason
+    bad = grpc.StatusCode.INVALID_ARGUMENT
+    unsaid = pb.AddLabelsRequest(model="digits", labels=[pb.LateLabel(prediction_id=first)])
+    assert "labels[0].label" in violations(refused(bad, rpc.labels.add_labels, unsaid))
+    for share in (-0.1, 1.1, np.nan):
+        error = refused(bad, rpc.calibration.calibrate, question(data[0][:3], ids=share))
+        assert "ids" in violations(error)
 
 
 def test_every_operation_of_rest_is_an_rpc(service: Service) -> None:

@@ -358,24 +358,28 @@ class Matrix(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CalibrateRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "input", "matrix")
+    __slots__ = ("model", "calibrator", "input", "matrix", "ids")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     MATRIX_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     input: Input
     matrix: Matrix
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ...) -> None: ...
+    ids: float
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
-    __slots__ = ("probabilities", "calibrator")
+    __slots__ = ("probabilities", "calibrator", "prediction_ids")
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_IDS_FIELD_NUMBER: _ClassVar[int]
     probabilities: Matrix
     calibrator: Calibrated
-    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ...) -> None: ...
+    prediction_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Calibrated(_message.Message):
     __slots__ = ("version", "map")
