@@ -135,7 +135,7 @@ def answer(
     tail = b""
     for name, binary in question.outputs.items():
         tensor = _probabilities(probabilities, binary) if name == OUTPUT else _ids(ids, binary)
-        output = {"name": name, "datatype": tensor.datatype, "shape": tensor.shape}
+        output: dict[str, Any] = {"name": name, "datatype": tensor.datatype, "shape": tensor.shape}
         if binary:
             output["parameters"] = {"binary_data_size": len(tensor.content)}
             tail += tensor.content

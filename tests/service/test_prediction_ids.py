@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,46 @@ def test_a_new_key_signs_and_the_old_one_verifies(ready: Service) -> None:
     assert new is not None
     assert old[:6] != new[:6]  # format and key
     assert outcomes(ready, (old, 0), (new, 0)) == ["accepted", "accepted"]
+
+
+INFER = "/v2/models/digits/infer"
+
+
+def question(*outputs: dict[str, Any]) -> dict[str, Any]:
+    tensor = {"name": "logits", "datatype": "FP32", "shape": [2, 4], "data": LOGITS[:2].tolist()}
+    return {"inputs": [tensor], "outputs": list(outputs)}
+
+
+def test_inference_has_ids_as_an_output_that_is_asked_for(ready: Service) -> None:
+    """Of type BYTES: text in JSON; behind it, each with its length before it."""
+    plain = ready.client.post(INFER, json=question()).json()["outputs"]
+    assert [one["name"] for one in plain] == ["probabilities"]
+    both = question({"name": "prediction_ids"}, {"name": "probabilities"})
+    ids, probabilities = ready.client.post(INFER, json=both).json()["outputs"]
+    assert probabilities == plain[0]
+    assert (ids["name"], ids["datatype"], ids["shape"]) == ("prediction_ids", "BYTES", [2])
+    assert outcomes(ready, *((one, 2) for one in ids["data"])) == ["accepted"] * 2
+
+    sized = {"binary_data": True}
+    in_bytes = question({"name": "probabilities"}, {"name": "prediction_ids", "parameters": sized})
+    answer = ready.client.post(INFER, json=in_bytes)
+    size = int(answer.headers["Inference-Header-Content-Length"])
+    found, tail = json.loads(answer.content[:size])["outputs"], answer.content[size:]
+    assert found[0] == plain[0]
+    assert found[1]["parameters"] == {"binary_data_size": len(tail)}
+    texts = []
+    while tail:
+        length = int.from_bytes(tail[:4], "little")
+        texts.append(tail[4 : 4 + length].decode())
+        tail = tail[4 + length :]
+    assert outcomes(ready, *((one, 2) for one in texts)) == ["accepted"] * 2
+
+    alone = ready.client.post(INFER, json=question({"name": "prediction_ids"})).json()["outputs"]
+    assert [one["name"] for one in alone] == ["prediction_ids"]
+
+
+@pytest.mark.parametrize("names", [["prediction_ids"] * 2, ["probabilities", "other"]])
+def test_inference_outputs_that_are_none(ready: Service, names: list[str]) -> None:
+    answer = ready.client.post(INFER, json=question(*({"name": one} for one in names)))
+    assert answer.status_code == 400
+    assert "prediction_ids" in answer.json()["error"]
