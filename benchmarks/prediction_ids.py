@@ -1,0 +1,36 @@
+"""What an id costs: microseconds a row of a batch of 1,000, with what it says of the row."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from benchmarks.timing import Goal, interleaved
+from recalib.prediction_ids import Predictions, SigningKey, mint, predictions_of
+
+__all__ = ["run"]
+
+_ROWS, _TIMES = 1_000, 30
+
+
+def run() -> list[Goal]:
+    """Measure minting, and working out beside it what ids of 10 classes say."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(_ROWS, 10)).astype(np.float32)
+    probabilities = np.exp(logits)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    key, said = SigningKey(1, bytes(32)), predictions_of(logits, probabilities)
+
+    def whole() -> Predictions:
+        found = predictions_of(logits, probabilities)
+        mint(key, 1, 1, 1.8e9, found)
+        return found
+
+    acts = {"mint": lambda: mint(key, 1, 1, 1.8e9, said), "whole": whole}
+    seconds = interleaved(acts, _TIMES, clock=time.thread_time)
+    mint_us, whole_us = (min(seconds[name]) / _ROWS * 1e6 for name in acts)
+    return [
+        Goal("microseconds to mint a prediction id", mint_us, 3, True),
+        Goal("microseconds for an id and what it says, K=10", whole_us, 3, True),
+    ]
