@@ -135,3 +135,18 @@ def test_a_graph_of_nothing_is_still_a_graph() -> None:
     )
     x = np.ones((1, 2), np.float32)
     np.testing.assert_array_equal(session.run(None, {"logits": x})[0], x)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 32])
+def test_softmax_of_few_is_that_of_many(classes: int) -> None:
+    """In plain Python it is the same to the last digits, of extreme and masked classes too."""
+    rng = np.random.default_rng(classes)
+    many = rng.normal(size=(400, classes)) * rng.choice([1e-3, 3.0, 1e3, 1e300], size=(400, 1))
+    many[rng.random(many.shape) < 0.2] = -np.inf
+    many[:, 0] = rng.normal(size=400)
+    ops = NumpyOps()
+    together = ops.softmax(many)
+    alone = np.concatenate([ops.softmax(row[None]) for row in many])
+    np.testing.assert_allclose(alone, together, rtol=4e-15)
+    assert np.array_equal(alone == 0, together == 0)
+    assert ops.softmax(np.ones((1, classes), np.float32)).dtype == np.float32
