@@ -1,0 +1,39 @@
+"""Arrays in .npy bodies, whose headers are read once."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from numpy.lib import format as npy
+
+from recalib.errors import InputError
+from service.predict.parsing import decode_npy
+
+_ROWS = np.arange(12).reshape(3, 4)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8", "<i4", "<u1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_it_reads_what_numpy_reads(version: tuple[int, int], dtype: str, order) -> None:
+    """The first time and, with other numbers behind the same header, again."""
+    for array in (_ROWS, _ROWS + 1):
+        file = io.BytesIO()
+        npy.write_array(file, np.asarray(array, dtype, order=order), version)
+        found = decode_npy(file.getvalue(), "logits")
+        assert np.array_equal(found, array)
+        assert found.dtype == np.dtype(dtype).newbyteorder("=")
+
+
+def test_every_cut_is_refused_again_and_again() -> None:
+    file = io.BytesIO()
+    npy.write_array(file, _ROWS.astype(np.float32))
+    content = file.getvalue()
+    for cut in (0, 5, 7, 9, 40, 127, 128, len(content) - 1):
+        for _ in range(2):
+            with pytest.raises(InputError, match="body"):
+                decode_npy(content[:cut], "logits")
+    with pytest.raises(InputError, match="49 bytes of data"):
+        decode_npy(content + b"\0", "logits")
