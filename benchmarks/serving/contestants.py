@@ -143,13 +143,18 @@ def _bentoml(python: Path, port: int, workers: int, folder: Path) -> list[str]:
     ]
 
 
-def _v1(batches: Batches) -> Requests:
-    small, large = (f"/v1/models/of{classes}/calibrate" for classes in (10, 1000))
+def _v1(batches: Batches, query: str = "") -> Requests:
+    small, large = (f"/v1/models/of{classes}/calibrate{query}" for classes in (10, 1000))
     return {
         SMALL: wire.rows(small, batches[SMALL]),
         JSON: wire.rows(large, batches[JSON]),
         BINARY: wire.npy(large, batches[BINARY]),
     }
+
+
+def _without_ids(batches: Batches) -> Requests:
+    """No server but ours names each prediction, so that its label can come later."""
+    return _v1(batches, "?ids=0")
 
 
 def _v2(batches: Batches, small: str = "of10", large: str = "of1000") -> Requests:
@@ -205,6 +210,7 @@ MODEL_SERVERS = ("LitServe", "KServe", "MLServer", "BentoML")
 #: Ours first: the bare handler answers with our bytes.
 CONTESTANTS = {
     OURS: Contestant(_recalib, _v1),
+    "recalib, no ids": Contestant(_recalib, _without_ids),
     "recalib, V2": Contestant(_recalib, _v2),
     BARE: Contestant(_uvicorn("with_nothing:app"), bare_requests),
     "bare, and the work": Contestant(

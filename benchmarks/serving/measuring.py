@@ -209,8 +209,8 @@ def _keep_answers(server: _Server, folder: Path) -> None:
 def _trial(server: _Server, case: str, seconds: int) -> Trial:
     """Load one server with one request, over and over."""
     request = server.requests[case]
-    command = ["wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{seconds}s", "-s", str(_POST)]
-    command += [server.url + request.path, "--", str(server.bodies[case])]
+    command = ["wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{seconds}s", "--timeout", "60s"]
+    command += ["-s", str(_POST), server.url + request.path, "--", str(server.bodies[case])]
     for name, value in request.headers.items():
         command += [name, value]
     before = server.tree.cpu_seconds()
