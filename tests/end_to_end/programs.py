@@ -101,6 +101,8 @@ class Programs:
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(self._compiled),
             "RECALIB_HOME": str(self.home),
+            # Any free one: tests run at the same time.
+            "RECALIB_GRPC_PORT": "0",
             "RECALIB_POLL_SECONDS": "0.05",
             "RECALIB_LOAD_SECONDS": str(PATIENCE_SECONDS),
             "TMPDIR": str(self.temporary),
@@ -110,9 +112,8 @@ class Programs:
 
     def serve(self, *arguments: object, **settings: object) -> Server:
         """Start `recalib serve` on a free port, and return once it is ready."""
-        for port in ("--port", "--grpc-port"):
-            if port not in arguments:
-                arguments = (port, 0, *arguments)
+        if "--port" not in arguments:
+            arguments = ("--port", 0, *arguments)
         process = self.start("serve", "--json", *arguments, **settings)
         line = _stdout(process).readline()
         assert line, f"the server did not start: {self.log_of(process)}"
