@@ -96,8 +96,11 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not await _SHORT_WAYS.answer(self.state.recalib, scope, receive, send):
+        answer = _SHORT_WAYS.find(scope)
+        if answer is None:
             await super().__call__(scope, receive, send)
+        else:
+            await answer(self.state.recalib, receive, send)
 
 
 @contextlib.asynccontextmanager

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -27,8 +26,7 @@ __all__ = ["IDS_UNASKED", "WITH_IDS", "WITH_TOP", "WRITERS", "Answered"]
 pa = Lazily("pyarrow")
 
 
-@dataclass(frozen=True, eq=False)
-class Answered:
+class Answered(NamedTuple):
     """What was found for a request."""
 
     #: float32 (N, K).

@@ -134,13 +134,13 @@ async def respond(state: State, asked: Asked) -> Answer:
     form = chosen(
         asked.header(b"accept"), _FORMS[wanted.top_k is not None, (wanted.share or 0) > 0]
     )
-    if wanted.share is None:
-        default = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
-        wanted = wanted._replace(share=default)
+    share = wanted.share
+    if share is None:
+        share = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
     loaded = await loaded_for(state.calibrators, asked.path["model"], wanted.selector)
-    if wanted.share:
+    if share:
         await state.ids.ready()
-    act = partial(_calibrated, state, loaded, asked.body, given, wanted, form)
+    act = partial(_calibrated, state, loaded, asked.body, given, wanted, share, form)
     body = act() if len(asked.body) <= LARGE else await beside(act)
     return Answer(body, form.encode())
 
@@ -155,7 +155,12 @@ class _Wanted(NamedTuple):
     share: float | None
 
 
+_NOTHING_SAID = _Wanted(CHAMPION, "logits", None, None)
+
+
 def _wanted(query: Mapping[str, str]) -> _Wanted:
+    if not query:  # as in most requests
+        return _NOTHING_SAID
     input = query.get("input", "logits")
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
@@ -170,7 +175,13 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
 
 
 def _calibrated(
-    state: State, loaded: Loaded, body: bytes, given: str, wanted: _Wanted, form: str
+    state: State,
+    loaded: Loaded,
+    body: bytes,
+    given: str,
+    wanted: _Wanted,
+    share: float,
+    form: str,
 ) -> bytes:
     classes = loaded.calibrator.card.classes
     if wanted.top_k is not None and wanted.top_k > classes:
@@ -184,8 +195,8 @@ def _calibrated(
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
     most = state.settings.max_rows
     ids = None
-    if wanted.share:
-        found, ids = calibrate_with_ids(loaded, values, wanted.input, most, state.ids, wanted.share)
+    if share:
+        found, ids = calibrate_with_ids(loaded, values, wanted.input, most, state.ids, share)
     else:
         found = calibrate(loaded, values, wanted.input, most)
     return WRITERS[form](Answered(found, loaded, wanted.top_k, ids))

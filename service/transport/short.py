@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
@@ -79,17 +80,16 @@ class ShortWays:
             way = _Way(template, re.compile(pattern), endpoint)
             self._ways.setdefault(written.rpartition("/")[2], []).append(way)
 
-    async def answer(self, state: State, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer a request; False, and nothing has been done, where it is not for here."""
+    def find(self, scope: Scope) -> Callable[[State, Receive, Send], Awaitable[None]] | None:
+        """Return what answers the request, or None where it is not for here."""
         if scope["type"] != "http" or scope["method"] != "POST":
-            return False
+            return None
         path: str = scope["path"]
         for way in self._ways.get(path.rpartition("/")[2], ()):
             match = way.pattern.fullmatch(path)
             if match is not None:
-                await _answer(way, match.groupdict(), state, scope, receive, send)
-                return True
-        return False
+                return partial(_answer, way, match.groupdict(), scope)
+        return None
 
 
 async def through(request: Request, endpoint: Endpoint) -> Response:
@@ -101,7 +101,7 @@ async def through(request: Request, endpoint: Endpoint) -> Response:
 
 
 async def _answer(
-    way: _Way, path: Mapping[str, str], state: State, scope: Scope, receive: Receive, send: Send
+    way: _Way, path: Mapping[str, str], scope: Scope, state: State, receive: Receive, send: Send
 ) -> None:
     started = time.perf_counter()
     status = 200

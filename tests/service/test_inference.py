@@ -197,7 +197,7 @@ def test_health(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     assert get(f"{MODEL}/ready").status_code == 200
     assert values(ask(ready, tensor(ROWS.tolist()))).shape == (2, 4)
     assert get(MODEL).json()["versions"] == ["1"]
-    unloaded = get("/v2/models/new")
+    unloaded = get("/v2/models/never-asked-for")
     assert (unloaded.status_code, list(unloaded.json())) == (503, ["error"])
 
 
