@@ -129,7 +129,11 @@ BAD = [
     ("MAX_BODY_BYTES", "64 MB"),
     ("MAX_ROWS", "0"),
     ("CACHE_BYTES", "0"),
-    *((name, bad) for name in ("LEASE", "POLL", "REFRESH", "LOAD") for bad in ("0", "inf", "nan", "1s")),
+    *(
+        (name, bad)
+        for name in ("LEASE", "POLL", "REFRESH", "LOAD")
+        for bad in ("0", "inf", "nan", "1s")
+    ),
 ]
 
 

@@ -47,9 +47,7 @@ class Crl(Regulariser):
         self.register_buffer("history", torch.zeros(self.samples, dtype=torch.int32))
         self.register_load_state_dict_pre_hook(_make_room)  # type: ignore[no-untyped-call]
 
-    def forward(
-        self, logits: Tensor, labels: Tensor, indices: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, logits: Tensor, labels: Tensor, indices: Tensor | None = None) -> Tensor:
         """Return the mean over pairs, a scalar.
 
         Parameters
