@@ -20,7 +20,9 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hmac import compare_digest
+from itertools import count
 from math import exp
 from typing import Any, Literal, NamedTuple
 
@@ -54,6 +56,9 @@ _ALPHABET = re.compile(rf"[A-Za-z0-9_-]{{{ID_LENGTH}}}")
 _FEW = 64
 #: A difference of logits whose exponential is 10^304: a confidence that float32 calls 0.
 _FAR = 700.0
+_ALL_BITS = 2**64 - 1
+#: A process is never copied while it serves, so that each has a beginning of its own.
+_batches = count(int.from_bytes(os.urandom(8), "little"))
 #: How far ahead another server's clock may be.
 _SKEW_SECONDS = 300.0
 
@@ -132,7 +137,8 @@ def _of_few(logits: list[list[float]], probabilities: list[list[float]]) -> Pred
         confidence = max(row)
         best = row.index(confidence)
         own = values[best]
-        raw.append(1 / sum([exp(min(value - own, _FAR)) for value in values]))
+        far = max(values) - own > _FAR  # another class is so far ahead that a power would overflow
+        raw.append(0.0 if far else 1 / sum([exp(value - own) for value in values]))
         confidences.append(confidence)
         predicted.append(best)
     return Predictions(raw, confidences, predicted)
@@ -143,8 +149,8 @@ def mint(
 ) -> list[str]:
     """Return an id for each row, about a microsecond each.
 
-    No two are alike: those of a batch count their rows, and batches differ by 64 random bits and
-    by when they were made.
+    No two are alike: those of a batch count their rows, batches of a process are counted from a
+    random number of 64 bits on, and they differ by when they were made.
 
     Parameters
     ----------
@@ -156,18 +162,18 @@ def mint(
         key.number,
         model,
         version,
-        round(made_at * 1e6),
-        int.from_bytes(os.urandom(8), "little"),
+        int(made_at * 1e6),
+        next(_batches) & _ALL_BITS,
     )
     # The key and the head are hashed once; each row goes on from there.
     begun = _mac(key)
     begun.update(head)
+    if len(predictions.predicted) == 1:  # most requests
+        row = _ROW.pack(*(one[0] for one in predictions), 0)
+        begun.update(row)
+        return [base64.urlsafe_b64encode(head + row + begun.digest()).decode()]
     parts = []
-    for row in map(
-        _ROW.pack,
-        *predictions,
-        range(len(predictions.predicted)),
-    ):
+    for row in map(_ROW.pack, *predictions, range(len(predictions.predicted))):
         mac = begun.copy()
         mac.update(row)
         parts.append(head + row + mac.digest())
@@ -227,4 +233,10 @@ def _read(
 
 
 def _mac(key: SigningKey) -> Any:
-    return hashlib.blake2b(key=key.secret, digest_size=_MAC_BYTES, person=_PURPOSE)
+    return _begun(key.secret).copy()
+
+
+# Half of what minting one id takes is hashing the key.
+@lru_cache(maxsize=16)
+def _begun(secret: bytes) -> Any:
+    return hashlib.blake2b(key=secret, digest_size=_MAC_BYTES, person=_PURPOSE)

@@ -57,6 +57,11 @@ class PredictionIds:
         """Return what is done when the newest key has been looked for, on another thread."""
         return self._flights.of("key", self._refresh)
 
+    @property
+    def has_key(self) -> bool:
+        """Whether ids can be made now."""
+        return self._key is not None
+
     async def ready(self) -> None:
         """Wait until there is a key, where the registry can be asked for one."""
         if self._key is not None or time.monotonic() < self._again_at:
