@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+from anyio import to_thread
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
@@ -39,6 +40,8 @@ __all__ = ["create_app"]
 
 log = logging.getLogger(__name__)
 
+#: How long a call to a registry that hangs may hold up the end of this process; there are three.
+_SETTLE_SECONDS = 1.0
 #: What comes thousands of times a second.
 _SHORT_WAYS = ShortWays({CALIBRATE: respond, INFER: infer_rows, INFER_BY_VERSION: infer_rows})
 
@@ -60,6 +63,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             for task in working:
                 task.cancel()
             await asyncio.wait(working)
+            # Calls on threads end by themselves; a connection that one holds is not closed here.
+            for one in (state.flights, state.calibrators, state.ids):
+                await to_thread.run_sync(one.settle, _SETTLE_SECONDS)
             registry.close()
 
     app = Application(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Flights"]
@@ -42,6 +42,12 @@ class Flights(Generic[T]):
             self._running += 1
         threading.Thread(target=self._work, name="flight", daemon=True).start()
         return flight
+
+    def settle(self, seconds: float) -> None:
+        """Wait until all calls under way have ended, but not for longer than this."""
+        with self._lock:
+            flights = list(self._flights.values())
+        wait(flights, seconds)
 
     def _work(self) -> None:
         while True:

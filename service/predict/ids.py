@@ -71,6 +71,10 @@ class PredictionIds:
         except TimeoutError:
             self._again_at = time.monotonic() + _AGAIN_SECONDS
 
+    def settle(self, seconds: float) -> None:
+        """Wait until no key is being looked for, so that the registry can be closed."""
+        self._flights.settle(seconds)
+
     def made(
         self, loaded: Loaded, logits: Floats, probabilities: Floats, share: float
     ) -> list[str | None]:

@@ -159,6 +159,10 @@ class LoadedCalibrators:
                 return False
         return True
 
+    def settle(self, seconds: float) -> None:
+        """Wait until nothing is being loaded, so that the registry can be closed."""
+        self._flights.settle(seconds)
+
     def _load(self, model: str, selector: str) -> Loaded:
         again = False
         while True:
@@ -191,8 +195,11 @@ class LoadedCalibrators:
         """Make every alias in use mean what the registry now says."""
         with self._registry.reading() as tx:
             revision = tx.aliases.revision()
-            # Before anything is loaded there is nothing to follow; the first load starts it.
-            if self._revision in (-1, revision):
+            if self._revision == revision:
+                return
+            if self._revision == -1:
+                # Before anything is loaded there is nothing to follow; the first load starts it.
+                self._absent.clear()
                 return
             # A number that went back is another database: a backup, say.
             since = self._revision if revision > self._revision else -1

@@ -63,7 +63,7 @@ def test_tensors_are_the_protocols() -> None:
     assert np.array_equal(parse(plain.body, None).values, _LOGITS)
     length = binary.headers["Inference-Header-Content-Length"]
     question = parse(binary.body, length)
-    assert question.binary
+    assert question.outputs == {"probabilities": True}
     assert np.array_equal(question.values, _LOGITS)
 
 

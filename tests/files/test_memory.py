@@ -33,6 +33,7 @@ _BLOCK = 10_000  # rows written at a time: 4 MB
 _READ = """
 import re, sys
 from pathlib import Path
+import pyarrow.csv, pyarrow.parquet  # libraries, loaded when a file first needs them
 from recalib.files import open_data
 peak = lambda: int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 before, rows = peak(), 0
