@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from recalib.errors import UnavailableError
 from recalib.registry import engine as engines
@@ -29,7 +30,8 @@ class Registry:
         self.blobs = BlobStore(blob_url)
 
     def close(self) -> None:
-        """Close the pool's connections."""
+        """Close the pool's connections: those in use elsewhere once they are given back."""
+        event.listen(self._engine.pool, "checkin", _close)
         self._engine.dispose()
 
     @contextmanager
@@ -70,3 +72,7 @@ class Registry:
     def _begin(self, engine: Engine) -> Iterator[Transaction]:
         with engines.database_errors(self._engine), engine.begin() as connection:
             yield Transaction(connection)
+
+
+def _close(connection: Any, _record: Any) -> None:
+    connection.close()
