@@ -6,6 +6,7 @@ top label there is one, for class-wise errors one of each class.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -102,15 +103,15 @@ class Column:
         return float(np.abs(means - p).mean())
 
 
-class Population:
+class Population(ABC):
     """Rows without end; `columns` are ranked."""
 
     label: str
     columns: list[Column]
 
+    @abstractmethod
     def draw(self, rows: int, rng: np.random.Generator) -> Predictions:
         """Return so many rows."""
-        raise NotImplementedError
 
 
 class TopLabel(Population):

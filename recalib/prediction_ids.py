@@ -236,7 +236,7 @@ def _mac(key: SigningKey) -> Any:
     return _begun(key.secret).copy()
 
 
-# Half of what minting one id takes is hashing the key.
+# The key is hashed once, not for every batch.
 @lru_cache(maxsize=16)
 def _begun(secret: bytes) -> Any:
     return hashlib.blake2b(key=secret, digest_size=_MAC_BYTES, person=_PURPOSE)

@@ -116,7 +116,7 @@ def array_of(
 def _are_plain(rows: Sequence[Sequence[float | None]]) -> bool:
     """Return whether these are few numbers, as many in each row, that any float can hold.
 
-    Asking them one by one is faster than asking NumPy, for a row of ten by three quarters.
+    Of few, asking them one by one is faster than asking NumPy.
     """
     width = len(rows[0])
     if not 0 < len(rows) * width <= _FEW:

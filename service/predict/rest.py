@@ -138,7 +138,7 @@ async def respond(state: State, asked: Asked) -> Answer:
     if share is None:
         share = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
     model = asked.path["model"]
-    # What is there as a rule is asked for first without `await`, which takes a microsecond.
+    # What is there as a rule is asked for first without a coroutine of its own.
     loaded = state.calibrators.get(model, wanted.selector)
     if loaded is None:
         loaded = await loaded_for(state.calibrators, model, wanted.selector)

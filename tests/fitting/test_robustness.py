@@ -6,7 +6,6 @@ forbids it; a search that ended on a bound says so.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,8 +91,7 @@ def test_many_classes_and_a_whole_card() -> None:
 def test_many_classes_and_few_rows(name: str, options: dict[str, str]) -> None:
     """50,000 classes, 200 rows: a result, or one clear refusal, and no gigabytes.
 
-    The rows are 40 MB; a fit may hold twelve float64 copies of them at a time, and take a minute
-    of a processor, where it takes some ten seconds.
+    The rows are 40 MB; a fit may hold twelve float64 copies of them at a time.
     """
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(200, 50_000)).astype(np.float32)
@@ -103,10 +101,8 @@ def test_many_classes_and_few_rows(name: str, options: dict[str, str]) -> None:
         with pytest.raises(InputError, match=f"map: found {name}, whose matrix for 50000 classes"):
             fit(logits, labels, name)
         return
-    began = time.process_time()
     with _at_most(960e6):
         calibrator = fit(logits, labels, name, **options)
-    assert time.process_time() - began < 60
     probabilities = calibrator.predict(logits[:20])
     assert np.isfinite(probabilities).all()
     # onnxruntime's softmax adds 50,000 float32: at worst K / 2²⁴ = 3e-3 away from 1.
