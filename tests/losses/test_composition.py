@@ -1,0 +1,124 @@
+"""The objective of a run: a weighted sum whose numbers may change, and nothing accepted in vain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recalib.errors import InputError
+from recalib.losses import LOSSES, Regulariser
+from recalib.losses.composition import Composition
+from recalib.recipe import LossPart, Schedule
+
+_Z = torch.randn(40, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+_Y = torch.arange(40) % 5
+
+
+def compose(samples: int = 0, **part: Any) -> Composition:
+    return Composition(LossPart.model_validate(part), samples)
+
+
+def value_of(name: str, logits: Tensor = _Z, **options: Any) -> Tensor:
+    return LOSSES[name](**options)(logits, _Y)
+
+
+@pytest.mark.parametrize("primary", ["cross_entropy", "brier", "focal", "aurc"])
+@pytest.mark.parametrize("secondary", ["sb_ece", "s_avuc", "mmce", "acls"])
+def test_it_is_the_sum_of_its_terms(primary: str, secondary: str) -> None:
+    """Value and gradient; and each term can be had alone."""
+    composed = compose(primary=primary, secondary=secondary, beta=0.3)
+    ours, theirs = _Z.clone().requires_grad_(), _Z.clone().requires_grad_()
+    total = composed(ours, _Y)
+    wanted = value_of(primary, theirs) + 0.3 * value_of(secondary, theirs)
+    torch.testing.assert_close(total, wanted)
+    (of_ours,) = torch.autograd.grad(total, ours)
+    (of_theirs,) = torch.autograd.grad(wanted, theirs)
+    torch.testing.assert_close(of_ours, of_theirs)
+    assert composed(_Z, _Y, terms="primary") == value_of(primary)
+    assert composed(_Z, _Y, terms="secondary") == 0.3 * value_of(secondary)
+
+
+def test_without_a_secondary_it_is_the_primary() -> None:
+    assert compose(primary="focal", options={"gamma": 2})(_Z, _Y) == value_of("focal", gamma=2.0)
+
+
+def test_schedules_move_beta_and_options() -> None:
+    """γ 5, 3, 2 by thirds is FLSc-532 of paper 004, appendix E; β rises linearly."""
+    composed = compose(
+        primary="focal",
+        secondary="sb_ece",
+        schedules={
+            "primary.gamma": {"values": [5.0, 3.0, 2.0], "at": [0.0, 100 / 350, 250 / 350]},
+            "beta": {"values": [0.0, 1.0], "at": [0.0, 0.5], "shape": "linear"},
+        },
+    )
+    scheduled = LOSSES["focal_scheduled"]()
+    for epoch in (0, 99, 100, 249, 250, 349):
+        composed.at(epoch / 350)
+        scheduled.start_epoch(epoch, 350)
+        wanted = scheduled(_Z, _Y) + min(epoch / 175, 1.0) * value_of("sb_ece")
+        torch.testing.assert_close(composed(_Z, _Y), wanted)
+
+
+def test_losses_hear_of_epochs() -> None:
+    composed = compose(primary="focal_scheduled")
+    composed.start_epoch(300, 350)
+    torch.testing.assert_close(composed(_Z, _Y), value_of("focal", gamma=2.0))
+
+
+def test_crl_gets_indices_and_its_history_is_state() -> None:
+    """Of as many samples as there are, so that an index beyond them is an error."""
+    composed = compose(samples=40, secondary="crl")
+    assert composed.has_history
+    assert not compose(secondary="sb_ece").has_history
+    composed(_Z, _Y, torch.arange(40))
+    right = (_Z.argmax(1) == _Y).int()
+    assert torch.equal(composed.state_dict()["secondary.history"], right)
+    with pytest.raises(InputError, match=r"indices: .*below 40"):
+        composed(_Z, _Y, torch.arange(1, 41))
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"primary": "nll"}, r"^loss.primary: found 'nll'; accepted: cross_entropy, "),
+        ({"primary": "sb_ece"}, r"^loss.primary: found 'sb_ece'; accepted: cross_entropy, "),
+        ({"secondary": "ece"}, r"^loss.secondary: found 'ece'"),
+        ({"primary": "focal", "options": {"gama": 1}}, r"^loss.primary: options.gama: .* gamma"),
+        ({"secondary": "mbls", "secondary_options": {"margin": -1}}, r"^loss.secondary: options."),
+        ({"schedules": {"beta": {"values": [1], "at": [0]}}}, r"^loss.schedules.beta: .*none"),
+        (
+            {"secondary": "sb_ece", "schedules": {"beta": {"values": [-1], "at": [0]}}},
+            r"^loss.schedules.beta: found -1; accepted: beta ≥ 0",
+        ),
+        (
+            {"secondary": "sb_ece", "schedules": {"secondary.bins": {"values": [3], "at": [0]}}},
+            r"accepted: beta, secondary.temperature, secondary.order",
+        ),
+        (
+            {"primary": "focal", "schedules": {"primary.gamma": {"values": [3, -1], "at": [0, 1]}}},
+            r"^loss.schedules.primary.gamma: options.gamma: found -1",
+        ),
+    ],
+)
+def test_what_makes_no_objective_is_refused(part: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compose(**part)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_has_its_place(name: str) -> None:
+    """A regulariser is added to cross-entropy; a loss may be either."""
+    member = LOSSES[name]
+    part = {"secondary": name} if issubclass(member, Regulariser) else {"primary": name}
+    composed = compose(samples=40, **part)
+    assert composed(_Z, _Y, torch.arange(40)).isfinite()
+
+
+def test_a_schedule_between_its_points() -> None:
+    schedule = Schedule(values=[1, 3, 2], at=[0, 0.5, 0.75], shape="linear")
+    found = [schedule.value(one) for one in (0, 0.25, 0.5, 0.625, 0.75, 1)]
+    assert found == pytest.approx([1, 2, 3, 2.5, 2, 2])

@@ -1,0 +1,89 @@
+"""A recipe is read the same from TOML and JSON, and says which field is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recalib.errors import InputError
+from recalib.recipe import Recipe, read_recipe
+
+_LEAST: dict[str, Any] = {"data": {"kind": "images"}, "model": {"name": "resnet8"}}
+_TOML = """
+name = "focal"
+epochs = 3
+[data]
+kind = "images"
+[model]
+name = "resnet8"
+[loss]
+primary = "focal"
+options = {gamma = 3}
+secondary = "sb_ece"
+[loss.schedules]
+beta = {values = [0, 1], at = [0, 0.5], shape = "linear"}
+[optimiser]
+milestones = [2]
+"""
+
+
+def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(_TOML)
+    recipe = read_recipe(tmp_path / "a.toml")
+    (tmp_path / "a.json").write_text(recipe.model_dump_json(exclude_unset=True))
+    assert read_recipe(tmp_path / "a.json") == recipe
+    assert recipe.loss.schedules["beta"].value(0.25) == 0.5
+    # Whole, as a record of what was done.
+    assert Recipe.of(json.loads(recipe.model_dump_json(exclude_defaults=True))) == recipe
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"model": None}, "^model: found None"),
+        ({"epochs": "3"}, "^epochs: found '3'; accepted: Input should be a valid integer"),
+        ({"epochs": 0}, "^epochs: found 0; accepted: Input should be greater than or equal to 1"),
+        ({"epoch": 3}, "^epoch: found a field that there is none of"),
+        ({"name": "../x"}, "^name: "),
+        ({"model": {}}, "^model.name: found nothing"),
+        ({"model": {"name": "x", "train": "head"}}, "^model: .*weights"),
+        ({"loss": {"beta": 1}}, "^loss: .*secondary"),
+        ({"loss": {"beta": float("nan"), "secondary": "mmce"}}, "^loss.beta: .*finite"),
+        ({"loss": {"schedules": {"beta": {"values": [1], "at": [0.5]}}}}, "rise from 0"),
+        ({"loss": {"schedules": {"beta": {"values": [1, 2], "at": [0]}}}}, "as many numbers"),
+        ({"optimiser": {"learning_rate": 0}}, "^optimiser.learning_rate: "),
+        ({"optimiser": {"name": "adamw", "momentum": 0.5}}, "^optimiser: .*momentum.*sgd"),
+        ({"optimiser": {"schedule": "cosine", "milestones": [2]}}, "^optimiser: .*milestones"),
+        ({"optimiser": {"name": "adam", "nesterov": True}}, "^optimiser: .*nesterov"),
+        ({"optimiser": {"name": "adam", "betas": [0.9]}}, "^optimiser.betas: "),
+        ({"optimiser": {"name": "adam", "betas": [0.9, 0.9, 0.9]}}, "^optimiser: .*two numbers"),
+        ({"interleave": {"when": "auto"}}, "^recipe: .*secondary"),
+        ({"batch_size": 4, "accumulate": 8}, "^recipe: .*accumulate"),
+        ({"tune": {}}, "^tune: .*values to try"),
+    ],
+)
+def test_what_is_wrong_is_named(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Recipe.of({**_LEAST, **more})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.toml", "epochs = ", "^config: .*a.toml: .*accepted: TOML"),
+        ("a.json", "[1]", "no table"),
+        ("a.json", '{"epochs": ', "accepted: JSON"),
+        ("a.yaml", "", "ends in .toml or .json"),
+        ("a.toml", None, r"No such file"),
+    ],
+)
+def test_files_that_are_no_recipe(
+    tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_recipe(tmp_path / name)
