@@ -4,13 +4,21 @@ from recalib.drift.bettors import BETTORS, Bettor
 from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.confidence_shift import ConfidenceShift, confidence_shift, quantile_edges
 from recalib.drift.label_shift import estimated_priors
+from recalib.drift.sums import Sums
+from recalib.drift.windows import Coverage, Weighting, Window, label_coverage, window
 
 __all__ = [
     "BETTORS",
     "Bettor",
     "CalibrationTest",
     "ConfidenceShift",
+    "Coverage",
+    "Sums",
+    "Weighting",
+    "Window",
     "confidence_shift",
     "estimated_priors",
+    "label_coverage",
     "quantile_edges",
+    "window",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift.bettors import BETTORS, Bettor
-from recalib.errors import InputError
+from recalib.drift.rows import check_rows
 from recalib.options import check_option
 
 __all__ = ["CalibrationTest"]
@@ -93,7 +93,7 @@ class CalibrationTest:
         ------
         InputError: shapes that differ, or values out of range. Nothing is taken then.
         """
-        confidences, correct = _checked(confidences, correct)
+        confidences, correct = check_rows(confidences, correct)
         for rows in self._blocks(len(confidences)):
             self._take(confidences[rows], correct[rows])
 
@@ -168,24 +168,6 @@ def _aside(blocks: int) -> float:
     1 / log₂(blocks + 2): it falls so slowly that a begin at block k costs log k and little more.
     """
     return 1 / math.log2(blocks + 2)
-
-
-def _checked(confidences: Values, correct: Values) -> tuple[Values, Values]:
-    confidences = np.asarray(confidences, np.float64)
-    correct = np.asarray(correct, np.float64)
-    if confidences.ndim != 1 or not np.all((confidences >= 0) & (confidences <= 1)):
-        raise InputError(
-            "confidences",
-            found=f"shape {confidences.shape}, or a value out of range",
-            accepted="(N,) in [0, 1]",
-        )
-    if correct.shape != confidences.shape or not np.all((correct == 0) | (correct == 1)):
-        raise InputError(
-            "correct",
-            found=f"shape {correct.shape}, or a value that is neither",
-            accepted=f"{confidences.shape}, zeros and ones",
-        )
-    return confidences, correct
 
 
 def _plain(logs: Values) -> list[float | None]:

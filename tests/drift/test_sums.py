@@ -1,0 +1,112 @@
+"""Sums by bin: what they are, that they add up, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recalib.drift import Sums
+from recalib.errors import InputError
+
+EDGES = [0.3, 0.7, 1.0]
+ROWS = st.lists(
+    st.tuples(st.floats(0, 1), st.booleans(), st.floats(-5, 1e6)), min_size=0, max_size=30
+)
+
+
+def added(*parts: list[tuple[float, bool, float]]) -> Sums:
+    sums = Sums.empty(EDGES)
+    for rows in parts:
+        sums.add_traffic([p for p, _, _ in rows])
+        sums.add_labels(*map(list, zip(*rows, strict=True)) if rows else ([], []))
+    return sums
+
+
+def same(one: Sums, other: Sums) -> bool:
+    return all(
+        np.allclose(left, right, rtol=1e-12, atol=1e-12)
+        for left, right in zip(one.to_dict().values(), other.to_dict().values(), strict=True)
+    )
+
+
+@given(rows=ROWS)
+def test_sums_are_those_of_a_loop(rows):
+    slow = Sums.empty(EDGES)
+    for p, y, delay in rows:
+        b = sum(p >= edge for edge in EDGES)
+        slow.traffic[b] += 1
+        slow.labelled[b] += 1
+        slow.correct[b] += y
+        slow.confidence[b] += p
+        slow.confidence_squared[b] += p * p
+        slow.confidence_correct[b] += p * y
+        slow.delay[b] += max(delay, 0)
+    assert same(added(rows), slow)
+
+
+@given(one=ROWS, other=ROWS)
+def test_sums_of_parts_are_those_of_all(one, other):
+    first, second = added(one), added(other)
+    first.merge(second)
+    assert same(first, added(one + other))
+    assert same(added(one, other), added(one + other))
+    assert same(second, added(other))
+
+
+def test_a_confidence_on_an_edge_is_in_the_bin_above():
+    sums = Sums.empty(EDGES)
+    sums.add_traffic([0.0, 0.3, 0.7, 1.0])
+    assert sums.traffic.tolist() == [1, 1, 1, 1]
+    sums.add_counts(np.array([0, 2, 0, 1]))
+    assert sums.traffic.tolist() == [1, 3, 1, 2]
+    whole = Sums.empty([])
+    whole.add_traffic([0.0, 1.0])
+    assert whole.traffic.tolist() == [2]
+
+
+def test_json_keeps_every_digit():
+    sums = added([(0.1, True, 3.0), (1 / 3, False, 0.1), (0.9, True, 0.0)])
+    again = Sums.from_dict(json.loads(json.dumps(sums.to_dict())))
+    assert again.to_dict() == sums.to_dict()
+    assert again.labelled.dtype == np.int64
+
+
+@pytest.mark.parametrize("edges", [[0.5, 0.5], [0.7, 0.3], [0.0, 0.5], [1.1], [float("nan")], [[]]])
+def test_bad_edges_are_refused(edges):
+    with pytest.raises(InputError) as refused:
+        Sums.empty(edges)
+    assert refused.value.field == "edges"
+
+
+@pytest.mark.parametrize(
+    ("rows", "field"),
+    [
+        (([0.5, 1.5], [0, 1]), "confidences"),
+        (([0.5, float("nan")], [0, 1]), "confidences"),
+        (([0.5], [2]), "correct"),
+        (([0.5], [1, 0]), "correct"),
+        (([0.5], [1], [float("inf")]), "delays"),
+        (([0.5], [1], [1.0, 2.0]), "delays"),
+    ],
+)
+def test_bad_rows_are_refused_and_none_added(rows, field):
+    sums = Sums.empty(EDGES)
+    with pytest.raises(InputError) as refused:
+        sums.add_labels(*rows)
+    assert refused.value.field == field
+    assert same(sums, Sums.empty(EDGES))
+
+
+def test_other_bins_and_bad_counts_are_refused():
+    with pytest.raises(InputError):
+        Sums.empty(EDGES).merge(Sums.empty([0.5]))
+    for counts in ([1, 2], [1, 2, 3, -1], [0.5, 1.0, 1.0, 1.0]):
+        with pytest.raises(InputError):
+            Sums.empty(EDGES).add_counts(np.array(counts))
+    saved = Sums.empty(EDGES).to_dict()
+    with pytest.raises(InputError):
+        Sums.from_dict({**saved, "traffic": [1, 2]})
