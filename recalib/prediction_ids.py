@@ -4,7 +4,8 @@ Whoever serves writes nothing down for a prediction. Its id carries what calibra
 made of, so that the label needs no join with a log, and a message authentication code by a key of
 ours, so that nobody else can make one. It holds, little-endian and in base64url::
 
-    format 2 | key 4 | model 8 | version 4 | microseconds 8 | batch 8      the same in a batch
+    format 1 | segment 1 | key 4 | model 8 | version 4 | microseconds 8 | batch 8
+                                                                           the same in a batch
     raw confidence 4 | confidence 4 | class 4 | row 4                      of one row
     BLAKE2b 16                                                             of the 50 before it
 
@@ -45,7 +46,7 @@ __all__ = [
 ID_LENGTH = 88
 
 _FORMAT = 1
-_HEAD = struct.Struct("<HIQIQQ")
+_HEAD = struct.Struct("<BBIQIQQ")
 _ROW = struct.Struct("<ffII")
 _MAC_BYTES = 16
 _SIGNED = _HEAD.size + _ROW.size
@@ -96,6 +97,8 @@ class Prediction:
     predicted: int
     #: The id's authentication code, by which it can be told from every other.
     digest: bytes
+    #: Of the model's segments, from 1; 0 for none.
+    segment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,12 @@ def _of_few(logits: list[list[float]], probabilities: list[list[float]]) -> Pred
 
 
 def mint(
-    key: SigningKey, model: int, version: int, made_at: float, predictions: Predictions
+    key: SigningKey,
+    model: int,
+    version: int,
+    made_at: float,
+    predictions: Predictions,
+    segment: int = 0,
 ) -> list[str]:
     """Return an id for each row, about a microsecond each.
 
@@ -156,9 +164,11 @@ def mint(
     ----------
     model: its number in the registry.
     made_at: seconds since 1970.
+    segment: the number of the model's segment that the batch is of, at most 255; 0 for none.
     """
     head = _HEAD.pack(
         _FORMAT,
+        segment,
         key.number,
         model,
         version,
@@ -209,7 +219,7 @@ def _read(
     if _ALPHABET.fullmatch(text) is None:
         return Refusal("invalid", f"not {ID_LENGTH} characters of base64url, as every id is")
     content = base64.urlsafe_b64decode(text)
-    format, number, of_model, version, microseconds, _ = _HEAD.unpack_from(content)
+    format, segment, number, of_model, version, microseconds, _ = _HEAD.unpack_from(content)
     if format != _FORMAT or number not in begun:
         return Refusal("invalid", "not signed by a key of this service, or by one given up since")
     mac = begun[number].copy()
@@ -229,7 +239,9 @@ def _read(
             "expired", f"older than {lifetime_seconds:.15g} seconds, which labels may take"
         )
     raw_confidence, confidence, predicted, _ = _ROW.unpack_from(content, _HEAD.size)
-    return Prediction(of_model, version, made_at, raw_confidence, confidence, predicted, digest)
+    return Prediction(
+        of_model, version, made_at, raw_confidence, confidence, predicted, digest, segment
+    )
 
 
 def _mac(key: SigningKey) -> Any:

@@ -24,14 +24,18 @@ from recalib.registry.records import (
     StoredAnswer,
 )
 from recalib.registry.registry import Registry
+from recalib.registry.traffic import Counted
 from recalib.registry.transaction import Transaction
+from recalib.registry.watching import MOST_SEGMENTS, Watching
 
 __all__ = [
+    "MOST_SEGMENTS",
     "Alias",
     "AliasChange",
     "BlobStore",
     "BlobWriter",
     "CalibratorVersion",
+    "Counted",
     "Dataset",
     "Expected",
     "Job",
@@ -42,6 +46,7 @@ __all__ = [
     "Registry",
     "StoredAnswer",
     "Transaction",
+    "Watching",
     "check_name",
     "is_name",
 ]

@@ -29,7 +29,7 @@ __all__ = ["Labels"]
 _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: What a row is given; the rest is the same in all.
-_GIVEN = [*_KEY, "raw_confidence", "confidence", "predicted", "label"]
+_GIVEN = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
 #: Rows are kept for longer than their ids are accepted, so that none is accepted twice.
 _SLACK_SECONDS = 3600.0
 
@@ -135,6 +135,7 @@ class Labels(Queries):
                 "confidence": prediction.confidence,
                 "predicted": prediction.predicted,
                 "label": label,
+                "segment": prediction.segment,
             }
             for prediction, label in labelled
         ]

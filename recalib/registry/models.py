@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
@@ -12,6 +13,7 @@ from recalib.registry.clock import now
 from recalib.registry.names import check_name, is_name
 from recalib.registry.queries import Queries
 from recalib.registry.records import Model
+from recalib.registry.watching import Watching
 
 __all__ = ["Models"]
 
@@ -21,7 +23,14 @@ _TABLE = tables.models
 class Models(Queries):
     """Classifiers to be calibrated."""
 
-    def create(self, name: str, labels: tuple[str, ...] | None, classes: int, actor: str) -> Model:
+    def create(
+        self,
+        name: str,
+        labels: tuple[str, ...] | None,
+        classes: int,
+        actor: str,
+        watching: Watching | None = None,
+    ) -> Model:
         """Add a model; `ConflictError` where the name is taken."""
         check_name("name", name)
         _check_classes(labels, classes)
@@ -32,6 +41,7 @@ class Models(Queries):
             latest_version=0,
             created_by=actor,
             created_at=now(),
+            monitoring=None if watching is None else watching.to_dict(),
         )
         self._insert(statement, conflict=f"a model named {name!r} already exists")
         return self.get(name)
@@ -45,6 +55,31 @@ class Models(Queries):
             raise NotFoundError("model", name)
         return _model(row)
 
+    def watch(self, name: str, watching: Watching) -> Model:
+        """Declare what is watched from now on; the row stays locked until the transaction ends.
+
+        Raises
+        ------
+        InputError: segments that would change their numbers.
+        """
+        if not is_name(name):
+            raise NotFoundError("model", name)
+        found = self._connection.execute(
+            select(_TABLE.c.monitoring).where(_TABLE.c.name == name).with_for_update()
+        ).one_or_none()
+        if found is None:
+            raise NotFoundError("model", name)
+        Watching.of(found.monitoring).check_change(watching)
+        statement = update(_TABLE).where(_TABLE.c.name == name)
+        self._connection.execute(statement.values(monitoring=watching.to_dict()))
+        return self.get(name)
+
+    def watching(self, numbers: Collection[int]) -> dict[int, Watching]:
+        """Return what the models of these numbers declare, by number."""
+        columns = select(_TABLE.c.id, _TABLE.c.monitoring)
+        rows = self._connection.execute(columns.where(_TABLE.c.id.in_(numbers)))
+        return {row.id: Watching.of(row.monitoring) for row in rows}
+
     def page(self, after: str | None, limit: int) -> list[Model]:
         """Return up to `limit` models by name, from the one behind `after`."""
         statement = select(_TABLE).order_by(_TABLE.c.name).limit(limit)
@@ -55,8 +90,8 @@ class Models(Queries):
 
 def _model(row: Any) -> Model:
     columns = dict(row._mapping)
-    labels = columns.pop("labels")
-    return Model(**columns, labels=None if labels is None else tuple(labels))
+    labels, watching = columns.pop("labels"), Watching.of(columns.pop("monitoring"))
+    return Model(**columns, labels=None if labels is None else tuple(labels), watching=watching)
 
 
 def _check_classes(labels: tuple[str, ...] | None, classes: int) -> None:

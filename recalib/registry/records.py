@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from recalib.registry.watching import Watching
+
 __all__ = [
     "Alias",
     "AliasChange",
@@ -39,6 +41,8 @@ class Model:
     latest_version: int
     created_by: str
     created_at: float
+    #: What of it is watched, and how.
+    watching: Watching
 
 
 @dataclass(frozen=True)
@@ -164,6 +168,8 @@ class LabelledPrediction:
     #: Whether another one came for it too.
     disputed: bool
     labelled_at: float
+    #: See `recalib.registry.watching`; 0 for none.
+    segment: int = 0
 
 
 @dataclass(frozen=True)

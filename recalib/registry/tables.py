@@ -37,6 +37,7 @@ __all__ = [
     "labels",
     "models",
     "signing_keys",
+    "traffic",
 ]
 
 # Named constraints, so that later migrations can speak of them.
@@ -66,6 +67,8 @@ models = Table(
     Column("latest_version", Integer, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("created_at", Double, nullable=False),
+    # See `recalib.registry.watching`; null where nothing was said.
+    Column("monitoring", _Json),
 )
 
 datasets = Table(
@@ -205,5 +208,21 @@ labels = Table(
     # Whether another label came as well, and was refused.
     Column("disputed", Boolean, nullable=False),
     Column("labelled_at", Double, nullable=False),
+    # A number in the model's list of segments, from 1; 0 for a prediction of none.
+    Column("segment", Integer, nullable=False, server_default="0"),
+    sqlite_with_rowid=False,
+)
+
+traffic = Table(
+    "traffic",
+    METADATA,
+    # No foreign keys, as above. A row a bin and bucket of time: so many, however many requests.
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    # When the bucket began, in seconds since 1970.
+    Column("started_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("segment", Integer, primary_key=True, autoincrement=False),
+    Column("bin", Integer, primary_key=True, autoincrement=False),
+    Column("predictions", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -12,6 +12,7 @@ from recalib.registry.jobs import Jobs
 from recalib.registry.labels import Labels
 from recalib.registry.models import Models
 from recalib.registry.signing_keys import SigningKeys
+from recalib.registry.traffic import Traffic
 
 __all__ = ["Transaction"]
 
@@ -32,4 +33,5 @@ class Transaction:
         self.jobs = Jobs(connection)
         self.labels = Labels(connection)
         self.signing_keys = SigningKeys(connection)
+        self.traffic = Traffic(connection)
         self.idempotency = Idempotency(connection)

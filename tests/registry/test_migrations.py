@@ -12,7 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, inspect, text
 
 from recalib.errors import UnavailableError
-from recalib.registry import Registry, migrate
+from recalib.registry import Counted, Registry, Watching, migrate
 from recalib.registry.engine import connect_to, writing
 from recalib.registry.tables import METADATA
 from tests.registry.test_labels import prediction
@@ -117,13 +117,20 @@ def test_a_folder_that_does_not_exist_is_made_for_sqlite(tmp_path: object) -> No
     engine.dispose()
 
 
+#: As the first version made one: this one knows columns that older schemas have not.
+_A_MODEL = (
+    "INSERT INTO models (name, classes, latest_version, created_by, created_at) "
+    "VALUES ('resnet', 2, 0, 'anna', 1e9)"
+)
+
+
 def test_labels_come_and_go_without_touching_the_rest(database_url: str) -> None:
     """0002 forward and back, in a database that is in use."""
     registry = Registry(database_url, "memory://")
     engine = connect_to(database_url)
     migrate.downgrade(engine, "0001")
     with registry.transaction() as tx:
-        tx.models.create("resnet", None, 2, actor="anna")
+        tx.connection.execute(text(_A_MODEL))
     assert "labels" not in inspect(engine).get_table_names()
     registry.migrate()
     with registry.transaction() as tx:
@@ -136,7 +143,7 @@ def test_labels_come_and_go_without_touching_the_rest(database_url: str) -> None
         assert len(tx.labels.between(model, 1, 0, 1e11)) == 1
     migrate.downgrade(engine, "0001")
     with registry.reading() as tx:
-        assert tx.models.get("resnet") == model
+        assert tx.connection.scalar(text("SELECT name FROM models")) == "resnet"
     with pytest.raises(UnavailableError, match="at 0001"):
         registry.check()
     registry.migrate()
@@ -144,6 +151,41 @@ def test_labels_come_and_go_without_touching_the_rest(database_url: str) -> None
         assert tx.models.get("resnet") == model
         assert tx.signing_keys.newest() is None
         assert tx.labels.between(model, 1, 0, 1e11) == []
+    assert _differences(engine) == []
+    engine.dispose()
+    registry.close()
+
+
+def test_traffic_comes_and_goes_without_touching_models_and_labels(database_url: str) -> None:
+    """0003 forward and back, in a database that is in use: old rows declare nothing."""
+    registry = Registry(database_url, "memory://")
+    engine = connect_to(database_url)
+    migrate.downgrade(engine, "0002")
+    with registry.transaction() as tx:
+        tx.connection.execute(text(_A_MODEL))
+        tx.connection.execute(
+            text(
+                "INSERT INTO labels (model_id, version, predicted_at, digest, raw_confidence, "
+                "confidence, predicted, label, disputed, labelled_at) "
+                "SELECT id, 1, 1e9, :digest, 0.5, 0.5, 1, 1, :no, 1e9 FROM models"
+            ),
+            {"digest": b"0" * 16, "no": False},
+        )
+    registry.migrate()
+    with registry.transaction() as tx:
+        model = tx.models.get("resnet")
+        assert model.watching == Watching()
+        assert [one.segment for one in tx.labels.between(model, 1, 0, 1e11)] == [0]
+        tx.traffic.add([Counted(model.id, 1, 600, 0, 3, 7)])
+        tx.models.watch("resnet", Watching(segments=("eu",)))
+    migrate.downgrade(engine, "0002")
+    assert "traffic" not in inspect(engine).get_table_names()
+    with registry.reading() as tx:
+        assert tx.connection.scalar(text("SELECT count(*) FROM labels")) == 1
+    registry.migrate()
+    with registry.reading() as tx:
+        assert tx.models.get("resnet").watching == Watching()
+        assert tx.traffic.between(model, 1, 0, 1e11) == []
     assert _differences(engine) == []
     engine.dispose()
     registry.close()

@@ -1,0 +1,105 @@
+"""Counts of predictions: they add up, whoever brings them, and grow coarser with age."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from recalib.registry import Counted, Model, Registry
+from tests.registry.scenes import a_model
+
+
+def counts(registry: Registry, model: Model, version: int = 1) -> list[Counted]:
+    with registry.reading() as tx:
+        return tx.traffic.between(model, version, 0, 1e11)
+
+
+def one(model: Model, start: int, predictions: int, *, bin: int = 0, segment: int = 0) -> Counted:
+    return Counted(model.id, 1, start, segment, bin, predictions)
+
+
+def test_counts_add_up(registry: Registry) -> None:
+    """By model, version, bucket, segment and bin, and no other way."""
+    model, other = a_model(registry), a_model(registry, "other")
+    first = [one(model, 600, 2), one(model, 300, 5), one(model, 300, 1, bin=4)]
+    with registry.transaction() as tx:
+        tx.traffic.add(first)
+        tx.traffic.add([])
+    with registry.transaction() as tx:
+        tx.traffic.add([one(model, 300, 10**12), one(model, 300, 3, segment=2)])
+        tx.traffic.add([one(other, 300, 9), Counted(model.id, 2, 300, 0, 0, 4)])
+    assert counts(registry, model) == [
+        one(model, 300, 5 + 10**12),
+        one(model, 300, 1, bin=4),
+        one(model, 300, 3, segment=2),
+        one(model, 600, 2),
+    ]
+    assert counts(registry, model, 2) == [Counted(model.id, 2, 300, 0, 0, 4)]
+    with registry.reading() as tx:
+        assert tx.traffic.between(model, 1, 301, 600) == []
+        assert len(tx.traffic.between(model, 1, 300, 600)) == 3
+        assert tx.traffic.span(model, 1) == (300, 600)
+        assert tx.traffic.span(model, 3) is None
+
+
+_ADDING = """
+import sys
+from recalib.registry import Counted, Registry
+registry = Registry(sys.argv[1], 'memory://')
+with registry.reading() as tx:
+    model = tx.models.get('resnet')
+print("ready", flush=True)
+sys.stdin.readline()
+for turn in range(30):
+    rows = [Counted(model.id, 1, 300 * (n % 5), 0, n % 7, 1) for n in range(35)]
+    with registry.transaction() as tx:
+        tx.traffic.add(rows[::-1] if sys.argv[2] == "backwards" else rows)
+"""
+
+
+def test_processes_that_count_at_once_lose_nothing(registry: Registry, database_url: str) -> None:
+    """The same rows in opposite orders: neither overwrites, and neither waits in a circle."""
+    model = a_model(registry)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _ADDING, database_url, order],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        for order in ("forwards", "backwards", "forwards")
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in processes:
+        process.communicate(b"go\n", timeout=60)
+        assert process.returncode == 0
+    found = counts(registry, model)
+    assert len(found) == 35
+    assert {row.predictions for row in found} == {90}
+
+
+def test_old_buckets_are_put_together_and_forgotten(registry: Registry) -> None:
+    """Nothing is counted twice, nothing lost, and what comes late is taken along."""
+    model = a_model(registry)
+    with registry.transaction() as tx:
+        tx.traffic.add(
+            [one(model, start, 1, bin=b) for start in range(0, 9000, 300) for b in (0, 2)]
+        )
+        assert tx.traffic.compact(model, 1, 7_300.0, 3_600) == 2 * (24 - 2)
+    hours = counts(registry, model)
+    assert [row for row in hours if row.bin == 2] == [
+        one(model, 0, 12, bin=2),
+        one(model, 3_600, 12, bin=2),
+        *(one(model, start, 1, bin=2) for start in range(7_200, 9_000, 300)),
+    ]
+    with registry.transaction() as tx:
+        tx.traffic.add([one(model, 300, 4)])
+        assert tx.traffic.compact(model, 1, 7_300.0, 3_600) == 1
+        assert tx.traffic.compact(model, 1, 7_300.0, 3_600) == 0
+    assert counts(registry, model)[0] == one(model, 0, 16)
+    with registry.transaction() as tx:
+        assert tx.traffic.forget(model, 1, 7_200.0) == 4
+    assert counts(registry, model)[0].started_at == 7_200
