@@ -1,0 +1,27 @@
+"""Data to train on: a new source is one file and one line in `load.SOURCES`.
+
+>>> splits = load(DataSpec("images", {"train": "a.parquet", "test": "b.parquet"}, validation=5000))
+>>> inputs = augmentation("crop_flip")(splits.train.batch([0, 1, 2]), torch.Generator())
+"""
+
+from __future__ import annotations
+
+from training.data.augmentation import AUGMENTATIONS, Augmentation, augmentation
+from training.data.base import Source
+from training.data.load import SOURCES, DataSpec, load
+from training.data.split import Batch, Indices, Inputs, Split, Splits
+
+__all__ = [
+    "AUGMENTATIONS",
+    "SOURCES",
+    "Augmentation",
+    "Batch",
+    "DataSpec",
+    "Indices",
+    "Inputs",
+    "Source",
+    "Split",
+    "Splits",
+    "augmentation",
+    "load",
+]

@@ -1,0 +1,85 @@
+"""What is done to training images by chance, in whole batches.
+
+An augmentation is a function of a batch (N, C, H, W) and a generator on the CPU, which alone
+decides: the same generator gives the same batch on any device. Labels stay, so that none of these
+suits data with a label for every place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from recalib.errors import InputError
+from training.data.split import Batch
+
+__all__ = ["AUGMENTATIONS", "Augmentation", "augmentation"]
+
+Augmentation = Callable[[Batch, torch.Generator], Batch]
+_PADDING = 4
+
+
+def _none(batch: Batch, generator: torch.Generator) -> Batch:
+    """Return the batch as it is."""
+    return batch
+
+
+def _flip(batch: Batch, generator: torch.Generator) -> Batch:
+    """Mirror each image left to right with probability ½."""
+    images = _images(batch)
+    mirrored = torch.rand(len(images), generator=generator) < 0.5
+    mirrored = mirrored.to(images.device)[:, None, None, None]
+    return torch.where(mirrored, images.flip(3), images)
+
+
+def _crop(batch: Batch, generator: torch.Generator) -> Batch:
+    """Pad by 4 zeros on each side and cut each image's size out again, at a place of its own.
+
+    Zero is the mean of the training images, where these were scaled by it.
+    """
+    images = _images(batch)
+    count, _, height, width = images.shape
+    offsets = torch.randint(0, 2 * _PADDING + 1, (2, count, 1), generator=generator)
+    down, right = offsets.to(images.device)
+    padded = functional.pad(images, [_PADDING] * 4).permute(0, 2, 3, 1)
+    rows = down + torch.arange(height, device=images.device)
+    columns = right + torch.arange(width, device=images.device)
+    image = torch.arange(count, device=images.device)
+    cut = padded[image[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return cut.permute(0, 3, 1, 2).contiguous()
+
+
+def _crop_flip(batch: Batch, generator: torch.Generator) -> Batch:
+    """Crop, then flip: what the papers do on CIFAR."""
+    return _flip(_crop(batch, generator), generator)
+
+
+def _images(batch: Batch) -> Tensor:
+    if not isinstance(batch, Tensor) or batch.ndim != 4 or not batch.is_floating_point():
+        found = f"{batch.dtype} {tuple(batch.shape)}" if isinstance(batch, Tensor) else "several"
+        raise InputError("augmentation", found=found, accepted="images (N, C, H, W), or none")
+    return batch
+
+
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "none": _none,
+    "flip": _flip,
+    "crop": _crop,
+    "crop_flip": _crop_flip,
+}
+
+
+def augmentation(name: str) -> Augmentation:
+    """Return the augmentation of this name.
+
+    Raises
+    ------
+    InputError: no such name.
+    """
+    found = AUGMENTATIONS.get(name)
+    if found is None:
+        raise InputError("augmentation", found=repr(name), accepted=", ".join(AUGMENTATIONS))
+    return found

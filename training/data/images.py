@@ -1,0 +1,251 @@
+"""Encoded images in Parquet files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recalib.errors import InputError
+from recalib.options import check_option
+from training.data.base import Files, Parts, Source, checked_labels
+from training.data.split import Inputs, Split, keys_of
+
+__all__ = ["Encoded", "Images", "Pixels", "Scale", "decode", "read_table"]
+
+
+@dataclass
+class Images(Source):
+    """Images, each encoded (JPEG, PNG, ...) in a row of a Parquet file, RGB.
+
+    Given to models as float32 (N, 3, H, W): each channel less its mean over the training images,
+    divided by their standard deviation. Decoded once and kept as bytes where the images of a file
+    fit into `memory` bytes, otherwise decoded batch by batch.
+
+    Options: `train`, `test` and, if there is one, `validation`: files; `image` and `label`, the
+    names of their columns; `size`, height and width to which images are scaled (bilinear), by
+    default none: then all must be of one size; `classes`, by default one more than the largest
+    training label.
+    """
+
+    train: str
+    test: str
+    validation: str | None = None
+    image: str = "image"
+    label: str = "label"
+    size: int | None = None
+    classes: int | None = None
+    memory: int = 2**31
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_option("size", self.size, self.size >= 1, "1 or more")
+        check_option("memory", self.memory, self.memory >= 0, "0 or more")
+
+    def read(self, files: Files) -> Parts:
+        train, labels = self._read(files, "train", self.classes, None)
+        classes = self.classes or int(labels.max()) + 1
+        scale = train.measured()
+        parts = {"train": Split.whole(train.scaled(scale), labels)}
+        size = (train.height, train.width)
+        for name in ("validation", "test"):
+            if getattr(self, name) is not None:
+                inputs, labels = self._read(files, name, classes, size)
+                parts[name] = Split.whole(inputs.scaled(scale), labels)
+        return Parts(
+            parts["train"], parts.get("validation"), parts["test"], classes, {"channels": 3}
+        )
+
+    def _read(
+        self, files: Files, name: str, classes: int | None, size: tuple[int, int] | None
+    ) -> tuple[Stored, NDArray[np.int64]]:
+        """Return a file's images, of `size` (height, width) unless it is None, and its labels."""
+        path = files.path(getattr(self, name), name)
+        table = read_table(path, [self.image, self.label], f"data.options.{name}")
+        labels = checked_labels(table[self.label], f"{path.name}: {self.label}", classes)
+        encoded = table[self.image].to_pylist()
+        where = f"{path.name}: {self.image}"
+        if size is None:
+            size = decode(encoded[0], 0, where, self.size).shape[:2]
+        inputs = Encoded(encoded, where, size, self.size)
+        if len(encoded) * size[0] * size[1] * 3 <= self.memory:
+            return inputs.decoded(), labels
+        inputs.check()
+        return inputs, labels
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is taken from each channel of [0, 1], and what it is divided by."""
+
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+
+    def applied(self, pixels_nhwc: NDArray[np.uint8]) -> Tensor:
+        """Return float32 (N, 3, H, W) of bytes (N, H, W, 3)."""
+        x = torch.from_numpy(pixels_nhwc).permute(0, 3, 1, 2).float().div_(255)
+        mean, deviation = (torch.tensor(one)[:, None, None] for one in (self.mean, self.deviation))
+        return x.sub_(mean).div_(deviation).contiguous()
+
+
+_PLAIN = Scale((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+class Stored(Inputs):
+    """Images of one size, from which bytes can be had."""
+
+    def __init__(self, height: int, width: int, scale: Scale = _PLAIN) -> None:
+        self.height, self.width, self.scale = height, width, scale
+
+    def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return these images' bytes, (N, H, W, 3)."""
+        raise NotImplementedError
+
+    def scaled(self, scale: Scale) -> Stored:
+        """Return the same images, given to models with this scale."""
+        raise NotImplementedError
+
+    def batch(self, rows: NDArray[np.int64]) -> Tensor:
+        return self.scale.applied(self.pixels(rows))
+
+    def measured(self) -> Scale:
+        """Return mean and standard deviation of each channel over all images, in [0, 1].
+
+        From counts of the 256 values, so that the order of sums decides nothing. A channel that is
+        constant is divided by 1.
+        """
+        counts = np.zeros((3, 256))
+        for first in range(0, len(self), 1000):
+            some = self.pixels(np.arange(first, min(first + 1000, len(self))))
+            counts += [np.bincount(some[..., one].ravel(), minlength=256) for one in range(3)]
+        shares, values = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
+        mean = shares @ values
+        deviation = np.sqrt(np.maximum(shares @ values**2 - mean**2, 0))
+        deviation[deviation < 1 / 255] = 1
+        return Scale(tuple(mean.tolist()), tuple(deviation.tolist()))
+
+
+class Pixels(Stored):
+    """Images as bytes in memory, (N, H, W, 3)."""
+
+    def __init__(
+        self,
+        values: NDArray[np.uint8],
+        scale: Scale = _PLAIN,
+        keys: NDArray[np.bytes_] | None = None,
+    ) -> None:
+        super().__init__(values.shape[1], values.shape[2], scale)
+        self._values, self._keys = values, keys
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return self._values[rows]
+
+    def scaled(self, scale: Scale) -> Pixels:
+        return Pixels(self._values, scale, self._keys)
+
+    def keys(self) -> NDArray[np.bytes_]:
+        return keys_of(self._values) if self._keys is None else self._keys
+
+
+class Encoded(Stored):
+    """Images as they came, decoded when asked for."""
+
+    def __init__(
+        self,
+        encoded: Sequence[bytes | None],
+        where: str,
+        shape: tuple[int, int],
+        size: int | None,
+        scale: Scale = _PLAIN,
+    ) -> None:
+        super().__init__(*shape, scale)
+        self._encoded, self._where, self._size = encoded, where, size
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        found = np.empty((len(rows), self.height, self.width, 3), dtype=np.uint8)
+        for place, row in enumerate(rows.tolist()):
+            one = decode(self._encoded[row], row, self._where, self._size)
+            if one.shape != found.shape[1:]:
+                raise InputError(
+                    f"{self._where}[{row}]",
+                    found=f"an image of {one.shape[0]}x{one.shape[1]}",
+                    accepted=f"{self.height}x{self.width} as the first, or options.size",
+                )
+            found[place] = one
+        return found
+
+    def check(self) -> None:
+        """Decode every image once; `InputError` for the first that cannot be."""
+        for first in range(0, len(self), 1000):
+            self.pixels(np.arange(first, min(first + 1000, len(self))))
+
+    def scaled(self, scale: Scale) -> Encoded:
+        shape = (self.height, self.width)
+        return Encoded(self._encoded, self._where, shape, self._size, scale)
+
+    def decoded(self) -> Pixels:
+        """Return all images in memory."""
+        return Pixels(self.pixels(np.arange(len(self))), self.scale, self.keys())
+
+    def keys(self) -> NDArray[np.bytes_]:
+        return keys_of([one or b"" for one in self._encoded])
+
+
+def read_table(path: Path, columns: Sequence[str], field: str) -> pyarrow.Table:
+    """Return some columns of a Parquet file, at least one row.
+
+    Raises
+    ------
+    InputError: not a Parquet file, a column that it does not have, or no rows.
+    """
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        for column in columns:
+            if column not in file.schema_arrow.names:
+                accepted = f"one of its columns: {', '.join(file.schema_arrow.names)}"
+                raise InputError(field, found=f"no column {column!r}", accepted=accepted)
+        table = file.read(columns=list(columns))
+    except (pyarrow.ArrowException, OSError) as error:
+        found = f"{path.name}: {str(error).splitlines()[0]}"
+        raise InputError(field, found=found, accepted="a Parquet file") from error
+    if not table.num_rows:
+        raise InputError(field, found=f"{path.name} without rows", accepted="one or more")
+    return table
+
+
+def decode(encoded: object, row: int, where: str, size: int | None = None) -> NDArray[np.uint8]:
+    """Return one image as RGB bytes (H, W, 3), scaled to `size` x `size` unless that is None.
+
+    Raises
+    ------
+    InputError: bytes that are no image, or a damaged or cut one; names the row.
+    """
+    from PIL import Image
+
+    if not isinstance(encoded, bytes):
+        found = "nothing" if encoded is None else type(encoded).__name__
+        raise InputError(f"{where}[{row}]", found=found, accepted="the bytes of an image")
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            plain = image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(
+            f"{where}[{row}]", found=f"{len(encoded)} bytes: {error}", accepted="an image"
+        ) from error
+    if size is not None and plain.size != (size, size):
+        plain = plain.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(plain)

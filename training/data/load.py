@@ -1,0 +1,168 @@
+"""From a description of data to rows: read, thin out, split, check."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.errors import InputError
+from recalib.options import configure
+from training.data.arrays import Arrays
+from training.data.base import Files, Parts, Source
+from training.data.images import Images
+from training.data.long_tail import long_tailed
+from training.data.shapes import Shapes
+from training.data.split import Split, Splits
+from training.data.text import Text
+from training.data.trees import Trees
+
+__all__ = ["SOURCES", "DataSpec", "load"]
+
+SOURCES: dict[str, type[Source]] = {
+    "images": Images,
+    "arrays": Arrays,
+    "text": Text,
+    "trees": Trees,
+    "shapes": Shapes,
+}
+
+
+class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which rows to train on, to choose by and to test on.
+
+    source: a key of `SOURCES`.
+    options: that source's options, such as the names of its files.
+    validation: rows taken from the training rows for validation, a number, or a share where below
+        1; not given where the source has validation rows of its own.
+    stratified: whether each class gives its share, rounded by largest remainders, or chance
+        decides.
+    seed: of that choice, of the long tail and of `rows`.
+    long_tail: the ratio of the last class's rows to the first's, paper 003 eq. 16; thins out the
+        rows that training and validation share, never the test's.
+    rows: how many training rows to keep, by chance: for a small budget.
+    """
+
+    source: str
+    options: dict[str, Any] = {}
+    validation: float | None = None
+    stratified: bool = True
+    seed: int = 0
+    long_tail: float | None = None
+    rows: int | None = None
+
+
+def load(spec: DataSpec, folder: Path = Path(), *, confined: bool = False) -> Splits:
+    """Return the splits that `spec` describes; the same spec and files give the same digest.
+
+    Parameters
+    ----------
+    folder: where relative names of files start.
+    confined: whether files outside `folder` are refused, as they are for what a request names.
+
+    Raises
+    ------
+    InputError: a file that is missing, outside, damaged (with the row) or without a column that is
+        needed; labels out of range; splits that are the same rows; too few rows for what is asked.
+    """
+    source = configure(SOURCES, spec.source, spec.options, field="data.source")
+    parts = source.read(Files(folder, confined))
+    train, validation = _divided(spec, parts)
+    if spec.rows is not None:
+        train = _fewer(train, spec.rows, spec.seed)
+    for name, split in (("train", train), ("validation", validation), ("test", parts.test)):
+        if not len(split):
+            raise InputError(f"data.{name}", found="no rows", accepted="at least one")
+    repeated = _check_overlap(train, validation, parts.test)
+    return Splits(train, validation, parts.test, parts.classes, parts.facts, repeated)
+
+
+def _divided(spec: DataSpec, parts: Parts) -> tuple[Split, Split]:
+    """Return training and validation rows."""
+    train, validation = parts.train, parts.validation
+    if spec.long_tail is not None:
+        if train.labels.ndim > 1:
+            raise InputError("data.long_tail", found="a label for every place", accepted="none")
+        train = train.some(long_tailed(train.labels, parts.classes, spec.long_tail, spec.seed))
+    if validation is not None:
+        if spec.validation is not None:
+            raise InputError(
+                "data.validation",
+                found=f"{spec.validation:g}, and the source has {len(validation)} rows of its own",
+                accepted="one of the two",
+            )
+        return train, validation
+    if spec.validation is None:
+        raise InputError("data.validation", found="nothing", accepted="rows, or a share below 1")
+    count = _count(spec.validation, len(train))
+    if spec.stratified:
+        if train.labels.ndim > 1:
+            raise InputError(
+                "data.stratified", found="a label for every place", accepted="stratified = false"
+            )
+        chosen = _stratified(train.labels, count, spec.seed)
+    else:
+        chosen = np.random.default_rng(spec.seed).permutation(len(train))[:count]
+    held_out = np.zeros(len(train), dtype=bool)
+    held_out[chosen] = True
+    return train.some(np.flatnonzero(~held_out)), train.some(np.flatnonzero(held_out))
+
+
+def _count(wanted: float, rows: int) -> int:
+    count = wanted * rows if wanted < 1 else wanted
+    if not (math.isfinite(wanted) and wanted > 0 and (wanted < 1 or wanted == int(wanted))):
+        raise InputError(
+            "data.validation", found=f"{wanted:g}", accepted="a number of rows, or a share below 1"
+        )
+    if not 1 <= round(count) < rows:
+        raise InputError(
+            "data.validation", found=f"{wanted:g} of {rows} rows", accepted=f"1 to {rows - 1} rows"
+        )
+    return round(count)
+
+
+def _stratified(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """Return `count` rows, of each class its share, rounded by largest remainders."""
+    classes, sizes = np.unique(labels, return_counts=True)
+    exact = sizes * count / len(labels)
+    takes = np.floor(exact).astype(np.int64)
+    # Ties go to the smaller class number, so that the same rows come out everywhere.
+    for more in np.argsort(-(exact - takes), kind="stable")[: count - int(takes.sum())]:
+        takes[more] += 1
+    rng = np.random.default_rng(seed)
+    chosen = [
+        rng.permutation(np.flatnonzero(labels == one))[:take]
+        for one, take in zip(classes, takes, strict=True)
+    ]
+    return np.concatenate(chosen)
+
+
+def _fewer(train: Split, rows: int, seed: int) -> Split:
+    if not 1 <= rows <= len(train):
+        raise InputError("data.rows", found=f"{rows}", accepted=f"1 to {len(train)}")
+    return train.some(np.sort(np.random.default_rng(seed).permutation(len(train))[:rows]))
+
+
+def _check_overlap(train: Split, validation: Split, test: Split) -> int:
+    """Return how many test rows are also training rows; refuse splits that are the same rows.
+
+    A few rows that are alike are found in published data, and are counted. Half of a split that is
+    also in another is a mistake.
+    """
+    keys = {"train": train.keys(), "validation": validation.keys(), "test": test.keys()}
+    repeated = 0
+    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        shared = int(np.isin(keys[other], keys[one]).sum())
+        if 2 * shared >= len(keys[other]):
+            raise InputError(
+                f"data.{other}",
+                found=f"{shared} of {len(keys[other])} rows that are in {one} as well",
+                accepted="splits that do not overlap",
+            )
+        if (one, other) == ("train", "test"):
+            repeated = shared
+    return repeated

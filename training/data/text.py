@@ -1,0 +1,118 @@
+"""Texts in Parquet files, and words as numbers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recalib.errors import InputError
+from recalib.options import check_option
+from training.data.base import Files, Parts, Source, checked_labels
+from training.data.images import read_table
+from training.data.split import Inputs, Split, keys_of
+
+__all__ = ["Text", "Vocabulary", "Words"]
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass
+class Text(Source):
+    """Texts, one in a row of a Parquet file, in lower case, cut into words and other signs.
+
+    Given to models as int64 (N, L): the words' numbers, 0 behind the end of a text shorter than the
+    longest of its batch.
+
+    Options: `train`, `test` and, if there is one, `validation`: files; `text` and `label`, the
+    names of their columns; `least`, how often a word must stand in the training texts to have a
+    number of its own; `longest`, words of a text that are kept; `classes`, by default one more
+    than the largest training label.
+    """
+
+    train: str
+    test: str
+    validation: str | None = None
+    text: str = "text"
+    label: str = "label"
+    least: int = 1
+    longest: int = 1000
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_option("least", self.least, self.least >= 1, "1 or more")
+        check_option("longest", self.longest, self.longest >= 1, "1 or more")
+
+    def read(self, files: Files) -> Parts:
+        texts, labels = self._read(files, "train", self.classes)
+        vocabulary = Vocabulary.of(texts, self.least)
+        classes = self.classes or int(labels.max()) + 1
+        parts = {"train": Split.whole(Words(texts, vocabulary), labels)}
+        for name in ("validation", "test"):
+            if getattr(self, name) is not None:
+                texts, labels = self._read(files, name, classes)
+                parts[name] = Split.whole(Words(texts, vocabulary), labels)
+        facts = {"vocabulary": len(vocabulary)}
+        return Parts(parts["train"], parts.get("validation"), parts["test"], classes, facts)
+
+    def _read(
+        self, files: Files, name: str, classes: int | None
+    ) -> tuple[list[list[str]], NDArray[np.int64]]:
+        path = files.path(getattr(self, name), name)
+        table = read_table(path, [self.text, self.label], f"data.options.{name}")
+        texts = []
+        for row, text in enumerate(table[self.text].to_pylist()):
+            if not isinstance(text, str):
+                found = "nothing" if text is None else type(text).__name__
+                raise InputError(f"{path.name}: {self.text}[{row}]", found=found, accepted="a text")
+            texts.append(_WORD.findall(text.lower())[: self.longest])
+        return texts, checked_labels(table[self.label], f"{path.name}: {self.label}", classes)
+
+
+class Vocabulary:
+    """Numbers of words: 0 is no word, 1 any word without a number of its own."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._numbers = {word: number for number, word in enumerate(words, start=2)}
+
+    @classmethod
+    def of(cls, texts: Iterable[Iterable[str]], least: int) -> Vocabulary:
+        """Return the words found at least so often, the most frequent first."""
+        counts = Counter(word for text in texts for word in text)
+        kept = [word for word, count in counts.items() if count >= least]
+        return cls(sorted(kept, key=lambda word: (-counts[word], word)))
+
+    def __len__(self) -> int:
+        return len(self._numbers) + 2
+
+    def numbers(self, words: Iterable[str]) -> list[int]:
+        """Return the words' numbers."""
+        return [self._numbers.get(word, 1) for word in words]
+
+
+class Words(Inputs):
+    """Texts as lists of words' numbers."""
+
+    def __init__(self, texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> None:
+        self._numbers = [np.array(vocabulary.numbers(text), dtype=np.int64) for text in texts]
+        # Of the words, not their numbers: unknown words are alike only to the model.
+        self._keys = keys_of([" ".join(text).encode() for text in texts])
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def batch(self, rows: NDArray[np.int64]) -> Tensor:
+        texts = [self._numbers[row] for row in rows.tolist()]
+        found = np.zeros((len(texts), max(1, *(len(text) for text in texts))), dtype=np.int64)
+        for place, text in enumerate(texts):
+            found[place, : len(text)] = text
+        return torch.from_numpy(found)
+
+    def keys(self) -> NDArray[np.bytes_]:
+        return self._keys

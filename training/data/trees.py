@@ -1,0 +1,191 @@
+"""Sentences as trees: the Stanford Sentiment Treebank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recalib.errors import InputError
+from recalib.options import check_option
+from training.data.base import Files, Parts, Source
+from training.data.images import read_table
+from training.data.split import Inputs, Split, keys_of
+from training.data.text import Vocabulary, Words
+
+__all__ = ["Node", "TreeInputs", "Trees", "parse"]
+
+_DEEPEST = 500
+#: A bracket, or what stands between them: words may hold other spaces (``8\xa01\\/2``).
+_SIGN = re.compile(r"[()]|[^() \t\r\n]+")
+
+
+class Node(NamedTuple):
+    """A node of a binary tree; children come before their parents.
+
+    `label` 0 to 4, from very negative to very positive; `word` empty above the leaves; `left` and
+    `right` the children's places, −1 at the leaves; `height` 0 at the leaves.
+    """
+
+    label: int
+    word: str
+    left: int
+    right: int
+    height: int
+
+
+@dataclass
+class Trees(Source):
+    """Sentences with a sentiment at every node, in a Parquet file.
+
+    Columns ``split`` (train, dev, test) and ``tree``: bracketed, ``(3 (2 good) (2 film))``. With
+    two classes, sentences that are neutral (2) are left out, 0 and 1 become 0, 3 and 4 become 1:
+    SST-2 with 6,920, 872 and 1,821 sentences. With `phrases`, every node of a training tree that
+    is not left out is a training row as well, once however often it occurs with one label.
+
+    `form` says what models are given: ``trees``, int64 (N, M, 4) as `training.models.TreeLstm`
+    takes them; ``words``, int64 (N, L) as `Text` gives them.
+
+    Options: `file`; `form`; `classes` 2 or 5; `phrases`; `least`, as in `Text`.
+    """
+
+    file: str
+    form: Literal["trees", "words"] = "trees"
+    classes: Literal[2, 5] = 2
+    phrases: bool = False
+    least: int = 1
+
+    def __post_init__(self) -> None:
+        check_option("least", self.least, self.least >= 1, "1 or more")
+
+    def read(self, files: Files) -> Parts:
+        path = files.path(self.file, "file")
+        table = read_table(path, ["split", "tree"], "data.options.file")
+        found: dict[str, list[list[Node]]] = {"train": [], "dev": [], "test": []}
+        rows = zip(table["split"].to_pylist(), table["tree"].to_pylist(), strict=True)
+        for row, (split, text) in enumerate(rows):
+            if split not in found:
+                field = f"{path.name}: split[{row}]"
+                raise InputError(field, found=repr(split), accepted="train, dev, test")
+            found[split].append(parse(text, f"{path.name}: tree[{row}]"))
+        if self.phrases:
+            found["train"] = list(_distinct(tree for t in found["train"] for tree in _below(t)))
+        words = ([node.word for node in tree if node.word] for tree in found["train"])
+        vocabulary = Vocabulary.of(words, self.least)
+        train, dev, test = (self._split(trees, vocabulary) for trees in found.values())
+        return Parts(train, dev, test, self.classes, {"vocabulary": len(vocabulary)})
+
+    def _split(self, trees: Sequence[list[Node]], vocabulary: Vocabulary) -> Split:
+        if self.classes == 2:
+            trees = [tree for tree in trees if tree[-1].label != 2]
+        grades = np.array([tree[-1].label for tree in trees], dtype=np.int64)
+        labels = (grades > 2).astype(np.int64) if self.classes == 2 else grades
+        if self.form == "trees":
+            return Split.whole(TreeInputs(trees, vocabulary), labels)
+        texts = [[node.word for node in tree if node.word] for tree in trees]
+        return Split.whole(Words(texts, vocabulary), labels)
+
+
+class TreeInputs(Inputs):
+    """Trees as the numbers of their nodes' words, children and heights."""
+
+    def __init__(self, trees: Sequence[Sequence[Node]], vocabulary: Vocabulary) -> None:
+        self._trees = []
+        for tree in trees:
+            words = [vocabulary.numbers([node.word])[0] if node.word else 0 for node in tree]
+            rest = np.array([node[2:] for node in tree], dtype=np.int64)
+            self._trees.append(np.column_stack([np.array(words, dtype=np.int64), rest]))
+        self._keys = keys_of([repr([node[1:] for node in tree]).encode() for tree in trees])
+
+    def __len__(self) -> int:
+        return len(self._trees)
+
+    def batch(self, rows: NDArray[np.int64]) -> Tensor:
+        trees = [self._trees[row] for row in rows.tolist()]
+        found = np.zeros((len(trees), max(len(tree) for tree in trees), 4), dtype=np.int64)
+        found[:, :, 1:] = -1
+        for place, tree in enumerate(trees):
+            found[place, : len(tree)] = tree
+        return torch.from_numpy(found)
+
+    def keys(self) -> NDArray[np.bytes_]:
+        return self._keys
+
+
+def parse(text: object, where: str) -> list[Node]:
+    """Return the nodes of a bracketed tree, children first, the root last.
+
+    Raises
+    ------
+    InputError: brackets that do not match, a node without a label of 0 to 4, with neither a word
+        nor two children, or a tree deeper than 500 nodes.
+    """
+    if not isinstance(text, str):
+        raise InputError(where, found=type(text).__name__, accepted="a bracketed tree")
+    nodes: list[Node] = []
+    # For each open bracket its label, and what has come in it so far.
+    open_: list[tuple[int, list[int | str]]] = []
+    signs = iter(_SIGN.findall(text))
+    for sign in signs:
+        if sign == "(":
+            label = next(signs, "")
+            if label not in tuple("01234") or len(open_) == _DEEPEST or (nodes and not open_):
+                raise _refusal(where, text)
+            open_.append((int(label), []))
+        elif not open_:
+            raise _refusal(where, text)
+        elif sign == ")":
+            nodes.append(_closed(*open_.pop(), nodes, where, text))
+            if open_:
+                open_[-1][1].append(len(nodes) - 1)
+        else:
+            open_[-1][1].append(sign)
+    if open_ or not nodes:
+        raise _refusal(where, text)
+    return nodes
+
+
+def _closed(
+    label: int, held: list[int | str], nodes: Sequence[Node], where: str, text: str
+) -> Node:
+    match held:
+        case [str(word)]:
+            return Node(label, word.lower(), -1, -1, 0)
+        case [int(left), int(right)]:
+            height = 1 + max(nodes[left].height, nodes[right].height)
+            return Node(label, "", left, right, height)
+    raise _refusal(where, text)
+
+
+def _refusal(where: str, text: str) -> InputError:
+    accepted = "(label word) or (label tree tree), labels 0 to 4"
+    return InputError(where, found=repr(text[:60]), accepted=accepted)
+
+
+def _below(tree: Sequence[Node]) -> Iterator[list[Node]]:
+    """Yield the tree of each node. Children come first, so that each is a run of nodes."""
+    sizes: list[int] = []
+    for place, node in enumerate(tree):
+        inner = node.left >= 0
+        sizes.append(1 + sizes[node.left] + sizes[node.right] if inner else 1)
+        first = place + 1 - sizes[place]
+        yield [
+            one._replace(left=one.left - first, right=one.right - first) if one.left >= 0 else one
+            for one in tree[first : place + 1]
+        ]
+
+
+def _distinct(trees: Iterator[list[Node]]) -> Iterator[list[Node]]:
+    """Yield each once, told apart by form, words and the root's label."""
+    seen = set()
+    for tree in trees:
+        key = (tree[-1].label, tuple(node[1:] for node in tree))
+        if key not in seen:
+            seen.add(key)
+            yield tree
