@@ -53,6 +53,7 @@ def labels(rng: np.random.Generator, truth: Values) -> NDArray[np.int64]:
     return found
 
 
+@pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("sharpness", [1.0, 0.6])
 def test_the_interval_holds_the_truth(sharpness: float) -> None:
     """In 93% of 300 draws of 400 rows but for two standard errors; calibrated, and too sure.

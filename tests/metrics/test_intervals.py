@@ -110,12 +110,6 @@ def steep(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.minimum(p + 0.02, 0.999)
 
 
-@pytest.fixture
-def _without_floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of what an estimate costs, and not what is asked for here."""
-    monkeypatch.setattr("recalib.metrics.gaps.noise_floor", lambda *_: (0.0, 0.0))
-
-
 def true_error(truth: Truth, lowest: float, bins: int) -> float:
     """The ECE of 100,000 rows from `lowest` up with probabilities for outcomes."""
     population = np.linspace(lowest, 1, 10**5, endpoint=False) + (1 - lowest) / 2e5
@@ -169,7 +163,7 @@ def measured(name: str, p: NDArray[np.float64], right: NDArray[np.bool_], bins: 
 everything = pytest.mark.parametrize("truth", [calibrated, overconfident, mixed, steep])
 
 
-@pytest.mark.usefixtures("_without_floors")
+@pytest.mark.usefixtures("without_floors")
 @everything
 @pytest.mark.parametrize("lowest", [0.3, 0.8])
 def test_the_interval_of_ece_holds_the_truth_as_often_as_it_says(
@@ -182,7 +176,7 @@ def test_the_interval_of_ece_holds_the_truth_as_often_as_it_says(
     assert coverage(truth, lowest, 500) >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 500)
 
 
-@pytest.mark.usefixtures("_without_floors")
+@pytest.mark.usefixtures("without_floors")
 @everything
 def test_the_interval_of_ece_of_one_bin_holds_the_truth_as_often_as_it_says(truth: Truth) -> None:
     """The worst case: 95% but for 0.2%, since whole numbers of rows meet no level exactly.
@@ -197,7 +191,7 @@ def wrong_where_sure(p: NDArray[np.float64]) -> NDArray[np.float64]:
     return p - 0.025
 
 
-@pytest.mark.usefixtures("_without_floors")
+@pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("truth", [calibrated, wrong_where_sure, steep])
 def test_the_interval_of_ece_l2_of_one_bin_holds_the_truth(truth: Truth) -> None:
     """In 95.5% or more; `wrong_where_sure` would fail at 95.2% with variances as found.

@@ -53,6 +53,7 @@ def test_the_supremum_of_brownian_motion_has_its_published_quantiles() -> None:
         assert _within(x) == pytest.approx(1 - 4 * scipy.stats.norm.sf(x), abs=1e-9)
 
 
+@pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("slope", [1.0, 0.98, 0.9])
 @pytest.mark.parametrize("skewed", [False, True])
 def test_the_interval_holds_the_truth(slope: float, skewed: bool) -> None:
