@@ -94,15 +94,17 @@ class ModelPart(_Part):
 
     name: str
     options: dict[str, Any] = {}
-    #: A safetensors file to start from.
+    #: A safetensors file to start from, below the folder of the data.
     weights: str | None = None
+    #: Whether the last layer begins anew: for other classes than those of `weights`.
+    new_head: bool = False
     #: `head` trains the last layer alone, and needs `weights`.
     train: Literal["all", "head"] = "all"
 
     @model_validator(mode="after")
     def _check(self) -> ModelPart:
-        if self.train == "head" and self.weights is None:
-            raise ValueError("a head is trained on top of `weights`, which should be given")
+        if self.weights is None and (self.train == "head" or self.new_head):
+            raise ValueError("a head goes on top of `weights`, which should be given")
         return self
 
 
@@ -115,7 +117,8 @@ class Optimiser(_Part):
     """
 
     name: Literal["sgd", "adamw", "adam", "adagrad"] = "sgd"
-    learning_rate: _Positive = 0.1
+    #: By default 0.1 for SGD, 0.05 for Adagrad and 0.001 for Adam and AdamW.
+    learning_rate: _Positive | None = None
     weight_decay: _NotNegative = 5e-4
     #: Of SGD.
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -139,6 +142,12 @@ class Optimiser(_Part):
             if name in self.model_fields_set and self.name not in owners:
                 raise ValueError(f"`{name}` should come with {' or '.join(owners)}")
         return self
+
+    @property
+    def rate(self) -> float:
+        """The learning rate that the schedule begins from."""
+        usual = {"sgd": 0.1, "adagrad": 0.05, "adam": 1e-3, "adamw": 1e-3}
+        return usual[self.name] if self.learning_rate is None else self.learning_rate
 
 
 class Interleave(_Part):
@@ -224,6 +233,8 @@ class Recipe(_Part):
     #: `auto` is bf16 where an accelerator computes in it, and otherwise 32.
     precision: Literal["auto", "32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    #: What is done to training rows by chance, as `training.data` lists it.
+    augmentation: str = "none"
     #: Training rows that are measured after each epoch, without augmentation; 0 for all.
     measured_rows: Annotated[int, Field(ge=0)] = 5000
     #: Steps between checkpoints; 0 for one at the end of each epoch.

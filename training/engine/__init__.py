@@ -1,0 +1,1 @@
+"""Trains a network as a recipe says."""

@@ -1,0 +1,146 @@
+"""A run at one step: network, objective, optimiser and counters, to be begun, saved and gone on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from recalib.errors import InputError
+from recalib.losses.composition import Composition
+from recalib.recipe import Recipe
+from training.data import Splits
+from training.engine.checkpoints import Checkpoints
+from training.engine.optimising import optimiser_for
+from training.engine.rows import seed_of
+from training.engine.state import Counters, load_state, save_state, snapshot
+from training.engine.weights import freeze_all_but_head, load_weights, trained_parameters
+from training.models import build
+
+__all__ = ["Run", "begin"]
+
+#: What a stream of random numbers is for; `rows` has 1 and 2.
+_WEIGHTS = 3
+#: Fields that say what is done with the weights once they are there.
+_AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps"}
+
+
+@dataclass
+class Run:
+    """All that changes while a run goes on, and what it was asked for."""
+
+    recipe: Recipe
+    splits: Splits
+    fabric: Fabric
+    #: The network itself, and as Fabric wraps it: for its device, precision and group.
+    model: nn.Module
+    network: nn.Module
+    objective: Composition
+    optimiser: Optimizer
+    counters: Counters
+    #: The objective's sum over the steps of this epoch, where the network is: to read it would make
+    #: an accelerator wait.
+    loss_sum: Tensor
+    #: The weights with the best score so far, where these are to be delivered.
+    best: dict[str, Tensor] | None = None
+
+    def resume(self, data: bytes | None) -> None:
+        """Go on from a checkpoint, if there is one."""
+        if data is not None:
+            self.counters, self.best = load_state(
+                data, self.counters.run, self.model, self.objective, self.optimiser
+            )
+            self.loss_sum.fill_(self.counters.loss_sum)
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """Leave a checkpoint; of several processes, the first does.
+
+        Raises
+        ------
+        InputError: the run has diverged; nothing is written then.
+        """
+        self.read_loss()
+        if self.fabric.is_global_zero:
+            checkpoints.save(
+                save_state(self.counters, self.model, self.objective, self.optimiser, self.best)
+            )
+        self.fabric.barrier()
+
+    def read_loss(self) -> float:
+        """Return the objective's mean over this epoch so far; `InputError` if it diverges."""
+        self.counters.loss_sum = float(self.loss_sum)
+        if not math.isfinite(self.counters.loss_sum):
+            at = f"epoch {self.counters.epoch + 1}, step {self.counters.step}"
+            raise InputError(
+                "optimiser.learning_rate",
+                found=f"an objective that is not finite at {at}",
+                accepted="one that converges: try a smaller rate, or a warm-up",
+            )
+        return self.counters.loss_sum / max(self.counters.step, 1)
+
+    def weights_now(self) -> dict[str, Tensor]:
+        """Return a copy of the weights as they are."""
+        return snapshot(self.model.state_dict())
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return what the recipe has delivered: the last weights, or the best."""
+        return self.best or self.weights_now()
+
+    def begin_epoch(self) -> None:
+        """Let losses and layers know."""
+        self.objective.start_epoch(self.counters.epoch, self.recipe.epochs)
+        self.network.train()
+        if self.recipe.model.train == "head":
+            freeze_all_but_head(self.model)
+
+
+def begin(
+    recipe: Recipe,
+    splits: Splits,
+    fabric: Fabric,
+    given: dict[str, Tensor] | None,
+    *,
+    interleaved: bool,
+) -> Run:
+    """Return a run before its first step.
+
+    Parameters
+    ----------
+    given: the user's weights to start from; drawn by the seed where there are none.
+
+    Raises
+    ------
+    InputError: an unknown model or loss, options that these cannot have, weights that do not fit,
+        or a loss that several processes cannot share.
+    """
+    objective = Composition(recipe.loss, samples=len(splits.train))
+    if objective.has_history and fabric.world_size > 1:
+        found = f"{recipe.loss.secondary} in {fabric.world_size} processes"
+        raise InputError("loss.secondary", found=found, accepted="one process: it has a history")
+    torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
+    model = build(recipe.model.name, splits.classes, facts=splits.facts, **recipe.model.options)
+    if given is not None:
+        load_weights(model, given, new_head=recipe.model.new_head)
+    if recipe.model.train == "head":
+        freeze_all_but_head(model)
+    network = fabric.setup_module(model)
+    objective.to(fabric.device)
+    optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
+    fabric.setup_optimizers(optimiser)
+    counters = Counters(run=_digest(recipe, splits, given), interleaved=interleaved)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
+    return Run(recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum)
+
+
+def _digest(recipe: Recipe, splits: Splits, given: dict[str, Tensor] | None) -> str:
+    """Return what tells this run from any other: recipe, data, and weights to start from."""
+    found = hashlib.sha256(recipe.model_dump_json(exclude=_AFTERWARDS).encode())
+    found.update(splits.digest.encode())
+    for name, one in sorted((given or {}).items()):
+        found.update(name.encode() + one.contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
