@@ -16,6 +16,7 @@ __all__ = [
     "CandidateResult",
     "Card",
     "Choice",
+    "ConfidenceBins",
     "DataSummary",
     "FitSummary",
     "Measured",
@@ -104,6 +105,18 @@ class Choice(msgspec.Struct, frozen=True):
     candidates: tuple[CandidateResult, ...]
 
 
+class ConfidenceBins(msgspec.Struct, frozen=True):
+    """How sure the calibrator was on the rows that it was fitted on: a histogram.
+
+    Bins are [edge, next edge), at the quantiles of those confidences.
+    """
+
+    #: The inner ones (B - 1,), ascending.
+    edges: tuple[float, ...]
+    #: Rows in each bin (B,).
+    counts: tuple[int, ...]
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a calibrator but its numbers."""
 
@@ -127,6 +140,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     fit: FitSummary
     #: On the data fitted to, `before` and `after` the map: in sample, and so a little flattering.
     metrics: dict[str, dict[str, Measured]] = {}
+    #: What served confidences are compared with; None where the fit is older than this field.
+    confidences: ConfidenceBins | None = None
     selection: Selection | None = None
     #: Present where the policy `auto` chose the map.
     choice: Choice | None = None

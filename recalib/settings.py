@@ -67,6 +67,19 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="How long after a prediction its label is taken, in seconds.",
     )
+    flush_seconds: float = Field(
+        5.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How often a server process writes down how many predictions it has made, "
+        "in seconds.",
+    )
+    bucket_seconds: int = Field(
+        300,
+        ge=1,
+        le=3600,
+        description="How finely predictions are counted by time, the same in all processes, in seconds.",
+    )
     lease_seconds: float = Field(
         30.0,
         gt=0,

@@ -25,6 +25,8 @@ from service.jobs.rest import router as jobs
 from service.labels.rest import router as labels
 from service.labels.upkeep import upkeep
 from service.models.rest import router as models
+from service.monitoring.flushing import keep_flushing
+from service.monitoring.traffic import Traffic
 from service.predict.loaded import LoadedCalibrators, warm_up
 from service.predict.rest import CALIBRATE, respond
 from service.predict.rest import router as predict
@@ -54,7 +56,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        working = [asyncio.create_task(one) for one in (_look_for_promotions(state), upkeep(state))]
+        loops = (_look_for_promotions(state), upkeep(state), keep_flushing(state))
+        working = [asyncio.create_task(one) for one in loops]
         try:
             async with _rpc(state) as port:
                 app.state.grpc_port = port
@@ -88,7 +91,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _calibrators(settings: Settings, registry: Registry) -> LoadedCalibrators:
-    return LoadedCalibrators(registry, settings.cache_bytes, settings.load_seconds)
+    traffic = Traffic(settings.bucket_seconds)
+    return LoadedCalibrators(registry, settings.cache_bytes, settings.load_seconds, traffic)
 
 
 class Application(FastAPI):

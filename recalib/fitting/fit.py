@@ -24,6 +24,7 @@ from recalib.arrays import (
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
 from recalib.card import Card, Choice, DataSummary, FitSummary, Measured
+from recalib.drift.served_confidences import bins_of
 from recalib.errors import InputError
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.problem import Problem, Progress
@@ -221,7 +222,7 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
 
 
 def _measured(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calibrator:
-    """Return the calibrator with its metrics before and after, on these rows, in its card."""
+    """Return the calibrator with its metrics and confidences on these rows in its card."""
     after = calibrator.reference(logits)
     measurements = {
         "before": evaluate(labels, logits=logits, level=0.95),
@@ -231,5 +232,6 @@ def _measured(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calib
         when: {name: Measured(one.value, one.low, one.high) for name, one in estimates.items()}
         for when, estimates in measurements.items()
     }
-    card = msgspec.structs.replace(calibrator.card, metrics=metrics)
+    confidences = bins_of(after.max(axis=1))
+    card = msgspec.structs.replace(calibrator.card, metrics=metrics, confidences=confidences)
     return Calibrator(calibrator.parameters, card)

@@ -28,6 +28,7 @@ from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, NotFoundError, RecalibError, UnavailableError
 from recalib.registry import Alias, Model, Registry, Transaction
+from service.monitoring.traffic import Stream, Traffic
 from service.predict.absent import Absent
 from service.predict.bounded import Bounded
 from service.predict.flights import Flights
@@ -60,15 +61,18 @@ class Loaded:
     labels: NDArray[Any] | None
     #: Bytes that it keeps.
     size: int
+    #: Counts what is answered, by confidence.
+    stream: Stream
     #: The aliases and versions as text under which it serves.
     selectors: set[str] = field(default_factory=set)
     #: Whether a request came since something last had to make room.
     used: bool = False
 
-    def run(self, logits: Floats) -> Floats:
-        """Return probabilities, float32 (N, K), for checked logits."""
+    def run(self, logits: Floats, segment: int = 0) -> Floats:
+        """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
         probabilities = self.calibrator.fast(logits)
         self.count(len(logits))
+        self.stream.add(probabilities, segment)
         return probabilities
 
 
@@ -91,10 +95,18 @@ class LoadedCalibrators:
     most_bytes: what loaded calibrators may take together. Those not used for longest go first;
         one that is larger by itself is kept alone.
     patience_seconds: how long a request should wait for what is not loaded.
+    traffic: what they count their answers in.
     """
 
-    def __init__(self, registry: Registry, most_bytes: int, patience_seconds: float) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        most_bytes: int,
+        patience_seconds: float,
+        traffic: Traffic | None = None,
+    ) -> None:
         self._registry = registry
+        self.traffic = traffic or Traffic()
         self.patience_seconds = patience_seconds
         #: What requests read: (model, alias or version as text) to what it means.
         self._current: dict[tuple[str, str], Loaded] = {}
@@ -189,7 +201,7 @@ class LoadedCalibrators:
             seen = tx.aliases.revision()
             loaded = self._versions.get((model, version))
             data = tx.calibrators.parameters(owner, version) if loaded is None else b""
-        return _Found(loaded or _prepare(model, owner.id, version, data), revision, seen)
+        return _Found(loaded or _prepare(self.traffic, owner, version, data), revision, seen)
 
     def _follow(self) -> None:
         """Make every alias in use mean what the registry now says."""
@@ -240,7 +252,7 @@ class LoadedCalibrators:
             with self._registry.reading() as tx:
                 owner = tx.models.get(target.model)
                 data = tx.calibrators.parameters(owner, target.version)
-            return _prepare(target.model, owner.id, target.version, data)
+            return _prepare(self.traffic, owner, target.version, data)
         except UnavailableError:
             raise
         except RecalibError as error:
@@ -301,19 +313,20 @@ def _resolve(tx: Transaction, model: Model, selector: str) -> tuple[int, int]:
     )
 
 
-def _prepare(model: str, number: int, version: int, data: bytes) -> Loaded:
+def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> Loaded:
     calibrator = Calibrator.from_bytes(data)
     calibrator.start_session(threads=1)
-    counter: Any = CALIBRATED_ROWS.labels(model, str(version))
+    counter: Any = CALIBRATED_ROWS.labels(model.name, str(version))
     labels = calibrator.card.labels
     return Loaded(
-        model,
-        number,
+        model.name,
+        model.id,
         version,
         calibrator,
         counter.inc,
         None if labels is None else np.array(labels, object),
         _size(calibrator),
+        traffic.stream(model, version, calibrator.card),
     )
 
 

@@ -482,16 +482,22 @@ from recalib.calibrator import Calibrator
 from recalib.maps import MAPS
 from recalib.options import configure
 import msgspec
+from recalib.registry import Model, Watching
+from service.monitoring.traffic import Traffic
 from service.predict.loaded import _prepare
 from tests.service.test_loaded import parameter_file
+
+def prepared(contents):
+    model = Model(1, "m", 3, None, 1, "anna", 0.0, Watching())
+    return _prepare(Traffic(), model, 1, contents)
 
 def grown(contents, rows, classes):
     logits = np.zeros((rows, classes), np.float32)
     for _ in range(5):
-        _prepare("m", 1, 1, contents).run(logits)
+        prepared(contents).run(logits)
     gc.collect()
     before = psutil.Process().memory_info().rss
-    kept = [_prepare("m", 1, 1, contents) for _ in range(count)]
+    kept = [prepared(contents) for _ in range(count)]
     for one in kept:
         one.run(logits)
     after = psutil.Process().memory_info().rss

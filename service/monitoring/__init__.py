@@ -1,0 +1,1 @@
+"""Is what is served still calibrated: traffic, evidence, and what is done about it."""

@@ -1,0 +1,178 @@
+"""How many predictions this process has made, by confidence and time, until the registry has it.
+
+A request only puts its answer aside, which takes less than a microsecond; what its confidences
+were is worked out for thousands of requests at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats
+from recalib.card import Card
+from recalib.drift.served_confidences import equal_width
+from recalib.drift.sums import bin_places
+from recalib.registry import Counted, Model, Watching
+
+__all__ = ["Stream", "Traffic", "edges_of"]
+
+#: Numbers of an answer up to which it is put aside whole; of a larger one, the confidences are.
+_SMALL = 256
+#: Answers put aside before they are counted: about a megabyte.
+_MOST_ASIDE = 4096
+#: Counts kept while the registry is away; a day of a busy service has fewer.
+_MOST_UNSENT = 1_000_000
+
+Counts = NDArray[np.int64]
+
+
+def edges_of(card: Card) -> NDArray[np.float64]:
+    """Return the inner edges of the bins that a calibrator's predictions are counted in."""
+    if card.confidences is None:  # fitted before cards had them
+        return equal_width()
+    return np.array(card.confidences.edges, np.float64)
+
+
+class _Watched:
+    """What a model declares, as far as it matters while serving; replaced whole."""
+
+    def __init__(self, watching: Watching) -> None:
+        self.declare(watching)
+
+    def declare(self, watching: Watching) -> None:
+        self.capture = watching.capture
+        self.segments = {name: number for number, name in enumerate(watching.segments, 1)}
+
+
+class Stream:
+    """What one version answers; safe to use from threads."""
+
+    def __init__(
+        self, traffic: Traffic, watched: _Watched, model: int, version: int, edges: Any
+    ) -> None:
+        self.model = model
+        self.version = version
+        self._traffic = traffic
+        self._watched = watched
+        self._edges = edges
+        self._lock = threading.Lock()
+        self._aside: dict[tuple[int, int], list[Floats]] = {}
+        self._held = 0
+        self._counts: dict[tuple[int, int], Counts] = {}
+
+    def segment_of(self, name: str) -> int:
+        """Return the number of a segment; 0 for one that the model does not declare."""
+        return self._watched.segments.get(name, 0)
+
+    def add(self, probabilities: Floats, segment: int = 0) -> None:
+        """Count a batch of predictions, made now.
+
+        Parameters
+        ----------
+        probabilities: what is answered, (N, K); not changed afterwards.
+        """
+        if probabilities.size > _SMALL:
+            probabilities = probabilities.max(axis=1, keepdims=True)
+        key = (segment, int(time.time() // self._traffic.bucket_seconds))
+        with self._lock:
+            aside = self._aside.get(key)
+            if aside is None:
+                aside = self._aside[key] = []
+                self._traffic.note(self)
+            aside.append(probabilities)
+            self._held += 1
+            if self._held >= _MOST_ASIDE:
+                self._fold()
+
+    def take(self) -> dict[tuple[int, int], Counts]:
+        """Return counts (B,) by segment and bucket since the last time."""
+        with self._lock:
+            self._fold()
+            counts, self._counts = self._counts, {}
+        return counts
+
+    def _fold(self) -> None:
+        aside, self._aside, self._held = self._aside, {}, 0
+        for key, batches in aside.items():
+            # Concatenated by their width: a call of NumPy's a batch would take as long as all.
+            widths: dict[int, list[Floats]] = {}
+            for one in batches:
+                widths.setdefault(one.shape[1], []).append(one)
+            for group in widths.values():
+                confidences = np.concatenate(group).max(axis=1)
+                places = bin_places(self._edges, confidences)
+                counts = np.bincount(places, minlength=len(self._edges) + 1)
+                before = self._counts.get(key)
+                self._counts[key] = counts if before is None else before + counts
+
+
+class Traffic:
+    """All that this process has answered since it was last written down.
+
+    Parameters
+    ----------
+    bucket_seconds: how long a bucket of counts is, the same in all processes, so that theirs add
+        up; a divisor of windows.
+    """
+
+    def __init__(self, bucket_seconds: int = 300) -> None:
+        self.bucket_seconds = bucket_seconds
+        self._lock = threading.Lock()
+        self._watched: WeakValueDictionary[int, _Watched] = WeakValueDictionary()
+        #: Those with something aside; a stream outlives its calibrator until it has been taken.
+        self._streams: set[Stream] = set()
+        self._unsent: Counter[Counted] = Counter()
+
+    def stream(self, model: Model, version: int, card: Card) -> Stream:
+        """Return what counts the answers of a version."""
+        with self._lock:
+            watched = self._watched.get(model.id)
+            if watched is None:
+                watched = self._watched[model.id] = _Watched(model.watching)
+        return Stream(self, watched, model.id, version, edges_of(card))
+
+    def note(self, stream: Stream) -> None:
+        """Remember that a stream has something to be taken."""
+        with self._lock:  # once for each stream and flush
+            self._streams.add(stream)
+
+    def declare(self, declared: Mapping[int, Watching]) -> None:
+        """Follow what models declare, by their numbers."""
+        for number, watching in declared.items():
+            watched = self._watched.get(number)
+            if watched is not None:
+                watched.declare(watching)
+
+    def take(self) -> list[Counted]:
+        """Return everything since the last time; whoever cannot write it down gives it back."""
+        with self._lock:
+            streams, self._streams = self._streams, set()
+            counted, self._unsent = self._unsent, Counter()
+        for stream in streams:
+            for (segment, bucket), counts in stream.take().items():
+                start = bucket * self.bucket_seconds
+                for bin, count in enumerate(counts.tolist()):
+                    if count:
+                        key = Counted(stream.model, stream.version, start, segment, bin, 0)
+                        counted[key] += count
+        return [key._replace(predictions=count) for key, count in counted.items()]
+
+    def give_back(self, counted: list[Counted]) -> int:
+        """Keep counts for the next time; return how many predictions there was no room for."""
+        lost = 0
+        with self._lock:
+            for one in counted:
+                key = one._replace(predictions=0)
+                if key in self._unsent or len(self._unsent) < _MOST_UNSENT:
+                    self._unsent[key] += one.predictions
+                else:
+                    lost += one.predictions
+        return lost

@@ -1,0 +1,171 @@
+"""Traffic: every answered row is counted once, by its confidence, however it was asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from recalib.card import Card, ConfidenceBins, DataSummary, FitSummary
+from recalib.errors import UnavailableError
+from recalib.registry import Counted, Model, Registry, Watching
+from service.monitoring.flushing import flush
+from service.monitoring.traffic import Traffic, edges_of
+from tests.service.conftest import NPY, Service, npy
+
+MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, Watching(segments=("eu", "us")))
+EDGES = (0.5, 0.7, 0.9)
+
+
+def a_card(edges: tuple[float, ...] | None = EDGES) -> Card:
+    bins = None if edges is None else ConfidenceBins(edges, (1,) * (len(edges) + 1))
+    return Card(
+        map="identity",
+        objective="nll",
+        classes=3,
+        library="0",
+        created_at="2026-01-01",
+        data=DataSummary(1),
+        fit=FitSummary(0.0, 0, True, 0.0),
+        confidences=bins,
+    )
+
+
+def rows(*confidences: float) -> np.ndarray:
+    one = np.array(confidences, np.float32)
+    return np.stack([one, (1 - one) / 2, (1 - one) / 2], axis=1)
+
+
+def by_bin(counted: list[Counted]) -> dict[tuple[int, int], int]:
+    """Predictions by segment and bin; buckets apart."""
+    found: Counter[tuple[int, int]] = Counter()
+    for one in counted:
+        found[one.segment, one.bin] += one.predictions
+    return dict(found)
+
+
+def test_answers_are_counted_by_segment_and_confidence() -> None:
+    """On an edge is in the bin that begins there; small and large batches count alike."""
+    traffic = Traffic()
+    stream = traffic.stream(MODEL, 2, a_card())
+    stream.add(rows(0.4, 0.5, 0.6))
+    stream.add(rows(0.95), stream.segment_of("us"))
+    stream.add(np.tile(rows(0.8), (1_000, 1)), stream.segment_of("us"))
+    stream.add(rows(0.8), stream.segment_of("mars"))
+    counted = traffic.take()
+    assert by_bin(counted) == {(0, 0): 1, (0, 1): 2, (2, 3): 1, (2, 2): 1_000, (0, 2): 1}
+    assert {(one.model_id, one.version) for one in counted} == {(7, 2)}
+    assert {one.started_at % 300 for one in counted} == {0}
+    assert abs(counted[0].started_at - time.time()) < 600
+    assert traffic.take() == []
+    stream.add(rows(0.1))
+    assert by_bin(traffic.take()) == {(0, 0): 1}
+
+
+def test_older_calibrators_have_bins_of_equal_width() -> None:
+    assert edges_of(a_card(None)) == pytest.approx(np.arange(1, 15) / 15)
+
+
+def test_a_stream_whose_calibrator_was_dropped_is_still_taken() -> None:
+    """The cache of calibrators may let it go before the next flush."""
+    traffic = Traffic()
+    traffic.stream(MODEL, 1, a_card()).add(rows(0.4))
+    assert by_bin(traffic.take()) == {(0, 0): 1}
+
+
+def test_threads_that_answer_while_counts_are_taken_lose_none() -> None:
+    """Each of 4 x 5,000 answers is in one taking, across the limit at which they are counted."""
+    traffic = Traffic()
+    stream, over = traffic.stream(MODEL, 1, a_card()), threading.Event()
+    taken: list[Counted] = []
+
+    def take() -> None:
+        while not over.is_set():
+            taken.extend(traffic.take())
+
+    def answer(segment: int) -> None:
+        for _ in range(5_000):
+            stream.add(rows(0.6), segment)
+
+    with ThreadPoolExecutor(5) as threads:
+        taking = threads.submit(take)
+        for done in [threads.submit(answer, segment) for segment in (0, 0, 1, 2)]:
+            done.result()
+        over.set()
+        taking.result()
+    taken.extend(traffic.take())
+    assert by_bin(taken) == {(0, 1): 10_000, (1, 1): 5_000, (2, 1): 5_000}
+
+
+def test_what_a_model_declares_is_followed() -> None:
+    traffic = Traffic()
+    stream = traffic.stream(MODEL, 1, a_card())
+    assert [stream.segment_of(name) for name in ("eu", "us", "asia", "")] == [1, 2, 0, 0]
+    traffic.declare({7: Watching(segments=("eu", "us", "asia")), 8: Watching()})
+    assert stream.segment_of("asia") == 3
+    assert traffic.stream(MODEL, 2, a_card()).segment_of("asia") == 3
+
+
+class Away(Registry):
+    def transaction(self):  # type: ignore[no-untyped-def]
+        raise UnavailableError("the database is away")
+
+
+def test_counts_wait_for_a_registry_that_is_away(registry: Registry) -> None:
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 3, "anna")
+    traffic = Traffic()
+    stream = traffic.stream(model, 1, a_card())
+    away = Away("sqlite:////nowhere/at/all.db", "memory://")
+    for _ in range(3):
+        stream.add(rows(0.4, 0.6))
+        assert flush(away, traffic) is False
+    with registry.transaction() as tx:
+        tx.models.watch("resnet", Watching(segments=("eu",)))
+    stream.add(rows(0.4))
+    assert flush(registry, traffic) is True
+    assert stream.segment_of("eu") == 1
+    assert flush(registry, traffic) is True
+    with registry.reading() as tx:
+        assert by_bin(tx.traffic.between(model, 1, 0, 1e11)) == {(0, 0): 4, (0, 1): 3}
+
+
+def test_every_way_of_asking_is_counted(ready: Service) -> None:
+    """JSON and .npy, with ids and without, and the Open Inference Protocol."""
+    logits = np.random.default_rng(0).normal(0, 3, (40, 4)).astype(np.float32)
+    answered = [ready.calibrate(logits).json()["probabilities"]]
+    path = "/v1/models/digits/calibrate"
+    for query in ({}, {"ids": "0.5", "calibrator": "1"}):
+        accept = NPY | {"Accept": "application/json"}
+        answer = ready.client.post(path, content=npy(logits), params=query, headers=accept)
+        answered.append(answer.json()["probabilities"])
+    tensor = {"name": "logits", "datatype": "FP32", "shape": [40, 4], "data": logits.tolist()}
+    assert ready.client.post("/v2/models/digits/infer", json={"inputs": [tensor]}).is_success
+    answered.append(answered[0])
+    refused = ready.calibrate([[1.0, 2.0]])
+    assert refused.status_code == 422
+    state = ready.client.app.state.recalib
+    assert flush(ready.registry, state.calibrators.traffic)
+    with ready.registry.reading() as tx:
+        model = tx.models.get("digits")
+        card = tx.calibrators.get(model, 1).card
+        found = tx.traffic.between(model, 1, 0, 1e11)
+    bins = np.array(card["confidences"]["edges"])
+    places = np.searchsorted(bins, np.max(answered, axis=2).ravel(), side="right")
+    expected = {(0, bin): n for bin, n in enumerate(np.bincount(places)) if n}
+    assert by_bin(found) == expected
+    assert sum(expected.values()) == 4 * 40
+
+
+def test_what_is_counted_is_written_down_at_the_end(ready: Service) -> None:
+    """A server that is told to stop loses nothing."""
+    ready.calibrate(np.zeros((5, 4)))
+    ready.client.__exit__(None, None, None)
+    with ready.registry.reading() as tx:
+        found = tx.traffic.between(tx.models.get("digits"), 1, 0, 1e11)
+    assert sum(one.predictions for one in found) == 5
+    ready.client.__enter__()
