@@ -7,6 +7,7 @@ what the library itself answers.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -16,9 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
+from service.transport.generated.recalib.v2wire import inference_pb2
 from tests.end_to_end.programs import Programs, Server
 from tests.fitting.conftest import draw
 
@@ -39,6 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             server.model()
             server.upload(*draw(400, 4, 3.0))
             server.finished(server.ask_fit())
+            server.model("empty")
             yield server
     finally:
         programs.clean_up()
@@ -81,13 +86,54 @@ def check(found: dict[str, Any], expected: NDArray[Any]) -> None:
     assert found.get("id", "seven") == "seven"
 
 
-def test_triton(server: Server, expected: NDArray[Any]) -> None:
-    found = answers_of("triton", server)
+@pytest.fixture(scope="module")
+def triton(server: Server) -> Any:
+    return answers_of("triton", server)
+
+
+def test_triton(triton: Any, expected: NDArray[Any]) -> None:
+    found = triton["clients"]
     assert set(found) == {"http", "grpc", "http.aio", "grpc.aio"}
     for one in found.values():
         check(one, expected)
-    assert len(found["grpc"]["probabilities"]) == 6
+    assert len(found["http"]["probabilities"]) == 13
+    assert len(found["grpc"]["probabilities"]) == 7
     assert "NOT_FOUND" in found["grpc"]["error"]
+    for one in (found["http"], found["grpc"]):
+        answer = one["answer"]
+        assert (answer["model_name"], answer["model_version"], answer["id"]) == (
+            "digits", "1", "seven",
+        )  # fmt: skip
+        assert "has no champion" in one["no champion"]
+        assert "found 3" in one["classes"]
+        assert one["server"] == "recalib"
+        assert one["model"]["name"] == "digits"
+        assert one["model"]["versions"] == ["1"]
+        (given,) = one["model"]["inputs"]
+        assert given["name"] == "logits"
+        assert given["datatype"] == "FP32"
+        assert [int(size) for size in given["shape"]] == [-1, 4]
+
+
+def test_the_protocol_s_own_names_are_left_to_clients(triton: Any) -> None:
+    """Triton's messages load into this process beside ours, and are the same on the wire."""
+    pool = descriptor_pool.Default()
+    files = [FileDescriptorProto.FromString(base64.b64decode(one)) for one in triton["messages"]]
+    for one in files:
+        pool.AddSerializedFile(one.SerializeToString())
+    theirs = pool.FindFileByName(files[-1].name).message_types_by_name
+    for ours in inference_pb2.DESCRIPTOR.message_types_by_name.values():
+        same_on_the_wire(ours, theirs[ours.name])
+
+
+def same_on_the_wire(ours: Any, theirs: Any) -> None:
+    assert {one.number for one in ours.fields} == {one.number for one in theirs.fields}, ours.name
+    for number, one in ours.fields_by_number.items():
+        other = theirs.fields_by_number[number]
+        told = (one.name, one.type, one.is_repeated, one.is_packed)
+        assert told == (other.name, other.type, other.is_repeated, other.is_packed)
+    for name, nested in ours.nested_types_by_name.items():
+        same_on_the_wire(nested, theirs.nested_types_by_name[name])
 
 
 def test_kserve(server: Server, expected: NDArray[Any]) -> None:

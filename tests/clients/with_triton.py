@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 from typing import Any
@@ -13,15 +14,20 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
+from google.protobuf.json_format import MessageToDict
+from tritonclient.grpc import model_config_pb2, service_pb2
 
 HTTP, GRPC = sys.argv[1].removeprefix("http://"), sys.argv[2]
 ROWS = np.array(json.load(sys.stdin))
 DTYPES = {"BF16": ml_dtypes.bfloat16, "FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
+#: Of messages, so that they read as REST's answers.
+AS_NAMED = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
 
 
-def tensor(module: Any, datatype: str) -> Any:
-    given = module.InferInput("logits", list(ROWS.shape), datatype)
-    given.set_data_from_numpy(ROWS.astype(DTYPES[datatype]))
+def tensor(module: Any, datatype: str, shape: tuple[int, ...] = ROWS.shape, **how: Any) -> Any:
+    given = module.InferInput("logits", list(shape), datatype)
+    rows = ROWS if shape == ROWS.shape else np.zeros(shape)
+    given.set_data_from_numpy(rows.astype(DTYPES[datatype]), **how)
     return given
 
 
@@ -35,9 +41,10 @@ def blocking(module: Any, address: str) -> dict[str, Any]:
             datatype: told(client.infer("digits", [tensor(module, datatype)]))
             for datatype in DTYPES
         }
-        found["compressed"] = told(
-            client.infer("digits", [tensor(module, "FP32")], **compressed(module))
-        )
+        for name, how in compressions(module).items():
+            found[name] = told(client.infer("digits", [tensor(module, "FP32")], **how))
+        if module is tritonclient.http:
+            found |= plain_json(client)
         named = client.infer(
             "digits",
             [tensor(module, "FP32")],
@@ -45,31 +52,53 @@ def blocking(module: Any, address: str) -> dict[str, Any]:
             request_id="seven",
             outputs=[module.InferRequestedOutput("probabilities")],
         )
-        response = named.get_response()
-        name = response["id"] if isinstance(response, dict) else response.id
-        try:
-            client.infer("nobody", [tensor(module, "FP32")])
-            error = ""
-        except tritonclient.http.InferenceServerException as caught:
-            error = f"{caught.status()} {caught.message()}"
         ready = [client.is_server_live(), client.is_server_ready(), client.is_model_ready("digits")]
-        unready = [client.is_model_ready("digits", "9"), client.is_model_ready("nobody")]
-        metadata = client.get_model_metadata("digits")
-        name_of = metadata["name"] if isinstance(metadata, dict) else metadata.name
-    return {
-        "probabilities": found | {"version": told(named)},
-        "id": name,
-        "error": error,
-        "ready": ready,
-        "unready": unready,
-        "model": name_of,
-    }
+        ready += [client.is_model_ready("digits", "1")]
+        nowhere = [("digits", "9"), ("nobody", ""), ("empty", "")]
+        unready = [client.is_model_ready(*one) for one in nowhere]
+        return {
+            "probabilities": found | {"version": told(named)},
+            "answer": as_json(named.get_response()),
+            "error": error_of(module, client, "nobody", ROWS.shape),
+            "no champion": error_of(module, client, "empty", ROWS.shape),
+            "classes": error_of(module, client, "digits", (2, 3)),
+            "ready": ready,
+            "unready": unready,
+            "server": as_json(client.get_server_metadata())["name"],
+            "model": as_json(client.get_model_metadata("digits")),
+        }
 
 
-def compressed(module: Any) -> dict[str, str]:
+def as_json(answer: Any) -> Any:
+    return answer if isinstance(answer, dict) else MessageToDict(answer, **AS_NAMED)
+
+
+def error_of(module: Any, client: Any, model: str, shape: tuple[int, ...]) -> str:
+    try:
+        client.infer(model, [tensor(module, "FP32", shape)])
+    except tritonclient.http.InferenceServerException as caught:
+        return f"{caught.status()} {caught.message()}"
+    return ""
+
+
+def compressions(module: Any) -> dict[str, dict[str, str]]:
+    kinds = ("gzip", "deflate")
     if module is tritonclient.grpc:
-        return {"compression_algorithm": "gzip"}
-    return {"request_compression_algorithm": "gzip", "response_compression_algorithm": "gzip"}
+        return {kind: {"compression_algorithm": kind} for kind in kinds}
+    both = ("request_compression_algorithm", "response_compression_algorithm")
+    return {kind: dict.fromkeys(both, kind) for kind in kinds}
+
+
+def plain_json(client: Any) -> dict[str, Any]:
+    """Numbers in JSON both ways, as they are and compressed."""
+    http, found = tritonclient.http, {}
+    wanted = [http.InferRequestedOutput("probabilities", binary_data=False)]
+    for datatype in ("FP32", "FP64"):
+        for kind, how in {"plain": {}, **compressions(http)}.items():
+            given = [tensor(http, datatype, binary_data=False)]
+            answer = client.infer("digits", given, outputs=wanted, **how)
+            found[f"{datatype} in JSON, {kind}"] = told(answer)
+    return found
 
 
 async def asynchronous(module: Any, inputs: Any, address: str) -> dict[str, Any]:
@@ -92,8 +121,10 @@ async def both() -> dict[str, Any]:
 
 def main() -> None:
     http, grpc = blocking(tritonclient.http, HTTP), blocking(tritonclient.grpc, GRPC)
-    found = {"http": http, "grpc": grpc}
-    print(json.dumps(found | asyncio.run(both())))  # noqa: T201
+    found = {"http": http, "grpc": grpc} | asyncio.run(both())
+    files = (model_config_pb2.DESCRIPTOR, service_pb2.DESCRIPTOR)
+    messages = [base64.b64encode(one.serialized_pb).decode() for one in files]
+    print(json.dumps({"clients": found, "messages": messages}))  # noqa: T201
 
 
 main()

@@ -22,7 +22,6 @@ from recalib import errors
 from recalib.registry import Registry
 from service.inference.rpc import WIRE_NAME
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.generated.recalib.v2wire import inference_pb2
 from service.transport.rpc_errors import CODES, failure_of
 from tests.service.conftest import Service, npz
 from tests.service.stubs import OWN, Rpc, refused, violations
@@ -267,24 +266,6 @@ def test_reflection(service: Service, rpc: Rpc) -> None:
     assert infer.input_type.full_name == "inference.ModelInferRequest"
     nested = infer.input_type.fields_by_name["inputs"].message_type
     assert nested.full_name == "inference.ModelInferRequest.InferInputTensor"
-
-
-def test_the_protocol_s_own_names_are_left_to_clients() -> None:
-    """Triton's messages load into this process beside ours, and are the same on the wire."""
-    from tritonclient.grpc import service_pb2 as theirs
-
-    for ours in inference_pb2.DESCRIPTOR.message_types_by_name.values():
-        _same_on_the_wire(ours, theirs.DESCRIPTOR.message_types_by_name[ours.name])
-
-
-def _same_on_the_wire(ours: Any, theirs: Any) -> None:
-    assert {one.number for one in ours.fields} == {one.number for one in theirs.fields}, ours.name
-    for number, one in ours.fields_by_number.items():
-        other = theirs.fields_by_number[number]
-        told = (one.name, one.type, one.is_repeated, one.is_packed)
-        assert told == (other.name, other.type, other.is_repeated, other.is_packed)
-    for name, nested in ours.nested_types_by_name.items():
-        _same_on_the_wire(nested, theirs.nested_types_by_name[name])
 
 
 def test_metrics_count_requests_rows_and_fits(ready: Service, rpc: Rpc) -> None:
