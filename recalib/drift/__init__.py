@@ -4,15 +4,26 @@ from recalib.drift.bettors import BETTORS, Bettor
 from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.confidence_shift import ConfidenceShift, confidence_shift, quantile_edges
 from recalib.drift.label_shift import estimated_priors
+from recalib.drift.monitor import Monitor, MonitorOptions, SegmentStatus, Status, spent_alpha
 from recalib.drift.sums import Sums
+from recalib.drift.track import Part
+from recalib.drift.verdict import STATES, Evidence, State
 from recalib.drift.windows import Coverage, Weighting, Window, label_coverage, window
 
 __all__ = [
     "BETTORS",
+    "STATES",
     "Bettor",
     "CalibrationTest",
     "ConfidenceShift",
     "Coverage",
+    "Evidence",
+    "Monitor",
+    "MonitorOptions",
+    "Part",
+    "SegmentStatus",
+    "State",
+    "Status",
     "Sums",
     "Weighting",
     "Window",
@@ -20,5 +31,6 @@ __all__ = [
     "estimated_priors",
     "label_coverage",
     "quantile_edges",
+    "spent_alpha",
     "window",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,9 @@ Values = NDArray[np.float64]
 
 #: Rows of a block: few at first, when there is little to learn from, and never more than the most.
 _FEWEST, _MOST, _SHARE = 16, 256, 8
+#: Begins of evidence that are so many nats apart cannot be told apart: the latest is taken, since
+#: a refit does better without the last good labels than with them.
+_SLACK = 1.0
 
 
 @dataclass
@@ -60,6 +62,14 @@ class CalibrationTest:
         self.rejected_at: int | None = None
         self._staked = np.full(len(self.bettors), -math.inf)
         self._fresh = np.full(len(self.bettors), -math.inf)
+        #: log of what each bettor has won in all, the lowest that was at the beginning of a block,
+        #: and the last label before which it was about that low.
+        self._won = np.zeros(len(self.bettors))
+        self._lowest = np.zeros(len(self.bettors))
+        self._lowest_at = np.zeros(len(self.bettors), np.int64)
+        #: The block that is not complete: its size, and its rows so far.
+        self._size = 0
+        self._open: tuple[Values, Values] = np.zeros(0), np.zeros(0)
 
     @property
     def log_evidence(self) -> float:
@@ -77,12 +87,31 @@ class CalibrationTest:
         return self.rejected_at is not None
 
     @property
+    def leader(self) -> int:
+        """Which bettor has won most since it stood lowest."""
+        return int(np.argmax(self._won - self._lowest))
+
+    @property
+    def onsets(self) -> list[int]:
+        """How many labels came before each bettor began to win: where it last stood lowest.
+
+        A cumulative sum's estimate of the time of a change, and rather late than early.
+        """
+        found: list[int] = self._lowest_at.tolist()
+        return found
+
+    @property
+    def onset(self) -> int:
+        """How many labels came before the evidence began to grow: refit on those after it."""
+        return self.onsets[self.leader]
+
+    @property
     def suspicion(self) -> float:
         """The logarithm of the Shiryaev-Roberts sum, the mean over bettors."""
         return float(np.logaddexp.reduce(self._fresh)) - math.log(len(self.bettors))
 
     def update(self, confidences: Values, correct: Values) -> None:
-        """Take rows in the order of their predictions.
+        """Take rows in the order of their predictions; in how many parts makes no difference.
 
         Parameters
         ----------
@@ -94,8 +123,13 @@ class CalibrationTest:
         InputError: shapes that differ, or values out of range. Nothing is taken then.
         """
         confidences, correct = check_rows(confidences, correct)
-        for rows in self._blocks(len(confidences)):
+        start = 0
+        while start < len(confidences):
+            if not self._size:
+                self._begin()
+            rows = slice(start, start + self._size - len(self._open[0]))
             self._take(confidences[rows], correct[rows])
+            start = rows.stop
 
     def state(self) -> dict[str, Any]:
         """Return all that has been learnt, as JSON, options apart."""
@@ -105,6 +139,11 @@ class CalibrationTest:
             "rejected_at": self.rejected_at,
             "staked": _plain(self._staked),
             "fresh": _plain(self._fresh),
+            "won": self._won.tolist(),
+            "lowest": self._lowest.tolist(),
+            "lowest_at": self._lowest_at.tolist(),
+            "size": self._size,
+            "open": [rows.tolist() for rows in self._open],
             "bettors": [bettor.state() for bettor in self.bettors],
         }
 
@@ -113,30 +152,47 @@ class CalibrationTest:
         self.labels, self.blocks = int(state["labels"]), int(state["blocks"])
         self.rejected_at = state["rejected_at"]
         self._staked, self._fresh = _array(state["staked"]), _array(state["fresh"])
+        self._won, self._lowest = np.array(state["won"]), np.array(state["lowest"])
+        self._lowest_at = np.array(state["lowest_at"], np.int64)
+        self._size = int(state["size"])
+        p, y = (np.array(rows, np.float64) for rows in state["open"])
+        self._open = p, y
         for bettor, saved in zip(self.bettors, state["bettors"], strict=True):
             bettor.restore(saved)
 
-    def _blocks(self, rows: int) -> Iterator[slice]:
-        start = 0
-        while start < rows:
-            size = min(max(self.labels // _SHARE, _FEWEST), _MOST)
-            yield slice(start, min(start + size, rows))
-            start += size
-
-    def _take(self, confidences: Values, correct: Values) -> None:
-        # What the stake set aside for this block joins, before anything of it is seen.
+    def _begin(self) -> None:
+        """Begin a block, before anything of it is seen."""
+        self._size = min(max(self.labels // _SHARE, _FEWEST), _MOST)
+        # What the stake set aside for this block joins.
         share = math.log(_aside(self.blocks) - _aside(self.blocks + 1))
         self._staked = np.logaddexp(self._staked, share)
         self._fresh = np.logaddexp(self._fresh, 0.0)
+        self._lowest = np.minimum(self._lowest, self._won)
+        low = self._won <= self._lowest + _SLACK
+        self._lowest_at = np.where(low, self.labels, self._lowest_at)
         self.blocks += 1
+
+    def _take(self, confidences: Values, correct: Values) -> None:
+        """Take rows of the open block; what they teach is learnt when it is complete."""
         gains = np.stack([self._gains(one, confidences, correct) for one in self.bettors])
         path = np.cumsum(gains, axis=1)
         self._look_for_rejection(self._staked[:, None] + path)
-        self._staked = self._staked + path[:, -1]
-        self._fresh = self._fresh + path[:, -1]
+        won = path[:, -1]
+        self._staked, self._fresh, self._won = (
+            self._staked + won,
+            self._fresh + won,
+            self._won + won,
+        )
         self.labels += len(confidences)
-        for bettor in self.bettors:
-            bettor.learn(confidences, correct)
+        p, y = (
+            np.concatenate([seen, new])
+            for seen, new in zip(self._open, (confidences, correct), strict=True)
+        )
+        self._open = p, y
+        if len(p) == self._size:
+            for bettor in self.bettors:
+                bettor.learn(p, y)
+            self._size, self._open = 0, (np.zeros(0), np.zeros(0))
 
     def _gains(self, bettor: Bettor, confidences: Values, correct: Values) -> Values:
         """Return log e of each row."""

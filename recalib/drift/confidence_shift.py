@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.stats
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from recalib.errors import InputError
 
@@ -55,7 +55,7 @@ def quantile_edges(confidences: Values, bins: int = 15) -> Values:
     return np.unique(inner[inner > least])
 
 
-def confidence_shift(reference: Values, seen: Values) -> ConfidenceShift:
+def confidence_shift(reference: ArrayLike, seen: ArrayLike) -> ConfidenceShift:
     """Return how far the counts `seen` are from those of the calibration set, bin by bin.
 
     With n and m rows in all and B bins, PSI over (1/n + 1/m) is distributed as χ² with B − 1
@@ -72,19 +72,19 @@ def confidence_shift(reference: Values, seen: Values) -> ConfidenceShift:
     ------
     InputError: other shapes, a negative count, or nothing counted on one of the sides.
     """
-    reference, seen = np.asarray(reference, np.float64), np.asarray(seen, np.float64)
-    legal = reference.ndim == 1 and reference.shape == seen.shape
-    if not legal or min(reference.min(), seen.min()) < 0 or not (reference.sum() and seen.sum()):
+    before, now = np.asarray(reference, np.float64), np.asarray(seen, np.float64)
+    legal = before.ndim == 1 and before.shape == now.shape and before.size
+    if not legal or min(before.min(), now.min()) < 0 or not (before.sum() and now.sum()):
         raise InputError(
             "counts",
-            found=f"shapes {reference.shape} and {seen.shape}, or counts without rows",
+            found=f"shapes {before.shape} and {now.shape}, or counts without rows",
             accepted="two of (B,), none negative, some rows in each",
         )
-    if len(reference) == 1:
+    if len(before) == 1:
         return ConfidenceShift(0.0, 0.0)
-    r, s = reference + _ADDED, seen + _ADDED
+    r, s = before + _ADDED, now + _ADDED
     r, s = r / r.sum(), s / s.sum()
     psi = float(np.sum((s - r) * np.log(s / r)))
-    spread = 1 / reference.sum() + 1 / seen.sum()
-    quantile = float(scipy.stats.chi2.ppf(1 - _FALSE_ALARMS, len(reference) - 1))
+    spread = 1 / before.sum() + 1 / now.sum()
+    quantile = float(scipy.stats.chi2.ppf(1 - _FALSE_ALARMS, len(before) - 1))
     return ConfidenceShift(psi, quantile * spread)

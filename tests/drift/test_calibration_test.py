@@ -177,6 +177,37 @@ def test_a_state_goes_on_where_it_stopped():
     assert second.rejected_at == whole.rejected_at
 
 
+def test_in_how_many_parts_rows_come_makes_no_difference():
+    """One by one, in uneven parts or at once: the same evidence, to rounding."""
+    rng = np.random.default_rng(7)
+    p = confidences(rng, 2_000)
+    correct = outcomes(rng, drifted(p, "overconfident"))
+    whole = CalibrationTest()
+    whole.update(p, correct)
+    for cuts in (range(1, 2_000), np.sort(rng.integers(0, 2_000, 60))):
+        test = CalibrationTest()
+        for rows in zip(np.split(p, cuts), np.split(correct, cuts), strict=True):
+            test.update(*rows)
+        assert test.log_evidence == pytest.approx(whole.log_evidence, abs=1e-9)
+        assert test.suspicion == pytest.approx(whole.suspicion, abs=1e-9)
+        assert (test.rejected_at, test.onset) == (whole.rejected_at, whole.onset)
+        assert (test.labels, test.blocks) == (whole.labels, whole.blocks)
+
+
+def test_onset_is_near_the_change():
+    """5,000 calibrated labels, then overconfidence: the refit takes what came after."""
+    onsets = []
+    for seed in range(20):
+        rng = np.random.default_rng([seed, 4])
+        p = confidences(rng, 10_000)
+        truth = p.copy()
+        truth[5_000:] = drifted(p[5_000:], "overconfident")
+        test = CalibrationTest()
+        test.update(p, outcomes(rng, truth))
+        onsets.append(test.onset)
+    assert np.quantile(np.abs(np.array(onsets) - 5_000), 0.75) < 1_000
+
+
 @pytest.mark.parametrize(
     ("p", "a", "field"),
     [
