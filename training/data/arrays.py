@@ -99,7 +99,8 @@ class Array(Inputs):
 def _read_npz(path: Path, names: tuple[str, ...], field: str) -> dict[str, NDArray[np.generic]]:
     """Return arrays of a `.npz` file; never a pickle."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: NumPy leaves a file open that turns out to be none of its own.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise InputError(field, found=f"{path.name}: one array", accepted="a .npz file")
             for name in names:

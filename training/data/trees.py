@@ -74,10 +74,10 @@ class Trees(Source):
                 field = f"{path.name}: split[{row}]"
                 raise InputError(field, found=repr(split), accepted="train, dev, test")
             found[split].append(parse(text, f"{path.name}: tree[{row}]"))
-        if self.phrases:
-            found["train"] = list(_distinct(tree for t in found["train"] for tree in _below(t)))
         words = ([node.word for node in tree if node.word] for tree in found["train"])
         vocabulary = Vocabulary.of(words, self.least)
+        if self.phrases:
+            found["train"] = list(_distinct(tree for t in found["train"] for tree in _below(t)))
         train, dev, test = (self._split(trees, vocabulary) for trees in found.values())
         return Parts(train, dev, test, self.classes, {"vocabulary": len(vocabulary)})
 

@@ -1,0 +1,358 @@
+"""Sources, validation splits, long tails and digests."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from recalib.errors import InputError
+from training.data import DataSpec, Splits, load
+from training.data.images import Pixels
+from training.data.long_tail import long_tail_sizes, long_tailed
+
+
+def _png(values: NDArray[np.uint8]) -> bytes:
+    held = io.BytesIO()
+    Image.fromarray(values).save(held, "PNG")
+    return held.getvalue()
+
+
+def _images(
+    folder: Path, name: str, rows: int = 20, seed: int = 0, **columns: Any
+) -> NDArray[np.uint8]:
+    """Write random images of 6x5, labels 0 to 3 in turn; return their bytes."""
+    values = np.random.default_rng(seed).integers(0, 256, (rows, 6, 5, 3), dtype=np.uint8)
+    table = {"image": [_png(one) for one in values], "label": np.arange(rows) % 4, **columns}
+    pq.write_table(pa.table(table), folder / name)
+    return values
+
+
+def _arrays(folder: Path, name: str, rows: int = 40, seed: int = 0, **arrays: Any) -> None:
+    rng = np.random.default_rng(seed)
+    found = {"inputs": rng.normal(size=(rows, 3)), "labels": rng.integers(0, 4, rows), **arrays}
+    np.savez(folder / name, **found)
+
+
+def _both(folder: Path) -> None:
+    _arrays(folder, "train.npz")
+    _arrays(folder, "test.npz", seed=1)
+
+
+_ARRAYS = {"train": "train.npz", "test": "test.npz"}
+_IMAGES = {"train": "train.parquet", "test": "test.parquet"}
+
+
+def _batch(splits: Splits, name: str) -> NDArray[np.generic]:
+    split = getattr(splits, name)
+    batch = split.batch(range(len(split)))
+    assert isinstance(batch, Tensor)
+    return batch.numpy()
+
+
+@pytest.mark.parametrize("memory", [2**31, 0])
+def test_images(tmp_path: Path, memory: int) -> None:
+    """Images come as they were, scaled by the training images; decoded at once or by batch."""
+    train = _images(tmp_path, "train.parquet") / 255
+    test = _images(tmp_path, "test.parquet", seed=1) / 255
+    options = {**_IMAGES, "memory": memory}
+    splits = load(DataSpec("images", options, validation=4), tmp_path)
+    mean, deviation = train.mean(axis=(0, 1, 2)), train.std(axis=(0, 1, 2))
+    expected = ((test - mean) / deviation).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(_batch(splits, "test"), expected, rtol=1e-5, atol=1e-5)
+    assert (len(splits.train), len(splits.validation), splits.classes) == (16, 4, 4)
+    np.testing.assert_array_equal(np.sort(splits.validation.labels), [0, 1, 2, 3])
+    assert splits.facts == {"channels": 3}
+
+
+def test_images_of_several_sizes(tmp_path: Path) -> None:
+    """Images of different sizes need `size`, to which all are scaled."""
+    values = _images(tmp_path, "train.parquet")
+    odd = [_png(one) for one in values[:19]] + [_png(values[19][:4])]
+    _images(tmp_path, "test.parquet", seed=1, image=odd)
+    with pytest.raises(InputError, match=r"image\[19\]: found an image of 4x5; accepted: 6x5"):
+        load(DataSpec("images", _IMAGES, validation=4), tmp_path)
+    odd_seed = {**_IMAGES, "size": 8}
+    _images(tmp_path, "train.parquet", seed=2)
+    splits = load(DataSpec("images", odd_seed, validation=4), tmp_path)
+    assert _batch(splits, "test").shape == (20, 3, 8, 8)
+
+
+@pytest.mark.parametrize("what", ["cut", "text", "none"])
+def test_a_damaged_image(tmp_path: Path, what: str) -> None:
+    """The row of an image that cannot be decoded is named."""
+    _images(tmp_path, "train.parquet")
+    values = _images(tmp_path, "test.parquet", seed=1)
+    encoded: list[bytes | None] = [_png(one) for one in values]
+    whole = encoded[7] or b""
+    encoded[7] = {"cut": whole[: len(whole) - 30], "text": b"no image", "none": None}[what]
+    _images(tmp_path, "test.parquet", seed=1, image=encoded)
+    for memory in (2**31, 0):
+        with pytest.raises(InputError) as raised:
+            load(DataSpec("images", {**_IMAGES, "memory": memory}, validation=4), tmp_path)
+        assert raised.value.field == "test.parquet: image[7]"
+
+
+def test_arrays(tmp_path: Path) -> None:
+    _both(tmp_path)
+    _arrays(tmp_path, "validation.npz", 10, seed=2)
+    options = {**_ARRAYS, "validation": "validation.npz"}
+    splits = load(DataSpec("arrays", options), tmp_path)
+    with np.load(tmp_path / "test.npz") as file:
+        np.testing.assert_array_equal(_batch(splits, "test"), file["inputs"].astype(np.float32))
+        np.testing.assert_array_equal(splits.test.labels, file["labels"])
+    assert (len(splits.validation), splits.facts) == (10, {"features": 3})
+
+
+def test_dense_arrays(tmp_path: Path) -> None:
+    """Inputs (N, C, H, W) may have a label for every place."""
+    for seed, name in enumerate(("train.npz", "test.npz")):
+        rng = np.random.default_rng(seed)
+        inputs, labels = rng.normal(size=(9, 2, 4, 5)), rng.integers(0, 3, (9, 4, 5))
+        _arrays(tmp_path, name, inputs=inputs, labels=labels)
+    spec = DataSpec("arrays", _ARRAYS, validation=3, stratified=False)
+    splits = load(spec, tmp_path)
+    assert splits.train.labels.shape == (6, 4, 5)
+    assert splits.facts == {"features": 40, "channels": 2}
+    with pytest.raises(InputError, match="stratified"):
+        load(DataSpec("arrays", _ARRAYS, validation=3), tmp_path)
+
+
+def test_text(tmp_path: Path) -> None:
+    """Words are numbered by how often they stand in the training texts; others are one word."""
+    table = {"text": ["Good, good film", "bad film", "so so"], "label": [1, 0, 0]}
+    pq.write_table(pa.table(table), tmp_path / "train.parquet")
+    table = {"text": ["film good GOOD", "odd", ""], "label": [1, 0, 1]}
+    pq.write_table(pa.table(table), tmp_path / "test.parquet")
+    spec = DataSpec("text", _IMAGES, validation=1, stratified=False)
+    splits = load(spec, tmp_path)
+    # film, good and so stand twice, then "," and "bad": alphabetically among equals.
+    np.testing.assert_array_equal(_batch(splits, "test"), [[2, 3, 3], [1, 0, 0], [0, 0, 0]])
+    assert splits.facts == {"vocabulary": 7}
+
+
+def test_digest(tmp_path: Path) -> None:
+    """The same description gives the same digest, and any other row, label or order another."""
+    _both(tmp_path)
+    spec = DataSpec("arrays", _ARRAYS, validation=8)
+    digest = load(spec, tmp_path).digest
+    assert load(spec, tmp_path).digest == digest
+    assert load(DataSpec("arrays", _ARRAYS, validation=8, seed=1), tmp_path).digest != digest
+    assert load(DataSpec("arrays", _ARRAYS, validation=9), tmp_path).digest != digest
+    with np.load(tmp_path / "test.npz") as file:
+        inputs, labels = file["inputs"], file["labels"]
+    _arrays(tmp_path, "test.npz", inputs=inputs[::-1], labels=labels[::-1])
+    assert load(spec, tmp_path).digest != digest
+    _arrays(tmp_path, "test.npz", inputs=inputs, labels=(labels + 1) % 4)
+    assert load(spec, tmp_path).digest != digest
+    _arrays(tmp_path, "test.npz", inputs=inputs, labels=labels)
+    assert load(spec, tmp_path).digest == digest
+    inputs[5, 1] = np.nextafter(inputs[5, 1].astype(np.float32), np.float32(9))
+    _arrays(tmp_path, "test.npz", inputs=inputs, labels=labels)
+    assert load(spec, tmp_path).digest != digest
+
+
+@pytest.mark.parametrize("validation", [10, 0.25])
+def test_validation_rows(tmp_path: Path, validation: float) -> None:
+    """Training and validation rows are all rows once; stratified, each class gives its share."""
+    labels = np.repeat([0, 1, 2, 3], [16, 12, 8, 4])
+    _arrays(tmp_path, "train.npz", labels=labels)
+    _arrays(tmp_path, "test.npz", seed=1)
+    splits = load(DataSpec("arrays", _ARRAYS, validation=validation), tmp_path)
+    assert np.bincount(splits.validation.labels).tolist() == [4, 3, 2, 1]
+    every = np.sort(np.concatenate([splits.train.rows, splits.validation.rows]))
+    np.testing.assert_array_equal(every, np.arange(40))
+    chance = [DataSpec("arrays", _ARRAYS, validation, stratified=False, seed=i) for i in range(9)]
+    drawn = [load(one, tmp_path).validation for one in chance]
+    assert {len(one) for one in drawn} == {10}
+    assert len({tuple(np.bincount(one.labels, minlength=4)) for one in drawn}) > 1
+
+
+def test_fewer_rows(tmp_path: Path) -> None:
+    """`rows` leaves out training rows and touches no others."""
+    _both(tmp_path)
+    whole = load(DataSpec("arrays", _ARRAYS, validation=8), tmp_path)
+    fewer = load(DataSpec("arrays", _ARRAYS, validation=8, rows=5), tmp_path)
+    assert len(fewer.train) == 5
+    assert set(fewer.train.rows) < set(whole.train.rows)
+    assert fewer.digests["validation"] == whole.digests["validation"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "rows", "kept"), [(10, 5000, 20_431), (100, 500, 19_573)], ids=["10", "100"]
+)
+def test_long_tail_is_the_paper_s(classes: int, rows: int, kept: int) -> None:
+    """Paper 003, appendix C, keeps so many of CIFAR's 50,000 rows at a ratio of 0.1."""
+    assert long_tail_sizes(rows, classes, 0.1).sum() == kept
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), rows))
+    chosen = long_tailed(labels, classes, 0.1, seed=3)
+    assert np.bincount(labels[chosen])[[0, -1]].tolist() == [rows, rows // 10]
+    assert (np.diff(chosen) > 0).all()
+    np.testing.assert_array_equal(chosen, long_tailed(labels, classes, 0.1, seed=3))
+    assert not np.array_equal(chosen, long_tailed(labels, classes, 0.1, seed=4))
+
+
+def test_long_tail_of_training_rows_alone(tmp_path: Path) -> None:
+    _arrays(tmp_path, "train.npz", 80, labels=np.arange(80) % 4)
+    _arrays(tmp_path, "test.npz", seed=1)
+    spec = DataSpec("arrays", _ARRAYS, validation=0.5, long_tail=0.125)
+    splits = load(spec, tmp_path)
+    # 20 · 0.125^(i/3) is 20, 10, 5 and 2.5; halves of 37 rows.
+    both = np.bincount(splits.train.labels) + np.bincount(splits.validation.labels)
+    assert both.tolist() == [20, 10, 5, 2]
+    assert len(splits.test) == 40
+
+
+def test_repeated_rows(tmp_path: Path) -> None:
+    """A few test rows that are training rows are counted; splits that are the same are refused."""
+    _both(tmp_path)
+    with np.load(tmp_path / "train.npz") as file:
+        train = file["inputs"]
+    with np.load(tmp_path / "test.npz") as file:
+        test = file["inputs"]
+    test[:3] = train[:3]
+    _arrays(tmp_path, "test.npz", seed=1, inputs=test)
+    spec = DataSpec("arrays", {**_ARRAYS, "validation": "validation.npz"})
+    _arrays(tmp_path, "validation.npz", seed=2)
+    assert load(spec, tmp_path).repeated == 3
+    _arrays(tmp_path, "validation.npz", seed=1, inputs=test)
+    with pytest.raises(InputError, match="40 of 40 rows that are in validation as well"):
+        load(spec, tmp_path)
+
+
+def _without(folder: Path) -> None:
+    np.savez(folder / "test.npz", inputs=np.zeros((3, 3)))
+
+
+def _fewer_features(folder: Path) -> None:
+    _arrays(folder, "test.npz", inputs=np.zeros((40, 2)))
+
+
+def _too_large(folder: Path) -> None:
+    _arrays(folder, "test.npz", labels=np.array([0] * 39 + [4]))
+
+
+def _negative(folder: Path) -> None:
+    _arrays(folder, "train.npz", labels=np.array([0] * 39 + [-1]))
+
+
+def _fractions(folder: Path) -> None:
+    _arrays(folder, "train.npz", labels=np.full(40, 0.5))
+
+
+def _nan(folder: Path) -> None:
+    inputs = np.ones((40, 3))
+    inputs[4, 2] = np.nan
+    _arrays(folder, "train.npz", inputs=inputs)
+
+
+def _pickle(folder: Path) -> None:
+    np.savez(folder / "train.npz", inputs=np.array([{}] * 40), labels=np.zeros(40, dtype=int))
+
+
+def _no_zip(folder: Path) -> None:
+    (folder / "train.npz").write_bytes(b"PK\x03\x04 and no more")
+
+
+@pytest.mark.parametrize(
+    ("damage", "field"),
+    [
+        (_without, "data.options.test"),
+        (_fewer_features, "data.options.test"),
+        (_too_large, "test.npz: labels[39]"),
+        (_negative, "train.npz: labels[39]"),
+        (_fractions, "train.npz: labels"),
+        (_nan, "train.npz: inputs[4]"),
+        (_pickle, "data.options.train"),
+        (_no_zip, "data.options.train"),
+    ],
+)
+def test_damaged_arrays(tmp_path: Path, damage: Any, field: str) -> None:
+    _both(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(InputError) as raised:
+        load(DataSpec("arrays", _ARRAYS, validation=8), tmp_path)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"source": "sql"}, "data.source"),
+        ({"validation": None}, "data.validation"),
+        ({"validation": 40}, "data.validation"),
+        ({"validation": 2.5}, "data.validation"),
+        ({"validation": -1}, "data.validation"),
+        ({"validation": float("nan")}, "data.validation"),
+        ({"rows": 33}, "data.rows"),
+        ({"long_tail": 0.0}, "data.long_tail"),
+        ({"long_tail": 1.5}, "data.long_tail"),
+        ({"options": {**_ARRAYS, "train": "none.npz"}}, "data.options.train"),
+        ({"options": {**_ARRAYS, "train": "a\0b"}}, "data.options.train"),
+        ({"options": {**_ARRAYS, "labels": "y"}}, "data.options.train"),
+        ({"options": {**_ARRAYS, "script": "x.py"}}, "options.script"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
+    _both(tmp_path)
+    spec = {"source": "arrays", "options": _ARRAYS, "validation": 8} | changes
+    with pytest.raises(InputError) as raised:
+        load(DataSpec(**spec), tmp_path)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize("name", ["../outside.npz", "link.npz", "{folder}/outside.npz"])
+def test_files_outside_are_refused_where_confined(tmp_path: Path, name: str) -> None:
+    """What a request names stays below the folder: by .., by a link and by an absolute name."""
+    inside = tmp_path / "data"
+    inside.mkdir()
+    _both(inside)
+    _arrays(tmp_path, "outside.npz")
+    (inside / "link.npz").symlink_to(tmp_path / "outside.npz")
+    options = {**_ARRAYS, "train": name.format(folder=tmp_path)}
+    spec = DataSpec("arrays", options, validation=8)
+    assert len(load(spec, inside).train) == 32
+    with pytest.raises(InputError, match="below the data folder"):
+        load(spec, inside, confined=True)
+    within = DataSpec("arrays", _ARRAYS, validation=8)
+    assert len(load(within, inside, confined=True).train) == 32
+
+
+def test_shapes() -> None:
+    """Shapes are drawn by seed; every class occurs, and the stronger ones can be told by eye."""
+    spec = DataSpec("shapes", {"train": 30, "validation": 5, "test": 5, "noise": 0.0})
+    splits = load(spec)
+    assert load(spec).digest == splits.digest
+    again = DataSpec("shapes", {**spec.options, "seed": 1})
+    assert load(again).digest != splits.digest
+    inputs, labels = _batch(splits, "train"), splits.train.labels
+    assert inputs.shape == (30, 1, 32, 32)
+    assert set(np.unique(labels)) == {0, 1, 2, 3}
+    # Without noise, what is not background stands out by ½, 1 or 1½, and nothing else does.
+    assert set(np.unique(inputs[:, 0][labels > 0])) == {0.5, 1.0, 1.5}
+    assert not inputs[:, 0][labels == 0].any()
+
+
+def test_cifar10(real_data: Path, tmp_path: Path) -> None:
+    """Real JPEG rows, decoded here once more, are what models are given."""
+    for name, rows in (("train", 300), ("test", 100)):
+        table = pq.read_table(real_data / f"cifar10-{name}.parquet").slice(0, rows)
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    splits = load(DataSpec("images", _IMAGES, validation=50), tmp_path)
+    row = table["image"][17].as_py()
+    expected = np.asarray(Image.open(io.BytesIO(row))).transpose(2, 0, 1) / 255
+    assert isinstance(splits.test.inputs, Pixels)
+    scale = splits.test.inputs.scale
+    mean, deviation = np.array(scale.mean), np.array(scale.deviation)
+    found = _batch(splits, "test")[17] * deviation[:, None, None] + mean[:, None, None]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_array_equal(splits.test.labels, table["label"])
+    assert (splits.classes, splits.repeated) == (10, 0)

@@ -1,0 +1,180 @@
+"""Every registered network keeps the family's contract, and the papers' networks their sizes."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import training.models
+from recalib.errors import InputError
+from training.models import MODELS, build, head
+
+_FACTS = {"channels": 3, "features": 12, "vocabulary": 40}
+#: Small forms of those that would take long.
+_SMALL: dict[str, dict[str, Any]] = {
+    "resnet50": {"width": 4},
+    "resnet101": {"width": 4},
+    "wide_resnet": {"depth": 10, "widen": 1, "dropout": 0.2},
+    "densenet121": {"growth": 4},
+    "tree_lstm": {"width": 7, "embedding": 5},
+}
+#: Weights in millions as their sources print them; the last, of ResNet-50 and DenseNet-121 with a
+#: 3x3 stem and ten classes, are 25.557 - 2.049 + .0205 - .0077 (the 7x7 stem's 9,408 weights
+#: against 1,728) and 7.979 - 1.025 + .01025 - .0077.
+_PUBLISHED = {
+    "resnet20": 0.27,
+    "resnet32": 0.46,
+    "resnet56": 0.85,
+    "resnet110": 1.7,
+    "preresnet110": 1.7,
+    "wide_resnet": 36.5,
+    "densenet40": 1.0,
+    "resnet50": 23.521,
+    "densenet121": 6.956,
+}
+
+
+def _inputs(name: str, rows: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if name == "linear":
+        return torch.randn(rows, 3, 4, generator=generator)
+    if name == "text_cnn":
+        return torch.randint(1, 40, (rows, 9), generator=generator)
+    if name == "tree_lstm":
+        leaves = [[2, -1, -1, 0], [3, -1, -1, 0], [0, 0, 1, 1], [0, -1, -1, -1]]
+        return torch.tensor([leaves] * rows)
+    return torch.randn(rows, 3, 32, 32, generator=generator)
+
+
+def _built(name: str, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return build(name, 4, facts=_FACTS, **_SMALL.get(name, {}))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_contract(name: str) -> None:
+    """Logits of the promised shape, a gradient for every weight, the head as the last layer."""
+    model, inputs = _built(name), _inputs(name)
+    logits = model(inputs)
+    assert logits.shape == ((5, 4, 32, 32) if name == "segmenter" else (5, 4))
+    torch.nn.functional.cross_entropy(logits, torch.zeros(5, *logits.shape[2:]).long()).backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+    # What the head says is what the network says.
+    said: list[Tensor] = []
+    head(model).register_forward_hook(lambda module, args, output: said.append(output))
+    assert torch.equal(model.eval()(inputs), said[0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_alone_and_together(name: str) -> None:
+    """In evaluation a row's logits do not depend on the rows beside it, and a seed decides all."""
+    model, inputs = _built(name).eval(), _inputs(name)
+    with torch.no_grad():
+        together = model(inputs)
+        alone = torch.cat([model(inputs[row : row + 1]) for row in range(len(inputs))])
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+        assert torch.equal(_built(name).eval()(inputs), together)
+        assert not torch.equal(_built(name, seed=1).eval()(inputs), together)
+
+
+@pytest.mark.parametrize(("name", "millions"), _PUBLISHED.items())
+def test_sizes_are_the_published_ones(name: str, millions: float) -> None:
+    """As many weights as the sources say, counted without making them."""
+    with torch.device("meta"):
+        model = build(name, 10)
+    found = sum(one.numel() for one in model.parameters()) / 1e6
+    digits = len(str(millions).split(".")[1])
+    assert found == pytest.approx(millions, abs=0.6 * 10**-digits)
+
+
+def test_text_does_not_depend_on_padding() -> None:
+    """A text has the same logits in a batch with a longer one."""
+    model = _built("text_cnn").eval()
+    text = _inputs("text_cnn", 1)
+    longer = torch.nn.functional.pad(text, (0, 6))
+    torch.testing.assert_close(model(longer), model(text))
+    empty = model(torch.zeros(1, 3, dtype=torch.long))
+    torch.testing.assert_close(empty[0], head(model).bias)
+
+
+def test_tree_against_recursion() -> None:
+    """The tree network, height by height, is the recursion over children that its source states."""
+    model = _built("tree_lstm").double().eval()
+
+    def node(tree: Tensor, place: int) -> tuple[Tensor, Tensor]:
+        word, left, right, _ = tree[place].tolist()
+        if left < 0:
+            cell, gate = model.leaf(model.words.weight[word]).chunk(2)  # type: ignore[operator,union-attr]
+            return cell, torch.sigmoid(gate) * torch.tanh(cell)
+        (c_l, h_l), (c_r, h_r) = node(tree, left), node(tree, right)
+        i, o, f_l, f_r, u = model.compose(torch.cat([h_l, h_r])).chunk(5)  # type: ignore[operator]
+        cell = (
+            torch.sigmoid(i) * torch.tanh(u) + torch.sigmoid(f_l) * c_l + torch.sigmoid(f_r) * c_r
+        )
+        return cell, torch.sigmoid(o) * torch.tanh(cell)
+
+    # ((5 6) 7) and (5 (6 (7 8))) and a lone leaf.
+    padding = [0, -1, -1, -1]
+    leaf = [[word, -1, -1, 0] for word in (5, 6, 7, 8)]
+    trees = [
+        [leaf[0], leaf[1], [0, 0, 1, 1], leaf[2], [0, 2, 3, 2], padding, padding],
+        [*leaf, [0, 2, 3, 1], [0, 1, 4, 2], [0, 0, 5, 3]],
+        [leaf[3], *[padding] * 6],
+    ]
+    batch = torch.tensor(trees)
+    expected = torch.stack(
+        [head(model)(node(tree, root)[1]) for tree, root in zip(batch, (4, 6, 0), strict=True)]
+    )
+    torch.testing.assert_close(model(batch), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "options", "field"),
+    [
+        ("no_such", 10, {}, "model"),
+        ("os.system", 10, {}, "model"),
+        ("resnet20", 1, {}, "classes"),
+        ("resnet20", 10, {"depth": 8}, "options.depth"),
+        ("resnet20", 10, {"width": "16"}, "options.width"),
+        ("resnet20", 10, {"width": 0}, "options.width"),
+        ("wide_resnet", 10, {"depth": 11}, "options.depth"),
+        ("wide_resnet", 10, {"dropout": 1.0}, "options.dropout"),
+        ("text_cnn", 10, {}, "options.vocabulary"),
+        ("text_cnn", 10, {"vocabulary": 9, "kernel": 4}, "options.kernel"),
+        ("resnet20", 10, {"block": "sideways"}, "options.block"),
+    ],
+)
+def test_what_is_refused(name: str, classes: int, options: dict[str, Any], field: str) -> None:
+    """A name, size or option that does not exist is an error that names the field."""
+    with pytest.raises(InputError) as raised:
+        build(name, classes, **options)
+    assert raised.value.field == field
+
+
+def test_names_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package adds a name by an entry point; one of ours cannot be taken."""
+
+    def entries(*names: str) -> None:
+        found = [EntryPoint(n, "training.models.linear:Linear", "recalib.models") for n in names]
+        monkeypatch.setattr(training.models, "entry_points", lambda group: found)
+        training.models._of_packages.cache_clear()
+
+    try:
+        entries("mine")
+        assert isinstance(build("mine", 3, features=2), nn.Module)
+        entries("resnet20")
+        with pytest.raises(InputError, match="a name of its own"):
+            build("linear", 3, features=2)
+    finally:
+        training.models._of_packages.cache_clear()
+
+
+def test_a_network_without_a_head() -> None:
+    with pytest.raises(InputError, match="a layer called head"):
+        head(nn.Linear(2, 2))
