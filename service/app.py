@@ -98,6 +98,8 @@ def _calibrators(settings: Settings, registry: Registry) -> LoadedCalibrators:
 class Application(FastAPI):
     """FastAPI with problems in its description, and short ways past its routing."""
 
+    short_ways = _SHORT_WAYS
+
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             document = completed(super().openapi())
@@ -106,7 +108,7 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _SHORT_WAYS.find(scope)
+        answer = self.short_ways.find(scope)
         if answer is None:
             await super().__call__(scope, receive, send)
         else:

@@ -24,6 +24,7 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.stopping import GRACE_SECONDS
+from service.transport.at_once import AtOnce
 
 __all__ = ["EmbeddedWorkers", "serve"]
 
@@ -107,6 +108,7 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         "service.supervised:create_app" if settings.workers > 1 else "service.app:create_app",
         factory=True,
         workers=settings.workers,
+        http=AtOnce,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -25,7 +25,7 @@ from service.inference.schemas import (
 from service.predict.handlers import LARGE, beside, calibrate_with_ids, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
 from service.state import State, StateOf
-from service.transport.short import Answer, Asked, through
+from service.transport.short import Answer, Asked, Later, through
 
 __all__ = ["INFER", "INFER_BY_VERSION", "infer_rows", "router"]
 
@@ -166,11 +166,20 @@ async def infer_by_version(model: str, version: Version, request: Request) -> Re
     return await through(request, infer_rows)
 
 
-async def infer_rows(state: State, asked: Asked) -> Answer:
+def infer_rows(state: State, asked: Asked) -> Answer | Later:
     """Answer an inference request."""
     selector = asked.path.get("version", CHAMPION)
+    loaded = state.calibrators.get(asked.path["model"], selector)
+    wants_ids = tensors.IDS.encode() in asked.body or b"content-encoding" in asked.headers
+    if loaded is None or (wants_ids and not state.ids.has_key) or len(asked.body) > LARGE:
+        return partial(_later, state, asked, selector, wants_ids)
+    return _inferred(state, loaded, asked)
+
+
+async def _later(state: State, asked: Asked, selector: str, wants_ids: bool) -> Answer:
+    """Wait for what is missing, and do large work beside the event loop."""
     loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
-    if tensors.IDS.encode() in asked.body or b"content-encoding" in asked.headers:
+    if wants_ids:
         await state.ids.ready()
     act = partial(_inferred, state, loaded, asked)
     return act() if len(asked.body) <= LARGE else await beside(act)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
@@ -29,7 +29,7 @@ from service.state import State
 from service.transport.bodies import supported
 from service.transport.description import problems
 from service.transport.negotiation import chosen
-from service.transport.short import Answer, Asked, through
+from service.transport.short import Answer, Asked, Later, through
 
 __all__ = ["CALIBRATE", "respond", "router"]
 
@@ -127,7 +127,7 @@ async def calibrate_rows(request: Request) -> Response:
     return await through(request, respond)
 
 
-async def respond(state: State, asked: Asked) -> Answer:
+def respond(state: State, asked: Asked) -> Answer | Later:
     """Answer a calibrate request."""
     wanted = _wanted(asked.query)
     given = supported(asked.header(b"content-type") or JSON, READ)
@@ -137,19 +137,23 @@ async def respond(state: State, asked: Asked) -> Answer:
     share = wanted.share
     if share is None:
         share = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
-    model = asked.path["model"]
-    # What is there as a rule is asked for first without a coroutine of its own.
-    loaded = state.calibrators.get(model, wanted.selector)
-    if loaded is None:
-        loaded = await loaded_for(state.calibrators, model, wanted.selector)
-    if share and not state.ids.has_key:
+    loaded = state.calibrators.get(asked.path["model"], wanted.selector)
+    work = partial(_calibrated, state, asked.body, given, wanted, share, form)
+    if loaded is None or (share and not state.ids.has_key) or len(asked.body) > LARGE:
+        return partial(_later, state, asked, wanted.selector, share, work)
+    return work(loaded)
+
+
+async def _later(
+    state: State, asked: Asked, selector: str, share: float, work: Callable[[Loaded], Answer]
+) -> Answer:
+    """Wait for what is missing, and do large work beside the event loop."""
+    loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
+    if share:
         await state.ids.ready()
-    work = (state, loaded, asked.body, given, wanted, share, form)
     if len(asked.body) <= LARGE:
-        body = _calibrated(*work)
-    else:
-        body = await beside(partial(_calibrated, *work))
-    return Answer(body, form.encode())
+        return work(loaded)
+    return await beside(partial(work, loaded))
 
 
 class _Wanted(NamedTuple):
@@ -183,13 +187,13 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
 
 def _calibrated(
     state: State,
-    loaded: Loaded,
     body: bytes,
     given: str,
     wanted: _Wanted,
     share: float,
     form: str,
-) -> bytes:
+    loaded: Loaded,
+) -> Answer:
     classes = loaded.calibrator.card.classes
     if wanted.top_k is not None and wanted.top_k > classes:
         raise InputError("top_k", found=str(wanted.top_k), accepted=f"1 to {classes}, the classes")
@@ -206,4 +210,5 @@ def _calibrated(
         found, ids = calibrate_with_ids(loaded, values, wanted.input, most, state.ids, share)
     else:
         found = calibrate(loaded, values, wanted.input, most)
-    return WRITERS[form](Answered(found, loaded, wanted.top_k, ids))
+    content = WRITERS[form](Answered(found, loaded, wanted.top_k, ids))
+    return Answer(content, form.encode())

@@ -2,15 +2,17 @@
 
 FastAPI's routing and dependencies take longer than parsing, calibrating and answering a row
 together (`benchmarks/serving`). So the application hands these requests straight to their
-endpoints. FastAPI's own routes lead to the same endpoints, by `through`, and document them.
+endpoints, and those that are there in one piece are answered before they become ASGI's at all
+(`service.transport.at_once`). FastAPI's own routes lead to the same endpoints, by `through`, and
+document them.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
@@ -23,7 +25,7 @@ from service.transport.bodies import read_body
 from service.transport.instruments import note
 from service.transport.problems import answer_to
 
-__all__ = ["Answer", "Asked", "Endpoint", "ShortWays", "through"]
+__all__ = ["Answer", "Asked", "Endpoint", "Later", "ShortWays", "Way", "asked_of", "through"]
 
 
 class Asked(NamedTuple):
@@ -47,13 +49,24 @@ class Answer(NamedTuple):
     body: bytes
     media_type: bytes
     #: Others than its type and length.
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    extra: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """All of its headers."""
+        length = (b"content-length", b"%d" % len(self.body))
+        return [(b"content-type", self.media_type), length, *self.extra]
 
 
-Endpoint = Callable[[State, Asked], Awaitable[Answer]]
+#: An answer that has to be waited for.
+Later = Callable[[], Awaitable[Answer]]
+#: What answers a request, at once where it can; what it leaves for later has no effect until then.
+Endpoint = Callable[[State, Asked], Answer | Later]
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
+    """Where a path leads."""
+
     template: str
     pattern: re.Pattern[str]
     endpoint: Endpoint
@@ -71,43 +84,78 @@ class ShortWays:
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         # By the last part of the path: most requests that are not for here end otherwise.
-        self._ways: dict[str, list[_Way]] = {}
+        self._ways: dict[str, list[Way]] = {}
         for written, endpoint in endpoints.items():
             pattern = re.sub(
                 r"\{(\w+)(?::([^}]+))?\}", lambda m: f"(?P<{m[1]}>{m[2] or '[^/]+'})", written
             )
             template = re.sub(r"\{(\w+):[^}]+\}", r"{\1}", written)
-            way = _Way(template, re.compile(pattern), endpoint)
+            way = Way(template, re.compile(pattern), endpoint)
             self._ways.setdefault(written.rpartition("/")[2], []).append(way)
+        #: The way, what the path names and the query, by the target of a POST request as it stands
+        #: in the request line; None where it is not for here, or is not in its simplest form.
+        self.of_target = lru_cache(maxsize=4096)(self._of_target)
 
     def find(self, scope: Scope) -> Callable[[State, Receive, Send], Awaitable[None]] | None:
         """Return what answers the request, or None where it is not for here."""
         if scope["type"] != "http" or scope["method"] != "POST":
             return None
-        path: str = scope["path"]
+        found = self._of_path(scope["path"])
+        return None if found is None else partial(_answer, *found, scope)
+
+    def _of_path(self, path: str) -> tuple[Way, dict[str, str]] | None:
         for way in self._ways.get(path.rpartition("/")[2], ()):
             match = way.pattern.fullmatch(path)
             if match is not None:
-                return partial(_answer, way, match.groupdict(), scope)
+                return way, match.groupdict()
         return None
+
+    def _of_target(self, target: bytes) -> tuple[Way, Mapping[str, str], Mapping[str, str]] | None:
+        if not target.isascii() or target[:1] != b"/" or b"#" in target:
+            return None
+        path, _, query = target.partition(b"?")
+        found = None if b"%" in path else self._of_path(path.decode())
+        return None if found is None else (*found, _query(query))
 
 
 async def through(request: Request, endpoint: Endpoint) -> Response:
     """Answer a request that came by FastAPI's routing."""
-    asked = _asked(request.scope, request.path_params, await request.body())
-    answer = await endpoint(request.app.state.recalib, asked)
+    scope = request.scope
+    query = _query(scope["query_string"])
+    asked = asked_of(request.path_params, query, scope["headers"], await request.body())
+    answer = await _answered(endpoint, request.app.state.recalib, asked)
     headers = {name.decode(): value.decode() for name, value in answer.headers}
-    return Response(answer.body, headers=headers, media_type=answer.media_type.decode())
+    return Response(answer.body, headers=headers)
+
+
+def asked_of(
+    path: Mapping[str, str],
+    query: Mapping[str, str],
+    given: Iterable[tuple[bytes, bytes]],
+    body: bytes,
+) -> Asked:
+    """Return what an endpoint sees; headers are as ASGI has them."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in given:
+        # One that came twice is one list, RFC 9110, 5.2.
+        headers[name] = headers[name] + b", " + value if name in headers else value
+    return Asked(path, query, headers, body)
+
+
+async def _answered(endpoint: Endpoint, state: State, asked: Asked) -> Answer:
+    answer = endpoint(state, asked)
+    return answer if isinstance(answer, Answer) else await answer()
 
 
 async def _answer(
-    way: _Way, path: Mapping[str, str], scope: Scope, state: State, receive: Receive, send: Send
+    way: Way, path: Mapping[str, str], scope: Scope, state: State, receive: Receive, send: Send
 ) -> None:
     started = time.perf_counter()
     status = 200
     try:
         body = await read_body(receive, state.settings.max_body_bytes)
-        answer = await way.endpoint(state, _asked(scope, path, body))
+        asked = asked_of(path, _query(scope["query_string"]), scope["headers"], body)
+        answer = await _answered(way.endpoint, state, asked)
     except ClientDisconnect:
         # Nobody reads it; the status, which others use for this as well, is what is counted.
         status = 499
@@ -116,23 +164,10 @@ async def _answer(
         status = refusal.status_code
         await refusal(scope, receive, send)
     else:
-        headers = [
-            (b"content-type", answer.media_type),
-            (b"content-length", b"%d" % len(answer.body)),
-            *answer.headers,
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body})
     note("POST", way.template, status, started)
 
 
-def _asked(scope: Scope, path: Mapping[str, str], body: bytes) -> Asked:
-    text: bytes = scope["query_string"]
-    query = dict(parse_qsl(text.decode("latin-1"))) if text else {}
-    given: list[tuple[bytes, bytes]] = scope["headers"]
-    headers = dict(given)
-    if len(headers) < len(given):  # one that came twice is one list, RFC 9110, 5.2
-        headers = {}
-        for name, value in given:
-            headers[name] = headers[name] + b", " + value if name in headers else value
-    return Asked(path, query, headers, body)
+def _query(text: bytes) -> Mapping[str, str]:
+    return dict(parse_qsl(text.decode("latin-1"))) if text else {}
