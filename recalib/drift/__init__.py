@@ -5,6 +5,7 @@ from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.confidence_shift import ConfidenceShift, confidence_shift, quantile_edges
 from recalib.drift.label_shift import estimated_priors
 from recalib.drift.monitor import Monitor, MonitorOptions, SegmentStatus, Status, spent_alpha
+from recalib.drift.score_test import ScoreTest, ScoreVerdict
 from recalib.drift.sums import Sums
 from recalib.drift.track import Part
 from recalib.drift.verdict import STATES, Evidence, State
@@ -21,6 +22,8 @@ __all__ = [
     "Monitor",
     "MonitorOptions",
     "Part",
+    "ScoreTest",
+    "ScoreVerdict",
     "SegmentStatus",
     "State",
     "Status",
