@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.sums import Sums, check_edges
 from recalib.drift.track import Part, Track
@@ -18,6 +18,8 @@ from recalib.errors import InputError
 from recalib.options import check_option
 
 __all__ = ["Monitor", "MonitorOptions", "SegmentStatus", "Status", "spent_alpha"]
+
+Values = NDArray[np.float64]
 
 _WEEK = 7 * 86_400.0
 
@@ -171,15 +173,14 @@ class Monitor:
         """
         named = {"": parts} if isinstance(parts, Part) else dict(parts)
         self._check(start, end, named)
-        taken = {name: (part.sums(self._edges), part.rows()) for name, part in named.items()}
+        taken = {
+            name: (part.sums(self._edges), (*part.rows(), part.made_at(end)))
+            for name, part in named.items()
+        }
         whole = Sums.empty(self._edges)
         for sums, _ in taken.values():
             whole.merge(sums)
-        p, y = (
-            np.concatenate([rows[which] for _, rows in taken.values()] or [np.zeros(0)])
-            for which in (0, 1)
-        )
-        self._all.add(start, end, whole, (p, y))
+        self._all.add(start, end, whole, _in_order([rows for _, rows in taken.values()]))
         self._end = end
         for name, one in taken.items() if self.options.segments else ():
             if name not in self._segments:
@@ -275,3 +276,11 @@ class Monitor:
 
 def _badness(state: State) -> int:
     return STATES.index(state)
+
+
+def _in_order(parts: Sequence[tuple[Values, ...]]) -> tuple[Values, ...]:
+    """Return confidences, correctness and times of all parts, by time."""
+    nothing = (np.zeros(0),) * 3
+    p, y, times = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))
+    order = np.argsort(times, kind="stable")
+    return p[order], y[order], times[order]

@@ -16,6 +16,7 @@ from recalib.drift.rows import check_rows
 from recalib.drift.sums import Sums
 from recalib.drift.verdict import Evidence
 from recalib.drift.windows import Weighting, label_coverage, window
+from recalib.errors import InputError
 
 __all__ = ["Part", "Track"]
 
@@ -34,10 +35,30 @@ class Part:
     confidences: ArrayLike
     correct: ArrayLike
     delays: ArrayLike | None = None
+    #: When each was predicted (n,), in seconds and ascending, so that a rejection has an exact
+    #: time; where not given it has the time at which the cohort ends.
+    times: ArrayLike | None = None
 
     def rows(self) -> tuple[Values, Values]:
         """Return confidences and correctness, (n,) each; raise `InputError` for what cannot be."""
         return check_rows(self.confidences, self.correct)
+
+    def made_at(self, end: float) -> Values:
+        """Return the times of predictions (n,), `end` where not given.
+
+        Raises
+        ------
+        InputError: not one for each row, or not finite.
+        """
+        rows = np.shape(self.confidences)
+        times = np.full(rows, end) if self.times is None else np.asarray(self.times, np.float64)
+        if times.shape != rows or not np.isfinite(times).all():
+            raise InputError(
+                "times",
+                found=f"shape {times.shape}, or a value that is not finite",
+                accepted=f"{rows}, seconds",
+            )
+        return times
 
     def sums(self, edges: ArrayLike) -> Sums:
         """Return its sums; raise `InputError` for what cannot be."""
@@ -73,6 +94,7 @@ class Track:
         self.test = CalibrationTest(alpha=alpha, tolerance=tolerance)
         #: Prediction times since which each bettor has won.
         self._onsets: list[float] = []
+        self._rejected_time: float | None = None
         self._recent = Recent(edges, window_labels)
         self._suspicion = math.log(suspicion)
         self._oldest = oldest_seconds
@@ -84,15 +106,18 @@ class Track:
         """The prediction time since which evidence has grown, None before any label."""
         return self._onsets[self.test.leader] if self._onsets else None
 
-    def add(self, start: float, end: float, sums: Sums, rows: tuple[Values, Values]) -> None:
+    def add(self, start: float, end: float, sums: Sums, rows: tuple[Values, ...]) -> None:
         """Take a cohort of predictions from `start` until before `end`.
 
         Parameters
         ----------
-        rows: confidences and correctness of the labelled ones, (n,) each, checked.
+        rows: confidences, correctness and times of the labelled ones, (n,) each, checked.
         """
-        before = self.test.labels
-        self.test.update(*rows)
+        confidences, correct, times = rows
+        before, rejected = self.test.labels, self.test.rejected_at
+        self.test.update(confidences, correct)
+        if rejected is None and self.test.rejected_at is not None:
+            self._rejected_time = float(times[self.test.rejected_at - before - 1])
         if self.test.labels > before:
             earlier = self._onsets or [start] * len(self.test.onsets)
             # Where a bettor stood lowest in this cohort, it is this cohort that it wins from.
@@ -119,6 +144,7 @@ class Track:
             log_evidence=self.test.log_evidence,
             threshold=self.test.threshold,
             rejected_at=self.test.rejected_at,
+            rejected_time=self._rejected_time,
             suspicion=self.test.suspicion if self.test.labels else None,
             suspicion_threshold=self._suspicion,
             window_start=start,
@@ -148,6 +174,7 @@ class Track:
         return {
             "test": self.test.state(),
             "onsets": self._onsets,
+            "rejected_time": self._rejected_time,
             "recent": self._recent.state(),
         }
 
@@ -155,6 +182,7 @@ class Track:
         """Go on from what `state` returned, with the same options."""
         self.test.restore(state["test"])
         self._onsets = list(state["onsets"])
+        self._rejected_time = state["rejected_time"]
         self._recent.restore(state["recent"])
 
     def _shift(

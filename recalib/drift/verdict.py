@@ -21,6 +21,8 @@ class Evidence:
     log_evidence: float
     threshold: float
     rejected_at: int | None
+    #: When that label's prediction was made, or its cohort ended, in seconds.
+    rejected_time: float | None
     #: The logarithm of the Shiryaev-Roberts sum, None before any label, and what it must reach to
     #: make suspect.
     suspicion: float | None

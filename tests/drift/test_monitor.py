@@ -236,6 +236,32 @@ def test_bad_cohorts_are_refused_and_none_taken(start, end, parts, field):
     assert monitor.state() == before
 
 
+def test_rows_are_taken_in_the_order_of_their_times():
+    """Whatever segment they are in; and the rejection is at the time of a prediction."""
+    rng = np.random.default_rng(10)
+    p = confidences(rng, 3_000)
+    y, times = (rng.random(3_000) < too_sure(p)).astype(float), np.sort(rng.random(3_000))
+    one = Monitor(EDGES, options=MonitorOptions(segments=2))
+    other = Monitor(EDGES, options=MonitorOptions(segments=2))
+    half = rng.random(3_000) < 0.5
+    none = np.zeros_like(REFERENCE)
+    one.add(0.0, 1.0, {"a": Part(none, p, y, times=times)})
+    parts = {
+        name: Part(none, p[at], y[at], times=times[at]) for name, at in (("a", half), ("b", ~half))
+    }
+    other.add(0.0, 1.0, parts)
+    found, same = one.assess(1.0).evidence, other.assess(1.0).evidence
+    assert found.rejected_at is not None
+    assert (found.rejected_at, found.log_evidence) == (same.rejected_at, same.log_evidence)
+    assert found.rejected_time == same.rejected_time == times[found.rejected_at - 1]
+
+
+def test_a_cohort_may_be_empty():
+    monitor = Monitor(EDGES)
+    monitor.add(0.0, 1.0, {})
+    assert monitor.assess(1.0).state == "unverified"
+
+
 def test_too_many_segments_are_refused():
     monitor = Monitor(EDGES, options=MonitorOptions(segments=1))
     monitor.add(0.0, 1.0, {"a": Part(REFERENCE, [], [])})
