@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.errors import InputError
@@ -86,5 +86,5 @@ def confidence_shift(reference: ArrayLike, seen: ArrayLike) -> ConfidenceShift:
     r, s = r / r.sum(), s / s.sum()
     psi = float(np.sum((s - r) * np.log(s / r)))
     spread = 1 / before.sum() + 1 / now.sum()
-    quantile = float(scipy.stats.chi2.ppf(1 - _FALSE_ALARMS, len(before) - 1))
+    quantile = float(scipy.special.chdtri(len(before) - 1, _FALSE_ALARMS))
     return ConfidenceShift(psi, quantile * spread)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import NDArray
 
 from recalib.drift.sums import Sums
@@ -163,11 +163,11 @@ def label_coverage(sums: Sums) -> Coverage | None:
     if len(groups) == 1 or not 0 < share < 1:
         return Coverage(share, 1.0, rates)
     off, variance = n - of * share, share * (1 - share)
-    any_way = scipy.stats.chi2.sf(np.sum(off**2 / of) / variance, len(groups) - 1)
+    any_way = scipy.special.chdtrc(len(groups) - 1, np.sum(off**2 / of) / variance)
     # Where a bin stands among all predictions: their mean rank.
     rank = (np.cumsum(of) - of / 2) / total
     spread = variance * (of @ (rank - of @ rank / total) ** 2)
-    trend = scipy.stats.chi2.sf((off @ rank) ** 2 / spread, 1)
+    trend = scipy.special.chdtrc(1, (off @ rank) ** 2 / spread)
     return Coverage(share, min(1.0, 2 * float(min(any_way, trend))), rates)
 
 
@@ -218,7 +218,7 @@ def _absolute(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[str,
     ece = float(weights @ np.abs(gaps.gaps))
     noise = np.sqrt(2 / np.pi * gaps.calibrated_variances)
     low, high = interval_of_mean_gap(weights, gaps.gaps, gaps.variances, level, rows=rows)
-    quantile = float(scipy.stats.chi2.ppf(level, len(weights)))
+    quantile = float(scipy.special.chdtri(len(weights), 1 - level))
     off = float(np.sqrt(quantile * (weights**2 @ gaps.variances)))
     return {
         "ece": ece,
