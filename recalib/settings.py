@@ -78,7 +78,8 @@ class Settings(BaseSettings):
         300,
         ge=1,
         le=3600,
-        description="How finely predictions are counted by time, the same in all processes, in seconds.",
+        description="How finely predictions are counted by time, the same in all processes, "
+        "in seconds.",
     )
     lease_seconds: float = Field(
         30.0,

@@ -26,6 +26,7 @@ from service.labels.rest import router as labels
 from service.labels.upkeep import upkeep
 from service.models.rest import router as models
 from service.monitoring.flushing import keep_flushing
+from service.monitoring.rest import router as monitoring
 from service.monitoring.traffic import Traffic
 from service.predict.loaded import LoadedCalibrators, warm_up
 from service.predict.rest import CALIBRATE, respond
@@ -81,7 +82,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.recalib = state
     problems.install(app)
     # The hot path first: routes are matched in order.
-    for router in (predict, inference, labels, models, datasets, calibrators, jobs, health):
+    for router in (
+        predict,
+        inference,
+        labels,
+        models,
+        monitoring,
+        datasets,
+        calibrators,
+        jobs,
+        health,
+    ):
         app.include_router(router)
     app.add_middleware(
         BodyLimit, limit=settings.max_body_bytes, upload_limit=settings.max_upload_bytes

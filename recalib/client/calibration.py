@@ -57,6 +57,7 @@ def calibrate(
     *,
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
+    segment: str = "",
 ) -> Plan[NDArray[np.float32]]:
     """Return calibrated probabilities, float32 (N, K).
 
@@ -68,6 +69,7 @@ def calibrate(
     values: (N, K), float16/32/64; −inf, or None in lists, is a masked class.
     calibrator: a version or an alias.
     input: what `values` are; never guessed from them.
+    segment: where they come from, one of those that the model declares; empty for none.
 
     Raises
     ------
@@ -82,7 +84,7 @@ def calibrate(
     def take(place: slice, answer: Answer) -> None:
         answers[place] = _probabilities(answer, answers[place].shape, _array)
 
-    asked = _Asked(model, str(calibrator), input, _NPY, {})
+    asked = _Asked(model, str(calibrator), input, _NPY, _of(segment))
     yield from _in_parts(session, rows, asked, take)
     return answers
 
@@ -95,12 +97,13 @@ def predict(
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
     ids: float = 1.0,
+    segment: str = "",
 ) -> Plan[Predictions]:
     """Return calibrated probabilities with ids, by which `add_labels` labels them later.
 
     Parameters
     ----------
-    values, calibrator, input: as `calibrate` has them.
+    values, calibrator, input, segment: as `calibrate` has them.
     ids: the share of rows, drawn at random, that get one; the others have None.
 
     Raises
@@ -118,7 +121,7 @@ def predict(
         if ids:
             names[place] = _ids(answer, len(names[place]))
 
-    asked = _Asked(model, str(calibrator), input, _NPZ, {"ids": f"{ids:.9f}"})
+    asked = _Asked(model, str(calibrator), input, _NPZ, {"ids": f"{ids:.9f}", **_of(segment)})
     yield from _in_parts(session, rows, asked, take)
     return Predictions(answers, names)
 
@@ -131,13 +134,14 @@ def calibrate_top(
     *,
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
+    segment: str = "",
 ) -> Plan[Likeliest]:
     """Return the k likeliest classes of each row, and their calibrated probabilities.
 
     Parameters
     ----------
     k: from 1 to the model's classes.
-    values, calibrator, input: as `calibrate` has them.
+    values, calibrator, input, segment: as `calibrate` has them.
 
     Raises
     ------
@@ -156,9 +160,14 @@ def calibrate_top(
                 raise MalformedAnswerError(answer, f"has no {shape} likeliest classes")
             whole[place] = part
 
-    asked = _Asked(model, str(calibrator), input, _JSON, {"top_k": str(k), "ids": "0"})
+    query = {"top_k": str(k), "ids": "0", **_of(segment)}
+    asked = _Asked(model, str(calibrator), input, _JSON, query)
     yield from _in_parts(session, rows, asked, take)
     return Likeliest(classes, probabilities)
+
+
+def _of(segment: str) -> dict[str, str]:
+    return {"segment": segment} if segment else {}
 
 
 def _in_parts(

@@ -8,7 +8,16 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from recalib.client import calibration, calibrators, datasets, health, jobs, labels, models
+from recalib.client import (
+    calibration,
+    calibrators,
+    datasets,
+    health,
+    jobs,
+    labels,
+    models,
+    monitoring,
+)
 from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
 from recalib.client.methods import Awaiting, Blocking, ListOperation, Operation
 from recalib.client.plans import Answer, Deadline, Request, Retries, Session, Stream
@@ -48,6 +57,7 @@ class Operations:
     predict = Operation(calibration.predict)
     calibrate_top = Operation(calibration.calibrate_top)
     add_labels = Operation(labels.add_labels)
+    set_monitoring = Operation(monitoring.set_monitoring)
 
     wait = Operation(jobs.wait)
     get_job = Operation(jobs.get_job)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +18,19 @@ __all__ = ["create_model", "get_model", "list_models"]
 
 
 def create_model(
-    session: Session, name: str, classes: int | Sequence[str], *, exist_ok: bool = False
+    session: Session,
+    name: str,
+    classes: int | Sequence[str],
+    *,
+    monitoring: Mapping[str, Any] | None = None,
+    exist_ok: bool = False,
 ) -> Plan[Model]:
     """Register a classifier.
 
     Parameters
     ----------
     classes: how many, or their labels in the order of the logits.
+    monitoring: what is watched, as `set_monitoring` takes it.
     exist_ok: return the model that is there already, if it has the same classes.
 
     Raises
@@ -36,7 +43,9 @@ def create_model(
         raise InputError("classes", found=repr(classes), accepted=accepted)
     wanted = int(classes) if isinstance(classes, int | np.integer) else list(classes)
     try:
-        body = {"name": name, "classes": wanted}
+        body: dict[str, Any] = {"name": name, "classes": wanted}
+        if monitoring is not None:
+            body["monitoring"] = dict(monitoring)
         return (
             yield from fetch(session, Model, "POST", path("models"), json=body, headers=new_key())
         )

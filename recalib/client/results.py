@@ -35,12 +35,16 @@ T = TypeVar("T")
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A registered classifier of `classes` classes, with their names where they were given."""
+    """A registered classifier of `classes` classes, with their names where they were given.
+
+    `monitoring` is what of it is watched, and how.
+    """
 
     name: str
     classes: int
     labels: tuple[str, ...] | None
     created_at: datetime
+    monitoring: dict[str, Any] = {}
 
 
 class Estimate(msgspec.Struct, frozen=True):

@@ -29,8 +29,11 @@ class Watching:
     #: How long after a prediction its label is waited for, in seconds. Predictions are looked at
     #: only then: before, those whose labels come first are no fair sample.
     maturity_seconds: float = 86_400.0
-    #: How long a window of predictions is, in seconds.
-    window_seconds: float = 3_600.0
+    #: Predictions are looked at in cohorts of so long, in seconds.
+    cohort_seconds: float = 3_600.0
+    #: Labels below which nothing is said, and labels that are enough for a window.
+    least_labels: int = 300
+    window_labels: int = 2_000
     #: Values of the request's label `segment` that are watched by themselves; others, and none,
     #: count as the rest. Their order numbers them, so that the list may only grow.
     segments: tuple[str, ...] = ()
@@ -49,8 +52,11 @@ class Watching:
         _check("objective", self.objective, 0 < self.objective < 1, "above 0 and below 1")
         _check("tolerance", self.tolerance, 0 <= self.tolerance < 0.5, "from 0 to below 0.5")
         _check("alpha", self.alpha, 0 < self.alpha < 1, "above 0 and below 1")
-        for name in ("maturity_seconds", "window_seconds", "capture_seconds"):
+        for name in ("maturity_seconds", "cohort_seconds", "capture_seconds"):
             _check(name, getattr(self, name), 1 <= getattr(self, name) < 1e10, "1 to 1e10 seconds")
+        _check("least_labels", self.least_labels, self.least_labels >= 2, "at least 2")
+        labels = self.window_labels
+        _check("window_labels", labels, self.least_labels <= labels <= 10**7, "least_labels to 1e7")
         every = self.refit_every_seconds
         _check("refit_every_seconds", every, every is None or 60 <= every < 1e10, "60 to 1e10")
         _check("capture", self.capture, 0 <= self.capture <= 1, "a share, 0 to 1")

@@ -202,7 +202,7 @@ def _inferred(state: State, loaded: Loaded, asked: Asked) -> Answer:
     share = 1.0 if tensors.IDS in question.outputs else 0.0
     most = state.settings.max_rows
     result, ids = calibrate_with_ids(
-        loaded, question.values, question.input, most, state.ids, share
+        loaded, question.values, question.input, most, state.ids, share, question.segment
     )
     content, json_length = tensors.answer(question, result, ids, loaded)
     own = [] if json_length is None else [(_SENT_LENGTH, b"%d" % json_length)]

@@ -94,7 +94,9 @@ def _inferred(loaded: Loaded, request: pb.ModelInferRequest, most_rows: int) -> 
         names = ", ".join(one.name for one in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
     _check_outputs(request)
-    result = calibrate(loaded, _values(request), _input(request.parameters), most_rows)
+    segment = request.parameters["segment"].string_param if "segment" in request.parameters else ""
+    kind = _input(request.parameters)
+    result = calibrate(loaded, _values(request), kind, most_rows, segment)
     answer = pb.ModelInferResponse(
         model_name=loaded.model, model_version=str(loaded.version), id=request.id
     )

@@ -82,6 +82,8 @@ class Question:
     id: str | None
     #: The outputs that are asked for, each with whether it shall be bytes behind the JSON.
     outputs: dict[str, bool]
+    #: Where the rows come from, as for `/v1`; empty for nowhere in particular.
+    segment: str = ""
 
 
 def schemas() -> dict[str, Any]:
@@ -114,11 +116,15 @@ def parse(body: bytes, json_length: str | None) -> Question:
         raise InputError(
             "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"
         )
+    segment = request.parameters.get("segment", "")
+    if not isinstance(segment, str):
+        raise InputError("parameters.segment", found=repr(segment)[:80], accepted="text")
     return Question(
         values=_values(request.inputs[0], memoryview(body)[size:]),
         input=cast("Literal['logits', 'probabilities']", kind),
         id=request.id,
         outputs=_wanted(request),
+        segment=segment,
     )
 
 

@@ -37,12 +37,13 @@ def get_model(tx: Transaction, name: str) -> Model:
 
 
 def _created(tx: Transaction, wanted: ModelCreate, actor: str) -> Model:
-    classes = wanted.classes
+    classes, watching = wanted.classes, wanted.monitoring.watching()
     if isinstance(classes, int):
-        return Model.of(tx.models.create(wanted.name, None, classes, actor))
+        return Model.of(tx.models.create(wanted.name, None, classes, actor, watching))
     label, times = Counter(classes).most_common(1)[0]
     if times > 1:
         raise InputError(
             "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
         )
-    return Model.of(tx.models.create(wanted.name, tuple(classes), len(classes), actor))
+    labels = tuple(classes)
+    return Model.of(tx.models.create(wanted.name, labels, len(labels), actor, watching))

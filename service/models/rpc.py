@@ -5,6 +5,7 @@ from __future__ import annotations
 from recalib.errors import InputError
 from service.models import handlers
 from service.models.schemas import ModelCreate
+from service.monitoring.rpc import settings_of
 from service.state import ANONYMOUS, State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import Context, idempotency_key
@@ -25,7 +26,8 @@ class Models:
         if size is None:
             raise InputError("size", found="nothing", accepted="classes or labels")
         classes = request.classes if size == "classes" else list(request.labels.labels)
-        wanted = ModelCreate(name=request.name, classes=classes)
+        monitoring = settings_of(request.monitoring)
+        wanted = ModelCreate(name=request.name, classes=classes, monitoring=monitoring)
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return filled(pb.Model, handlers.create_model(tx, wanted, key, ANONYMOUS))

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib import registry
+from service.monitoring.schemas import MonitoringSettings
 from service.transport.texts import NAME, Documented, Text
 from service.transport.times import iso
 from service.transport.whole import WHOLE
@@ -32,6 +33,9 @@ class ModelCreate(BaseModel):
             Documented({"uniqueItems": True}),
         ]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")
+    monitoring: MonitoringSettings = Field(
+        MonitoringSettings(), description="What is watched; it can be changed later."
+    )
 
 
 class Model(BaseModel):
@@ -41,6 +45,7 @@ class Model(BaseModel):
     classes: int = Field(description="K, the number of logits of a row.")
     labels: list[str] | None = Field(description="Names of the classes, where they were given.")
     created_at: str = Field(description="ISO 8601, UTC.")
+    monitoring: MonitoringSettings = MonitoringSettings()
 
     @classmethod
     def of(cls, model: registry.Model) -> Model:
@@ -50,6 +55,7 @@ class Model(BaseModel):
             classes=model.classes,
             labels=list(model.labels) if model.labels is not None else None,
             created_at=iso(model.created_at),
+            monitoring=MonitoringSettings.of(model.watching),
         )
 
 

@@ -63,15 +63,20 @@ def calibrate(
     values: Floats,
     input: Literal["logits", "probabilities"],
     most_rows: int,
+    segment: str = "",
 ) -> Floats:
     """Return calibrated probabilities, float32 (N, K).
+
+    Parameters
+    ----------
+    segment: where the rows come from; see `recalib.registry.watching`.
 
     Raises
     ------
     TooLargeError: more than `most_rows` rows.
     InputError: values that are not `input`, or K other than the model's.
     """
-    return loaded.run(_logits(loaded, values, input, most_rows))
+    return loaded.run(_logits(loaded, values, input, most_rows), _segment(loaded, segment))
 
 
 def calibrate_with_ids(
@@ -81,15 +86,20 @@ def calibrate_with_ids(
     most_rows: int,
     ids: PredictionIds,
     share: float,
+    segment: str = "",
 ) -> tuple[Floats, list[str | None]]:
     """Return calibrated probabilities, and an id of the prediction for a share of the rows.
 
     The rows without one have None, as all have while there is no key; the rest is as with
     `calibrate`.
     """
-    logits = _logits(loaded, values, input, most_rows)
-    probabilities = loaded.run(logits)
-    return probabilities, ids.made(loaded, logits, probabilities, share)
+    logits, number = _logits(loaded, values, input, most_rows), _segment(loaded, segment)
+    probabilities = loaded.run(logits, number)
+    return probabilities, ids.made(loaded, logits, probabilities, share, number)
+
+
+def _segment(loaded: Loaded, name: str) -> int:
+    return loaded.stream.segment_of(name) if name else 0
 
 
 def _logits(

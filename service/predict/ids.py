@@ -76,7 +76,12 @@ class PredictionIds:
         self._flights.settle(seconds)
 
     def made(
-        self, loaded: Loaded, logits: Floats, probabilities: Floats, share: float
+        self,
+        loaded: Loaded,
+        logits: Floats,
+        probabilities: Floats,
+        share: float,
+        segment: int = 0,
     ) -> list[str | None]:
         """Return an id for each row, or None for those that get none.
 
@@ -86,6 +91,7 @@ class PredictionIds:
         probabilities: what is answered, (N, K).
         share: of the rows that get one, in [0, 1]; which is left to chance, so that labels of
             some are as good as labels of all.
+        segment: the number of the model's segment that the rows are of.
         """
         rows = len(probabilities)
         key, found = self._key, cast("list[str | None]", [None] * rows)
@@ -94,10 +100,11 @@ class PredictionIds:
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:
             said = predictions_of(logits, probabilities)
-            return cast("list[str | None]", mint(key, model, version, now, said))
+            return cast("list[str | None]", mint(key, model, version, now, said, segment))
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
         said = predictions_of(logits[chosen], probabilities[chosen])
-        for row, one in zip(chosen.tolist(), mint(key, model, version, now, said), strict=True):
+        minted = mint(key, model, version, now, said, segment)
+        for row, one in zip(chosen.tolist(), minted, strict=True):
             found[row] = one
         return found
 

@@ -87,6 +87,15 @@ _DOCUMENTED = {
             ".npy file has no place for them.",
             "schema": {"type": "number", "minimum": 0, "maximum": 1},
         },
+        {
+            "name": "segment",
+            "in": "query",
+            "required": False,
+            "description": "Where the rows come from, one of the `segments` that the model's "
+            "`monitoring` declares: their calibration is watched by itself. Any other counts as "
+            "none.",
+            "schema": {"type": "string"},
+        },
         {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}},
     ],
     "requestBody": {
@@ -164,6 +173,7 @@ class _Wanted(NamedTuple):
     top_k: int | None
     #: Of the rows that get ids; None where it is not said.
     share: float | None
+    segment: str = ""
 
 
 _NOTHING_SAID = _Wanted(CHAMPION, "logits", None, None)
@@ -182,7 +192,8 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
     kind = cast("Literal['logits', 'probabilities']", input)
     share = share_of(query["ids"]) if "ids" in query else None
-    return _Wanted(query.get("calibrator", CHAMPION), kind, top_k, share)
+    segment = query.get("segment", "")
+    return _Wanted(query.get("calibrator", CHAMPION), kind, top_k, share, segment)
 
 
 def _calibrated(
@@ -207,8 +218,10 @@ def _calibrated(
     most = state.settings.max_rows
     ids = None
     if share:
-        found, ids = calibrate_with_ids(loaded, values, wanted.input, most, state.ids, share)
+        found, ids = calibrate_with_ids(
+            loaded, values, wanted.input, most, state.ids, share, wanted.segment
+        )
     else:
-        found = calibrate(loaded, values, wanted.input, most)
+        found = calibrate(loaded, values, wanted.input, most, wanted.segment)
     content = WRITERS[form](Answered(found, loaded, wanted.top_k, ids))
     return Answer(content, form.encode())

@@ -72,9 +72,11 @@ def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> p
     )
     given, most, share = _array(request.matrix), state.settings.max_rows, request.ids
     if share:
-        result, ids = calibrate_with_ids(loaded, given, input, most, state.ids, share)
+        result, ids = calibrate_with_ids(
+            loaded, given, input, most, state.ids, share, request.segment
+        )
     else:
-        result, ids = calibrate(loaded, given, input, most), []
+        result, ids = calibrate(loaded, given, input, most, request.segment), []
     rows, classes = result.shape
     matrix = pb.Matrix(rows=rows, classes=classes)
     flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)

@@ -17,6 +17,7 @@ TAGS = [
     {"name": "calibrators", "description": "Fits, their versions, and the aliases that serve."},
     {"name": "calibrate", "description": "From logits to calibrated probabilities."},
     {"name": "labels", "description": "The true classes of predictions, when they are known."},
+    {"name": "monitoring", "description": "Whether what is served is still calibrated."},
     {"name": "inference", "description": "Calibration by the Open Inference Protocol V2."},
     {"name": "jobs", "description": "Work that a worker does: state, progress, result."},
     {"name": "operations", "description": "For those who run the service."},

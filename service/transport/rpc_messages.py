@@ -70,8 +70,16 @@ def _named(form: dict[str, Any], kind: Any) -> dict[str, Any]:
             value = _prefix(field.enum_type) + value.upper()
         elif isinstance(value, list) and field.message_type is not None:
             value = [_named(one, field.message_type) for one in value]
+        elif isinstance(value, dict) and _is_own(field.message_type):
+            value = _named(value, field.message_type)
         found[name] = value
     return found
+
+
+def _is_own(kind: Any) -> bool:
+    """Return whether a message is one of ours, with fields: no map, and no Struct."""
+    own = kind is not None and kind.file.package.startswith("recalib.")
+    return own and not kind.GetOptions().map_entry
 
 
 def _prefix(enumeration: EnumDescriptor) -> str:

@@ -18,6 +18,7 @@ from service.inference.rpc import WIRE_NAME, Inference
 from service.jobs.rpc import Jobs
 from service.labels.rpc import Labels
 from service.models.rpc import Models
+from service.monitoring.rpc import Monitoring
 from service.predict.rpc import Calibration
 from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2
@@ -37,6 +38,7 @@ _SERVICES = {
     "Jobs": Jobs,
     "Labels": Labels,
     "Models": Models,
+    "Monitoring": Monitoring,
 }
 
 

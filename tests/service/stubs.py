@@ -64,6 +64,7 @@ class Rpc:
             address, options=[("grpc.max_receive_message_length", -1)]
         )
         self.models = Stub(self.channel, OWN["Models"])
+        self.monitoring = Stub(self.channel, OWN["Monitoring"])
         self.datasets = Stub(self.channel, OWN["Datasets"])
         self.calibrators = Stub(self.channel, OWN["Calibrators"])
         self.calibration = Stub(self.channel, OWN["Calibration"])

@@ -46,6 +46,16 @@ class LabelStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LABEL_STATUS_CONFLICT: _ClassVar[LabelStatus]
     LABEL_STATUS_EXPIRED: _ClassVar[LabelStatus]
     LABEL_STATUS_INVALID: _ClassVar[LabelStatus]
+
+class Refit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REFIT_ON_STALE: _ClassVar[Refit]
+    REFIT_MANUAL: _ClassVar[Refit]
+
+class PromoteCandidate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PROMOTE_CANDIDATE_AUTOMATIC: _ClassVar[PromoteCandidate]
+    PROMOTE_CANDIDATE_MANUAL: _ClassVar[PromoteCandidate]
 INPUT_LOGITS: Input
 INPUT_PROBABILITIES: Input
 DATATYPE_FP32: Datatype
@@ -67,6 +77,10 @@ LABEL_STATUS_DUPLICATE: LabelStatus
 LABEL_STATUS_CONFLICT: LabelStatus
 LABEL_STATUS_EXPIRED: LabelStatus
 LABEL_STATUS_INVALID: LabelStatus
+REFIT_ON_STALE: Refit
+REFIT_MANUAL: Refit
+PROMOTE_CANDIDATE_AUTOMATIC: PromoteCandidate
+PROMOTE_CANDIDATE_MANUAL: PromoteCandidate
 
 class ClassLabels(_message.Message):
     __slots__ = ("labels",)
@@ -75,14 +89,54 @@ class ClassLabels(_message.Message):
     def __init__(self, labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateModelRequest(_message.Message):
-    __slots__ = ("name", "classes", "labels")
+    __slots__ = ("name", "classes", "labels", "monitoring")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    MONITORING_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: ClassLabels
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ...) -> None: ...
+    monitoring: MonitoringSettings
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ...) -> None: ...
+
+class MonitoringSettings(_message.Message):
+    __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote")
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    MATURITY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COHORT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_LABELS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_LABELS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REFIT_FIELD_NUMBER: _ClassVar[int]
+    REFIT_EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PROMOTE_FIELD_NUMBER: _ClassVar[int]
+    objective: float
+    tolerance: float
+    alpha: float
+    maturity_seconds: float
+    cohort_seconds: float
+    least_labels: int
+    window_labels: int
+    segments: _containers.RepeatedScalarFieldContainer[str]
+    capture: float
+    capture_seconds: float
+    refit: Refit
+    refit_every_seconds: float
+    promote: PromoteCandidate
+    def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ...) -> None: ...
+
+class SetMonitoringRequest(_message.Message):
+    __slots__ = ("model", "settings")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    settings: MonitoringSettings
+    def __init__(self, model: _Optional[str] = ..., settings: _Optional[_Union[MonitoringSettings, _Mapping]] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
     __slots__ = ("model",)
@@ -99,16 +153,18 @@ class ListModelsRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "classes", "labels", "created_at")
+    __slots__ = ("name", "classes", "labels", "created_at", "monitoring")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    MONITORING_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: _containers.RepeatedScalarFieldContainer[str]
     created_at: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    monitoring: MonitoringSettings
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ...) -> None: ...
 
 class ModelPage(_message.Message):
     __slots__ = ("items", "next_cursor")
@@ -358,18 +414,20 @@ class Matrix(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CalibrateRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "input", "matrix", "ids")
+    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "segment")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     MATRIX_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     input: Input
     matrix: Matrix
     ids: float
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ...) -> None: ...
+    segment: str
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., segment: _Optional[str] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
     __slots__ = ("probabilities", "calibrator", "prediction_ids")

@@ -1,0 +1,29 @@
+"""Whether what is served is still calibrated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recalib.client.asking import fetch, path
+from recalib.client.plans import Plan, Session
+from recalib.client.results import Model
+
+__all__ = ["set_monitoring"]
+
+
+def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Model]:
+    """Say what of a model is watched, and how, from now on.
+
+    Parameters
+    ----------
+    settings: as the server describes them (`objective`, `tolerance`, `alpha`, `segments`, ...);
+        what is left out has its default.
+
+    Raises
+    ------
+    MissingError: no such model.
+    RefusedError: a setting that cannot be, or segments that would change their numbers.
+    """
+    return fetch(
+        session, Model, "PUT", path("models", model, "monitoring", "settings"), json=settings
+    )

@@ -1,0 +1,40 @@
+"""Monitoring over gRPC."""
+
+from __future__ import annotations
+
+from service.monitoring import handlers
+from service.monitoring.schemas import MonitoringSettings
+from service.state import State
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context
+from service.transport.rpc_messages import chosen, filled
+
+__all__ = ["Monitoring", "settings_of"]
+
+
+class Monitoring:
+    """`recalib.v1.Monitoring`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def set_monitoring(self, request: pb.SetMonitoringRequest, context: Context) -> pb.Model:
+        """Say what of a model is watched, and how, from now on."""
+        settings = settings_of(request.settings)
+        with self._state.registry.transaction() as tx:
+            return filled(pb.Model, handlers.set_monitoring(tx, request.model, settings))
+
+
+def settings_of(given: pb.MonitoringSettings) -> MonitoringSettings:
+    """Return the form of a message; what is not set there has its default."""
+    numbers = {
+        field.name: value
+        for field, value in given.ListFields()
+        if field.name not in ("refit", "promote", "segments")
+    }
+    policies = {
+        "refit": chosen("settings.refit", pb.Refit.DESCRIPTOR, given.refit),
+        "promote": chosen("settings.promote", pb.PromoteCandidate.DESCRIPTOR, given.promote),
+    }
+    said = {**numbers, **policies, "segments": list(given.segments)}
+    return MonitoringSettings.model_validate(said)

@@ -1,0 +1,139 @@
+"""What a model wants watched, and the segments of its predictions, by REST and by gRPC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from recalib.registry import Watching
+from service.monitoring.flushing import flush
+from service.monitoring.schemas import MonitoringSettings
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.generated.recalib.v2wire import inference_pb2 as v2
+from tests.service.conftest import Service
+from tests.service.stubs import Rpc, refused, violations
+from tests.service.test_grpc_loop import matrix
+
+WANTED = {"alpha": 0.01, "segments": ["eu", "us"], "capture": 0.5, "refit": "manual"}
+
+
+def declare(service: Service, **settings: Any) -> Any:
+    return service.client.put("/v1/models/digits/monitoring/settings", json=settings)
+
+
+def test_forms_and_records_say_the_same() -> None:
+    """Names, defaults and what can be said."""
+    assert MonitoringSettings().watching() == Watching()
+    assert MonitoringSettings.of(Watching()).model_dump() == Watching().to_dict()
+
+
+def test_settings_are_declared_and_changed(service: Service) -> None:
+    service.model()
+    usual = service.client.get("/v1/models/digits").json()["monitoring"]
+    assert usual == Watching().to_dict()
+    answer = declare(service, **WANTED)
+    assert answer.status_code == 200
+    assert answer.json()["monitoring"] == usual | WANTED
+    assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | WANTED
+    body = {"name": "born", "classes": 3, "monitoring": WANTED}
+    assert service.client.post("/v1/models", json=body).json()["monitoring"] == usual | WANTED
+
+
+def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
+    """What is not set has the same default; enumerations are those of REST."""
+    wanted = pb.MonitoringSettings(
+        alpha=0.01, segments=["eu", "us"], capture=0.5, refit=pb.REFIT_MANUAL
+    )
+    made = rpc.models.create_model(
+        pb.CreateModelRequest(name="digits", classes=4, monitoring=wanted)
+    )
+    assert (made.monitoring.alpha, made.monitoring.refit) == (0.01, pb.REFIT_MANUAL)
+    assert made.monitoring.objective == Watching().objective
+    usual = Watching().to_dict()
+    assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | WANTED
+    wanted.segments.append("asia")
+    wanted.promote = pb.PROMOTE_CANDIDATE_MANUAL
+    changed = rpc.monitoring.set_monitoring(
+        pb.SetMonitoringRequest(model="digits", settings=wanted)
+    )
+    assert list(changed.monitoring.segments) == ["eu", "us", "asia"]
+    assert changed.monitoring.promote == pb.PROMOTE_CANDIDATE_MANUAL
+    wanted.alpha = 2
+    error = refused(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        rpc.monitoring.set_monitoring,
+        pb.SetMonitoringRequest(model="digits", settings=wanted),
+    )
+    assert list(violations(error)) == ["alpha"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({"alpha": 0}, "alpha"),
+        ({"objective": "low"}, "objective"),
+        ({"least_labels": 2.5}, "least_labels"),
+        ({"least_labels": 5_000}, "window_labels"),
+        ({"segments": ["eu", "eu"]}, "segments"),
+        ({"segments": ["a b"]}, "segments[0]"),
+        ({"promote": True}, "promote"),
+        ({"unheard_of": 1}, "unheard_of"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be(service: Service, bad: dict[str, Any], field: str) -> None:
+    service.model()
+    answer = declare(service, **bad)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+
+
+def test_segments_may_only_grow(service: Service) -> None:
+    service.model()
+    assert declare(service, segments=["eu"]).status_code == 200
+    answer = declare(service, segments=["us", "eu"])
+    assert answer.status_code == 422
+    assert "eu, and more behind them" in answer.json()["errors"][0]["accepted"]
+    assert declare(service, segments=["eu", "us"]).status_code == 200
+
+
+def test_a_segment_is_counted_and_comes_back_with_its_label(ready: Service, rpc: Rpc) -> None:
+    """Through every way of asking; one that is not declared counts as none."""
+    logits = np.random.default_rng(0).normal(0, 3, (3, 4)).astype(np.float32)
+    assert declare(ready, segments=["eu", "us"]).status_code == 200
+    state = ready.client.app.state.recalib
+    state.calibrators.load("digits")
+    state.calibrators.traffic.declare({state.calibrators.get("digits").number: Watching(
+        segments=("eu", "us")
+    )})  # fmt: skip
+    said = ready.calibrate(logits, segment="us").json()
+    ready.calibrate(logits[:1], segment="mars")
+    ready.calibrate(logits[:1], segment="eu", ids="0")
+    tensor = {"name": "logits", "datatype": "FP32", "shape": [3, 4], "data": logits.tolist()}
+    body = {"inputs": [tensor], "parameters": {"segment": "eu"}}
+    assert ready.client.post("/v2/models/digits/infer", json=body).is_success
+    body["parameters"] = {"segment": 7}  # type: ignore[dict-item]
+    assert ready.client.post("/v2/models/digits/infer", json=body).status_code == 400
+    request = pb.CalibrateRequest(model="digits", matrix=matrix(logits), segment="us", ids=1)
+    (first, *_) = rpc.calibration.calibrate(request).prediction_ids
+    question = v2.ModelInferRequest(model_name="digits", raw_input_contents=[logits.tobytes()])
+    question.inputs.add(name="logits", datatype="FP32", shape=[3, 4])
+    question.parameters["segment"].string_param = "us"
+    rpc.v2.model_infer(question)
+    labels = [(one, 1) for one in (*said["prediction_ids"], first)]
+    items = [{"prediction_id": one, "label": label} for one, label in labels]
+    answer = ready.client.post("/v1/models/digits/labels", json=items)
+    assert answer.json()["counts"]["accepted"] == 4
+    assert flush(ready.registry, state.calibrators.traffic)
+    with ready.registry.reading() as tx:
+        model = tx.models.get("digits")
+        counted = tx.traffic.between(model, 1, 0, 1e11)
+        kept = tx.labels.between(model, 1, 0, 1e11)
+    assert [one.segment for one in kept] == [2] * 4
+    totals = dict.fromkeys(range(3), 0)
+    for one in counted:
+        totals[one.segment] += one.predictions
+    assert totals == {0: 1, 1: 1 + 3, 2: 3 + 3 + 3}
