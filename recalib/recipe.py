@@ -237,6 +237,8 @@ class Recipe(_Part):
     augmentation: str = "none"
     #: Training rows that are measured after each epoch, without augmentation; 0 for all.
     measured_rows: Annotated[int, Field(ge=0)] = 5000
+    #: Whether pages are written: `curves.html` and `report.html`.
+    report: bool = True
     #: Steps between checkpoints; 0 for one at the end of each epoch.
     checkpoint_steps: Annotated[int, Field(ge=0)] = 0
 

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from recalib.cli import comparing, fusing, operate, remote, work
+from recalib.cli import comparing, fusing, operate, remote, replaying, training, work
 from recalib.errors import RecalibError
 
 __all__ = ["app", "main"]
@@ -55,6 +55,8 @@ app.command()(fusing.fuse)
 app.command()(work.evaluate)
 app.command()(comparing.compare)
 app.command()(comparing.report)
+app.command()(replaying.replay)
+app.command()(training.train)
 app.command()(operate.demo)
 app.command()(operate.serve)
 app.command()(operate.worker)

@@ -13,6 +13,8 @@ from recalib.pictures.risk import risk_coverage
 from recalib.pictures.saving import check_suffix, save
 from recalib.pictures.shift import ShiftRow, error_over_shift
 from recalib.pictures.style import check_bins
+from recalib.pictures.timeline import timeline
+from recalib.pictures.training import training_curves
 
 __all__ = [
     "ShiftRow",
@@ -25,4 +27,6 @@ __all__ = [
     "reliability_overlay",
     "risk_coverage",
     "save",
+    "timeline",
+    "training_curves",
 ]

@@ -45,6 +45,7 @@ COMMANDS = {
         "--json",
     ],
     "compare": ["validation", "test", "--maps", "--objectives", "--input", "--json"],
+    "train": ["config", "--output", "-o", "--data", "--json"],
     "demo": ["--keep", "--json"],
     "serve": [
         "--host",

@@ -46,6 +46,12 @@ class Position:
     rate: float
     seconds_left: float
 
+    def describe(self) -> str:
+        """Return it in words."""
+        minutes, seconds = divmod(round(self.seconds_left), 60)
+        left = f"{minutes} min" if minutes else f"{seconds} s"
+        return f"epoch {self.epoch} of {self.epochs}, loss {self.loss:.4f}, {left} left"
+
 
 class Watcher(Protocol):
     """Looks on, and may end the run between two steps by raising."""
@@ -56,8 +62,8 @@ class Watcher(Protocol):
     def at(self, position: Position) -> None:
         """Called every half second."""
 
-    def epoch_over(self, record: dict[str, Any]) -> None:
-        """Called with each epoch's record of metrics."""
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        """Called after each epoch with the records of all so far."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def train(
         else:
             _count(run, record)
         run.save(checkpoints)
-        watcher.epoch_over(record)
+        watcher.epoch_over(run.counters.history)
 
     # 4. The weights that are wanted, and what they say of rows that they were not trained on.
     weights = run.weights()

@@ -27,7 +27,7 @@ __all__ = ["Run", "begin"]
 #: What a stream of random numbers is for; `rows` has 1 and 2.
 _WEIGHTS = 3
 #: Fields that say what is done with the weights once they are there.
-_AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps"}
+_AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps", "report"}
 
 
 @dataclass
@@ -123,7 +123,7 @@ def begin(
         found = f"{recipe.loss.secondary} in {fabric.world_size} processes"
         raise InputError("loss.secondary", found=found, accepted="one process: it has a history")
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
-    model = build(recipe.model.name, splits.classes, facts=splits.facts, **recipe.model.options)
+    model = _built(recipe, splits)
     if given is not None:
         load_weights(model, given, new_head=recipe.model.new_head)
     if recipe.model.train == "head":
@@ -135,6 +135,15 @@ def begin(
     counters = Counters(run=_digest(recipe, splits, given), interleaved=interleaved)
     loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
     return Run(recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum)
+
+
+def _built(recipe: Recipe, splits: Splits) -> nn.Module:
+    part = recipe.model
+    try:
+        return build(part.name, splits.classes, facts=splits.facts, **part.options)
+    except InputError as error:
+        field = "model.name" if error.field == "model" else f"model.{error.field}"
+        raise InputError(field, found=error.found, accepted=error.accepted) from None
 
 
 def _digest(recipe: Recipe, splits: Splits, given: dict[str, Tensor] | None) -> str:

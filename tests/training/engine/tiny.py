@@ -65,5 +65,5 @@ class Onlooker:
     def at(self, position: Position) -> None:
         self.positions.append(position)
 
-    def epoch_over(self, record: dict[str, Any]) -> None:
-        self.records.append(record)
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        self.records = list(history)

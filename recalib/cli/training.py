@@ -1,0 +1,118 @@
+"""The command that trains a network."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recalib.cli.arguments import Json
+from recalib.errors import InputError
+from recalib.recipe import Recipe, read_recipe
+from recalib.terminal import print_json, progress, say, warn
+
+if TYPE_CHECKING:
+    from training.engine.loop import Position
+
+__all__ = ["train"]
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="The recipe: .toml or .json.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for what it delivers; runs/NAME by default."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Where relative names of files start; by default the recipe's folder."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Train a network, and write weights, logits for `fit`, metrics and a report.
+
+    The same command again goes on where an interrupted run stood.
+    """
+    recipe = read_recipe(config)
+    target = output or Path("runs") / recipe.name
+    if target.exists() and not target.is_dir():
+        raise InputError("output", found=f"{target} (a file)", accepted="a folder, or none yet")
+    if recipe.calibrate is not None and recipe.calibrate.model is not None:
+        raise InputError(
+            "calibrate.model",
+            found=f"{recipe.calibrate.model!r}, and no registry",
+            accepted="none: a model is for runs of a server's worker",
+        )
+    with _told_to_stop() as stop, progress("train", quiet=json_output) as at:
+        found = _run(recipe, data or config.parent, target, _Terminal(stop, at, json_output))
+    if not found:  # of several processes, the first speaks
+        return
+    if json_output:
+        print_json({"output": str(target), **found})
+        return
+    for text in found["warnings"]:
+        warn(text)
+    for name in ("validation", "test", "calibrated"):
+        if name in found:
+            say(f"{name}: {_line(found[name])}")
+    say(f"saved {target}")
+
+
+def _run(recipe: Recipe, data: Path, target: Path, watcher: _Terminal) -> dict[str, Any]:
+    # Here: torch takes seconds to load, and a typo in the recipe is told before.
+    from training.engine.checkpoints import FolderCheckpoints
+    from training.engine.delivering import load_all, run_recipe
+
+    watcher.say("reading")
+    loaded = load_all(recipe, data, confined=False)
+    target.mkdir(parents=True, exist_ok=True)
+    return run_recipe(recipe, loaded, target, FolderCheckpoints(target), watcher)
+
+
+class _Terminal:
+    """Shows how far a run is, and ends it between two steps when it is told to."""
+
+    def __init__(self, stop: threading.Event, say: Callable[[str], None], quiet: bool) -> None:
+        self.say, self._stop, self._quiet = say, stop, quiet
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` if somebody wants the run to end."""
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+
+    def at(self, position: Position) -> None:
+        """Show the position."""
+        self.say(position.describe())
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        """Say what the epoch came to."""
+        if not self._quiet:
+            last = history[-1]
+            say(f"epoch {last['epoch']}: loss {last['loss']:.4f}, {_line(last['validation'])}")
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Take SIGINT and SIGTERM as a wish to stop after the step; a second one ends it at once."""
+    stop = threading.Event()
+
+    def tell(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    before = {one: signal.signal(one, tell) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _line(metrics: dict[str, Any]) -> str:
+    accuracy, ece = (f"{metrics[name]:.2%}" for name in ("accuracy", "ece"))
+    return f"accuracy {accuracy}, NLL {metrics['nll']:.4f}, ECE {ece}"

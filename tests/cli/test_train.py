@@ -1,0 +1,226 @@
+"""`recalib train`: what it leaves, what it refuses, and that an end in between changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from recalib.metrics.evaluate import evaluate
+from tests.cli.running import Cli
+from training.engine.delivering import FILES
+
+_ROOT = Path(__file__).parents[2]
+_RECIPE: dict[str, Any] = {
+    "name": "points",
+    "data": {
+        "source": "arrays",
+        "options": {"train": "points-train.npz", "test": "points-test.npz"},
+        "validation": 80,
+    },
+    "model": {"name": "linear"},
+    "epochs": 3,
+    "batch_size": 32,
+    "device": "cpu",
+    "report": False,
+}
+
+
+def write_data(folder: Path) -> None:
+    """Three classes around three points of the plane."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])
+    for name, rows in (("train", 240), ("test", 120)):
+        labels = rng.integers(0, 3, rows)
+        inputs = (centres[labels] + rng.standard_normal((rows, 2))).astype(np.float32)
+        np.savez(folder / f"points-{name}.npz", inputs=inputs, labels=labels)
+
+
+def write_recipe(folder: Path, **more: Any) -> str:
+    (folder / "recipe.json").write_text(json.dumps({**_RECIPE, **more}))
+    return "recipe.json"
+
+
+@pytest.fixture
+def points(cli: Cli) -> Cli:
+    write_data(cli.folder)
+    return cli
+
+
+def test_a_run_leaves_what_it_says(points: Cli) -> None:
+    """Weights, logits, metrics, pages and a calibrator; and their numbers agree."""
+    recipe = write_recipe(points.folder, calibrate={"map": "temperature"}, report=True)
+    found = points("train", recipe, "--json", "-o", "out").json
+    out = points.folder / "out"
+    assert {one.name for one in out.iterdir()} == {*FILES, "checkpoint.safetensors"}
+    assert found == {"output": "out", **json.loads((out / "result.json").read_text())}
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [one["epoch"] for one in records] == [1, 2, 3]
+    assert records[-1]["test"] == found["test"]
+    assert set(records[0]["train"]) >= {"nll", "nll_right", "nll_wrong", "ece", "entropy"}
+    with np.load(out / "test.npz") as test:
+        assert test["logits"].shape == (120, 3)
+        said = evaluate(test["labels"], logits=test["logits"], metrics=["nll", "ece"])
+    assert found["test"]["nll"] == said["nll"].value
+    # The pages are whole, and the logits are what the other commands take.
+    assert "</html>" in (out / "report.html").read_text()
+    assert "NLL of test rows" in (out / "curves.html").read_text()
+    assert points("fit", "out/validation.npz", "-o", "t.calib").status == 0
+    ours = points("evaluate", "out/test.npz", "--calibrator", "t.calib", "--json").json
+    theirs = points("evaluate", "out/test.npz", "--calibrator", "out/calibrator.calib", "--json")
+    assert ours == theirs.json
+    assert found["calibrated"]["nll"] == pytest.approx(ours["nll"], rel=1e-6)
+
+
+def test_it_speaks_to_people(points: Cli) -> None:
+    done = points("train", write_recipe(points.folder), "-o", "out")
+    assert done.status == 0
+    assert [line.split(":")[0] for line in done.out.splitlines()] == [
+        "epoch 1", "epoch 2", "epoch 3", "validation", "test", "saved out",
+    ]  # fmt: skip
+    assert points("train", "recipe.json", "-o", "out").out.splitlines()[0].startswith("validation")
+
+
+def test_training_goes_on_from_weights(points: Cli) -> None:
+    """All layers, or the last alone; with other classes the last begins anew."""
+    points("train", write_recipe(points.folder), "-o", "first")
+    weights = {"weights": "first/weights.safetensors"}
+    write_recipe(
+        points.folder,
+        model={"name": "linear", "train": "head", **weights},
+        epochs=1,
+        optimiser={"learning_rate": 1e-30},
+    )
+    first = points("train", "recipe.json", "--json", "-o", "again").json
+    assert (
+        first["test"]["nll"]
+        == json.loads((points.folder / "first" / "result.json").read_text())["test"]["nll"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"model": {"name": "lenet"}}, "error: model.name: found 'lenet'; accepted: linear, "),
+        ({"model": {"name": "os.system"}}, "error: model.name: found 'os.system'"),
+        ({"model": {"name": "linear", "options": {"depth": 3}}}, "error: model.options.depth: "),
+        ({"loss": {"primary": "nll"}}, "error: loss.primary: found 'nll'"),
+        ({"data": {"source": "arrays"}}, "error: data.options: found Object missing"),
+        ({"data": {"sauce": "arrays"}}, "error: data: "),
+        ({"augmentation": "mixup"}, "error: augmentation: found 'mixup'; accepted: none, flip"),
+        ({"augmentation": "flip"}, "error: augmentation: found"),
+        ({"model": {"name": "linear", "weights": "nowhere"}}, "error: model.weights: found no"),
+        ({"model": {"name": "linear", "weights": "points-test.npz"}}, "error: model.weights: "),
+        ({"calibrate": {"map": "magic"}}, "error: map: found 'magic'"),
+        ({"calibrate": {"model": "m"}}, "error: calibrate.model: found 'm', and no registry"),
+        ({"device": "cuda"}, "error: device: found cuda"),
+        ({"batch_size": 1}, "error: batch_size: found 1 rows for 1 processes x 1 parts"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(
+    points: Cli, more: dict[str, Any], message: str
+) -> None:
+    done = points("train", write_recipe(points.folder, **more), "-o", "out")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(message)
+    assert len(done.err.splitlines()) == 1
+
+
+def test_weights_that_do_not_fit_are_listed(points: Cli) -> None:
+    """Names and shapes of those that are missing, unknown or of another shape."""
+    from safetensors.numpy import save_file
+
+    tensors = {"head.weight": np.ones((3, 5), np.float32), "body.bias": np.ones(2, np.float32)}
+    save_file(tensors, points.folder / "w.safetensors")
+    recipe = write_recipe(points.folder, model={"name": "linear", "weights": "w.safetensors"})
+    done = points("train", recipe, "-o", "out")
+    assert done.err == (
+        "error: model.weights: found head.weight (3, 5) instead of (3, 2); head.bias (3,) missing; "
+        "body.bias (2,) unknown; accepted: the 2 tensors of a Linear, 9 numbers\n"
+    )
+
+
+def test_another_recipe_does_not_go_on(points: Cli) -> None:
+    points("train", write_recipe(points.folder), "-o", "out")
+    done = points("train", write_recipe(points.folder, seed=2), "-o", "out")
+    assert done.status == 2
+    assert done.err.startswith("error: output: found a checkpoint of another recipe")
+
+
+def test_a_file_where_the_folder_should_be(points: Cli) -> None:
+    done = points("train", write_recipe(points.folder), "-o", "val.npz")
+    assert done.err.startswith("error: output: found val.npz (a file)")
+
+
+def process(folder: Path, *command: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a program on one thread in `folder`, and look how it ends."""
+    done = subprocess.run(
+        [sys.executable, *(str(one) for one in command)],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+#: Patches the process that runs it: at that fsync, a write has not got its name yet.
+_DYING = """
+import os, signal, sys
+sync, left = os.fsync, int(sys.argv.pop(1))
+def fsync(descriptor):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(descriptor)
+os.fsync = fsync
+from recalib.cli import main
+main()
+"""
+
+
+def test_a_killed_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    """kill -9 while the third epoch's checkpoint is written: the second's stands."""
+    write_data(tmp_path)
+    optimiser = {"milestones": [2], "nesterov": True}
+    write_recipe(
+        tmp_path, epochs=4, optimiser=optimiser, loss={"secondary": "crl"}, checkpoint_steps=2
+    )
+    (tmp_path / "dying.py").write_text(_DYING)
+    # Each file takes two: of the recipe; of two checkpoints in an epoch, of one at its end and of
+    # its metrics, twice; and of the third epoch's first.
+    process(tmp_path, "dying.py", 2 + 16 + 1, "train", "recipe.json", "-o", "killed", status=-9)
+    left = {one.name for one in (tmp_path / "killed").iterdir()}
+    assert "checkpoint.safetensors" in left
+    assert any(name.endswith(".tmp") for name in left)
+    assert len((tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()) == 2
+    process(tmp_path, "-m", "recalib.cli", "train", "recipe.json", "-o", "killed")
+    process(tmp_path, "-m", "recalib.cli", "train", "recipe.json", "-o", "alone")
+    for name in ("weights.safetensors", "validation.npz", "test.npz", "result.json"):
+        one, other = ((tmp_path / run / name).read_bytes() for run in ("killed", "alone"))
+        assert one == other, name
+
+
+def test_two_processes_train_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """torchrun: gradients are averaged, and predictions gathered; only rounding differs."""
+    write_data(tmp_path)
+    write_recipe(tmp_path, accumulate=2)
+    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "recalib.cli")
+    found = process(tmp_path, *run, "train", "recipe.json", "-o", "two", "--json")
+    assert json.loads(found.stdout)["epochs"] == 3
+    Cli(tmp_path, capsys)("train", tmp_path / "recipe.json", "-o", tmp_path / "one")
+    one, two = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=1e-5, atol=1e-6)
+    with np.load(tmp_path / "one/test.npz") as one, np.load(tmp_path / "two/test.npz") as two:
+        np.testing.assert_allclose(two["logits"], one["logits"], rtol=1e-5, atol=1e-5)
