@@ -85,6 +85,6 @@ def confidence_shift(reference: ArrayLike, seen: ArrayLike) -> ConfidenceShift:
     r, s = before + _ADDED, now + _ADDED
     r, s = r / r.sum(), s / s.sum()
     psi = float(np.sum((s - r) * np.log(s / r)))
-    spread = 1 / before.sum() + 1 / now.sum()
+    spread = float(1 / before.sum() + 1 / now.sum())
     quantile = float(scipy.special.chdtri(len(before) - 1, _FALSE_ALARMS))
     return ConfidenceShift(psi, quantile * spread)

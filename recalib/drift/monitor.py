@@ -36,7 +36,7 @@ class MonitorOptions:
     objective: float = 0.05
     #: Labels below which a window says nothing, and labels that are enough for one.
     least_labels: int = 300
-    window_labels: int = 2_000
+    window_labels: int = 4_000
     #: How far back a window reaches, in seconds.
     oldest_seconds: float = _WEEK
     #: The Shiryaev-Roberts sum that makes suspect: on average at least so many blocks of labels

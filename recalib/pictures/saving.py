@@ -27,11 +27,11 @@ _PAGE = """<!DOCTYPE html>
 """
 
 
-def check_suffix(path: str | os.PathLike[str]) -> None:
+def check_suffix(path: str | os.PathLike[str], field: str = "diagram") -> None:
     """Refuse a file name that `save` would refuse, before any long work."""
     suffix = Path(path).suffix
     if suffix.lower() not in _SUFFIXES:
-        raise InputError("diagram", found=suffix or "no suffix", accepted=", ".join(_SUFFIXES))
+        raise InputError(field, found=suffix or "no suffix", accepted=", ".join(_SUFFIXES))
 
 
 def save(chart: ChartType, path: str | os.PathLike[str]) -> None:

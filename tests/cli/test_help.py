@@ -46,6 +46,17 @@ COMMANDS = {
     ],
     "compare": ["validation", "test", "--maps", "--objectives", "--input", "--json"],
     "train": ["config", "--output", "-o", "--data", "--json"],
+    "replay": [
+        "log",
+        "--alpha",
+        "--tolerance",
+        "--maturity",
+        "--objective",
+        "--window",
+        "--cohort",
+        "--picture",
+        "--json",
+    ],
     "demo": ["--keep", "--json"],
     "serve": [
         "--host",

@@ -75,14 +75,14 @@ def test_a_calibrator_is_unverified_until_labels_verify_it():
     nothing = monitor.assess(0.0)
     assert (nothing.state, nothing.since, nothing.onset) == ("unverified", 0.0, None)
     assert "0 matured labels" in nothing.reason
-    statuses = fed(monitor, range(40), lambda: part(rng, 200, share=0.5))
+    statuses = fed(monitor, range(45), lambda: part(rng, 200, share=0.5))
     states = [one.state for one in statuses]
     assert states[0] == "unverified"
     assert states[-1] == "fresh"
     assert set(states) == {"unverified", "fresh"}
     last = statuses[-1]
     assert last.since == min(one.since for one in statuses if one.state == "fresh")
-    assert 2_000 <= last.evidence.n < 2_200
+    assert 4_000 - 120 <= last.evidence.n < 4_200
     assert last.evidence.coverage == pytest.approx(0.5, abs=0.05)
     assert last.evidence.delay == 60.0
     assert last.evidence.ece_high < monitor.options.objective
@@ -212,7 +212,7 @@ def test_what_it_keeps_does_not_grow():
         monitor.add(minute * 60.0, (minute + 1) * 60.0, part(rng, 20, share=minute % 2))
         sizes.append(len(json.dumps(monitor.state())))
     assert max(sizes[400:]) < 1.1 * max(sizes[100:400])
-    assert 2_000 <= monitor.assess(36_000.0).evidence.n < 2_500
+    assert 4_000 <= monitor.assess(36_000.0).evidence.n < 4_500
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,192 @@
+"""Columns of a log's record batches to checked arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.errors import InputError
+from recalib.files.lazily import Lazily
+
+__all__ = ["Rows", "check_schema", "rows_of", "times_of"]
+
+pa = Lazily("pyarrow")
+pc = Lazily("pyarrow.compute")
+
+Values = NDArray[np.float64]
+
+_NEEDED = ("time", "confidence", "correct")
+_OPTIONAL = ("label_time", "segment")
+#: How far clocks may differ: a label that is earlier than its prediction by more is an error.
+_SKEW_SECONDS = 300.0
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Predictions (N,), in any order."""
+
+    #: When each was made, in seconds.
+    time: Values
+    confidence: Values
+    #: 1 or 0, NaN where the label has not come.
+    correct: Values
+    #: Seconds from prediction to label, at least 0; NaN where there is no label, 0 where the log
+    #: does not say.
+    delay: Values
+    #: Names, or None where the log has none.
+    segment: NDArray[np.object_] | None
+
+    def some(self, index: NDArray[Any]) -> Rows:
+        """Return the rows of an index or a mask."""
+        segment = None if self.segment is None else self.segment[index]
+        time, confidence = self.time[index], self.confidence[index]
+        return Rows(time, confidence, self.correct[index], self.delay[index], segment)
+
+    @staticmethod
+    def together(parts: list[Rows]) -> Rows:
+        """Return the rows of all parts."""
+        named = [one.segment for one in parts if one.segment is not None]
+
+        def joined(columns: list[Values]) -> Values:
+            return np.concatenate([np.zeros(0), *columns])
+
+        return Rows(
+            joined([one.time for one in parts]),
+            joined([one.confidence for one in parts]),
+            joined([one.correct for one in parts]),
+            joined([one.delay for one in parts]),
+            np.concatenate(named) if named else None,
+        )
+
+
+def check_schema(schema: Any) -> list[str]:
+    """Return which columns to read.
+
+    Raises
+    ------
+    InputError: one is missing, there twice, or of a type that it cannot have.
+    """
+    for name in _NEEDED:
+        if name not in schema.names:
+            accepted = f"columns {', '.join(_NEEDED)}, and {', '.join(_OPTIONAL)} where known"
+            found = ", ".join(map(repr, schema.names[:20])) or "no columns"
+            raise InputError(name, found=found, accepted=accepted)
+    names = [name for name in (*_NEEDED, *_OPTIONAL) if name in schema.names]
+    for name in names:
+        if schema.names.count(name) > 1:
+            raise InputError(name, found="several columns of that name", accepted="one")
+        kind = schema.field(name).type
+        if not _legal(name, kind):
+            raise InputError(name, found=f"a column of type {kind!s:.60}", accepted=_TYPES[name])
+    return names
+
+
+_TYPES = {
+    "time": "seconds as numbers, or timestamps",
+    "confidence": "floats",
+    "correct": "booleans, null where there is no label (or 1 and 0)",
+    "label_time": "seconds as numbers, or timestamps; null where there is no label",
+    "segment": "text, integers or booleans",
+}
+
+
+def _legal(name: str, kind: Any) -> bool:
+    types = pa.types
+    if pa.types.is_null(kind):  # a column of nothing but nulls
+        return name in ("correct", *_OPTIONAL)
+    number = types.is_floating(kind) or types.is_integer(kind)
+    if name in ("time", "label_time"):
+        return bool(number or types.is_timestamp(kind))
+    if name == "confidence":
+        return bool(types.is_floating(kind) or types.is_integer(kind))
+    if name == "correct":
+        return bool(number or types.is_boolean(kind))
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(text or types.is_integer(kind) or types.is_boolean(kind))
+
+
+def times_of(batch: Any) -> Values:
+    """Return the prediction times of a batch (N,), in seconds, not checked."""
+    return _numbers(batch, "time")
+
+
+def rows_of(batch: Any, first_row: int) -> Rows:
+    """Return the rows of a batch, checked; rows count from `first_row` in errors.
+
+    Raises
+    ------
+    InputError: a time or a confidence that is null, not finite or out of range; a `correct` that
+        is neither 1 nor 0; a label that came before its prediction, or a time of a label that
+        there is none of.
+    """
+    names = batch.schema.names
+    time = _numbers(batch, "time")
+    _refuse("time", ~np.isfinite(time), time, first_row, "a finite number of seconds")
+    confidence = _numbers(batch, "confidence")
+    outside = ~((confidence >= 0) & (confidence <= 1))
+    _refuse("confidence", outside, confidence, first_row, "a number in [0, 1]")
+    correct = _numbers(batch, "correct")
+    labelled = ~np.isnan(correct)
+    neither = labelled & (correct != 0) & (correct != 1)
+    _refuse("correct", neither, correct, first_row, "true or false, null without a label")
+    delay = np.where(labelled, 0.0, np.nan)
+    if "label_time" in names:
+        delay = _delays(_numbers(batch, "label_time"), time, labelled, first_row)
+    segment = _segments(batch.column("segment")) if "segment" in names else None
+    return Rows(time, confidence, correct, delay, segment)
+
+
+def _delays(
+    label_time: Values, time: Values, labelled: NDArray[np.bool_], first_row: int
+) -> Values:
+    known = ~np.isnan(label_time)
+    accepted = "a finite number of seconds, null without a label"
+    _refuse("label_time", known & ~np.isfinite(label_time), label_time, first_row, accepted)
+    _refuse("label_time", known & ~labelled, label_time, first_row, "null, since `correct` is null")
+    waited = np.where(known, label_time - time, 0.0)
+    early = known & (waited < -_SKEW_SECONDS)
+    accepted = "a time that is not before the prediction's"
+    _refuse("label_time", early, label_time, first_row, accepted)
+    return np.where(labelled, np.maximum(waited, 0.0), np.nan)
+
+
+def _numbers(batch: Any, name: str) -> Values:
+    """Return a column as float64, NaN where it is null."""
+    column = batch.column(name)
+    if pa.types.is_timestamp(column.type):
+        # To nanoseconds first would overflow for far dates; no clock here needs more than these.
+        column = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64())
+        return _plain(column) / 1e6
+    return _plain(column)
+
+
+def _plain(column: Any) -> Values:
+    if pa.types.is_null(column.type) or pa.types.is_boolean(column.type):
+        column = pc.cast(column, pa.int8())
+    column = pc.cast(column, pa.float64(), safe=False)
+    values: Values = pc.fill_null(column, float("nan")).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _segments(column: Any) -> NDArray[np.object_]:
+    """Return names; a null one is empty."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    text = pc.fill_null(pc.cast(column, pa.string()), "")
+    names: NDArray[np.object_] = text.to_numpy(zero_copy_only=False).astype(object)
+    return names
+
+
+def _refuse(
+    name: str, bad: NDArray[np.bool_], values: Values, first_row: int, accepted: str
+) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        value = values[row]
+        found = "null or NaN" if np.isnan(value) else f"{value:g}"
+        raise InputError(f"{name}[{first_row + row}]", found=found, accepted=accepted)

@@ -1,0 +1,115 @@
+"""`recalib replay`: what it says to people and to machines, its picture, and bad input."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from recalib.errors import InputError
+from recalib.pictures import timeline
+from tests.cli.running import Cli
+from tests.cli.test_bad_input import check
+from tests.replay.logs import START, log, write
+
+
+def test_json_has_states_events_and_windows(cli: Cli):
+    write(cli.folder / "log.parquet", log())
+    found = cli("replay", "log.parquet", "--json").json
+    assert found["state"] == "stale"
+    last = found["events"][-1]
+    assert last["state"] == "stale"
+    assert START + 15 * 86_400 < last["time"] < START + 22 * 86_400
+    assert last["evidence"]["rejected_time"] == last["time"]
+    assert last["reason"].startswith("accuracy is not within 2.0% of confidence")
+    assert {"start", "time", "state", "ece", "ece_floor", "psi"} <= set(found["windows"][0])
+
+
+def test_options_reach_the_monitor(cli: Cli):
+    """A tolerance that the drift is within, a horizon, an α, and a smaller window."""
+    write(cli.folder / "log.parquet", log())
+    options = ("--tolerance", 0.2, "--maturity", 7_200, "--alpha", 0.01, "--window", 500)
+    found = cli("replay", "log.parquet", *options, "--objective", 0.3, "--json").json
+    assert found["state"] == "fresh"
+    assert found["maturity"] == {"seconds": 7_200, "from": "given"}
+    assert found["events"][0]["evidence"]["threshold"] == pytest.approx(np.log(100))
+    assert max(one["n"] for one in found["windows"]) < 700
+    assert found["late"] > 0
+
+
+@pytest.mark.parametrize("suffix", ["svg", "json"])
+def test_a_person_is_told_when_and_why_and_shown(cli: Cli, suffix: str):
+    write(cli.folder / "log.parquet", log())
+    done = cli("replay", "log.parquet", "--picture", f"t.{suffix}")
+    assert done.status == 0, done
+    for text in ("12,000 predictions", "fresh", "stale", "2023-12-", "came too late", "now stale"):
+        assert text.replace(" ", "") in "".join(done.out.split()), text
+    picture = (cli.folder / f"t.{suffix}").read_text()
+    assert "log.parquet" in picture
+    if suffix == "json":
+        (table,) = (one for one in json.loads(picture)["datasets"].values() if "state" in one[0])
+        assert {one["state"] for one in table} >= {"fresh", "stale"}
+        assert table[0]["start"].startswith("2023-11-1")
+
+
+def test_warnings_say_what_bends_the_test(cli: Cli):
+    columns = log(drift=None, labelled=1.0)
+    right = np.array(columns["correct"].to_pylist())
+    columns["label_time"] = columns["time"] + np.where(right, 86_400.0, 60.0)
+    write(cli.folder / "log.parquet", columns)
+    done = cli("replay", "log.parquet", "--maturity", 3_600)
+    assert "warning: labels come more often" in done.err
+    done = cli("replay", "log.parquet", "--maturity", 1e8)
+    assert "warning: nothing has matured" in done.err
+    assert "now unverified" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "found"),
+    [
+        (("--alpha", 2), "options.alpha", "2"),
+        (("--tolerance", -1), "options.tolerance", "-1"),
+        (("--objective", 0), "options.objective", "0"),
+        (("--maturity", -1), "options.maturity", "-1"),
+        (("--cohort", 0), "options.cohort", "0"),
+        (("--window", 1), "options.least_labels", "1"),
+        (("--picture", "a.gif"), "picture", ".gif"),
+        (("--picture", "log.parquet.svg/a.svg"), "picture", "no folder"),
+    ],
+)
+def test_bad_options_end_with_one_line(cli: Cli, arguments, field: str, found: str):
+    write(cli.folder / "log.parquet", log(200))
+    check(cli("replay", "log.parquet", *arguments), field, found)
+
+
+def test_bad_logs_end_with_one_line(cli: Cli):
+    cli.write("empty.parquet", b"")
+    check(cli("replay", "empty.parquet"), "data", "cannot be read")
+    check(cli("replay", "val.npz"), "log", ".npz")
+    check(cli("replay", "missing.parquet"), "log", "missing.parquet")
+    columns = log(200)
+    columns["confidence"][7] = 1.5
+    write(cli.folder / "log.parquet", columns)
+    check(cli("replay", "log.parquet"), "confidence[7]", "1.5")
+
+
+def test_a_timeline_of_numbers_and_of_nothing():
+    """Times that are no dates are shown as numbers; windows without labels are left out."""
+    window = {
+        "start": 0.0,
+        "time": 1.0,
+        "state": "unverified",
+        "ece": None,
+        "ece_low": None,
+        "ece_high": None,
+        "ece_floor": None,
+        "log_evidence": 0.0,
+        "threshold": 3.0,
+    }
+    chart = timeline([window], objective=0.05, heading="a log").to_dict()
+    (table,) = (one for one in chart["datasets"].values() if "state" in one[0])
+    assert table[0]["start"] == 0.0
+    assert "quantitative" in json.dumps(chart["vconcat"][2]["encoding"]["x"])
+    with pytest.raises(InputError):
+        timeline([], objective=0.05, heading="a log")

@@ -1,0 +1,183 @@
+"""Logs: read in order of time whatever their order, in bounded memory, and refused where wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from recalib.errors import InputError
+from recalib.replay import Log
+from recalib.replay import log as module
+from tests.replay.logs import START, log, write
+
+
+def read(path: Path, cohorts: int = 7) -> list[dict[str, Any]]:
+    with Log(path) as opened:
+        survey = opened.survey()
+        cohort = np.nextafter((survey.last - survey.start) / cohorts, np.inf)
+        counts = opened.counts(survey, cohort, cohorts)
+        found = []
+        for number, rows in opened.slices(survey, cohort, counts):
+            assert len(rows.time) == counts[number]
+            found.append({"number": number, **vars(rows)})
+    return found
+
+
+@pytest.mark.parametrize("most", [1, 300, 1 << 20])
+def test_any_order_of_rows_is_read_in_order_of_time(tmp_path: Path, most: int):
+    """Shuffled, in small row groups and a few rows at a time: the same cohorts."""
+    columns = pa.table({**log(1_000), "segment": ["web", "app"] * 500})
+    shuffled = columns.take(np.random.default_rng(0).permutation(1_000))
+    one = read(
+        write(tmp_path / "one.parquet", dict(zip(columns.column_names, columns, strict=True)))
+    )
+    with mock.patch.object(module, "_MOST_ROWS", most), mock.patch.object(module, "_BATCH", 50):
+        path = tmp_path / "other.parquet"
+        pa.parquet.write_table(shuffled, path, row_group_size=128)
+        other = read(path)
+    assert [part["number"] for part in one] == list(range(7))
+    for left, right in zip(one, other, strict=True):
+        assert np.all(np.diff(left["time"]) >= 0)
+        for name in left:
+            np.testing.assert_array_equal(left[name], right[name])
+    np.testing.assert_array_equal(np.concatenate([x["time"] for x in one]), columns["time"])
+
+
+def test_cohorts_without_rows_are_there(tmp_path: Path):
+    path = write(
+        tmp_path / "a.parquet",
+        {"time": [0.0, 10.0], "confidence": [0.5, 0.5], "correct": [True, None]},
+    )
+    assert [len(part["time"]) for part in read(path, 5)] == [1, 0, 0, 0, 1]
+
+
+def test_a_survey_counts(tmp_path: Path):
+    columns = log(5_000)
+    with Log(write(tmp_path / "a.parquet", columns, row_group_size=700)) as opened:
+        survey = opened.survey()
+    delays = [
+        b - a for a, b in zip(columns["time"], columns["label_time"].to_pylist(), strict=True) if b
+    ]
+    assert (survey.rows, survey.labelled) == (5_000, len(delays))
+    assert survey.start == columns["time"][0]
+    assert survey.last == columns["time"][-1]
+    assert survey.end == max(*columns["time"], *(t for t in columns["label_time"].to_pylist() if t))
+    for share in (0.5, 0.99, 1.0):
+        exact = np.quantile(delays, share, method="inverted_cdf")
+        assert exact <= survey.delay_quantile(share) <= 1.011 * exact
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("time", pa.array([1, 2, 3], pa.timestamp("ms", "UTC"))),
+        ("time", pa.array([1, 2, 3], pa.int64())),
+        ("correct", pa.array([1, 0, None], pa.int8())),
+        ("correct", pa.array([1.0, 0.0, float("nan")])),
+        ("correct", pa.nulls(3)),
+        ("label_time", pa.nulls(3)),
+        ("segment", pa.array(["a", None, "b"]).dictionary_encode()),
+        ("segment", pa.array([1, 2, None])),
+        ("confidence", pa.array([0, 1, 1], pa.int32())),
+    ],
+)
+def test_columns_may_be_of_several_types(tmp_path: Path, name: str, values: pa.Array):
+    columns = {"time": [1.0, 2.0, 3.0], "confidence": [0.5] * 3, "correct": [True, False, None]}
+    parts = read(write(tmp_path / "a.parquet", {**columns, name: values}), 1)
+    (rows,) = parts
+    assert len(rows["time"]) == 3
+    if name == "correct" and values.null_count < 3:
+        np.testing.assert_array_equal(rows["correct"], [1, 0, np.nan])
+    if name == "segment":
+        assert rows["segment"][2] in ("b", "")
+    if name == "time":
+        scale = 1e-3 if pa.types.is_timestamp(values.type) else 1
+        np.testing.assert_allclose(rows["time"], scale * np.arange(1, 4))
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    columns = {
+        "time": [START, START + 1, START + 2],
+        "confidence": [0.9, 0.8, 0.7],
+        "correct": [True, None, False],
+        "label_time": [START + 5, None, START + 9],
+    }
+    return {name: one for name, one in {**columns, **changes}.items() if one is not None}
+
+
+@pytest.mark.parametrize(
+    ("columns", "field"),
+    [
+        (small(time=None), "time"),
+        (small(confidence=None), "confidence"),
+        (small(correct=None), "correct"),
+        (small(time=["a", "b", "c"]), "time"),
+        (small(time=[START, None, START]), "time[1]"),
+        (small(time=[START, float("inf"), START]), "time[1]"),
+        (small(confidence=[0.9, 0.8, 1.1]), "confidence[2]"),
+        (small(confidence=[0.9, None, 0.7]), "confidence[1]"),
+        (small(confidence=[[0.9], [0.8], [0.7]]), "confidence"),
+        (small(correct=[2, None, 0]), "correct[0]"),
+        (small(correct=["yes", None, "no"]), "correct"),
+        (small(label_time=[START + 5, START + 5, START + 9]), "label_time[1]"),
+        (small(label_time=[START + 5, None, START - 1_000]), "label_time[2]"),
+        (small(label_time=[float("inf"), None, START]), "label_time[0]"),
+        (small(segment=[[1], [2], [3]]), "segment"),
+        (
+            {name: [] for name in ("time", "confidence")} | {"correct": pa.array([], pa.bool_())},
+            "log",
+        ),
+    ],
+)
+def test_bad_rows_are_refused_with_their_place(tmp_path: Path, columns, field: str):
+    if field == "log":
+        columns = {
+            **columns,
+            "time": pa.array([], pa.float64()),
+            "confidence": pa.array([], pa.float64()),
+        }
+    path = write(tmp_path / "a.parquet", columns, row_group_size=2)
+    with pytest.raises(InputError) as refused, Log(path) as opened:
+        opened.survey()
+    assert refused.value.field == field
+
+
+def test_many_segments_are_refused(tmp_path: Path):
+    columns = {**log(200), "segment": [str(k) for k in range(200)]}
+    with (
+        Log(write(tmp_path / "a.parquet", columns)) as opened,
+        pytest.raises(InputError) as refused,
+    ):
+        opened.survey()
+    assert refused.value.field == "segment"
+
+
+def test_two_columns_of_a_name_are_refused(tmp_path: Path):
+    table = pa.table(
+        [[1.0], [0.5], [True], [0.4]], names=["time", "confidence", "correct", "confidence"]
+    )
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError) as refused:
+        Log(tmp_path / "a.parquet")
+    assert refused.value.field == "confidence"
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path):
+    path = write(tmp_path / "a.parquet", log(2_000))
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    for name, text in (("b.parquet", b""), ("c.parquet", b"PAR1" * 10), ("d.csv", b"time\n1\n")):
+        (tmp_path / name).write_bytes(text)
+    for name in ("a.parquet", "b.parquet", "c.parquet", "d.csv", "missing.parquet", "."):
+        with pytest.raises(InputError):
+            Log(tmp_path / name)
+    damaged = bytearray(content)
+    damaged[200:2_000] = bytes(1_800)
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(InputError), Log(path) as opened:
+        opened.survey()
