@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from recalib.errors import InputError
 
@@ -30,9 +37,33 @@ __all__ = [
     "read_recipe",
 ]
 
+#: Losses that may stand alone, and those that are added to one: `recalib.losses.LOSSES`, which
+#: loads torch. A test holds them together.
+_Primary = Literal[
+    "cross_entropy", "label_smoothing", "brier", "focal", "focal_scheduled",
+    "focal_sample_dependent", "inverse_focal", "dual_focal", "dual_focal_released", "aurc",
+    "selective_risk",
+]  # fmt: skip
+_Secondary = Literal[
+    "entropy_penalty", "mmce", "avuc", "avuc_gs", "s_avuc", "sb_ece", "mdca", "cpc", "mbls", "crl",
+    "acls", "kde_ece",
+]  # fmt: skip
+
+
+#: What a count may be; a run of more would end after us all.
+_MOST = 2**31 - 1
+
+
+def _whole(value: Any) -> Any:
+    # JSON knows one kind of number: 4.0 is 4, and 4.5 is none.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Whole = BeforeValidator(_whole)
 _Positive = Annotated[float, Field(gt=0)]
 _NotNegative = Annotated[float, Field(ge=0)]
-_Count = Annotated[int, Field(ge=1)]
+_Count = Annotated[int, Field(ge=1, le=_MOST), _Whole]
+_Number = Annotated[int, Field(ge=0, le=_MOST), _Whole]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -74,9 +105,9 @@ class Schedule(_Part):
 class LossPart(_Part):
     """What is minimised: primary + beta × secondary, names as in docs/losses.md."""
 
-    primary: str = "cross_entropy"
+    primary: _Primary = "cross_entropy"
     options: dict[str, Any] = {}
-    secondary: str | None = None
+    secondary: _Secondary | None = None
     secondary_options: dict[str, Any] = {}
     beta: _NotNegative = 1.0
     #: By `beta`, `primary.<option>` or `secondary.<option>`.
@@ -173,7 +204,7 @@ class Stop(_Part):
 
     keep: Literal["last", "best"] = "last"
     score: Literal["nll", "brier"] = "nll"
-    patience: Annotated[int, Field(ge=0)] = 0
+    patience: _Number = 0
 
 
 class Calibrate(_Part):
@@ -229,18 +260,18 @@ class Recipe(_Part):
     batch_size: _Count = 128
     #: Into how many parts a batch is cut, so that it fits into memory.
     accumulate: _Count = 1
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    seed: _Number = 1
     #: `auto` is bf16 where an accelerator computes in it, and otherwise 32.
     precision: Literal["auto", "32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     #: What is done to training rows by chance, as `training.data` lists it.
     augmentation: str = "none"
     #: Training rows that are measured after each epoch, without augmentation; 0 for all.
-    measured_rows: Annotated[int, Field(ge=0)] = 5000
+    measured_rows: _Number = 5000
     #: Whether pages are written: `curves.html` and `report.html`.
     report: bool = True
     #: Steps between checkpoints; 0 for one at the end of each epoch.
-    checkpoint_steps: Annotated[int, Field(ge=0)] = 0
+    checkpoint_steps: _Number = 0
 
     @model_validator(mode="after")
     def _check(self) -> Recipe:

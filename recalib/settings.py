@@ -36,6 +36,11 @@ class Settings(BaseSettings):
         description="fsspec URL of the folder for datasets (file:///..., s3://bucket/prefix); "
         "empty means HOME/blobs.",
     )
+    training_data: str = Field(
+        "",
+        description="Folder of the data that training runs may name; empty means "
+        "HOME/training-data.",
+    )
     host: str = Field("127.0.0.1", description="Address that the server listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the REST server.")
     grpc_port: int = Field(
@@ -81,6 +86,12 @@ class Settings(BaseSettings):
         description="How finely predictions are counted by time, the same in all processes, "
         "in seconds.",
     )
+    monitor_seconds: float = Field(
+        60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How often a worker looks at what has matured, in seconds.",
+    )
     lease_seconds: float = Field(
         30.0,
         gt=0,
@@ -120,3 +131,8 @@ class Settings(BaseSettings):
     def resolved_blob_url(self) -> str:
         """The blob folder's URL, the default filled in."""
         return self.blob_url or (self.home.absolute() / "blobs").as_uri()
+
+    @property
+    def resolved_training_data(self) -> Path:
+        """The folder of training data, the default filled in."""
+        return Path(self.training_data) if self.training_data else self.home / "training-data"

@@ -50,6 +50,9 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ({"name": "../x"}, "^name: "),
         ({"model": {}}, "^model.name: found nothing"),
         ({"model": {"name": "x", "train": "head"}}, "^model: .*weights"),
+        ({"loss": {"primary": "nll"}}, "^loss.primary: found 'nll'; .*'cross_entropy', "),
+        ({"loss": {"primary": "mmce"}}, "^loss.primary: found 'mmce'"),
+        ({"loss": {"secondary": "focal"}}, "^loss.secondary: found 'focal'"),
         ({"loss": {"beta": 1}}, "^loss: .*secondary"),
         ({"loss": {"beta": float("nan"), "secondary": "mmce"}}, "^loss.beta: .*finite"),
         ({"loss": {"schedules": {"beta": {"values": [1], "at": [0.5]}}}}, "rise from 0"),
@@ -68,6 +71,21 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Recipe.of({**_LEAST, **more})
+
+
+def test_losses_are_those_that_there_are() -> None:
+    """Those that may stand alone, and regularisers, which may not."""
+    from recalib.losses import LOSSES, Regulariser
+
+    fields = Recipe.model_json_schema()["$defs"]["LossPart"]["properties"]
+    alone = [name for name, one in LOSSES.items() if not issubclass(one, Regulariser)]
+    added = [name for name, one in LOSSES.items() if issubclass(one, Regulariser)]
+    assert fields["primary"]["enum"] == alone
+    assert fields["secondary"]["anyOf"][0]["enum"] == added
+
+
+def test_four_point_zero_is_four() -> None:
+    assert Recipe.of({**_LEAST, "epochs": 4.0}).epochs == 4
 
 
 @pytest.mark.parametrize(

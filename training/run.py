@@ -9,12 +9,18 @@ import threading
 from recalib.registry import Registry
 from recalib.settings import Settings
 from training.fit import FIT, run_fit
-from training.worker import Worker, stop_on_signals, watch_parent
+from training.train import TRAIN, training_handler
+from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
-__all__ = ["HANDLERS", "run"]
+__all__ = ["HANDLERS", "handlers", "run"]
 
-#: What each kind of job is done by.
-HANDLERS = {FIT: run_fit}
+#: What each kind of job is done by that needs no settings.
+HANDLERS: dict[str, JobHandler] = {FIT: run_fit}
+
+
+def handlers(settings: Settings) -> dict[str, JobHandler]:
+    """Return what each kind of job is done by."""
+    return {**HANDLERS, TRAIN: training_handler(settings.resolved_training_data)}
 
 
 def run(settings: Settings, *, embedded: bool) -> None:
@@ -26,7 +32,7 @@ def run(settings: Settings, *, embedded: bool) -> None:
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     worker = Worker(
         registry,
-        HANDLERS,
+        handlers(settings),
         name=f"{socket.gethostname()}-{os.getpid()}",
         lease_seconds=settings.lease_seconds,
         poll_seconds=settings.poll_seconds,

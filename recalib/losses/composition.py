@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from recalib.errors import InputError
 from recalib.losses import LOSSES
-from recalib.losses.base import Loss, Regulariser
+from recalib.losses.base import Loss
 from recalib.losses.crl import Crl
 from recalib.options import configure
 from recalib.recipe import LossPart, Schedule
@@ -32,17 +32,14 @@ class Composition(nn.Module):
 
     Raises
     ------
-    InputError: names or options that there are none of; a regulariser as the primary loss; a
-        schedule of something that is no number, or with a value that the option cannot have.
+    InputError: options that a loss does not have or cannot have; a schedule of something that is
+        no number, or with a value that the option cannot have.
     """
 
     def __init__(self, part: LossPart, samples: int = 0) -> None:
         super().__init__()
         self.beta = part.beta
         self.primary = _made("loss.primary", part.primary, part.options)
-        if isinstance(self.primary, Regulariser):
-            accepted = ", ".join(n for n, one in LOSSES.items() if not issubclass(one, Regulariser))
-            raise InputError("loss.primary", found=f"{part.primary!r}", accepted=accepted)
         self.secondary: Loss | None = None
         if part.secondary is not None:
             options = part.secondary_options

@@ -60,6 +60,15 @@ class BlobStore:
         if found.hexdigest() != digest:
             raise CorruptError(f"blob {digest} holds other bytes than its name promises")
 
+    def remove(self, digest: str) -> None:
+        """Remove a blob that nothing names any more; one that is not there is no error.
+
+        For content that only its owner can have: whoever stored the same bytes would lose them.
+        """
+        path = self.path(digest)
+        with storage_errors(self.url), suppress(FileNotFoundError):
+            self.filesystem.rm_file(path)
+
     def sweep(self, older_than_seconds: float = 86400.0) -> int:
         """Remove temporary files that a killed writer left behind; return how many."""
         removed = 0

@@ -84,9 +84,6 @@ def test_crl_gets_indices_and_its_history_is_state() -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"primary": "nll"}, r"^loss.primary: found 'nll'; accepted: cross_entropy, "),
-        ({"primary": "sb_ece"}, r"^loss.primary: found 'sb_ece'; accepted: cross_entropy, "),
-        ({"secondary": "ece"}, r"^loss.secondary: found 'ece'"),
         ({"primary": "focal", "options": {"gama": 1}}, r"^loss.primary: options.gama: .* gamma"),
         ({"secondary": "mbls", "secondary_options": {"margin": -1}}, r"^loss.secondary: options."),
         ({"schedules": {"beta": {"values": [1], "at": [0]}}}, r"^loss.schedules.beta: .*none"),

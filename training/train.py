@@ -1,0 +1,191 @@
+"""The job that trains a network: checkpoints as blobs, files as blobs, and a fit if asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recalib.errors import InputError
+from recalib.recipe import Calibrate, Recipe
+from recalib.registry import BlobStore, Model
+from training.fit import FIT
+from training.worker import Cancelled, JobContext
+
+if TYPE_CHECKING:
+    from training.engine.loop import Position
+
+__all__ = ["TRAIN", "training_handler"]
+
+#: The kind of job that this module does.
+TRAIN = "train"
+_NPZ = "application/x-npz"
+_CHUNK = 1 << 20
+#: What is left for the files once the last epoch is over.
+_TRAINING_SHARE = 0.95
+
+
+def training_handler(folder: Path) -> Callable[[JobContext], None]:
+    """Return what does training jobs whose data lie below `folder`; nothing outside is read."""
+    return partial(_train, folder=folder)
+
+
+def _train(context: JobContext, folder: Path) -> None:
+    """Train what the payload asks for; files, data set and the wish for a fit appear at once.
+
+    An attempt that ends early leaves its checkpoint, under its fence, and the next goes on there.
+    """
+    # Here: a worker that waits has not loaded torch.
+    from training.engine.delivering import load_all, run_recipe
+
+    # 1. What is asked for, and the data.
+    recipe = Recipe.of(context.payload)
+    model = _model(context, recipe.calibrate)
+    context.progress(0.0, "reading the data")
+    loaded = load_all(recipe, folder, confined=True)
+    if model is not None and model.classes != loaded.splits.classes:
+        raise InputError(
+            "calibrate.model",
+            found=f"{model.name!r} with {model.classes} classes",
+            accepted=f"a model with {loaded.splits.classes}, as the data have",
+        )
+    context.check_cancelled()
+
+    # 2. The run, from where an earlier attempt left it. The map is fitted by a job of its own.
+    checkpoints = _Checkpoints(context)
+    without_model = recipe.model_copy(update={"calibrate": None}) if model else recipe
+    with tempfile.TemporaryDirectory() as name:
+        output = Path(name)
+        try:
+            summary = run_recipe(without_model, loaded, output, checkpoints, checkpoints.watcher)
+        except Cancelled as cancelled:
+            if cancelled.reason == "cancelled":
+                checkpoints.clear()
+            raise
+        context.progress(_TRAINING_SHARE, "keeping the files")
+        files = {one.name: _keep(context.registry.blobs, one) for one in sorted(output.iterdir())}
+        measured = _measured(output / "validation.npz") if model else {}
+
+    # 3. All of it becomes true together.
+    _finish(context, recipe, model, {"summary": summary, "files": files}, measured)
+    checkpoints.clear()
+
+
+def _model(context: JobContext, part: Calibrate | None) -> Model | None:
+    """Return the model that gets a calibrator, if one does."""
+    if part is None or part.model is None:
+        return None
+    with context.registry.reading() as tx:
+        return tx.models.get(part.model)
+
+
+def _finish(
+    context: JobContext,
+    recipe: Recipe,
+    model: Model | None,
+    result: dict[str, Any],
+    measured: dict[str, Any],
+) -> None:
+    with context.finishing() as tx:
+        if model is not None and recipe.calibrate is not None:
+            stored = result["files"]["validation.npz"]
+            name = f"{recipe.name}-{context.lease.job.id[:8]}"
+            tx.datasets.create(
+                model, name, stored["digest"], measured["rows"], model.classes, stored["bytes"],
+                _NPZ, "logits", measured["metrics"],
+            )  # fmt: skip
+            wish = recipe.calibrate.model_dump(exclude={"model"})
+            payload = {"model": model.name, "dataset": name, **wish}
+            result |= {"dataset": name, "fit_job": tx.jobs.enqueue(FIT, payload, model=model).id}
+        tx.jobs.succeed(context.lease, result)
+
+
+def _measured(path: Path) -> dict[str, Any]:
+    """Return what the registry keeps of a data set: its rows and its uncalibrated metrics."""
+    from recalib import files
+    from recalib.metrics.evaluate import StreamingEvaluation
+
+    rows = files.read(path)
+    evaluation = StreamingEvaluation(rows.logits.shape[1])
+    evaluation.add(rows.labels, logits=rows.logits)
+    metrics = {name: dataclasses.asdict(one) for name, one in evaluation.finish(0.95).items()}
+    return {"rows": len(rows.logits), "metrics": metrics}
+
+
+def _keep(blobs: BlobStore, path: Path) -> dict[str, Any]:
+    """Store a file as a blob."""
+    with blobs.writer() as blob, path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            blob.write(chunk)
+        size = blob.size
+        return {"digest": blob.commit(), "bytes": size}
+
+
+class _Checkpoints:
+    """Keeps the newest checkpoint as a blob whose digest the job remembers, under the lease."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        # Before the checkpoint: two runs of one recipe leave the same bytes, and a blob that both
+        # had would be removed by the first that needs it no more.
+        self._name = context.lease.job.id.encode()
+        self._kept = (context.checkpoint or {}).get("digest")
+        self.watcher = _Watcher(context, self)
+        #: Whether nothing more is to be kept: nobody would go on from it.
+        self.closed = False
+
+    def load(self) -> bytes | None:
+        """Return what an earlier attempt left."""
+        if self._kept is None:
+            return None
+        with self._context.registry.blobs.open(self._kept) as file:
+            return file.read()[len(self._name) :]
+
+    def save(self, data: bytes) -> None:
+        """Keep a checkpoint; the one before goes once the job knows the new one."""
+        if self.closed:
+            return
+        blobs = self._context.registry.blobs
+        with blobs.writer() as blob:
+            blob.write(self._name + data)
+            digest = blob.commit()
+        self._context.save_checkpoint({"digest": digest})
+        before, self._kept = self._kept, digest
+        if before not in (None, digest):
+            blobs.remove(before)
+
+    def clear(self) -> None:
+        """Remove the checkpoint of a job that is over."""
+        if self._kept is not None:
+            self._context.registry.blobs.remove(self._kept)
+            self._kept = None
+
+
+class _Watcher:
+    """Tells the job how far its run is, and the run when the job is no longer wanted."""
+
+    def __init__(self, context: JobContext, checkpoints: _Checkpoints) -> None:
+        self._context, self._checkpoints = context, checkpoints
+        self._last = ""
+
+    def check(self) -> None:
+        """Raise `Cancelled` where the run is to end."""
+        try:
+            self._context.check_cancelled()
+        except Cancelled as cancelled:
+            self._checkpoints.closed = cancelled.reason != "stopping"
+            raise
+
+    def at(self, position: Position) -> None:
+        """Note how far it is, when it will be done, and what the last epoch came to."""
+        message = position.describe() + self._last
+        self._context.progress(_TRAINING_SHARE * position.fraction, message)
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        """Note what the epoch came to."""
+        found = history[-1]["validation"]
+        accuracy, nll, ece = (found[name] for name in ("accuracy", "nll", "ece"))
+        self._last = f"; validation accuracy {accuracy:.2%}, NLL {nll:.4f}, ECE {ece:.2%}"
