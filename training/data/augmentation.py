@@ -49,7 +49,7 @@ def _crop(batch: Batch, generator: torch.Generator) -> Batch:
     columns = right + torch.arange(width, device=images.device)
     image = torch.arange(count, device=images.device)
     cut = padded[image[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return cut.permute(0, 3, 1, 2).contiguous()
+    return cut.permute(0, 3, 1, 2)
 
 
 def _crop_flip(batch: Batch, generator: torch.Generator) -> Batch:

@@ -1,0 +1,72 @@
+"""`python -m benchmarks.training`: train with every loss at one budget, and tabulate calibration.
+
+Each finished run is one file below `--cache` and is never done again, so that an interrupted
+command goes on where it was. Runs go seed by seed: every objective first, then those that the
+papers put first (`LEADING`), unless `--losses` says which. The table is written anew after each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from benchmarks.training.measuring import measure
+from benchmarks.training.objectives import LEADING, OBJECTIVES
+from benchmarks.training.running import Budget, Finished, finish, prepare
+from benchmarks.training.table import write
+
+_HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Run what is asked for."""
+    asked = _asked()
+    folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
+    if not (folder / "cifar10-train.parquet").is_file():
+        sys.exit(f"no cifar10-train.parquet in {folder}: set RECALIB_DATA to its folder")
+    if asked.device != "cuda":
+        torch.set_num_threads(asked.threads)
+    budget = Budget(asked.model, asked.size, asked.rows, asked.epochs, asked.shifted, asked.device)
+    splits = prepare(folder, budget)
+    finished: list[Finished] = []
+    for objective, seed in _order(asked.losses, asked.seeds):
+        one = finish(asked.cache, splits, objective, seed, budget, measure)
+        print(
+            objective, seed, one.story.get("diverged", ""), f"{one.story['seconds']} s", flush=True
+        )
+        finished.append(one)
+        write(asked.output, finished, budget, splits)
+
+
+def _order(losses: list[str] | None, seeds: list[int]) -> Iterator[tuple[str, int]]:
+    for place, seed in enumerate(seeds):
+        for objective in losses or (LEADING if place else OBJECTIVES):
+            yield objective, seed
+
+
+def _asked() -> argparse.Namespace:
+    usual = Budget()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__)
+    parser.add_argument("--model", default=usual.model, help="a name in training.models.MODELS")
+    parser.add_argument("--size", type=int, default=usual.size, help="height and width of images")
+    parser.add_argument("--rows", type=int, default=usual.rows, help="training rows")
+    parser.add_argument("--epochs", type=int, default=usual.epochs)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--losses", nargs="+", choices=OBJECTIVES, metavar="LOSS")
+    parser.add_argument("--shifted", type=int, default=usual.shifted, help="test rows corrupted")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default=usual.device)
+    parser.add_argument("--threads", type=int, default=1, help="of a CPU")
+    parser.add_argument("--cache", type=Path, default=_HERE.parent / "results" / "training")
+    parser.add_argument(
+        "--output", type=Path, default=_HERE.parent / "results" / "training" / "cifar10",
+        help="the table's name, to which .md and .json are added",
+    )  # fmt: skip
+    return parser.parse_args()
+
+
+main()

@@ -1,0 +1,58 @@
+"""What is said of a run: before and after post-hoc maps, on test rows and under shift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import recalib
+from recalib.metrics.evaluate import evaluate
+
+__all__ = ["MAPS", "METRICS", "measure"]
+
+METRICS = ("accuracy", "ece", "ece_l2_equal_mass", "ece_equal_mass", "classwise_ece", "nll")
+#: Fitted to the validation rows. `""` is the network itself.
+MAPS: dict[str, dict[str, Any]] = {
+    "": {"map": "identity", "objective": "nll"},
+    "TS": {"map": "temperature", "objective": "nll"},
+    "TS-SB-ECE": {"map": "temperature", "objective": "sb_ece"},
+    "Dirichlet": {"map": "dirichlet", "objective": "nll"},
+}
+#: Paper 000, figures 2 and 7: ℓ2 error over bins of equal mass.
+_UNDER_SHIFT = ("accuracy", "ece_l2_equal_mass", "nll")
+
+
+def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return ``{map: {"test": {metric: value}, "shifted": [{metric: value} by severity]}}``.
+
+    Under shift, each number is the mean over corruptions.
+    """
+    found = {}
+    for name, how in MAPS.items():
+        fitted = recalib.fit(arrays["validation_logits"], arrays["validation_labels"], **how)
+        test = evaluate(
+            arrays["test_labels"],
+            probabilities=fitted.predict(arrays["test_logits"]),
+            metrics=METRICS,
+        )
+        by_severity = []
+        for logits in arrays["shifted_logits"].swapaxes(0, 1):
+            each = [
+                evaluate(
+                    arrays["shifted_labels"],
+                    probabilities=fitted.predict(one),
+                    metrics=_UNDER_SHIFT,
+                )
+                for one in logits
+            ]
+            by_severity.append(
+                {metric: float(np.mean([one[metric].value for one in each])) for metric in each[0]}
+            )
+        found[name] = {
+            "test": {metric: float(one.value) for metric, one in test.items()},
+            "shifted": by_severity,
+        }
+    return found

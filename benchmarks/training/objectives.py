@@ -1,0 +1,69 @@
+"""The objectives that are compared, with the papers' options where these are published.
+
+β is the paper's where there is one and 1 otherwise; nothing is tuned here, neither for nor against
+anything. Where a source averages over classes and the paper writes a sum, β makes up for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recalib.recipe import LossPart
+
+__all__ = ["LEADING", "OBJECTIVES"]
+
+
+def _plain(name: str, **options: Any) -> LossPart:
+    return LossPart(primary=name, options=options)
+
+
+def _with(
+    secondary: str, beta: float = 1.0, primary: str = "cross_entropy", **options: Any
+) -> LossPart:
+    return LossPart(primary=primary, secondary=secondary, secondary_options=options, beta=beta)
+
+
+OBJECTIVES: dict[str, LossPart] = {
+    "CE": _plain("cross_entropy"),
+    "label smoothing": _plain("label_smoothing", smoothing=0.05),
+    "Brier": _plain("brier"),
+    "focal 3": _plain("focal", gamma=3.0),
+    "focal 5, 3, 2": _plain("focal_scheduled"),
+    "FLSD-53": _plain("focal_sample_dependent"),
+    "inverse focal": _plain("inverse_focal"),
+    "dual focal": _plain("dual_focal"),
+    "dual focal, released": _plain("dual_focal_released"),
+    "AURC": _plain("aurc"),
+    "selective risk": _plain("selective_risk"),
+    "CE + MMCE": _with("mmce", 2.0),
+    "CE + ECP": _with("entropy_penalty", 0.1),
+    "CE + AvUC": _with("avuc"),
+    "CE + AvUC-GS": _with("avuc_gs"),
+    "CE + S-AvUC": _with("s_avuc"),
+    "focal + S-AvUC": _with("s_avuc", primary="focal"),
+    "CE + SB-ECE": _with("sb_ece"),
+    "focal + SB-ECE": _with("sb_ece", primary="focal"),
+    "CE + MDCA": _with("mdca"),
+    # Sums over 9 classes and 81 pairs; the source averages.
+    "CE + CPC": _with("cpc", lambda1=1 / 9, lambda2=1 / 81),
+    # A sum over 10 classes; the source averages, with a β of .1.
+    "CE + MbLS": _with("mbls", 0.01, margin=6.0),
+    "CE + CRL": _with("crl"),
+    "CE + ACLS": _with("acls", margin=6.0),
+    "CE + KDE": _with("kde_ece", 0.3),
+}
+#: Those that papers put first, and what they are measured against: further seeds begin with them.
+LEADING = (
+    "CE",
+    "FLSD-53",
+    "focal 3",
+    "Brier",
+    "label smoothing",
+    "CE + SB-ECE",
+    "focal + SB-ECE",
+    "CE + S-AvUC",
+    "CE + MMCE",
+    "CE + ACLS",
+    "CE + MbLS",
+    "selective risk",
+)

@@ -1,0 +1,149 @@
+"""`python -m benchmarks.training.overhead`: what each loss costs, as ratios of one run.
+
+On a CPU, the loss alone, forward and backward, on float32 logits of 4096x1000, over its
+memory-bandwidth floor: any loss whose gradient goes through a softmax has to read the logits, keep
+what backward needs, read that and write the gradient, four passes, as two copies of the logits
+move. The copies are timed in turns with the losses, on one thread and by the thread's own clock.
+
+With CUDA, a whole step of ResNet-50 on 128 images of 32x32 in bf16 over cross-entropy's. Without,
+`--step` does the same with a small network, where the loss is on 128x10 and all that counts is how
+many operations it is made of.
+
+Quadratic losses (`mmce`, `crl`, `kde_ece`) and `cpc`, which is quadratic in classes, have no goal;
+on the CPU they are timed on 256x100 and the ratio there is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from benchmarks.timing import Goal, interleaved
+from recalib.losses import LOSSES
+from recalib.losses.crl import Crl
+from training.models import build
+
+__all__ = ["QUADRATIC", "alone", "steps"]
+
+QUADRATIC = ("mmce", "crl", "kde_ece", "cpc")
+_BATCH = 128
+
+
+def alone(rows: int, classes: int, times: int, names: list[str]) -> dict[str, float]:
+    """Return each loss's forward and backward over two copies of the logits; `copies` is 1."""
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(rows, classes, generator=generator)).requires_grad_()
+    labels = torch.randint(classes, (rows,), generator=generator)
+    held = torch.empty(rows, classes)
+
+    def copies() -> None:
+        for _ in range(2):
+            held.copy_(logits.detach())
+
+    def act(name: str) -> Callable[[], object]:
+        loss = LOSSES[name]()
+        return lambda: torch.autograd.grad(_value(loss, logits, labels), logits)
+
+    acts = {"copies": copies} | {name: act(name) for name in names}
+    for one in acts.values():
+        one()
+    seconds = {name: min(s) for name, s in interleaved(acts, times, time.thread_time).items()}
+    return {name: one / seconds["copies"] for name, one in seconds.items()}
+
+
+def steps(model: str, device: torch.device, times: int) -> dict[str, float]:
+    """Return the time of a step with each loss over that with cross-entropy."""
+    torch.manual_seed(0)
+    size = 32 if device.type == "cuda" else 16
+    network = build(model, 10).to(device).train()
+    images = torch.randn(_BATCH, 3, size, size, device=device)
+    labels = torch.randint(10, (_BATCH,), device=device)
+    optimiser = torch.optim.SGD(network.parameters(), 1e-6)
+    acts = {
+        name: _step(network, optimiser, images, labels, LOSSES[name]().to(device))
+        for name in LOSSES
+    }
+    for one in acts.values():
+        for _ in range(3):
+            one()
+    clock = time.perf_counter if device.type == "cuda" else time.thread_time
+    seconds = {name: min(some) for name, some in interleaved(acts, times, clock).items()}
+    return {name: one / seconds["cross_entropy"] for name, one in seconds.items()}
+
+
+def _step(
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    images: Tensor,
+    labels: Tensor,
+    loss: nn.Module,
+) -> Callable[[], None]:
+    on_gpu = images.device.type == "cuda"
+
+    def act() -> None:
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=on_gpu):
+            logits = network(images)
+        _value(loss, logits, labels).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        optimiser.zero_grad()
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    return act
+
+
+def _value(loss: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
+    if isinstance(loss, Crl):
+        indices = torch.arange(len(labels), device=labels.device)
+        value: Tensor = loss(logits, labels, indices=indices)
+    else:
+        value = loss(logits, labels)
+    return value
+
+
+def _goals(asked: argparse.Namespace) -> Iterator[Goal]:
+    """Yield what is promised: 1.10 of cross-entropy's step, or 3 times the floor."""
+    if torch.cuda.is_available():
+        found = steps("resnet50", torch.device("cuda"), asked.times)
+        for name, ratio in found.items():
+            if name not in QUADRATIC:
+                yield Goal(f"a step of ResNet-50 with {name} over cross_entropy", ratio, 1.10, True)
+        return
+    linear = [name for name in LOSSES if name not in QUADRATIC]
+    found = alone(4096, 1000, asked.times, linear)
+    for name in linear:
+        yield Goal(f"{name} over its memory-bandwidth floor", found[name], 3.0, True)
+
+
+def main() -> None:
+    """Print goals, and the quadratic losses' costs."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training.overhead")
+    parser.add_argument("--times", type=int, default=9, help="of which the shortest counts")
+    parser.add_argument("--step", action="store_true", help="whole steps of resnet8, on a CPU")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    if asked.step:
+        _print("step over cross_entropy's, 128x10", steps("resnet8", torch.device("cpu"), 9))
+        return
+    for goal in _goals(asked):
+        print(goal, flush=True)
+    found = alone(256, 100, asked.times, ["cross_entropy", *QUADRATIC])
+    over = {name: one / found["cross_entropy"] for name, one in found.items() if name != "copies"}
+    _print("alone over cross_entropy alone, 256x100", over)
+
+
+def _print(title: str, ratios: dict[str, float]) -> None:
+    table = Table("loss", title, box=None)
+    for name, ratio in ratios.items():
+        table.add_row(name, f"{ratio:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

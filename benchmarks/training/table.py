@@ -1,0 +1,175 @@
+"""The runs as tables, in Markdown for people and in JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training.claims import CLAIMS, verdict
+from benchmarks.training.measuring import MAPS
+from benchmarks.training.running import Budget, Finished
+from recalib.files import write_atomically
+from training.data import Splits
+from training.data.corruption import CORRUPTIONS
+
+__all__ = ["write"]
+
+Story = dict[str, Any]
+Value = Callable[[Story], float]
+_SHOWN = {
+    "accuracy": "accuracy",
+    "ece": "ECE",
+    "ece_l2_equal_mass": "ℓ2 ECE",
+    "ece_equal_mass": "AdaECE",
+    "classwise_ece": "cwECE",
+    "nll": "NLL",
+}
+
+
+def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) -> None:
+    """Write `path`.md and `path`.json."""
+    stories = [one.story for one in runs]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "command": _command(),
+        "budget": vars(budget) | {"under_trained": budget.under_trained},
+        "data": splits.digests,
+        "runs": stories,
+    }
+    write_atomically(path.with_suffix(".json"), json.dumps(document, indent=1).encode())
+    write_atomically(path.with_suffix(".md"), _markdown(stories, budget, splits).encode())
+
+
+def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
+    done: dict[str, list[Story]] = {}
+    for story in stories:
+        done.setdefault(story["objective"], []).append(story)
+    whole = {name: [one for one in some if "measured" in one] for name, some in done.items()}
+    parts = [_head(stories, budget, splits)]
+    for name in MAPS:
+        parts.append(f"## Test, {f'after {name}' if name else 'the networks themselves'}\n")
+        shown = {title: _test(name, metric) for metric, title in _SHOWN.items()}
+        if not name:
+            shown = {"training accuracy": _training_accuracy, **shown}
+        parts.append(_table(whole, shown))
+    parts.append(_shift_head(budget))
+    for name in MAPS:
+        parts.append(f"### {f'After {name}' if name else 'The networks themselves'}\n")
+        shown = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
+        parts.append(_table(whole, shown))
+    diverged = [one for one in stories if "diverged" in one]
+    if diverged:
+        parts.append("## Diverged\n")
+        parts += [
+            f"- {one['objective']}, seed {one['seed']}: {one['diverged']}" for one in diverged
+        ]
+        parts.append("")
+    parts.append(_claims(whole))
+    return "\n".join(parts)
+
+
+def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
+    devices = ", ".join(sorted({one["device"] for one in stories}))
+    hours = sum(one["processor_seconds"] for one in stories) / 3600
+    title = "# Training losses on CIFAR-10"
+    if budget.under_trained:
+        title += ": under-trained"
+    lines = [
+        title,
+        "",
+        f"`{_command()}`",
+        "",
+        f"{budget.model} on {len(splits.train)} images of {budget.size}x{budget.size}, "
+        f"{budget.epochs} epochs; {len(splits.validation)} validation and {len(splits.test)} test "
+        f"images. {len(stories)} runs on {devices}: {hours:.1f} hours of processor time. "
+        "Objectives and their options: `objectives.py`; all else is the same: `running.py`.",
+        "",
+    ]
+    if budget.under_trained:
+        lines += [
+            "**Under-trained**: the papers train networks with 100 times the weights on 45,000 "
+            "images of 32x32 for 200 to 350 epochs, to accuracies of 95%. What these small "
+            "networks share with theirs is that they know their training images by heart. A claim "
+            "that does not come out here is not refuted.",
+            "",
+        ]
+    lines += [
+        "Percent, but for NLL (nats); the mean over seeds, with its standard error where there are "
+        "several.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _table(done: dict[str, list[Story]], shown: dict[str, Value]) -> str:
+    lines = [
+        "| objective | seeds | " + " | ".join(shown) + " |",
+        "|---|--:|" + "--:|" * len(shown),
+    ]
+    for name, stories in done.items():
+        if stories:
+            cells = [_cell([of(one) for one in stories], title) for title, of in shown.items()]
+            lines.append(f"| {name} | {len(stories)} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _cell(values: Sequence[float], title: str) -> str:
+    digits, factor = (3, 1) if title == "NLL" else (1, 100)
+    mean = float(np.mean(values)) * factor
+    if len(values) < 2:
+        return f"{mean:.{digits}f}"
+    error = float(np.std(values, ddof=1)) * factor / math.sqrt(len(values))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def _test(name: str, metric: str) -> Value:
+    return lambda story: story["measured"][name]["test"][metric]
+
+
+def _shifted(name: str, severity: int) -> Value:
+    return lambda story: story["measured"][name]["shifted"][severity]["ece_l2_equal_mass"]
+
+
+def _training_accuracy(story: Story) -> float:
+    return float(story["history"][-1]["train"]["accuracy"])
+
+
+def _shift_head(budget: Budget) -> str:
+    return "\n".join(
+        [
+            "## Under shift: ℓ2 ECE at severities 1 to 5",
+            "",
+            f"The mean over {len(CORRUPTIONS)} corruptions of {budget.shifted} test images, at the "
+            "size that the networks see. The maps are fitted to clean validation images.",
+            "",
+        ]
+    )
+
+
+def _claims(done: dict[str, list[Story]]) -> str:
+    lines = [
+        "## What the papers find, and what is found here",
+        "",
+        "By the same seeds on both sides. A difference is *seen* where it is of one sign for "
+        "every seed and, where there are several, more than twice its standard error; one seed "
+        "alone says little.",
+        "",
+        "| paper | claim | seeds | difference, points | here |",
+        "|---|---|--:|--:|---|",
+    ]
+    for claim in CLAIMS:
+        said = verdict(claim, done)
+        lines.append(
+            f"| {claim.paper} | {claim.text} | {said.seeds} | {said.difference} | {said.here} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _command() -> str:
+    return " ".join(["python -m benchmarks.training", *sys.argv[1:]])
