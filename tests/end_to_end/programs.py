@@ -191,6 +191,18 @@ class Server:
                     found.append(child)
         return found
 
+    def listening(self, url: str) -> set[int]:
+        """Return the processes of the server that listen at a port of its own."""
+        port = int(url.rpartition(":")[2])
+        own = psutil.Process(self.process.pid)
+        found = set()
+        for process in (own, *own.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for one in process.net_connections("tcp"):
+                    if one.status == psutil.CONN_LISTEN and one.laddr.port == port:
+                        found.add(process.pid)
+        return found
+
     def ask(self, verb: str, path: str, **more: Any) -> Any:
         """Return the JSON of a request that must succeed."""
         answer = self.client.request(verb, path, **more)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import grpc
 import numpy as np
 import psutil
 import pytest
-from grpc_health.v1 import health_pb2
 
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.stubs import Rpc
-from tests.service.test_grpc_loop import array, matrix, question
+from tests.service.test_grpc_loop import array, question
 
 ROWS = draw(10, 4, 3.0)[0].astype(np.float32)
 
@@ -27,19 +24,6 @@ def with_champion(server: Server) -> None:
     server.model()
     server.upload(*draw(400, 4, 3.0))
     server.finished(server.ask_fit())
-
-
-def listening(server: Server) -> set[int]:
-    """Return which processes of a server listen at its port of gRPC."""
-    port = int(server.grpc_url.rpartition(":")[2])
-    own = psutil.Process(server.process.pid)
-    found = set()
-    for process in (own, *own.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for one in process.net_connections("tcp"):
-                if one.status == psutil.CONN_LISTEN and one.laddr.port == port:
-                    found.add(process.pid)
-    return found
 
 
 def served_by(server: Server) -> set[int]:
@@ -59,7 +43,7 @@ def test_several_processes_share_the_port(programs: Programs) -> None:
     with programs.serve("--workers", 2) as server:
         with_champion(server)
         expected = server.calibrate(ROWS)["probabilities"]
-        until(lambda: len(listening(server)) == 2, "both processes to listen")
+        until(lambda: len(server.listening(server.grpc_url)) == 2, "both processes to listen")
         with contextlib.ExitStack() as stack:
             # A channel shares a connection with its likes unless it has a pool of its own.
             own = ("grpc.use_local_subchannel_pool", 1)
@@ -77,7 +61,7 @@ def test_several_processes_share_the_port(programs: Programs) -> None:
             ]
             for call in calls:
                 np.testing.assert_allclose(array(call(question(ROWS))), expected, rtol=1e-5)
-            assert served_by(server) == listening(server)
+            assert served_by(server) == server.listening(server.grpc_url)
             server.finished(server.ask_fit(map="identity", promote=False))
             rpc = stack.enter_context(Rpc(server.grpc_url))
             change = pb.SetAliasRequest(model="digits", alias="champion", version=2)
@@ -87,30 +71,6 @@ def test_several_processes_share_the_port(programs: Programs) -> None:
                 "the promotion to reach both processes",
             )
         assert server.stop() == 0
-    until(lambda: not programs.alive(), "all processes to end")
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_answers_what_runs_and_leaves_nothing(programs: Programs, workers: int) -> None:
-    """A stream in the middle comes to its end; meanwhile, health says that nothing is served."""
-    with programs.serve("--workers", workers) as server:
-        with_champion(server)
-        with Rpc(server.grpc_url) as rpc:
-            watching = rpc.health.watch(health_pb2.HealthCheckRequest())
-            assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
-            pieces: queue.Queue[Any] = queue.Queue()
-            answers = rpc.calibration.calibrate_stream(iter(pieces.get, None))
-            pieces.put(question(ROWS))
-            first = next(answers)
-            server.process.terminate()
-            assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            assert list(watching) == []
-            pieces.put(pb.CalibrateRequest(matrix=matrix(ROWS)))
-            np.testing.assert_array_equal(array(next(answers)), array(first))
-            pieces.put(None)
-            assert list(answers) == []
-        assert server.process.wait() == 0
-        assert "Traceback" not in server.log()
     until(lambda: not programs.alive(), "all processes to end")
 
 

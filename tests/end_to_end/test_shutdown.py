@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import queue
 import socket
+from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+from grpc_health.v1 import health_pb2
 
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import Programs, Server, until
+from tests.fitting.conftest import draw
+from tests.service.stubs import Rpc
+from tests.service.test_grpc_loop import array, matrix, question
+
+ROWS = draw(10, 4, 3.0)[0].astype(np.float32)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_answers_what_runs_and_leaves_nothing(programs: Programs, workers: int) -> None:
-    """It exits with 0, a request that is being received is answered, and all children end."""
-    with programs.serve("--workers", workers, "--job-workers", 1 if workers == 1 else 0) as server:
-        until(lambda: server.children("worker") or workers > 1, "the embedded worker")
-        with _half_a_request(server) as half:
+    """It exits with 0, and all children end.
+
+    A request that is being received is answered, a stream in the middle comes to its end, and
+    meanwhile health says that nothing is served.
+    """
+    with programs.serve("--workers", workers) as server:
+        server.model()
+        server.upload(*draw(400, 4, 3.0))
+        server.finished(server.ask_fit())
+        with _half_a_request(server) as half, Rpc(server.grpc_url) as rpc:
+            watching = rpc.health.watch(health_pb2.HealthCheckRequest())
+            assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
+            pieces: queue.Queue[Any] = queue.Queue()
+            answers = rpc.calibration.calibrate_stream(iter(pieces.get, None))
+            pieces.put(question(ROWS))
+            first = next(answers)
+            answering = server.listening(server.url)
             server.process.terminate()
-            until(lambda: _has_noticed(server, workers), "the server to hear of it")
+            assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert list(watching) == []
+            # One that only watches over the others has the port as long as they live.
+            parent = {server.process.pid} if workers > 1 else set()
+            assert len(answering - parent) == workers
+            until(lambda: server.listening(server.url) <= parent, "the server to hear of it")
+            pieces.put(pb.CalibrateRequest(matrix=matrix(ROWS)))
+            np.testing.assert_array_equal(array(next(answers)), array(first))
+            pieces.put(None)
+            assert list(answers) == []
             half.sendall(b"}")
             with half.makefile("rb") as answer:
                 assert answer.readline().startswith(b"HTTP/1.1 201")
         assert server.process.wait() == 0
+        assert "Traceback" not in server.log()
     until(lambda: not programs.alive(), "all processes to end")
     # Libraries leave their own traces, whose names are not ours.
     assert list(programs.temporary.glob("recalib-*")) == []
@@ -44,7 +76,7 @@ def test_sigterm_while_it_starts(programs: Programs) -> None:
 def _half_a_request(server: Server) -> socket.socket:
     """Send all of a request but its last byte, over a connection of its own."""
     place = urlsplit(server.url)
-    body = json.dumps({"name": "digits", "classes": 4}).encode()
+    body = json.dumps({"name": "another", "classes": 4}).encode()
     head = (
         f"POST /v1/models HTTP/1.1\r\nHost: {place.netloc}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -57,13 +89,3 @@ def _half_a_request(server: Server) -> socket.socket:
             other.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert other.recv(100)
     return connection
-
-
-def _has_noticed(server: Server, workers: int) -> bool:
-    if workers > 1:  # the one that has no request to answer goes first
-        return len(server.children("--multiprocessing-fork")) < workers
-    place = urlsplit(server.url)
-    with contextlib.suppress(ConnectionRefusedError):
-        socket.create_connection((place.hostname, place.port)).close()
-        return False
-    return True
