@@ -27,6 +27,7 @@ from service.labels.upkeep import upkeep
 from service.models.rest import router as models
 from service.monitoring.flushing import keep_flushing
 from service.monitoring.rest import router as monitoring
+from service.monitoring.schedule import keep_watching
 from service.monitoring.traffic import Traffic
 from service.predict.loaded import LoadedCalibrators, warm_up
 from service.predict.rest import CALIBRATE, respond
@@ -57,8 +58,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loops = (_look_for_promotions(state), upkeep(state), keep_flushing(state))
-        working = [asyncio.create_task(one) for one in loops]
+        loops = (_look_for_promotions, upkeep, keep_flushing, keep_watching)
+        working = [asyncio.create_task(one(state)) for one in loops]
         try:
             async with _rpc(state) as port:
                 app.state.grpc_port = port

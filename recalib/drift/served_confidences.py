@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.card import ConfidenceBins
+from recalib.card import Card, ConfidenceBins
 from recalib.drift.confidence_shift import quantile_edges
 from recalib.drift.sums import bin_places
 
-__all__ = ["BINS", "bins_of", "equal_width"]
+__all__ = ["BINS", "bins_of", "edges_of"]
 
 #: Bins of a histogram; fewer where confidences tie.
 BINS = 15
@@ -26,6 +26,12 @@ def bins_of(confidences: NDArray[np.float64]) -> ConfidenceBins:
     return ConfidenceBins(tuple(edges.tolist()), tuple(counts.tolist()))
 
 
-def equal_width(bins: int = BINS) -> NDArray[np.float64]:
-    """Return inner edges of bins of equal width, for calibrators whose card has none."""
-    return np.arange(1, bins) / bins
+def edges_of(card: Card) -> NDArray[np.float64]:
+    """Return the inner edges of the bins that a calibrator's predictions are counted in.
+
+    Of equal width where its card has none, as it has where the fit is older than the field; there
+    is nothing then to compare what is served with.
+    """
+    if card.confidences is None:
+        return np.arange(1, BINS) / BINS
+    return np.array(card.confidences.edges, np.float64)

@@ -14,6 +14,7 @@ from recalib.registry.records import (
     Alias,
     AliasChange,
     CalibratorVersion,
+    CohortRow,
     Dataset,
     Expected,
     Job,
@@ -21,6 +22,8 @@ from recalib.registry.records import (
     LabelledPrediction,
     Lease,
     Model,
+    MonitoringEvent,
+    MonitorRow,
     StoredAnswer,
 )
 from recalib.registry.registry import Registry
@@ -35,6 +38,7 @@ __all__ = [
     "BlobStore",
     "BlobWriter",
     "CalibratorVersion",
+    "CohortRow",
     "Counted",
     "Dataset",
     "Expected",
@@ -43,6 +47,8 @@ __all__ = [
     "LabelledPrediction",
     "Lease",
     "Model",
+    "MonitorRow",
+    "MonitoringEvent",
     "Registry",
     "StoredAnswer",
     "Transaction",

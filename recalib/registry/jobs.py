@@ -14,7 +14,19 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, insert, null, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
@@ -99,6 +111,23 @@ class Jobs(Queries):
             cursor = select(_TABLE.c.sequence).where(_TABLE.c.id == after).scalar_subquery()
             statement = statement.where(_TABLE.c.sequence < cursor)
         return [Job(**row._mapping) for row in self._connection.execute(statement)]
+
+    def waits(self, unique: str) -> bool:
+        """Return whether there is an unfinished job of a key."""
+        return self._unfinished(unique) is not None
+
+    def prune(self, kind: str, keep: int) -> int:
+        """Remove finished jobs of a kind that comes again and again, but for the newest `keep`.
+
+        Only of kinds that publish nothing: calibrators name the job that they come from.
+        """
+        of_kind = (_TABLE.c.kind == kind, ~_UNFINISHED)
+        newest = select(_TABLE.c.sequence).where(*of_kind).order_by(_TABLE.c.sequence.desc())
+        oldest_kept = self._connection.scalar(newest.offset(keep - 1).limit(1))
+        if oldest_kept is None:
+            return 0
+        statement = delete(_TABLE).where(*of_kind, _TABLE.c.sequence < oldest_kept)
+        return int(self._connection.execute(statement).rowcount)
 
     def counts(self) -> dict[tuple[str, JobState], int]:
         """Return how many jobs there are of each kind and state."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import (
     ARRAY,
+    ColumnElement,
     Connection,
     CursorResult,
     bindparam,
@@ -24,14 +27,29 @@ from recalib.registry.clock import now
 from recalib.registry.queries import Queries
 from recalib.registry.records import LabelledPrediction, Model
 
-__all__ = ["Labels"]
+__all__ = ["LabelColumns", "Labels"]
 
 _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: What a row is given; the rest is the same in all.
 _GIVEN = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
+#: After every time that there is.
+_NEVER = 1e300
+Values = NDArray[np.float64]
 #: Rows are kept for longer than their ids are accepted, so that none is accepted twice.
 _SLACK_SECONDS = 3600.0
+
+
+class LabelColumns(NamedTuple):
+    """Labelled predictions in the order in which they were made, (N,) each."""
+
+    #: Of the model's segments, from 1; 0 for the rest.
+    segment: Values
+    confidence: Values
+    #: Zeros and ones.
+    correct: Values
+    predicted_at: Values
+    labelled_at: Values
 
 
 class Labels(Queries):
@@ -69,15 +87,33 @@ class Labels(Queries):
         columns = [column for column in _TABLE.c if column.name != "model_id"]
         rows = self._connection.execute(
             select(*columns)
-            .where(
-                _TABLE.c.model_id == model.id,
-                _TABLE.c.version == version,
-                _TABLE.c.predicted_at >= start,
-                _TABLE.c.predicted_at < end,
-            )
+            .where(*_between(model, version, start, end))
             .order_by(_TABLE.c.predicted_at, _TABLE.c.digest)
         )
         return [LabelledPrediction(**row._mapping) for row in rows]
+
+    def columns(self, model: Model, version: int, start: float, end: float) -> LabelColumns:
+        """Return the same as `between`, in columns, of what a calibration error is made of."""
+        names = ("segment", "confidence", "correct", "predicted_at", "labelled_at")
+        correct = (_TABLE.c.predicted == _TABLE.c.label).label("correct")
+        columns = [correct if name == "correct" else _TABLE.c[name] for name in names]
+        rows = self._connection.execute(
+            select(*columns)
+            .where(*_between(model, version, start, end))
+            .order_by(_TABLE.c.predicted_at, _TABLE.c.digest)
+        ).all()
+        values = np.array([tuple(row) for row in rows], np.float64).reshape(-1, len(names))
+        return LabelColumns(*values.T)
+
+    def first(self, model: Model, version: int, since: float) -> float | None:
+        """Return when the first labelled prediction from `since` on was made, None without any."""
+        found: float | None = self._connection.scalar(
+            select(_TABLE.c.predicted_at)
+            .where(*_between(model, version, since, _NEVER))
+            .order_by(_TABLE.c.predicted_at)
+            .limit(1)
+        )
+        return found
 
     def clock(self) -> float:
         """Return the time now, by the clock that labels are late by."""
@@ -146,6 +182,15 @@ class Labels(Queries):
             return {}
         result = _executed(self._connection, rows)
         return {bytes(row.digest): int(row.label) for row in result}
+
+
+def _between(model: Model, version: int, start: float, end: float) -> list[ColumnElement[bool]]:
+    return [
+        _TABLE.c.model_id == model.id,
+        _TABLE.c.version == version,
+        _TABLE.c.predicted_at >= start,
+        _TABLE.c.predicted_at < end,
+    ]
 
 
 def _executed(connection: Connection, rows: list[dict[str, Any]]) -> CursorResult[Any]:

@@ -14,6 +14,7 @@ __all__ = [
     "Alias",
     "AliasChange",
     "CalibratorVersion",
+    "CohortRow",
     "Dataset",
     "Expected",
     "InputKind",
@@ -22,6 +23,8 @@ __all__ = [
     "LabelledPrediction",
     "Lease",
     "Model",
+    "MonitorRow",
+    "MonitoringEvent",
     "StoredAnswer",
 ]
 
@@ -170,6 +173,51 @@ class LabelledPrediction:
     labelled_at: float
     #: See `recalib.registry.watching`; 0 for none.
     segment: int = 0
+
+
+@dataclass(frozen=True)
+class MonitorRow:
+    """What is known of how one version holds up."""
+
+    version: int
+    #: Which of the model's tests this is, from 1.
+    number: int
+    #: Counts what has been written: see `Monitors.save`.
+    turn: int
+    #: Options of the test, which cannot change while it goes on.
+    options: dict[str, Any]
+    #: Predictions before this time have been looked at.
+    through: float
+    #: What `recalib.drift.Monitor` knows, what it last said, and the sums of all cohorts.
+    state: dict[str, Any]
+    status: dict[str, Any]
+    totals: dict[str, Any]
+    #: Labels that came after their predictions had been looked at.
+    late: int
+    assessed_at: float
+
+
+@dataclass(frozen=True)
+class CohortRow:
+    """The sums of what was predicted in some stretch of time, of one segment; 0 for the rest."""
+
+    started_at: float
+    ended_at: float
+    segment: int
+    sums: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MonitoringEvent:
+    """One entry of a model's monitoring audit trail."""
+
+    id: int
+    version: int
+    at: float
+    kind: str
+    actor: str
+    reason: str
+    evidence: dict[str, Any]
 
 
 @dataclass(frozen=True)

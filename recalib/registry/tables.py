@@ -31,11 +31,14 @@ __all__ = [
     "alias_revision",
     "aliases",
     "calibrators",
+    "cohorts",
     "datasets",
     "idempotency",
     "jobs",
     "labels",
     "models",
+    "monitoring_events",
+    "monitors",
     "signing_keys",
     "traffic",
 ]
@@ -225,4 +228,54 @@ traffic = Table(
     Column("bin", Integer, primary_key=True, autoincrement=False),
     Column("predictions", BigInteger, nullable=False),
     sqlite_with_rowid=False,
+)
+
+monitors = Table(
+    "monitors",
+    METADATA,
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    # Which of the model's tests this is, from 1: each has its share of the model's alpha.
+    Column("number", Integer, nullable=False),
+    # Counts what has been written here: whoever has read an older turn writes nothing.
+    Column("turn", BigInteger, nullable=False),
+    # Those of the test, which cannot change while it goes on.
+    Column("options", _Json, nullable=False),
+    # Predictions before this have been looked at.
+    Column("through", Double, nullable=False),
+    # What `recalib.drift.Monitor` knows, what it last said, and the sums of all cohorts.
+    Column("state", _Json, nullable=False),
+    Column("status", _Json, nullable=False),
+    Column("totals", _Json, nullable=False),
+    # Labels that came after their predictions had been looked at.
+    Column("late", BigInteger, nullable=False),
+    Column("assessed_at", Double, nullable=False),
+    ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),
+)
+
+cohorts = Table(
+    "cohorts",
+    METADATA,
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("started_at", Double, primary_key=True, autoincrement=False),
+    Column("segment", Integer, primary_key=True, autoincrement=False),
+    Column("ended_at", Double, nullable=False),
+    # As `recalib.drift.Sums` has them.
+    Column("sums", _Json, nullable=False),
+)
+
+monitoring_events = Table(
+    "monitoring_events",
+    METADATA,
+    Column("id", _Key, primary_key=True),
+    Column("model_id", _Key, ForeignKey("models.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    # A state that was entered, or what was done about it.
+    Column("kind", String(32), nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("evidence", _Json, nullable=False),
+    Index("ix_monitoring_events_model_id_id", "model_id", "id"),
 )

@@ -70,14 +70,19 @@ class Traffic(Queries):
         )
         return [Counted(*row) for row in rows]
 
-    def span(self, model: Model, version: int) -> tuple[int, int] | None:
-        """Return when the first and the last bucket began, None without any."""
-        where = (_TABLE.c.model_id == model.id, _TABLE.c.version == version)
-        times = _TABLE.c.started_at
-        first, last = self._connection.execute(
-            select(func.min(times), func.max(times)).where(*where)
-        ).one()
-        return None if first is None else (int(first), int(last))
+    def first(self, model: Model, version: int, since: float) -> int | None:
+        """Return when the first bucket from `since` on began, None without any."""
+        found: int | None = self._connection.scalar(
+            select(_TABLE.c.started_at)
+            .where(
+                _TABLE.c.model_id == model.id,
+                _TABLE.c.version == version,
+                _TABLE.c.started_at >= since,
+            )
+            .order_by(_TABLE.c.started_at)
+            .limit(1)
+        )
+        return found
 
     def compact(self, model: Model, version: int, before: float, seconds: int) -> int:
         """Put buckets that began before `before` into ones of `seconds`; return how many rows.

@@ -11,6 +11,7 @@ from recalib.registry.idempotency import Idempotency
 from recalib.registry.jobs import Jobs
 from recalib.registry.labels import Labels
 from recalib.registry.models import Models
+from recalib.registry.monitors import Monitors
 from recalib.registry.signing_keys import SigningKeys
 from recalib.registry.traffic import Traffic
 
@@ -34,4 +35,5 @@ class Transaction:
         self.labels = Labels(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
+        self.monitors = Monitors(connection)
         self.idempotency = Idempotency(connection)

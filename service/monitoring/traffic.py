@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.card import Card
-from recalib.drift.served_confidences import equal_width
+from recalib.drift.served_confidences import edges_of
 from recalib.drift.sums import bin_places
 from recalib.registry import Counted, Model, Watching
 
-__all__ = ["Stream", "Traffic", "edges_of"]
+__all__ = ["Stream", "Traffic"]
 
 #: Numbers of an answer up to which it is put aside whole; of a larger one, the confidences are.
 _SMALL = 256
@@ -32,13 +32,6 @@ _MOST_ASIDE = 4096
 _MOST_UNSENT = 1_000_000
 
 Counts = NDArray[np.int64]
-
-
-def edges_of(card: Card) -> NDArray[np.float64]:
-    """Return the inner edges of the bins that a calibrator's predictions are counted in."""
-    if card.confidences is None:  # fitted before cards had them
-        return equal_width()
-    return np.array(card.confidences.edges, np.float64)
 
 
 class _Watched:

@@ -272,3 +272,26 @@ def test_pages_are_newest_first_and_filtered(registry: Registry) -> None:
         assert [job.id for job in tx.jobs.page(model, None, None, 9)] == jobs[:1]
         assert [job.id for job in tx.jobs.page(None, "cancelled", None, 9)] == [jobs[1]]
         assert tx.jobs.counts() == {(KIND, "cancelled"): 1, (KIND, "queued"): 3}
+
+
+def test_finished_jobs_of_a_kind_that_comes_again_are_removed(registry: Registry) -> None:
+    """But for the newest, those of other kinds, and any that is unfinished."""
+
+    def ended(kind: str) -> None:
+        with registry.transaction() as tx:
+            tx.jobs.enqueue(kind, {}, unique=kind)
+            assert tx.jobs.waits(kind)
+            lease = tx.jobs.claim("w", [kind], 60)
+            assert lease is not None
+            tx.jobs.succeed(lease, {})
+            assert not tx.jobs.waits(kind)
+
+    for kind in ("look", "fit", "look", "look", "look"):
+        ended(kind)
+    with registry.transaction() as tx:
+        waiting = tx.jobs.enqueue("look", {}, unique="look")
+        assert tx.jobs.prune("look", 2) == 2
+        assert tx.jobs.prune("look", 2) == 0
+        left = tx.jobs.page(None, None, None, 10)
+    assert [one.kind for one in left] == ["look", "look", "look", "fit"]
+    assert left[0].id == waiting.id

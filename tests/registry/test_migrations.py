@@ -189,3 +189,22 @@ def test_traffic_comes_and_goes_without_touching_models_and_labels(database_url:
     assert _differences(engine) == []
     engine.dispose()
     registry.close()
+
+
+def test_monitors_come_and_go_without_touching_traffic(database_url: str) -> None:
+    """0004 forward and back: what calibrators have proven is forgotten, and nothing else."""
+    registry = Registry(database_url, "memory://")
+    engine = connect_to(database_url)
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 2, "anna")
+        tx.traffic.add([Counted(model.id, 1, 600, 0, 3, 7)])
+        tx.monitors.note(model, 1, "stale", "monitor", "drift", {"ece": 0.2})
+    migrate.downgrade(engine, "0003")
+    assert not {"monitors", "cohorts", "monitoring_events"} & set(inspect(engine).get_table_names())
+    registry.migrate()
+    with registry.reading() as tx:
+        assert tx.monitors.events(model, 10) == []
+        assert len(tx.traffic.between(model, 1, 0, 1e11)) == 1
+    assert _differences(engine) == []
+    engine.dispose()
+    registry.close()

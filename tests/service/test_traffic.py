@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from recalib.card import Card, ConfidenceBins, DataSummary, FitSummary
+from recalib.drift.served_confidences import edges_of
 from recalib.errors import UnavailableError
 from recalib.registry import Counted, Model, Registry, Watching
 from service.monitoring.flushing import flush
-from service.monitoring.traffic import Traffic, edges_of
+from service.monitoring.traffic import Traffic
 from tests.service.conftest import NPY, Service, npy
 
 MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, Watching(segments=("eu", "us")))

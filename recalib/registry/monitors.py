@@ -1,0 +1,131 @@
+"""Queries of the tables of monitors, of cohorts, and of what has happened to calibrators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from recalib.errors import ConflictError
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.queries import Queries
+from recalib.registry.records import CohortRow, Model, MonitoringEvent, MonitorRow
+
+__all__ = ["Monitors"]
+
+_MONITOR = tables.monitors
+_COHORT = tables.cohorts
+_EVENT = tables.monitoring_events
+
+
+class Monitors(Queries):
+    """What is known of how calibrators hold up."""
+
+    def find(self, model: Model, version: int) -> MonitorRow | None:
+        """Return the monitor of a version, None where it was never watched."""
+        row = self._connection.execute(_select(model).where(_MONITOR.c.version == version))
+        found = row.one_or_none()
+        return None if found is None else MonitorRow(**found._mapping)
+
+    def all(self, model: Model) -> list[MonitorRow]:
+        """Return the monitors of all versions that were ever watched, by version."""
+        rows = self._connection.execute(_select(model).order_by(_MONITOR.c.version))
+        return [MonitorRow(**row._mapping) for row in rows]
+
+    def next_number(self, model: Model) -> int:
+        """Return which test of the model the next one is, from 1."""
+        most = select(func.max(_MONITOR.c.number)).where(_MONITOR.c.model_id == model.id)
+        return 1 + (self._connection.scalar(most) or 0)
+
+    def save(self, model: Model, row: MonitorRow, cohorts: Sequence[CohortRow] = ()) -> None:
+        """Write a monitor's next turn, and the cohorts that it has taken since the last.
+
+        Whoever wrote the turn before this one comes first: two that have read the same cannot
+        both write what comes of it, so that no cohort is taken twice.
+
+        Raises
+        ------
+        ConflictError: another has written this turn.
+        """
+        values = asdict(row)
+        version = values.pop("version")
+        if row.turn == 1:
+            self._insert(
+                insert(_MONITOR).values(model_id=model.id, version=version, **values),
+                conflict=_overtaken(model, version),
+            )
+        else:
+            result = self._connection.execute(
+                update(_MONITOR)
+                .where(
+                    _MONITOR.c.model_id == model.id,
+                    _MONITOR.c.version == version,
+                    _MONITOR.c.turn == row.turn - 1,
+                )
+                .values(**values)
+            )
+            if result.rowcount != 1:
+                raise ConflictError(_overtaken(model, version))
+        for one in cohorts:
+            self._connection.execute(
+                insert(_COHORT).values(model_id=model.id, version=version, **asdict(one))
+            )
+
+    def cohorts(self, model: Model, version: int, since: float, most: int) -> list[CohortRow]:
+        """Return up to `most` cohorts that began at `since` or later, the newest first."""
+        columns = (_COHORT.c.started_at, _COHORT.c.ended_at, _COHORT.c.segment, _COHORT.c.sums)
+        rows = self._connection.execute(
+            select(*columns)
+            .where(
+                _COHORT.c.model_id == model.id,
+                _COHORT.c.version == version,
+                _COHORT.c.started_at >= since,
+            )
+            .order_by(_COHORT.c.started_at.desc(), _COHORT.c.segment)
+            .limit(most)
+        )
+        return [CohortRow(**row._mapping) for row in rows]
+
+    def note(
+        self,
+        model: Model,
+        version: int,
+        kind: str,
+        actor: str,
+        reason: str,
+        evidence: dict[str, Any] | None = None,
+    ) -> None:
+        """Write down what has happened: a state that was entered, or what was done about it."""
+        values = {"version": version, "kind": kind, "actor": actor, "reason": reason}
+        statement = insert(_EVENT).values(model_id=model.id, at=now(), evidence=evidence or {})
+        self._connection.execute(statement.values(**values))
+
+    def events(self, model: Model, most: int) -> list[MonitoringEvent]:
+        """Return up to `most` of what has happened, newest first."""
+        columns = [column for column in _EVENT.c if column.name != "model_id"]
+        rows = self._connection.execute(
+            select(*columns)
+            .where(_EVENT.c.model_id == model.id)
+            .order_by(_EVENT.c.id.desc())
+            .limit(most)
+        )
+        return [MonitoringEvent(**row._mapping) for row in rows]
+
+    def forget_cohorts(self, model: Model, before: float) -> int:
+        """Remove cohorts that ended before `before`; return how many."""
+        result = self._connection.execute(
+            delete(_COHORT).where(_COHORT.c.model_id == model.id, _COHORT.c.ended_at < before)
+        )
+        return int(result.rowcount)
+
+
+def _select(model: Model) -> Any:
+    columns = [column for column in _MONITOR.c if column.name != "model_id"]
+    return select(*columns).where(_MONITOR.c.model_id == model.id)
+
+
+def _overtaken(model: Model, version: int) -> str:
+    return f"the monitor of {model.name}, version {version}, has been written by another meanwhile"

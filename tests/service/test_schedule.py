@@ -1,0 +1,34 @@
+"""A worker is asked to watch, again and again, and never twice at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from recalib.registry import Registry
+from service.monitoring.schedule import MONITOR, ask_to_watch
+from tests.service.conftest import Service
+from training.run import HANDLERS
+from training.worker import Worker
+
+
+def test_one_look_waits_at_a_time(registry: Registry) -> None:
+    """Whoever asks; the next one is asked for once the last has ended."""
+    assert [ask_to_watch(registry, 0.0) for _ in range(3)] == [True, False, False]
+    assert Worker(registry, HANDLERS, name="test").work_once(threading.Event())
+    assert ask_to_watch(registry, 3_600.0)
+    assert not Worker(registry, HANDLERS, name="test").work_once(threading.Event())
+    with registry.reading() as tx:
+        jobs = tx.jobs.page(None, None, None, 10)
+    assert [(one.kind, one.state) for one in jobs] == [(MONITOR, "queued"), (MONITOR, "succeeded")]
+
+
+def test_a_server_asks_by_itself(service: Service) -> None:
+    """Within seconds of its start."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with service.registry.reading() as tx:
+            if tx.jobs.waits(MONITOR):
+                return
+        time.sleep(0.2)
+    raise AssertionError("nobody was asked to watch")

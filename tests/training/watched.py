@@ -1,0 +1,108 @@
+"""A model with a champion, and traffic and labels of whatever time and truth a test wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import update
+
+from recalib.drift.sums import bin_places
+from recalib.fitting.fit import fit
+from recalib.prediction_ids import Prediction
+from recalib.registry import Counted, Model, Registry, Watching, tables
+from tests.fitting.conftest import draw
+from tests.registry.scenes import a_lease
+
+LENGTH, MATURITY = 60.0, 120.0
+WATCHING = Watching(
+    cohort_seconds=LENGTH, maturity_seconds=MATURITY, least_labels=200, window_labels=1_000
+)
+
+
+def a_champion(registry: Registry, watching: Watching = WATCHING) -> Model:
+    """Publish a calibrator with a real card as the champion of a model of 4 classes."""
+    calibrator = fit(*draw(2_000, 4, 3.0), map="temperature")
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 4, "anna", watching)
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        card = calibrator.card.to_dict()
+        data = calibrator.to_bytes()
+        tx.calibrators.publish(lease, model, None, card, data, "champion", "better")
+        tx.jobs.succeed(lease, {})
+        return tx.models.get("resnet")
+
+
+class Stream:
+    """Predictions of the champion, made at times of the database's clock, and their labels."""
+
+    def __init__(self, registry: Registry, model: Model, seed: int = 0) -> None:
+        self.registry, self.model = registry, model
+        self.random = np.random.default_rng(seed)
+        with registry.reading() as tx:
+            self.now = tx.labels.clock()
+            card: Any = tx.calibrators.get(model, 1).card
+        self.edges = np.array(card["confidences"]["edges"])
+        self._shares = np.array(card["confidences"]["counts"]) / sum(card["confidences"]["counts"])
+        self._number = 0
+
+    def send(
+        self,
+        rows: int,
+        *,
+        ago: float,
+        seconds: float = LENGTH,
+        slope: float = 1.0,
+        delay: float = 5.0,
+        labelled: float = 1.0,
+        segment: int = 0,
+        version: int = 1,
+    ) -> NDArray[np.float64]:
+        """Make predictions over `seconds` from `ago` before now; return confidences.
+
+        Parameters
+        ----------
+        slope: of the truth's log-odds on the prediction's; 1 is calibrated, less overconfident.
+        labelled: the share whose labels come.
+        """
+        p = self._confidences(rows)
+        truth = 1 / (1 + ((1 - p) / p) ** slope)
+        correct = self.random.random(rows) < truth
+        times = self.now - ago + np.arange(rows) * seconds / rows
+        counted = np.zeros((rows, 2), np.int64)
+        counted[:, 0] = times // 60 * 60
+        counted[:, 1] = bin_places(self.edges, p)
+        cells, counts = np.unique(counted, axis=0, return_counts=True)
+        labels = []
+        for at, confidence, right in zip(times, p, correct, strict=True):
+            self._number += 1
+            digest = self._number.to_bytes(16, "big")
+            made = Prediction(self.model.id, version, at, 0.9, confidence, 1, digest, segment)
+            if self.random.random() < labelled:
+                labels.append((made, 1 if right else 0))
+        with self.registry.transaction() as tx:
+            tx.traffic.add(
+                Counted(self.model.id, version, int(start), segment, int(bin), int(count))
+                for (start, bin), count in zip(cells, counts, strict=True)
+            )
+            tx.labels.add(self.model, labels)
+            self._arrive(tx, delay, version)
+        return p
+
+    def _confidences(self, rows: int) -> NDArray[np.float64]:
+        """Draw from the histogram of the calibration set."""
+        bins = self.random.choice(len(self._shares), rows, p=self._shares)
+        ends = np.concatenate([[self.edges[0] - 0.1], self.edges, [1 - 1e-4]])
+        p = ends[bins] + self.random.random(rows) * (ends[bins + 1] - ends[bins])
+        return p.astype(np.float32).astype(np.float64)
+
+    def _arrive(self, tx: Any, delay: float, version: int) -> None:
+        """Let labels that came just now have come `delay` after their predictions."""
+        table = tables.labels
+        tx.connection.execute(
+            update(table)
+            .where(table.c.labelled_at >= self.now - 1, table.c.version == version)
+            .values(labelled_at=table.c.predicted_at + delay)
+        )
