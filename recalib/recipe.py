@@ -64,6 +64,7 @@ _Positive = Annotated[float, Field(gt=0)]
 _NotNegative = Annotated[float, Field(ge=0)]
 _Count = Annotated[int, Field(ge=1, le=_MOST), _Whole]
 _Number = Annotated[int, Field(ge=0, le=_MOST), _Whole]
+_Decay = Annotated[float, Field(ge=0, lt=1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -109,13 +110,14 @@ class LossPart(_Part):
     options: dict[str, Any] = {}
     secondary: _Secondary | None = None
     secondary_options: dict[str, Any] = {}
-    beta: _NotNegative = 1.0
+    #: By default 1.
+    beta: _NotNegative | None = None
     #: By `beta`, `primary.<option>` or `secondary.<option>`.
     schedules: dict[str, Schedule] = {}
 
     @model_validator(mode="after")
     def _check(self) -> LossPart:
-        if self.secondary is None and (self.secondary_options or "beta" in self.model_fields_set):
+        if self.secondary is None and (self.secondary_options or self.beta is not None):
             raise ValueError("beta and secondary_options should come with a `secondary`")
         return self
 
@@ -151,11 +153,11 @@ class Optimiser(_Part):
     #: By default 0.1 for SGD, 0.05 for Adagrad and 0.001 for Adam and AdamW.
     learning_rate: _Positive | None = None
     weight_decay: _NotNegative = 5e-4
-    #: Of SGD.
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    #: Of SGD, by default 0.9.
+    momentum: _Decay | None = None
     nesterov: bool = False
-    #: Of Adam and AdamW.
-    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field([0.9, 0.999], min_length=2)
+    #: Of Adam and AdamW, by default 0.9 and 0.999.
+    betas: Annotated[list[_Decay], Field(min_length=2, max_length=2)] | None = None
     schedule: Literal["steps", "cosine", "constant"] = "steps"
     milestones: list[_Positive] = []
     factor: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -163,15 +165,14 @@ class Optimiser(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> Optimiser:
-        if len(self.betas) != 2:
-            raise ValueError("`betas` should be two numbers")
         if self.milestones and self.schedule != "steps":
             raise ValueError("`milestones` should come with schedule `steps`")
-        if self.nesterov and not (self.name == "sgd" and self.momentum > 0):
+        if self.nesterov and (self.name != "sgd" or self.momentum == 0):
             raise ValueError("`nesterov` should come with `sgd` and a momentum")
-        for name, owners in {"momentum": ("sgd",), "betas": ("adam", "adamw")}.items():
-            if name in self.model_fields_set and self.name not in owners:
-                raise ValueError(f"`{name}` should come with {' or '.join(owners)}")
+        if self.momentum is not None and self.name != "sgd":
+            raise ValueError("`momentum` should come with `sgd`")
+        if self.betas is not None and self.name not in ("adam", "adamw"):
+            raise ValueError("`betas` should come with `adam` or `adamw`")
         return self
 
     @property

@@ -34,6 +34,7 @@ from service.predict.rest import CALIBRATE, respond
 from service.predict.rest import router as predict
 from service.state import State
 from service.stopping import GRACE_SECONDS, when_told_to_stop
+from service.training_runs.rest import router as training_runs
 from service.transport import problems
 from service.transport.bodies import BodyLimit
 from service.transport.description import TAGS, completed
@@ -91,6 +92,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         monitoring,
         datasets,
         calibrators,
+        training_runs,
         jobs,
         health,
     ):

@@ -36,8 +36,6 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(recipe.model_dump_json(exclude_unset=True))
     assert read_recipe(tmp_path / "a.json") == recipe
     assert recipe.loss.schedules["beta"].value(0.25) == 0.5
-    # Whole, as a record of what was done.
-    assert Recipe.of(json.loads(recipe.model_dump_json(exclude_defaults=True))) == recipe
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,8 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ({"optimiser": {"schedule": "cosine", "milestones": [2]}}, "^optimiser: .*milestones"),
         ({"optimiser": {"name": "adam", "nesterov": True}}, "^optimiser: .*nesterov"),
         ({"optimiser": {"name": "adam", "betas": [0.9]}}, "^optimiser.betas: "),
-        ({"optimiser": {"name": "adam", "betas": [0.9, 0.9, 0.9]}}, "^optimiser: .*two numbers"),
+        ({"optimiser": {"name": "adam", "betas": [0.9, 0.9, 0.9]}}, "^optimiser.betas: "),
+        ({"optimiser": {"betas": [0.9, 0.9]}}, "^optimiser: .*betas.*adam"),
         ({"interleave": {"when": "auto"}}, "^recipe: .*secondary"),
         ({"batch_size": 4, "accumulate": 8}, "^recipe: .*accumulate"),
         ({"tune": {}}, "^tune: .*values to try"),
@@ -71,6 +70,13 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Recipe.of({**_LEAST, **more})
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw", "adam", "adagrad"])
+def test_a_record_with_every_default_is_the_recipe(optimiser: str) -> None:
+    """As `recipe.json` has it, in a run's folder."""
+    recipe = Recipe.of({**_LEAST, "optimiser": {"name": optimiser}})
+    assert Recipe.of(json.loads(recipe.model_dump_json())) == recipe
 
 
 def test_losses_are_those_that_there_are() -> None:

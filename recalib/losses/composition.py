@@ -38,7 +38,7 @@ class Composition(nn.Module):
 
     def __init__(self, part: LossPart, samples: int = 0) -> None:
         super().__init__()
-        self.beta = part.beta
+        self.beta = 1.0 if part.beta is None else part.beta
         self.primary = _made("loss.primary", part.primary, part.options)
         self.secondary: Loss | None = None
         if part.secondary is not None:

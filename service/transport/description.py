@@ -19,6 +19,7 @@ TAGS = [
     {"name": "labels", "description": "The true classes of predictions, when they are known."},
     {"name": "monitoring", "description": "Whether what is served is still calibrated."},
     {"name": "inference", "description": "Calibration by the Open Inference Protocol V2."},
+    {"name": "training", "description": "Networks, trained by a worker as a recipe says."},
     {"name": "jobs", "description": "Work that a worker does: state, progress, result."},
     {"name": "operations", "description": "For those who run the service."},
 ]

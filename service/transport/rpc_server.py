@@ -21,6 +21,7 @@ from service.models.rpc import Models
 from service.monitoring.rpc import Monitoring
 from service.predict.rpc import Calibration
 from service.state import State
+from service.training_runs.rpc import TrainingRuns
 from service.transport.generated.recalib.v1 import recalib_pb2
 from service.transport.generated.recalib.v2wire import inference_pb2
 from service.transport.rpc import handler_of
@@ -39,6 +40,7 @@ _SERVICES = {
     "Labels": Labels,
     "Models": Models,
     "Monitoring": Monitoring,
+    "TrainingRuns": TrainingRuns,
 }
 
 

@@ -37,6 +37,18 @@ def _keep(store: BlobStore, data: bytes = _DATA) -> str:
         return blob.commit()
 
 
+def test_a_blob_can_be_removed_and_once_more(store: BlobStore) -> None:
+    digest = _keep(store)
+    other = _keep(store, b"others")
+    store.remove(digest)
+    store.remove(digest)
+    with pytest.raises(NotFoundError):
+        store.open(digest)
+    store.open(other).close()
+    with pytest.raises(InputError):
+        store.remove("../" + digest)
+
+
 def test_what_was_committed_can_be_read(store: BlobStore) -> None:
     """Counted and hashed on the way, under its digest, seekable."""
     with store.writer() as blob:

@@ -67,6 +67,7 @@ class Rpc:
         self.monitoring = Stub(self.channel, OWN["Monitoring"])
         self.datasets = Stub(self.channel, OWN["Datasets"])
         self.calibrators = Stub(self.channel, OWN["Calibrators"])
+        self.training_runs = Stub(self.channel, OWN["TrainingRuns"])
         self.calibration = Stub(self.channel, OWN["Calibration"])
         self.labels = Stub(self.channel, OWN["Labels"])
         self.jobs = Stub(self.channel, OWN["Jobs"])

@@ -22,6 +22,7 @@ JSON = {"Content-Type": "application/json"}
 TEXT = {"Content-Type": "text/plain"}
 LONG = b" " * 100_001
 KEY = {"Idempotency-Key": "k"}
+RECIPE = {"data": {"source": "arrays"}, "model": {"name": "linear"}}
 
 #: A request for each problem that the description promises of each operation, on a service with
 #: one model and one version; 500 and 503 have tests of their own.
@@ -76,6 +77,20 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("set_alias", 422): ("PUT", f"{DIGITS}/aliases/7", {"json": {"version": 1}}),
     ("get_alias_history", 404): ("GET", f"{NOBODY}/aliases/champion/history", {}),
     ("get_alias_history", 422): ("GET", f"{DIGITS}/aliases/champion/history?limit=0", {}),
+    ("create_training_run", 404): (
+        "POST",
+        "/v1/training-runs",
+        {"json": {**RECIPE, "calibrate": {"model": "nobody"}}},
+    ),
+    ("create_training_run", 409): (
+        "POST",
+        "/v1/training-runs",
+        {"json": {**RECIPE, "seed": 2}, "headers": KEY},
+    ),
+    ("create_training_run", 413): ("POST", "/v1/training-runs", {"content": LONG}),
+    ("create_training_run", 415): ("POST", "/v1/training-runs", {"content": b"{}"}),
+    ("create_training_run", 422): ("POST", "/v1/training-runs", {"json": {}}),
+    ("get_training_run_file", 404): ("GET", "/v1/training-runs/none/files/weights", {}),
     ("list_jobs", 404): ("GET", "/v1/jobs?model=nobody", {}),
     ("list_jobs", 422): ("GET", "/v1/jobs?job_state=bored", {}),
     ("get_job", 404): ("GET", "/v1/jobs/none", {}),
@@ -102,6 +117,8 @@ def stocked(ready: Service) -> Service:
     """A service with a champion, a model without one, and a key that is used up."""
     ready.model("new", classes=2)
     answer = ready.client.post(f"{DIGITS}/calibrators", json={"dataset": "validation"}, headers=KEY)
+    assert answer.status_code == 202
+    answer = ready.client.post("/v1/training-runs", json=RECIPE, headers=KEY)
     assert answer.status_code == 202
     return ready
 

@@ -18,12 +18,13 @@ def optimiser_for(part: Optimiser, parameters: Iterable[nn.Parameter]) -> Optimi
     """Return the optimiser that a recipe asks for, of these parameters."""
     rate, decay = part.rate, part.weight_decay
     if part.name == "sgd":
-        momentum, nesterov = part.momentum, part.nesterov
-        return SGD(parameters, rate, momentum, weight_decay=decay, nesterov=nesterov)
+        momentum = 0.9 if part.momentum is None else part.momentum
+        return SGD(parameters, rate, momentum, weight_decay=decay, nesterov=part.nesterov)
     if part.name == "adagrad":
         return Adagrad(parameters, rate, weight_decay=decay)
     kind = AdamW if part.name == "adamw" else Adam
-    return kind(parameters, rate, (part.betas[0], part.betas[1]), weight_decay=decay)
+    first, second = part.betas or (0.9, 0.999)
+    return kind(parameters, rate, (first, second), weight_decay=decay)
 
 
 def learning_rate(part: Optimiser, epoch: float, epochs: int, step: float) -> float:

@@ -333,6 +333,20 @@ class FileChunk(_message.Message):
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
+class CreateTrainingRunRequest(_message.Message):
+    __slots__ = ("recipe",)
+    RECIPE_FIELD_NUMBER: _ClassVar[int]
+    recipe: _struct_pb2.Struct
+    def __init__(self, recipe: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class GetTrainingRunFileRequest(_message.Message):
+    __slots__ = ("id", "name")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
 class SetAliasRequest(_message.Message):
     __slots__ = ("model", "alias", "version", "reason")
     MODEL_FIELD_NUMBER: _ClassVar[int]

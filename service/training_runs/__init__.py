@@ -1,0 +1,1 @@
+"""Training networks: asking for a run, and fetching what it delivered."""

@@ -1,0 +1,53 @@
+"""Training runs over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from recalib.recipe import Recipe
+from service.jobs.schemas import Job
+from service.state import StateOf
+from service.training_runs import handlers
+from service.transport.description import problems
+from service.transport.idempotency import IdempotencyKey
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/training-runs", tags=["training"], responses=problems(500, 503))
+
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    }
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    responses=problems(404, 409, 413, 415, 422),
+    operation_id="create_training_run",
+)
+def create_training_run(
+    body: Recipe, state: StateOf, idempotency_key: IdempotencyKey = None
+) -> Job:
+    """Train a network: answers with the job, whose `result` will list files and metrics."""
+    with state.registry.transaction() as tx:
+        return handlers.create_training_run(tx, body, idempotency_key)
+
+
+@router.get(
+    "/{job_id}/files/{name}",
+    response_class=StreamingResponse,
+    responses=_FILE | problems(404),
+    operation_id="get_training_run_file",
+)
+def get_training_run_file(job_id: str, name: str, state: StateOf) -> StreamingResponse:
+    """Download a file that a run delivered, such as `weights.safetensors` or `report.html`."""
+    pieces = handlers.get_training_run_file(state.registry, job_id, name)
+    # A page is downloaded as well: it is not ours to run on this origin.
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)

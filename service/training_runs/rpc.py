@@ -1,0 +1,40 @@
+"""Training runs over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from anyio import to_thread
+
+from recalib.recipe import Recipe
+from service.state import State
+from service.training_runs import handlers
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context, idempotency_key
+from service.transport.rpc_messages import filled, plain
+
+__all__ = ["TrainingRuns"]
+
+
+class TrainingRuns:
+    """`recalib.v1.TrainingRuns`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def create_training_run(self, request: pb.CreateTrainingRunRequest, context: Context) -> pb.Job:
+        """Ask for a run."""
+        recipe = Recipe.of(plain(request.recipe))
+        key = idempotency_key(context)
+        with self._state.registry.transaction() as tx:
+            return filled(pb.Job, handlers.create_training_run(tx, recipe, key))
+
+    async def get_training_run_file(
+        self, request: pb.GetTrainingRunFileRequest, context: Context
+    ) -> AsyncIterator[pb.FileChunk]:
+        """Download a file that a run delivered."""
+        pieces = await to_thread.run_sync(
+            handlers.get_training_run_file, self._state.registry, request.id, request.name
+        )
+        while (piece := await to_thread.run_sync(next, pieces, None)) is not None:
+            yield pb.FileChunk(data=piece)

@@ -1,0 +1,121 @@
+"""Training runs by REST and gRPC: asked for, done by a worker, and fetched."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.json_format import ParseDict
+from safetensors.numpy import load
+
+from recalib.recipe import Recipe
+from service.training_runs.handlers import TRAIN
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from tests.cli.test_train import write_data
+from tests.service.conftest import Service
+from tests.service.stubs import Rpc
+from tests.training.test_train import RECIPE
+from training import train
+from training.run import handlers
+from training.worker import Worker
+
+RUNS = "/v1/training-runs"
+
+
+@pytest.fixture
+def trainer(service: Service, settings: Any, tmp_path: Path) -> Service:
+    """A service whose worker trains, with data in the configured folder."""
+    folder = tmp_path / "training-data"
+    folder.mkdir()
+    write_data(folder)
+    configured = settings.model_copy(update={"training_data": str(folder)})
+    service.worker = Worker(service.registry, handlers(configured), name="test")
+    return service
+
+
+def test_a_run_from_request_to_files(trainer: Service) -> None:
+    """202 with the job; the finished job lists files, and each can be fetched."""
+    answer = trainer.client.post(RUNS, json=RECIPE)
+    assert answer.status_code == 202
+    assert answer.json()["kind"] == TRAIN == train.TRAIN
+    path = f"{RUNS}/{answer.json()['id']}/files/weights.safetensors"
+    assert "it is queued" in trainer.client.get(path).json()["detail"]
+    trainer.work()
+    job = trainer.client.get(f"/v1/jobs/{answer.json()['id']}").json()
+    assert job["state"] == "succeeded", job["error"]
+    weights = trainer.client.get(path)
+    assert load(weights.content)["head.bias"].shape == (3,)
+    assert len(weights.content) == job["result"]["files"]["weights.safetensors"]["bytes"]
+    recipe = trainer.client.get(f"{RUNS}/{job['id']}/files/recipe.json").json()
+    assert Recipe.of(recipe) == Recipe.of(RECIPE)
+    assert "it has metrics.jsonl" in trainer.client.get(f"{path}x").json()["detail"]
+
+
+def test_a_run_from_request_to_files_by_grpc(trainer: Service, rpc: Rpc) -> None:
+    """The same; a Struct's numbers are doubles, and 2.0 epochs are two."""
+    asked = ParseDict({"recipe": RECIPE}, pb.CreateTrainingRunRequest())
+    job = rpc.training_runs.create_training_run(asked)
+    trainer.work()
+    assert rpc.jobs.get_job(pb.GetJobRequest(id=job.id)).state == pb.JOB_STATE_SUCCEEDED
+    chunks = rpc.training_runs.get_training_run_file
+    one = pb.GetTrainingRunFileRequest(id=job.id, name="metrics.jsonl")
+    text = b"".join(chunk.data for chunk in chunks(one)).decode()
+    assert [json.loads(line)["epoch"] for line in io.StringIO(text)] == [1, 2]
+    with pytest.raises(grpc.RpcError) as caught:
+        list(chunks(pb.GetTrainingRunFileRequest(id=job.id, name="shadow")))
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_a_run_ends_with_a_champion(trainer: Service) -> None:
+    trainer.model("points", classes=3)
+    wish = {"model": "points", "promote": True}
+    job = trainer.client.post(RUNS, json={**RECIPE, "calibrate": wish}).json()
+    assert job["model"] == "points"
+    trainer.work()
+    found = trainer.client.get(f"/v1/jobs/{job['id']}").json()
+    assert found["state"] == "succeeded", found["error"]
+    alias = trainer.client.get("/v1/models/points/aliases").json()["items"][0]
+    assert (alias["alias"], alias["version"]) == ("champion", 1)
+
+
+def test_a_run_with_a_key_is_asked_for_once(trainer: Service) -> None:
+    key = {"Idempotency-Key": "again"}
+    jobs = {trainer.client.post(RUNS, json=RECIPE, headers=key).json()["id"] for _ in range(3)}
+    assert len(jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"epochs": "3"}, "epochs"),
+        ({"module": "os"}, "module"),
+        ({"loss": {"primary": "os.system"}}, "loss.primary"),
+        ({"loss": {"secondary": "sb_ece", "beta": -1}}, "loss.beta"),
+        ({"calibrate": {"map": "magic"}}, "map"),
+        ({"model": {"name": "a\0b"}}, "model"),
+        ({"data": {"source": "\ud800"}}, "data"),
+        ({"data": {"options": json.loads('{"a":' * 30 + "1" + "}" * 30)}}, "data"),
+    ],
+)
+def test_what_is_wrong_is_told_before_a_job_is_made(
+    trainer: Service, more: dict[str, Any], field: str
+) -> None:
+    answer = trainer.client.post(
+        RUNS,
+        content=json.dumps({**RECIPE, **more}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["field"] == field
+    assert trainer.client.get("/v1/jobs").json()["items"] == []
+
+
+def test_a_job_of_another_kind_has_no_files(ready: Service) -> None:
+    job = ready.client.get("/v1/jobs").json()["items"][0]["id"]
+    answer = ready.client.get(f"{RUNS}/{job}/files/weights.safetensors")
+    assert answer.status_code == 404
+    assert "it is a fit job" in answer.json()["detail"]
