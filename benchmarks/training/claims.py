@@ -81,6 +81,8 @@ CLAIMS: tuple[Claim, ...] = (
     _lower("000, table 2", "CE", "CE + SB-ECE", _L2),
     _lower("000, table 2", "CE", "CE + S-AvUC", _L2),
     _lower("000, table 2", "CE + AvUC-GS", "CE + AvUC", _L2),
+    _lower("000, appendix B", "CE + SB-ECE, interleaved", "CE", _L2),
+    _lower("000, appendix B", "CE + S-AvUC, interleaved", "CE", _L2),
     Claim(
         "000, table 2",
         "CE after TS-SB-ECE below CE after TS, ℓ2 ECE",

@@ -10,7 +10,7 @@ from typing import Any
 
 from recalib.recipe import LossPart
 
-__all__ = ["LEADING", "OBJECTIVES"]
+__all__ = ["INTERLEAVED", "LEADING", "OBJECTIVES"]
 
 
 def _plain(name: str, **options: Any) -> LossPart:
@@ -51,7 +51,11 @@ OBJECTIVES: dict[str, LossPart] = {
     "CE + CRL": _with("crl"),
     "CE + ACLS": _with("acls", margin=6.0),
     "CE + KDE": _with("kde_ece", 0.3),
+    "CE + SB-ECE, interleaved": _with("sb_ece"),
+    "CE + S-AvUC, interleaved": _with("s_avuc"),
 }
+#: Trained as paper 000, appendix B, has it where training rows are known by heart.
+INTERLEAVED = frozenset({"CE + SB-ECE, interleaved", "CE + S-AvUC, interleaved"})
 #: Those that papers put first, and what they are measured against: further seeds begin with them.
 LEADING = (
     "CE",

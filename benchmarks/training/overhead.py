@@ -61,7 +61,8 @@ def steps(model: str, device: torch.device, times: int) -> dict[str, float]:
     """Return the time of a step with each loss over that with cross-entropy."""
     torch.manual_seed(0)
     size = 32 if device.type == "cuda" else 16
-    network = build(model, 10).to(device).train()
+    facts = {"features": 3 * size * size}
+    network = build(model, 10, facts=facts).to(device).train()
     images = torch.randn(_BATCH, 3, size, size, device=device)
     labels = torch.randint(10, (_BATCH,), device=device)
     optimiser = torch.optim.SGD(network.parameters(), 1e-6)

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from torch import nn
 
-from benchmarks.training.objectives import OBJECTIVES
+from benchmarks.training.objectives import INTERLEAVED, OBJECTIVES
 from recalib.errors import InputError
 from recalib.files import write_atomically
-from recalib.recipe import ModelPart, Optimiser, Recipe
+from recalib.recipe import Interleave, ModelPart, Optimiser, Recipe
 from training.data import DataSpec, Split, Splits, load
 from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from training.engine.loop import Position, train
@@ -38,15 +40,18 @@ _LOOKED_AT = 200
 class Budget:
     """What every objective is given, the same for all.
 
-    `size` of images, `rows` to train on, `shifted`, test rows that each corruption is tried on.
+    `size` of images, `rows` to train on, `shifted`, test rows that each corruption is tried on, or
+    0 for no shift. With `long_tail`, paper 003's ratio of the rarest class to the commonest, half
+    of all rows that are left are validation rows, and `rows` does not count.
     """
 
     model: str = "resnet8"
     size: int = 16
     rows: int = 2500
-    epochs: int = 30
+    epochs: int = 20
     shifted: int = 1000
     device: str = "auto"
+    long_tail: float | None = None
 
     @property
     def under_trained(self) -> bool:
@@ -73,8 +78,12 @@ def prepare(folder: Path, budget: Budget) -> Splits:
         "test": "cifar10-test.parquet",
         "size": budget.size,
     }
-    rows = budget.rows if budget.rows < 45_000 else None
-    return load(DataSpec("images", options, validation=_VALIDATION, rows=rows), folder)
+    if budget.long_tail is not None:
+        spec = DataSpec("images", options, validation=0.5, long_tail=budget.long_tail)
+    else:
+        rows = budget.rows if budget.rows < 45_000 else None
+        spec = DataSpec("images", options, validation=_VALIDATION, rows=rows)
+    return load(spec, folder)
 
 
 def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
@@ -84,6 +93,8 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
     250 of 350 epochs; decay 5e-4 as in paper 001. Crops by 4 places are for images of 32.
     """
     epochs = budget.epochs
+    # Named only where it is used, so that what a run is known by does not change.
+    more = {"interleave": Interleave(when="always")} if objective in INTERLEAVED else {}
     return Recipe(
         data={},
         model=ModelPart(name=budget.model),
@@ -94,6 +105,7 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
         device=budget.device,  # type: ignore[arg-type]
         augmentation="crop_flip" if budget.size >= 32 else "none",
         measured_rows=_LOOKED_AT,
+        **more,
     )
 
 
@@ -122,8 +134,8 @@ def _trained(
     fabric = machine(recipe)
     few = replace(
         splits,
-        validation=splits.validation.some(range(_LOOKED_AT)),
-        test=splits.test.some(range(_LOOKED_AT)),
+        validation=splits.validation.some(range(min(_LOOKED_AT, len(splits.validation)))),
+        test=splits.test.some(range(min(_LOOKED_AT, len(splits.test)))),
     )
     arrays: dict[str, NDArray[Any]] = {}
     try:
@@ -133,22 +145,7 @@ def _trained(
     else:
         network = build(recipe.model.name, splits.classes, facts=splits.facts)
         network.load_state_dict(trained.weights)
-        network = fabric.setup_module(network)
-
-        def said(split: Split) -> NDArray[np.float32]:
-            return predict(fabric, network, split)
-
-        arrays = {
-            "validation_logits": said(splits.validation),
-            "validation_labels": splits.validation.labels,
-            "test_logits": said(splits.test),
-            "test_labels": splits.test.labels,
-            "shifted_logits": np.stack([
-                np.stack([said(one) for one in severities])
-                for severities in _shifted(splits.test, budget.shifted)
-            ]),
-            "shifted_labels": splits.test.labels[: budget.shifted],
-        }  # fmt: skip
+        arrays = _said(fabric, fabric.setup_module(network), splits, budget.shifted)
         story["history"] = trained.history
         story["measured"] = measured(arrays)
     story["seconds"] = round(time.time() - started, 1)
@@ -157,6 +154,24 @@ def _trained(
     held = io.BytesIO()
     np.savez(held, story=json.dumps(story), **arrays)
     return held.getvalue()
+
+
+def _said(
+    fabric: Fabric, network: nn.Module, splits: Splits, shifted: int
+) -> dict[str, NDArray[Any]]:
+    """Return what a network says of validation and test rows, and of shifted ones."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, split in (("validation", splits.validation), ("test", splits.test)):
+        arrays[f"{name}_logits"] = predict(fabric, network, split)
+        arrays[f"{name}_labels"] = split.labels
+    if shifted:
+        each = [
+            [predict(fabric, network, one) for one in severities]
+            for severities in _shifted(splits.test, shifted)
+        ]
+        arrays["shifted_logits"] = np.array(each)
+        arrays["shifted_labels"] = splits.test.labels[:shifted]
+    return arrays
 
 
 _SHIFTED: dict[tuple[str, int], list[list[Split]]] = {}

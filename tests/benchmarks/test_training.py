@@ -1,0 +1,213 @@
+"""The training benchmark: which runs there are, none done twice, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from benchmarks.training import linear_model, long_tail, overhead, running
+from benchmarks.training.claims import CLAIMS, Claim, Side, verdict
+from benchmarks.training.measuring import MAPS, METRICS, measure
+from benchmarks.training.objectives import INTERLEAVED, LEADING, OBJECTIVES
+from benchmarks.training.running import Budget, Finished, finish, recipe_for
+from benchmarks.training.table import write
+from recalib.errors import InputError
+from recalib.losses import LOSSES
+from recalib.losses.composition import Composition
+from training.data import Split, Splits
+from training.data.images import Pixels
+
+_BUDGET = Budget(size=8, rows=24, epochs=1, shifted=5, device="cpu")
+
+
+def _splits() -> Splits:
+    def split(rows: int, seed: int) -> Split:
+        rng = np.random.default_rng(seed)
+        pixels = rng.integers(0, 256, (rows, 8, 8, 3), dtype=np.uint8)
+        return Split.whole(Pixels(pixels), rng.integers(0, 10, rows))
+
+    return Splits(split(24, 0), split(30, 1), split(30, 2), 10, {"channels": 3})
+
+
+def _story(objective: str, seed: int, ece: float, shifted: float = 0.2) -> dict[str, Any]:
+    said = {
+        name: {
+            "test": dict.fromkeys(METRICS, ece),
+            "shifted": [{"ece_l2_equal_mass": shifted}] * 5,
+        }
+        for name in MAPS
+    }
+    return {
+        "objective": objective, "seed": seed, "measured": said, "seconds": 1.0,
+        "processor_seconds": 1.0, "device": "CPU", "history": [{"train": {"accuracy": 0.5}}],
+    }  # fmt: skip
+
+
+def test_every_loss_is_in_an_objective() -> None:
+    used = {one.primary for one in OBJECTIVES.values()}
+    used |= {one.secondary for one in OBJECTIVES.values() if one.secondary}
+    assert used == set(LOSSES)
+    for part in OBJECTIVES.values():
+        Composition(part, samples=10)
+    assert set(LEADING) | INTERLEAVED <= set(OBJECTIVES)
+    sides = {side.objective for claim in CLAIMS for side in (claim.low, claim.high)}
+    assert sides <= set(OBJECTIVES)
+
+
+def test_the_schedule_is_the_paper_s() -> None:
+    """At 350 epochs, the rate falls after 150 and 250."""
+    recipe = recipe_for("CE", 1, Budget(epochs=350, size=32))
+    assert recipe.optimiser.milestones == pytest.approx([150, 250])
+    assert recipe.augmentation == "crop_flip"
+    assert recipe_for("CE + SB-ECE, interleaved", 1, _BUDGET).interleave.when == "always"
+    assert not Budget(size=32, rows=45_000, epochs=60).under_trained
+    assert _BUDGET.under_trained
+
+
+def test_a_run_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is what the network says; a second call reads the file."""
+    splits = _splits()
+
+    def sizes(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+        return {name: list(one.shape) for name, one in arrays.items()}
+
+    first = finish(tmp_path, splits, "CE + CRL", 1, _BUDGET, sizes)
+    assert first.story["measured"] == {
+        "validation_logits": [30, 10], "validation_labels": [30], "test_logits": [30, 10],
+        "test_labels": [30], "shifted_logits": [9, 5, 5, 10], "shifted_labels": [5],
+    }  # fmt: skip
+    assert len(first.story["history"]) == 1
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(running, "train", never)
+    second = finish(tmp_path, splits, "CE + CRL", 1, _BUDGET, sizes)
+    np.testing.assert_array_equal(second.arrays["test_logits"], first.arrays["test_logits"])
+    assert second.story == first.story
+    for other in (("CE", 1, _BUDGET), ("CE + CRL", 2, _BUDGET), ("CE + CRL", 1, Budget(epochs=2))):
+        with pytest.raises(AssertionError, match="trained again"):
+            finish(tmp_path, splits, *other, sizes)
+
+
+def test_a_run_that_diverges_is_kept_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(*_: object, **__: object) -> None:
+        raise InputError("optimiser.learning_rate", found="NaN", accepted="less")
+
+    monkeypatch.setattr(running, "train", diverge)
+    found = finish(tmp_path, _splits(), "CE", 1, _BUDGET, measure)
+    assert "found NaN" in found.story["diverged"]
+    assert not found.arrays
+    good = Finished(_story("Brier", 1, 0.04), {})
+    write(tmp_path / "table", [found, good], _BUDGET, _splits())
+    assert "- CE, seed 1: optimiser.learning_rate" in (tmp_path / "table.md").read_text()
+
+
+def test_measured_before_and_after_maps() -> None:
+    """The network's own numbers are those of its softmax, and temperature makes NLL smaller."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 400)
+    logits = 4 * (np.eye(3)[labels] + rng.normal(size=(400, 3)))
+    arrays = {
+        "validation_logits": logits[:200], "validation_labels": labels[:200],
+        "test_logits": logits[200:], "test_labels": labels[200:],
+        "shifted_logits": np.tile(logits[200:, None, None], (1, 2, 5, 1)).transpose(1, 2, 0, 3),
+        "shifted_labels": labels[200:],
+    }  # fmt: skip
+    found = measure(arrays)
+    assert set(found) == set(MAPS)
+    accuracy = (logits[200:].argmax(axis=1) == labels[200:]).mean()
+    assert found[""]["test"]["accuracy"] == pytest.approx(accuracy)
+    assert found["TS"]["test"]["nll"] < found[""]["test"]["nll"]
+    # Not shifted at all here: the same rows twice for each severity.
+    for one in found.values():
+        for severity in one["shifted"]:
+            assert severity["nll"] == pytest.approx(one["test"]["nll"], rel=1e-6)
+
+
+def test_verdicts() -> None:
+    """Only a difference of one sign over seeds, larger than twice its error, is seen."""
+    claim = Claim("", "", Side("CE + ACLS"), Side("CE"))
+    stories = {
+        "CE": [_story("CE", seed, 0.10) for seed in (1, 2, 3)],
+        "CE + ACLS": [_story("CE + ACLS", 1, 0.07)],
+    }
+    one = verdict(claim, stories)
+    assert (one.seeds, one.difference, one.here) == (1, "+3.0", "seen, by one seed")
+    stories["CE + ACLS"] = [_story("CE + ACLS", s, e) for s, e in ((1, 0.07), (2, 0.08), (3, 0.07))]
+    three = verdict(claim, stories)
+    assert (three.seeds, three.difference, three.here) == (3, "+2.7 ± 0.3", "seen")
+    stories["CE + ACLS"][1] = _story("CE + ACLS", 2, 0.11)
+    assert verdict(claim, stories).here == "no difference seen"
+    turned = Claim("", "", Side("CE"), Side("CE + ACLS"))
+    stories["CE + ACLS"][1] = _story("CE + ACLS", 2, 0.06)
+    assert verdict(turned, stories).here == "the opposite is seen"
+    assert verdict(Claim("", "", Side("AURC"), Side("CE")), stories).here == "not run"
+    stories["CE + ACLS"] = [_story("CE + ACLS", 1, 0.5, shifted=0.1)]
+    shifted = Claim("", "", Side("CE + ACLS", "TS", 3), Side("CE", "", 5), "ece_l2_equal_mass")
+    assert verdict(shifted, stories).difference == "+10.0"
+
+
+def test_table(tmp_path: Path) -> None:
+    """Means with standard errors where there are several seeds, and the warning."""
+    runs = [_story("CE", 1, 0.10), _story("CE", 2, 0.12), _story("Brier", 1, 0.04)]
+    write(tmp_path / "table", [Finished(one, {}) for one in runs], _BUDGET, _splits())
+    text = (tmp_path / "table.md").read_text()
+    assert "**Under-trained**" in text
+    assert "| CE | 2 | 50.0 ± 0.0 | 11.0 ± 1.0 |" in text
+    assert "| Brier | 1 | 50.0 | 4.0 |" in text
+    assert "| 004, table 1 | Brier below CE, ECE | 1 | +6.0 | seen, by one seed |" in text
+    assert len(json.loads((tmp_path / "table.json").read_text())["runs"]) == 3
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_linear_model(seed: int) -> None:
+    """Paper 004, appendix B: the same boundary, larger weights and surer errors by cross-entropy.
+
+    Cross-entropy ends where another solver does.
+    """
+    found = linear_model.compare(seed)
+    entropy, focal = found["cross_entropy"], found["focal"]
+    inputs, labels = linear_model.draw(seed)
+    known = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10)
+    known.fit(inputs[:4000], labels[:4000])
+    np.testing.assert_allclose(entropy.weights, known.coef_[0], rtol=1e-4, atol=1e-5)
+    assert entropy.norm > 1.5 * focal.norm
+    assert entropy.logit > 1.5 * focal.logit
+    assert entropy.sure > focal.sure + 0.1
+    assert entropy.weights @ focal.weights > 0.999 * entropy.norm * focal.norm
+
+
+def test_long_tail_measures_every_map_both_ways() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 300)
+    logits = 3 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
+    found = long_tail.measure(
+        {
+            "validation_logits": logits[:150], "validation_labels": labels[:150],
+            "test_logits": logits[150:], "test_labels": labels[150:],
+        }
+    )  # fmt: skip
+    assert len(found) == 1 + 2 * len(long_tail.MAPS)
+    plain, scaled = found["temperature nll"], found["temperature classwise_scaled_nll"]
+    assert plain["nll"] < found["identity nll"]["nll"]
+    assert plain["accuracy"] == scaled["accuracy"]
+    assert plain["ece"] != scaled["ece"]
+
+
+def test_overhead_times_every_loss() -> None:
+    alone = overhead.alone(32, 5, 1, list(LOSSES))
+    assert alone.pop("copies") == 1
+    assert set(alone) == set(LOSSES)
+    assert all(np.isfinite(one) and one > 0 for one in alone.values())
+    steps = overhead.steps("linear", overhead.torch.device("cpu"), 1)
+    assert set(steps) == set(LOSSES)
+    assert steps["cross_entropy"] == 1
