@@ -21,7 +21,7 @@ from recalib.maps import MAPS, Map, Parameters
 from recalib.ops import NumpyOps
 from recalib.options import configure
 
-__all__ = ["Calibrator"]
+__all__ = ["SMALL", "Calibrator"]
 
 #: A file that claims more is not read: K = 100,000 classes with a K x K matrix is no calibrator
 #: that serves, and a header of a lying file must not decide how much memory is taken.
@@ -31,7 +31,7 @@ _REFERENCE = NumpyOps()
 
 #: Numbers of a batch up to which float64 NumPy is faster than entering onnxruntime, which takes
 #: 20 us between other work, although 9 us in a loop of its own.
-_SMALL = 256
+SMALL = 256
 
 _Input = Literal["logits", "probabilities"]
 
@@ -84,7 +84,7 @@ class Calibrator:
 
     def fast(self, logits: Floats) -> NDArray[np.float32]:
         """Return probabilities in float32, for checked logits: what servers and files use."""
-        if logits.size <= _SMALL:
+        if logits.size <= SMALL:
             return self.reference(logits).astype(np.float32, order="C")
         feed = {"logits": logits.astype(np.float32, copy=False)}
         probabilities: NDArray[np.float32] = self.session.run(None, feed)[0]

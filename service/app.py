@@ -36,6 +36,7 @@ from service.state import State
 from service.stopping import GRACE_SECONDS, when_told_to_stop
 from service.training_runs.rest import router as training_runs
 from service.transport import problems
+from service.transport.at_once import Round
 from service.transport.bodies import BodyLimit
 from service.transport.description import TAGS, completed
 from service.transport.instruments import Instrumented
@@ -82,6 +83,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.recalib = state
+    app.state.round = Round()
     problems.install(app)
     # The hot path first: routes are matched in order.
     for router in (

@@ -13,7 +13,7 @@ from recalib.errors import TooLargeError, UnavailableError
 from service.predict.ids import PredictionIds
 from service.predict.loaded import Loaded, LoadedCalibrators
 
-__all__ = ["LARGE", "beside", "calibrate", "calibrate_with_ids", "loaded_for"]
+__all__ = ["LARGE", "beside", "calibrate", "calibrate_with_ids", "checked", "loaded_for"]
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ def calibrate(
     TooLargeError: more than `most_rows` rows.
     InputError: values that are not `input`, or K other than the model's.
     """
-    return loaded.run(_logits(loaded, values, input, most_rows), _segment(loaded, segment))
+    return loaded.run(checked(loaded, values, input, most_rows), _segment(loaded, segment))
 
 
 def calibrate_with_ids(
@@ -93,7 +93,7 @@ def calibrate_with_ids(
     The rows without one have None, as all have while there is no key; the rest is as with
     `calibrate`.
     """
-    logits, number = _logits(loaded, values, input, most_rows), _segment(loaded, segment)
+    logits, number = checked(loaded, values, input, most_rows), _segment(loaded, segment)
     probabilities = loaded.run(logits, number)
     return probabilities, ids.made(loaded, logits, probabilities, share, number)
 
@@ -102,12 +102,13 @@ def _segment(loaded: Loaded, name: str) -> int:
     return loaded.stream.segment_of(name) if name else 0
 
 
-def _logits(
+def checked(
     loaded: Loaded,
     values: Floats,
     input: Literal["logits", "probabilities"],
     most_rows: int,
 ) -> Floats:
+    """Return logits for the calibrator, (N, K), from a request's values; raises as `calibrate`."""
     if values.ndim == 2 and len(values) > most_rows:
         raise TooLargeError(input, found=f"{len(values)} rows", accepted=f"at most {most_rows}")
     return loaded.calibrator.logits_from(values, input)

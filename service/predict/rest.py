@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
+import numpy as np
 from fastapi import APIRouter, Request, Response
 
+from recalib.arrays import Floats
+from recalib.calibrator import SMALL
 from recalib.errors import InputError
 from service.predict.answers import IDS_UNASKED, WITH_IDS, WITH_TOP, WRITERS, Answered
-from service.predict.handlers import LARGE, beside, calibrate, calibrate_with_ids, loaded_for
-from service.predict.ids import share_of
+from service.predict.handlers import LARGE, beside, checked, loaded_for
+from service.predict.ids import PredictionIds, share_of
 from service.predict.loaded import CHAMPION, Loaded
 from service.predict.parsing import (
     ARROW,
@@ -29,7 +33,7 @@ from service.state import State
 from service.transport.bodies import supported
 from service.transport.description import problems
 from service.transport.negotiation import chosen
-from service.transport.short import Answer, Asked, Later, through
+from service.transport.short import Answer, Asked, Joint, Later, through
 
 __all__ = ["CALIBRATE", "respond", "router"]
 
@@ -46,6 +50,8 @@ _FORMS = {
     for top in (False, True)
     for ids in (False, True)
 }
+#: Numbers of a request up to which it costs less together with others.
+_FEW = 64
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 _DOCUMENTED = {
@@ -136,7 +142,7 @@ async def calibrate_rows(request: Request) -> Response:
     return await through(request, respond)
 
 
-def respond(state: State, asked: Asked) -> Answer | Later:
+def respond(state: State, asked: Asked) -> Answer | Joint | Later:
     """Answer a calibrate request."""
     wanted = _wanted(asked.query)
     given = supported(asked.header(b"content-type") or JSON, READ)
@@ -147,22 +153,29 @@ def respond(state: State, asked: Asked) -> Answer | Later:
     if share is None:
         share = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
     loaded = state.calibrators.get(asked.path["model"], wanted.selector)
-    work = partial(_calibrated, state, asked.body, given, wanted, share, form)
+    act = partial(_calibrated, state, asked.body, given, wanted, share, form)
     if loaded is None or (share and not state.ids.has_key) or len(asked.body) > LARGE:
-        return partial(_later, state, asked, wanted.selector, share, work)
-    return work(loaded)
+        return partial(_later, state, asked, wanted.selector, share, act)
+    return act(loaded)
 
 
 async def _later(
-    state: State, asked: Asked, selector: str, share: float, work: Callable[[Loaded], Answer]
+    state: State,
+    asked: Asked,
+    selector: str,
+    share: float,
+    act: Callable[[Loaded], Answer | Joint],
 ) -> Answer:
     """Wait for what is missing, and do large work beside the event loop."""
     loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
     if share:
         await state.ids.ready()
-    if len(asked.body) <= LARGE:
-        return work(loaded)
-    return await beside(partial(work, loaded))
+
+    def whole() -> Answer:
+        answer = act(loaded)
+        return answer if isinstance(answer, Answer) else answer.work([answer.part])[0]
+
+    return whole() if len(asked.body) <= LARGE else await beside(whole)
 
 
 class _Wanted(NamedTuple):
@@ -204,7 +217,7 @@ def _calibrated(
     share: float,
     form: str,
     loaded: Loaded,
-) -> Answer:
+) -> Answer | Joint:
     classes = loaded.calibrator.card.classes
     if wanted.top_k is not None and wanted.top_k > classes:
         raise InputError("top_k", found=str(wanted.top_k), accepted=f"1 to {classes}, the classes")
@@ -215,13 +228,45 @@ def _calibrated(
         values = decode_npy(body, wanted.input)
     else:
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
-    most = state.settings.max_rows
-    ids = None
-    if share:
-        found, ids = calibrate_with_ids(
-            loaded, values, wanted.input, most, state.ids, share, wanted.segment
-        )
-    else:
-        found = calibrate(loaded, values, wanted.input, most, wanted.segment)
-    content = WRITERS[form](Answered(found, loaded, wanted.top_k, ids))
-    return Answer(content, form.encode())
+    logits = checked(loaded, values, wanted.input, state.settings.max_rows)
+    segment = loaded.stream.segment_of(wanted.segment) if wanted.segment else 0
+    work = _Work(loaded, state.ids, share, segment, wanted.top_k, form)
+    return Joint(work, logits) if logits.size <= _FEW else work([logits])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is done with the logits of requests that ask for the same."""
+
+    loaded: Loaded
+    ids: PredictionIds
+    share: float
+    segment: int
+    top_k: int | None
+    form: str
+
+    def __call__(self, parts: list[Floats]) -> list[Answer]:
+        """Answer each part, (N, K)."""
+        answers: list[Answer] = []
+        while parts:
+            # No more than what is computed like a request by itself.
+            count = max(1, SMALL // max(one.size for one in parts))
+            answers += self._answers(parts[:count])
+            parts = parts[count:]
+        return answers
+
+    def _answers(self, parts: list[Floats]) -> list[Answer]:
+        logits = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        probabilities = self.loaded.run(logits, self.segment)
+        ids = None
+        if self.share:
+            ids = self.ids.made(self.loaded, logits, probabilities, self.share, self.segment)
+        write, media_type = WRITERS[self.form], self.form.encode()
+        answers, start = [], 0
+        for part in parts:
+            rows = slice(start, start + len(part))
+            of_part = None if ids is None else ids[rows]
+            answered = Answered(probabilities[rows], self.loaded, self.top_k, of_part)
+            answers.append(Answer(write(answered), media_type))
+            start = rows.stop
+        return answers

@@ -1,10 +1,11 @@
 """HTTP/1.1 as uvicorn speaks it, but for requests that can be answered as soon as they are read.
 
 A request on a short way (`service.transport.short`) that arrives in one piece, as small ones do,
-and that nothing has to be waited for, is answered where its last byte is parsed. It needs no task
-and no queue of messages, and its answer goes out in one write, after those that came with it have
-been read: on a busy server these take longer than the work (`benchmarks/serving`). Every other
-request goes uvicorn's way, and so does what turns out to be one of them; nothing of it is lost.
+and that nothing has to be waited for, becomes no task and no queue of messages. It joins a round:
+what has arrived on all connections when the event loop has read them once is answered together,
+each answer in one write. On a busy server these take longer than the work (`benchmarks/serving`);
+on one that is not, a round is one request. Every other request goes uvicorn's way, and so does what
+turns out to be one of them; nothing of it is lost.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from service.state import State
 from service.transport.instruments import note
 from service.transport.problems import answer_to
-from service.transport.short import Answer, ShortWays, Way, asked_of
+from service.transport.short import Answer, Joint, ShortWays, Way, asked_of
 
-__all__ = ["AtOnce"]
+__all__ = ["AtOnce", "Round"]
+
+#: Requests after which a round is answered, however many more there are to read.
+_MOST = 256
 
 _Headers = Iterable[tuple[bytes, bytes]]
 
@@ -36,19 +40,74 @@ class _Held(NamedTuple):
     arrived: float
 
 
+class _Entry(NamedTuple):
+    """A request of a round."""
+
+    connection: AtOnce
+    held: _Held
+    #: Its path, as errors are written for it.
+    target: str
+    #: Whether the connection outlives the answer.
+    stays: bool
+    outcome: Answer | Joint | Exception
+
+
+class Round:
+    """Requests to be answered when all that has arrived has been read; of one event loop."""
+
+    def __init__(self) -> None:
+        self._entries: list[_Entry] = []
+
+    def add(self, entry: _Entry, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer a request with the others of this round."""
+        if not self._entries:
+            loop.call_soon(self.answer)
+        self._entries.append(entry)
+        if len(self._entries) >= _MOST:
+            self.answer()
+
+    def answer(self) -> None:
+        """Answer what there is, each connection's requests in their order."""
+        entries, self._entries = self._entries, []
+        for entry, outcome in zip(entries, _outcomes(entries), strict=True):
+            entry.connection.finish(entry, outcome)
+
+
+def _outcomes(entries: list[_Entry]) -> list[Answer | Exception]:
+    """Return the outcome of each, with all parts of the same work done at once."""
+    parts: dict[Any, list[Any]] = {}
+    for entry in entries:
+        if isinstance(entry.outcome, Joint):
+            parts.setdefault(entry.outcome.work, []).append(entry.outcome.part)
+    done = {work: iter(_done(work, of_work)) for work, of_work in parts.items()}
+    return [
+        next(done[one.outcome.work]) if isinstance(one.outcome, Joint) else one.outcome
+        for one in entries
+    ]
+
+
+def _done(work: Any, parts: list[Any]) -> list[Answer | Exception]:
+    try:
+        answers: list[Answer | Exception] = work(parts)
+    except Exception as error:
+        return [error] * len(parts)
+    return answers
+
+
 class AtOnce(HttpToolsProtocol):
-    """One connection; the application has `short_ways`, and its state as `state.recalib`."""
+    """One connection; the application has `short_ways`, `state.recalib` and `state.round`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         app: Any = self.app
         self._ways: ShortWays = app.short_ways
         self._state: State = app.state.recalib
+        self._round: Round = app.state.round
         #: Never from one piece of data to the next.
         self._held: _Held | None = None
         self._body = b""
-        #: What is written when all that has arrived, on any connection, has been read.
-        self._answers: list[bytes] = []
+        #: Requests in the round, and whether one of them is the connection's last.
+        self._waiting = 0
         self._last = False
         #: uvicorn sets a timer for each answer; ours looks when the last one was.
         self._quiet_since: float | None = None
@@ -66,11 +125,11 @@ class AtOnce(HttpToolsProtocol):
             self._timer.cancel()
 
     def shutdown(self) -> None:
-        self._flush()
+        self._answer_waiting()
         super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        self._flush()
+        self._answer_waiting()
         super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
@@ -99,15 +158,30 @@ class AtOnce(HttpToolsProtocol):
         if held is None:
             super().on_message_complete()
             return
-        answer = self._answer_to(held)
-        if answer is None:
+        outcome = self._outcome_of(held)
+        if outcome is None:
             self._let_go()
             super().on_message_complete()
             return
         self._held = None
-        status, headers, body = answer
-        self._write(status, headers, body)
-        note("POST", held.way.template, status, held.arrived)
+        self._waiting += 1
+        stays = self.parser.should_keep_alive()
+        self._last = not stays
+        entry = _Entry(self, held, self.url.decode("ascii"), stays, outcome)
+        self._round.add(entry, self.loop)
+
+    def finish(self, entry: _Entry, outcome: Answer | Exception) -> None:
+        """Write the answer to a request of a round."""
+        self._waiting -= 1
+        self.server_state.total_requests += 1
+        if isinstance(outcome, Answer):
+            status = 200
+            self._write(status, outcome.headers, outcome.body, entry.stays)
+        else:
+            refusal = answer_to(entry.target, outcome)
+            status = refusal.status_code
+            self._write(status, refusal.raw_headers, bytes(refusal.body), entry.stays)
+        note("POST", entry.held.way.template, status, entry.held.arrived)
 
     def _may_be_held(self) -> bool:
         """Whether the request may be answered before anything else is done on this connection."""
@@ -126,7 +200,7 @@ class AtOnce(HttpToolsProtocol):
 
     def _hand_over(self) -> None:
         """Have uvicorn begin with the request whose headers have been read."""
-        self._flush()
+        self._answer_waiting()
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -141,38 +215,31 @@ class AtOnce(HttpToolsProtocol):
             if self._body:
                 super().on_body(self._body)
 
-    def _answer_to(self, held: _Held) -> tuple[int, _Headers, bytes] | None:
-        """Return status, headers and body, or None for what cannot be answered at once."""
+    def _answer_waiting(self) -> None:
+        """Answer what came before on this connection."""
+        if self._waiting:
+            self._round.answer()
+
+    def _outcome_of(self, held: _Held) -> Answer | Joint | Exception | None:
+        """Return the answer or what is to be done for it; None for what has to be waited for."""
         if len(self._body) > self._state.settings.max_body_bytes:
             return None
         try:
             asked = asked_of(held.path, held.query, self.headers, self._body)
-            answer = held.way.endpoint(self._state, asked)
+            outcome = held.way.endpoint(self._state, asked)
         except Exception as error:
-            refusal = answer_to(self.url.decode("ascii"), error)
-            return refusal.status_code, refusal.raw_headers, bytes(refusal.body)
-        return (200, answer.headers, answer.body) if isinstance(answer, Answer) else None
+            return error
+        return outcome if isinstance(outcome, Answer | Joint) else None
 
-    def _write(self, status: int, headers: _Headers, body: bytes) -> None:
+    def _write(self, status: int, headers: _Headers, body: bytes, stays: bool) -> None:
+        if self.transport.is_closing():
+            return
         parts = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers):
             parts += (name, b": ", value, b"\r\n")
-        if not self.parser.should_keep_alive():
-            self._last = True
-            parts.append(b"connection: close\r\n")
-        parts += (b"\r\n", body)
-        if not self._answers:
-            self.loop.call_soon(self._flush)
-        self._answers.append(b"".join(parts))
-        self.server_state.total_requests += 1
-
-    def _flush(self) -> None:
-        """Write the answers that there are."""
-        if not self._answers:
-            return
-        self.transport.write(b"".join(self._answers))
-        self._answers.clear()
-        if self._last:
+        parts += (b"\r\n" if stays else b"connection: close\r\n\r\n", body)
+        self.transport.write(b"".join(parts))
+        if not stays:
             self.transport.close()
             return
         self._quiet_since = self.loop.time()

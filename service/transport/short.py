@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from fastapi import Request, Response
@@ -25,7 +25,17 @@ from service.transport.bodies import read_body
 from service.transport.instruments import note
 from service.transport.problems import answer_to
 
-__all__ = ["Answer", "Asked", "Endpoint", "Later", "ShortWays", "Way", "asked_of", "through"]
+__all__ = [
+    "Answer",
+    "Asked",
+    "Endpoint",
+    "Joint",
+    "Later",
+    "ShortWays",
+    "Way",
+    "asked_of",
+    "through",
+]
 
 
 class Asked(NamedTuple):
@@ -58,10 +68,18 @@ class Answer(NamedTuple):
         return [(b"content-type", self.media_type), length, *self.extra]
 
 
+class Joint(NamedTuple):
+    """An answer that costs less together with others."""
+
+    #: From the parts of several requests to their answers; works that are equal may be joined.
+    work: Callable[[list[Any]], list[Answer]]
+    part: Any
+
+
 #: An answer that has to be waited for.
 Later = Callable[[], Awaitable[Answer]]
-#: What answers a request, at once where it can; what it leaves for later has no effect until then.
-Endpoint = Callable[[State, Asked], Answer | Later]
+#: What answers a request, at once where it can. Where it only says how, nothing is done yet.
+Endpoint = Callable[[State, Asked], Answer | Joint | Later]
 
 
 class Way(NamedTuple):
@@ -144,7 +162,9 @@ def asked_of(
 
 async def _answered(endpoint: Endpoint, state: State, asked: Asked) -> Answer:
     answer = endpoint(state, asked)
-    return answer if isinstance(answer, Answer) else await answer()
+    if isinstance(answer, Answer):
+        return answer
+    return answer.work([answer.part])[0] if isinstance(answer, Joint) else await answer()
 
 
 async def _answer(

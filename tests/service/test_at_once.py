@@ -1,0 +1,375 @@
+"""Requests answered as they are read, on real sockets: nothing a client sees may tell the two ways
+of being answered apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httptools
+import pytest
+import uvicorn
+
+from recalib.errors import InputError
+from service.state import State
+from service.transport.at_once import AtOnce, Round
+from service.transport.short import Answer, Asked, Joint, Later, ShortWays
+
+LIMIT = 300_000
+IDLE_SECONDS = 1
+
+
+class App:
+    """Answers `POST /short/NAME/do` on short ways, and all else by ASGI."""
+
+    def __init__(self) -> None:
+        self.short_ways = ShortWays({"/short/{name}/do": self.endpoint})
+        settings = SimpleNamespace(max_body_bytes=LIMIT)
+        state = cast("State", SimpleNamespace(settings=settings))
+        self.state = SimpleNamespace(recalib=state, round=Round())
+        #: Of each call of ASGI, the path.
+        self.asgi: list[str] = []
+        #: Of each joint work, how many parts it had.
+        self.joined: list[int] = []
+
+    def endpoint(self, state: State, asked: Asked) -> Answer | Joint | Later:
+        name = asked.path["name"]
+        if name == "bad":
+            raise InputError("logits", found="nothing", accepted="numbers")
+        if name == "joint":
+            return Joint(self._together, asked)
+        if name == "broken":
+            return Joint(_broken, asked)
+        if name == "later":
+            return lambda: _later(asked)
+        return _echo(asked)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asgi.append(scope["path"])
+        answer = self.short_ways.find(scope)
+        if answer is not None:
+            await answer(self.state.recalib, receive, send)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message["body"]
+            if not message["more_body"]:
+                break
+        text = f"{scope['method']} {scope['path']} {len(body)}".encode()
+        headers = [(b"content-length", b"%d" % len(text))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
+
+    def _together(self, parts: list[Asked]) -> list[Answer]:
+        self.joined.append(len(parts))
+        return [_echo(one) for one in parts]
+
+
+def _broken(parts: list[Asked]) -> list[Answer]:
+    raise RuntimeError("something surprising")
+
+
+def _echo(asked: Asked) -> Answer:
+    said = ",".join(f"{name}={value}" for name, value in asked.query.items())
+    text = f"{asked.path['name']}?{said} {asked.header(b'x-one')} {len(asked.body)}"
+    return Answer(text.encode(), b"text/plain", ((b"x-extra", b"1"),))
+
+
+async def _later(asked: Asked) -> Answer:
+    await asyncio.sleep(0.01)
+    return _echo(asked)
+
+
+class Connection:
+    """A client that sends bytes as they are given and reads whole answers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._answers: list[Received] = []
+        self._reading = Received(self._answers)
+
+    async def send(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(0.02)
+
+    async def answers(self, count: int) -> list[Received]:
+        """Return the next answers."""
+        async with asyncio.timeout(10):
+            while len(self._answers) < count:
+                data = await self.reader.read(1 << 16)
+                if not data:
+                    raise ConnectionError("closed")
+                while data:
+                    data = self._reading.take(data)
+                    if self._reading.whole:
+                        self._reading = Received(self._answers)
+        found, self._answers[:] = self._answers[:count], self._answers[count:]
+        return found
+
+    async def closed(self) -> bool:
+        async with asyncio.timeout(10):
+            return await self.reader.read(1) == b""
+
+
+class Received:
+    """One answer, as a parser of its own reads it."""
+
+    def __init__(self, into: list[Received]) -> None:
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.whole = False
+        self._into = into
+        self._parser = httptools.HttpResponseParser(self)
+
+    def take(self, data: bytes) -> bytes:
+        """Read no further than the end of this answer; return the rest."""
+        for at in range(len(data)):
+            self._parser.feed_data(data[at : at + 1])
+            if self.whole:
+                return data[at + 1 :]
+        return b""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode().lower()] = value.decode()
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.whole = True
+        self.status = self._parser.get_status_code()
+        self._into.append(self)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+Act = Callable[[App, Callable[[], Awaitable[Connection]]], Awaitable[None]]
+
+
+@pytest.fixture(params=["auto", "asyncio"])
+def served(request: pytest.FixtureRequest) -> Callable[[Act], None]:
+    """Run a test's coroutine against a server, on uvloop and on asyncio's own event loop."""
+
+    async def serve(act: Act) -> None:
+        app = App()
+        config = uvicorn.Config(
+            cast("Any", app),
+            port=0,
+            http=AtOnce,
+            lifespan="off",
+            proxy_headers=False,
+            log_level="critical",
+            timeout_keep_alive=IDLE_SECONDS,
+        )
+        server = uvicorn.Server(config)
+        running = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        writers = []
+
+        async def connect() -> Connection:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writers.append(writer)
+            return Connection(reader, writer)
+
+        try:
+            await act(app, connect)
+        finally:
+            server.should_exit = True
+            await running
+            for writer in writers:
+                writer.close()
+
+    def run(act: Act) -> None:
+        factory = uvicorn.Config(cast("Any", App()), loop=request.param).get_loop_factory()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(serve(act))
+
+    return run
+
+
+def post(name: str, body: bytes = b"{}", *headers: str, version: str = "1.1") -> bytes:
+    name, _, query = name.partition("?")
+    lines = [
+        f"POST /short/{name}/do?{query} HTTP/{version}",
+        "Host: x",
+        f"Content-Length: {len(body)}",
+    ]
+    return "\r\n".join([*lines, *headers, "", ""]).encode() + body
+
+
+def test_one_that_is_there_whole_never_becomes_asgis(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        await connection.send(post("a?x=1&y=%20z", b"12345", "X-One: p", "x-one: q"))
+        (answer,) = await connection.answers(1)
+        assert (answer.status, answer.text) == (200, "a?x=1,y= z p, q 5")
+        assert answer.headers["content-type"] == "text/plain"
+        assert answer.headers["x-extra"] == "1"
+        assert "date" in answer.headers
+        assert app.asgi == []
+
+    served(act)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (post("later"), "later?  2"),
+        (post("%61"), "a?  2"),
+        (post("a", b"x", version="1.0"), "a?  1"),
+        (post("a").replace(b"/short", b"/long"), "POST /long/a/do 2"),
+        (post("a").replace(b"POST", b"PUT"), "PUT /short/a/do 2"),
+        (post("a", b"", "Connection: upgrade", "Upgrade: h2c"), "a?"),
+    ],
+    ids=["waits", "escaped", "HTTP/1.0", "elsewhere", "another method", "upgrade"],
+)
+def test_others_go_by_asgi(served: Callable[[Act], None], request_: bytes, expected: str) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        await connection.send(request_)
+        (answer,) = await connection.answers(1)
+        assert answer.status == 200
+        assert answer.text.startswith(expected)
+        assert len(app.asgi) == 1
+
+    served(act)
+
+
+def test_pieces_large_bodies_and_chunks_lose_nothing(served: Callable[[Act], None]) -> None:
+    whole = post("a", b"0123456789")
+    chunked = (
+        b"POST /short/c/do HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"
+    )
+
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        for cut in (5, len(whole) - 10, len(whole) - 3):
+            await connection.send(whole[:cut], whole[cut:])
+            (answer,) = await connection.answers(1)
+            assert answer.text == "a?  10"
+        await connection.send(post("b", b"z" * (LIMIT - 1)))
+        assert (await connection.answers(1))[0].text == f"b?  {LIMIT - 1}"
+        await connection.send(chunked)
+        assert (await connection.answers(1))[0].text == "c?  7"
+        await connection.send(post("b", b"z" * (LIMIT + 1)))
+        assert (await connection.answers(1))[0].status == 413
+
+    served(act)
+
+
+def test_pipelined_requests_are_answered_in_their_order(served: Callable[[Act], None]) -> None:
+    names = ["a", "later", "joint", "bad", "b", "joint", "later", "later", "c", "broken", "joint"]
+
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        bodies = [b"x" * at for at in range(len(names))]
+        await connection.send(b"".join(map(post, names, bodies)))
+        answers = await connection.answers(len(names))
+        for at, (name, answer) in enumerate(zip(names, answers, strict=True)):
+            if name in ("bad", "broken"):
+                assert answer.status == {"bad": 422, "broken": 500}[name]
+            else:
+                assert answer.text == f"{name}?  {at}"
+
+    served(act)
+
+
+def test_what_arrives_together_is_done_together(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connections = [await connect() for _ in range(12)]
+        for _ in range(20):
+            for at, one in enumerate(connections):
+                one.writer.write(post("joint", b"x" * at))
+            for at, one in enumerate(connections):
+                assert (await one.answers(1))[0].text == f"joint?  {at}"
+        assert sum(app.joined) == 240
+        # How many arrive at a time is the system's to say; all by themselves would be no round.
+        assert len(app.joined) < 240
+
+    served(act)
+
+
+def test_an_error_in_a_round_is_of_its_own_work_alone(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        one, other = await connect(), await connect()
+        one.writer.write(post("broken"))
+        other.writer.write(post("joint"))
+        assert (await one.answers(1))[0].status == 500
+        assert (await other.answers(1))[0].text == "joint?  2"
+
+    served(act)
+
+
+def test_a_connection_ends_when_it_is_asked_to(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        await connection.send(post("joint") + post("a", b"", "Connection: close"))
+        first, last = await connection.answers(2)
+        assert "connection" not in first.headers
+        assert last.headers["connection"] == "close"
+        assert await connection.closed()
+
+    served(act)
+
+
+def test_an_expectation_is_met_before_the_body_comes(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        request = post("a", b"body", "Expect: 100-continue")
+        await connection.send(request[:-4])
+        (answer,) = await connection.answers(1)
+        assert answer.status == 100
+        await connection.send(b"body")
+        assert (await connection.answers(1))[0].text == "a?  4"
+
+    served(act)
+
+
+def test_what_is_not_http_is_refused_after_what_was(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        await connection.send(post("joint") + b"\x00\x01nonsense\r\n\r\n")
+        good, bad = await connection.answers(2)
+        assert (good.status, bad.status) == (200, 400)
+        assert await connection.closed()
+
+    served(act)
+
+
+def test_a_quiet_connection_is_closed_and_a_busy_one_is_not(
+    served: Callable[[Act], None],
+) -> None:
+    async def act(app: App, connect: Any) -> None:
+        quiet, busy = await connect(), await connect()
+        await quiet.send(post("a"))
+        await quiet.answers(1)
+        for name in ("a", "joint", "later", "a", "joint", "later"):
+            await busy.send(post(name))
+            await busy.answers(1)
+            await asyncio.sleep(IDLE_SECONDS / 3)
+        assert await quiet.closed()
+        await busy.send(post("a"))
+        assert (await busy.answers(1))[0].status == 200
+
+    served(act)
+
+
+def test_a_client_that_goes_away_harms_nobody(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        gone, here = await connect(), await connect()
+        gone.writer.write(post("joint") * 50)
+        gone.writer.transport.abort()
+        await here.send(post("joint"))
+        assert (await here.answers(1))[0].status == 200
+
+    served(act)
