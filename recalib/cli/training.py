@@ -57,6 +57,9 @@ def train(
         return
     for text in found["warnings"]:
         warn(text)
+    for one in found.get("trials", []):
+        numbers = f"accuracy {one['accuracy']:.2%}, error {one['error']:.2%}"
+        say(f"tried {one['option']} = {one['value']:g}: {numbers}")
     for name in ("validation", "test", "calibrated"):
         if name in found:
             say(f"{name}: {_line(found[name])}")
@@ -67,10 +70,13 @@ def _run(recipe: Recipe, data: Path, target: Path, watcher: _Terminal) -> dict[s
     # Here: torch takes seconds to load, and a typo in the recipe is told before.
     from training.engine.checkpoints import FolderCheckpoints
     from training.engine.delivering import load_all, run_recipe
+    from training.engine.tuning import tune
 
     watcher.say("reading")
     loaded = load_all(recipe, data, confined=False)
     target.mkdir(parents=True, exist_ok=True)
+    if recipe.tune is not None:
+        return tune(recipe, loaded, target, watcher)
     return run_recipe(recipe, loaded, target, FolderCheckpoints(target), watcher)
 
 
@@ -93,7 +99,10 @@ class _Terminal:
         """Say what the epoch came to."""
         if not self._quiet:
             last = history[-1]
-            say(f"epoch {last['epoch']}: loss {last['loss']:.4f}, {_line(last['validation'])}")
+            label = last.get("label", "")
+            say(
+                f"{label}epoch {last['epoch']}: loss {last['loss']:.4f}, {_line(last['validation'])}"
+            )
 
 
 @contextmanager

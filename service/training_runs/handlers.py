@@ -26,11 +26,14 @@ def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job
 
     Raises
     ------
-    InputError: an unknown map, objective or option of the calibrator; text that cannot be kept.
+    InputError: an unknown map, objective or option of the calibrator; text that cannot be kept; a
+        wish to tune, whose record of trials is a folder's.
     NotFoundError: no such model to calibrate.
     ConflictError: `key` came with another request.
     """
     _check_kept(recipe)
+    if recipe.tune is not None:
+        raise InputError("tune", found="a table", accepted="none: `recalib train` tunes")
     model = _model(tx, recipe)
 
     def act() -> Job:

@@ -96,6 +96,7 @@ def test_a_run_with_a_key_is_asked_for_once(trainer: Service) -> None:
         ({"loss": {"primary": "os.system"}}, "loss.primary"),
         ({"loss": {"secondary": "sb_ece", "beta": -1}}, "loss.beta"),
         ({"calibrate": {"map": "magic"}}, "map"),
+        ({"tune": {"beta": [1]}}, "tune"),
         ({"model": {"name": "a\0b"}}, "model"),
         ({"data": {"source": "\ud800"}}, "data"),
         ({"data": {"options": json.loads('{"a":' * 30 + "1" + "}" * 30)}}, "data"),

@@ -29,7 +29,7 @@ from training.engine.machine import machine
 from training.engine.measuring import as_rows, measure
 from training.engine.weights import read_weights, weights_bytes
 
-__all__ = ["FILES", "Loaded", "load_all", "run_recipe"]
+__all__ = ["FILES", "Loaded", "load_all", "run_recipe", "write_lines"]
 
 #: What may be in a run's folder when it is over.
 FILES = (
@@ -114,7 +114,7 @@ def _deliver(
     # First what cannot be made again without training.
     weights = weights_bytes(trained.weights, recipe.model.name)
     _write(output / "weights.safetensors", weights)
-    _write_lines(output / "metrics.jsonl", trained.history)
+    write_lines(output / "metrics.jsonl", trained.history)
     validation = _logits_file(
         output / "validation.npz", trained.validation_logits, splits.validation
     )
@@ -178,7 +178,8 @@ def _logits_file(path: Path, logits: Any, split: Split) -> Source:
     return Source(path.name, digest(path), LabelledData(rows, labels))
 
 
-def _write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    """Write a line of JSON for each record, whole or not at all."""
     _write(path, "".join(json.dumps(one, allow_nan=False) + "\n" for one in records))
 
 
@@ -203,5 +204,5 @@ class _Recording:
         self._watcher.at(position)
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        _write_lines(self._path, history)
+        write_lines(self._path, history)
         self._watcher.epoch_over(history)

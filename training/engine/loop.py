@@ -45,12 +45,14 @@ class Position:
     loss: float
     rate: float
     seconds_left: float
+    #: Which of several runs this is.
+    label: str = ""
 
     def describe(self) -> str:
         """Return it in words."""
         minutes, seconds = divmod(round(self.seconds_left), 60)
         left = f"{minutes} min" if minutes else f"{seconds} s"
-        return f"epoch {self.epoch} of {self.epochs}, loss {self.loss:.4f}, {left} left"
+        return f"{self.label}epoch {self.epoch} of {self.epochs}, loss {self.loss:.4f}, {left} left"
 
 
 class Watcher(Protocol):

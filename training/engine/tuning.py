@@ -1,0 +1,186 @@
+"""Options tried one after the other, each keeping the best value so far."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from recalib.errors import InputError
+from recalib.losses.composition import Composition
+from recalib.recipe import Recipe, Tune
+from training.engine.checkpoints import FolderCheckpoints
+from training.engine.delivering import Loaded, run_recipe, write_lines
+from training.engine.loop import Position, Watcher, train
+from training.engine.measuring import as_rows, measure
+
+__all__ = ["Trial", "best_of", "tune"]
+
+#: The order of paper 000, appendix G.
+_ORDER: tuple[Literal["kappa", "temperature", "beta", "weight_decay"], ...] = (
+    "kappa", "temperature", "beta", "weight_decay",
+)  # fmt: skip
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A run with one value of one option, as `trials.jsonl` keeps it."""
+
+    option: str
+    value: float
+    #: Of the validation rows.
+    accuracy: float
+    error: float
+    #: What it was: a digest of recipe and data.
+    run: str
+
+
+def best_of(trials: Sequence[Trial], within: float) -> Trial:
+    """Return the trial with the lowest error among those that give up little accuracy.
+
+    Little is less than `within` below the highest accuracy; the first of equals counts.
+
+    Source: paper 000, appendix G.
+    """
+    highest = max(one.accuracy for one in trials)
+    fair = [one for one in trials if highest - one.accuracy < within or one.accuracy == highest]
+    return min(fair, key=lambda one: one.error)
+
+
+def tune(recipe: Recipe, loaded: Loaded, output: Path, watcher: Watcher) -> dict[str, Any]:
+    """Try values as the recipe's `tune` says, and deliver the best run into `output`.
+
+    `trials.jsonl` records each trial once it is over: none is done twice, whatever ends the
+    tuning in between, and the one that was interrupted goes on where it stood.
+
+    Raises
+    ------
+    InputError: an option that the loss does not have, or a value that it cannot have, before any
+        trial; several processes, which would have to share the record.
+    """
+    part = recipe.tune
+    if part is None:
+        raise ValueError("a recipe without `tune`")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("tune", found="several processes", accepted="one")
+    best = recipe.model_copy(update={"tune": None})
+    for one in _every(best, part):
+        Composition(one.loss, samples=len(loaded.splits.train))
+    record = _Record(output)
+    total, done = sum(len(getattr(part, option)) for option in _ORDER), 0
+    for option in _ORDER:
+        trials = []
+        for value in getattr(part, option):
+            wanted, label = _with(best, option, value), f"trial {done + 1} of {total}, "
+            within = _Within(watcher, label, done, total + 1)
+            trials.append(_tried(wanted, option, value, loaded, record, within, part))
+            done += 1
+        if trials:
+            chosen = best_of(trials, part.accuracy_within)
+            best = _with(best, option, chosen.value)
+            record.keep_only(chosen)
+    summary = run_recipe(best, loaded, output, record.checkpoints(_run(best, loaded)), watcher)
+    return {**summary, "trials": [msgspec.to_builtins(one) for one in record.trials]}
+
+
+def _tried(
+    recipe: Recipe,
+    option: str,
+    value: float,
+    loaded: Loaded,
+    record: _Record,
+    watcher: Watcher,
+    part: Tune,
+) -> Trial:
+    """Return what came of a run, which is done unless the record has it."""
+    run = _run(recipe, loaded)
+    known = record.find(option, value, run)
+    if known is not None:
+        return known
+    found = train(recipe, loaded.splits, record.checkpoints(run), watcher, loaded.weights)
+    measured = measure(*as_rows(found.validation_logits, loaded.splits.validation.labels))
+    accuracy, error = measured["accuracy"], measured[part.error]
+    if accuracy is None or error is None:
+        raise ValueError("metrics of rows that there are")
+    trial = Trial(option, value, accuracy, error, run)
+    record.add(trial)
+    return trial
+
+
+def _every(recipe: Recipe, part: Tune) -> Iterator[Recipe]:
+    for option in _ORDER:
+        for value in getattr(part, option):
+            yield _with(recipe, option, value)
+
+
+def _with(recipe: Recipe, option: str, value: float) -> Recipe:
+    """Return the recipe with one of its numbers changed."""
+    document = recipe.model_dump(mode="json")
+    if option == "weight_decay":
+        document["optimiser"]["weight_decay"] = value
+    elif option == "beta":
+        document["loss"]["beta"] = value
+    else:
+        document["loss"]["secondary_options"][option] = value
+    return Recipe.of(document)
+
+
+def _run(recipe: Recipe, loaded: Loaded) -> str:
+    text = recipe.model_dump_json(exclude={"name", "calibrate", "report", "checkpoint_steps"})
+    return hashlib.sha256((text + loaded.splits.digest).encode()).hexdigest()
+
+
+class _Record:
+    """The trials of a folder: a line each, and checkpoints while they may be needed."""
+
+    def __init__(self, output: Path) -> None:
+        self._path, self._folder = output / "trials.jsonl", output / "trials"
+        self.trials: list[Trial] = []
+        if self._path.exists():
+            lines = self._path.read_text().splitlines()
+            self.trials = [msgspec.json.decode(line, type=Trial) for line in lines]
+
+    def find(self, option: str, value: float, run: str) -> Trial | None:
+        """Return the trial if it is over."""
+        wanted = (option, value, run)
+        same = [one for one in self.trials if (one.option, one.value, one.run) == wanted]
+        return same[0] if same else None
+
+    def add(self, trial: Trial) -> None:
+        """Note a trial that is over."""
+        self.trials.append(trial)
+        write_lines(self._path, [msgspec.to_builtins(one) for one in self.trials])
+
+    def checkpoints(self, run: str) -> FolderCheckpoints:
+        """Return where a run leaves its checkpoints."""
+        folder = self._folder / run[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        return FolderCheckpoints(folder)
+
+    def keep_only(self, trial: Trial) -> None:
+        """Remove the checkpoints of all but one: they are as large as networks."""
+        for one in self._folder.iterdir():
+            if one.name != trial.run[:16]:
+                shutil.rmtree(one)
+
+
+class _Within:
+    """A watcher's view of one trial among several."""
+
+    def __init__(self, watcher: Watcher, label: str, done: int, total: int) -> None:
+        self._watcher, self._label, self._done, self._total = watcher, label, done, total
+
+    def check(self) -> None:
+        self._watcher.check()
+
+    def at(self, position: Position) -> None:
+        fraction = (self._done + position.fraction) / self._total
+        self._watcher.at(replace(position, label=self._label, fraction=fraction))
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        self._watcher.epoch_over([{**history[-1], "label": self._label}])
