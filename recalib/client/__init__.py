@@ -34,8 +34,12 @@ from recalib.client.results import (
     LabelOutcome,
     Likeliest,
     Model,
+    Monitoring,
+    MonitoringEvent,
+    MonitoringWindow,
     Predictions,
     Readiness,
+    SegmentState,
 )
 
 __all__ = [
@@ -56,6 +60,9 @@ __all__ = [
     "MalformedAnswerError",
     "MissingError",
     "Model",
+    "Monitoring",
+    "MonitoringEvent",
+    "MonitoringWindow",
     "OverloadedError",
     "Predictions",
     "Readiness",
@@ -64,6 +71,7 @@ __all__ = [
     "RefusedFormError",
     "RefusedFormatError",
     "Retries",
+    "SegmentState",
     "ServiceError",
     "TimedOutError",
     "UnreachableError",

@@ -57,6 +57,7 @@ class Operations:
     predict = Operation(calibration.predict)
     calibrate_top = Operation(calibration.calibrate_top)
     add_labels = Operation(labels.add_labels)
+    get_monitoring = Operation(monitoring.get_monitoring)
     set_monitoring = Operation(monitoring.set_monitoring)
 
     wait = Operation(jobs.wait)

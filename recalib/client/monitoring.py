@@ -6,9 +6,19 @@ from typing import Any
 
 from recalib.client.asking import fetch, path
 from recalib.client.plans import Plan, Session
-from recalib.client.results import Model
+from recalib.client.results import Model, Monitoring
 
-__all__ = ["set_monitoring"]
+__all__ = ["get_monitoring", "set_monitoring"]
+
+
+def get_monitoring(session: Session, model: str) -> Plan[Monitoring]:
+    """Return how a model's champion holds up: state, evidence, windows and what has happened.
+
+    Raises
+    ------
+    MissingError: no such model.
+    """
+    return fetch(session, Monitoring, "GET", path("models", model, "monitoring"))
 
 
 def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Model]:

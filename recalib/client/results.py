@@ -26,9 +26,13 @@ __all__ = [
     "Labelled",
     "Likeliest",
     "Model",
+    "Monitoring",
+    "MonitoringEvent",
+    "MonitoringWindow",
     "Page",
     "Predictions",
     "Readiness",
+    "SegmentState",
 ]
 
 T = TypeVar("T")
@@ -150,6 +154,55 @@ class Labelled(msgspec.Struct, frozen=True):
 
     counts: dict[str, int]
     items: list[LabelOutcome]
+
+
+class SegmentState(msgspec.Struct, frozen=True):
+    """How a segment holds up; `(rest)` is what is of none."""
+
+    segment: str
+    state: str
+    reason: str
+    evidence: dict[str, Any]
+
+
+class MonitoringWindow(msgspec.Struct, frozen=True):
+    """What the labels of predictions from `start` until `end` say."""
+
+    start: datetime
+    end: datetime
+    measured: dict[str, Any]
+
+
+class MonitoringEvent(msgspec.Struct, frozen=True):
+    """A state that was entered, or what was done about it."""
+
+    at: datetime
+    version: int
+    kind: str
+    actor: str
+    reason: str
+    evidence: dict[str, Any]
+
+
+class Monitoring(msgspec.Struct, frozen=True):
+    """How a model's champion, `version`, holds up.
+
+    `state` is one of fresh, unverified, suspect, stale; `reason` says why in one sentence, and
+    `evidence` in numbers. Predictions from `onset` on speak against it.
+    """
+
+    model: str
+    version: int | None
+    state: str
+    since: datetime | None
+    reason: str
+    evidence: dict[str, Any]
+    onset: datetime | None
+    segments: list[SegmentState]
+    windows: list[MonitoringWindow]
+    late_labels: int
+    assessed_at: datetime | None
+    events: list[MonitoringEvent]
 
 
 class Readiness(msgspec.Struct, frozen=True):

@@ -2,11 +2,71 @@
 
 from __future__ import annotations
 
-from recalib.registry import Transaction
-from service.models.schemas import Model
-from service.monitoring.schemas import MonitoringSettings
+from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["set_monitoring"]
+from recalib.drift import Sums, label_coverage, window
+from recalib.registry import CohortRow, MonitorRow, Transaction
+from recalib.registry import Model as ModelRow
+from service.models.schemas import Model
+from service.monitoring.schemas import (
+    MonitoringEvent,
+    MonitoringReport,
+    MonitoringSettings,
+    SegmentReport,
+    WindowReport,
+)
+from service.predict.loaded import CHAMPION
+from service.transport.times import iso
+
+__all__ = ["get_monitoring", "set_monitoring"]
+
+#: How much of the past is told.
+_MOST_WINDOWS, _MOST_EVENTS = 48, 100
+
+
+def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
+    """Return how a model's champion holds up, as the last look at it found.
+
+    Raises
+    ------
+    NotFoundError: no such model.
+    """
+    owner = tx.models.get(model)
+    champion = tx.aliases.find(owner, CHAMPION)
+    version = None if champion is None else champion.version
+    row = None if version is None else tx.monitors.find(owner, version)
+    status = _UNSEEN if row is None else row.status
+    nobody = "the model has no champion, so that nothing is watched"
+    return MonitoringReport(
+        model=owner.name,
+        version=version,
+        state=status["state"],
+        since=_time(status["since"]),
+        reason=nobody if version is None else status["reason"],
+        evidence=status["evidence"],
+        onset=_time(status["onset"]),
+        segments=[
+            SegmentReport(
+                segment=name, state=one["state"], reason=one["reason"], evidence=one["evidence"]
+            )
+            for name, one in status["segments"].items()
+        ],
+        windows=[] if row is None else _windows(tx, owner, row),
+        late_labels=0 if row is None else row.late,
+        assessed_at=None if row is None else iso(row.assessed_at),
+        events=[
+            MonitoringEvent(
+                at=iso(one.at),
+                version=one.version,
+                kind=one.kind,
+                actor=one.actor,
+                reason=one.reason,
+                evidence=one.evidence,
+            )
+            for one in tx.monitors.events(owner, _MOST_EVENTS)
+        ],
+    )
 
 
 def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) -> Model:
@@ -21,3 +81,41 @@ def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) ->
     InputError: segments that would change their numbers, which ids carry.
     """
     return Model.of(tx.models.watch(model, settings.watching()))
+
+
+_UNSEEN: dict[str, Any] = {
+    "state": "unverified",
+    "since": None,
+    "reason": "nothing has been looked at yet",
+    "evidence": {},
+    "onset": None,
+    "segments": {},
+}
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(seconds)
+
+
+def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowReport]:
+    segments = len(model.watching.segments) + 1
+    cohorts = tx.monitors.cohorts(model, row.version, 0.0, _MOST_WINDOWS * segments)
+    starts = sorted({one.started_at for one in cohorts}, reverse=True)
+    # The oldest may have been cut off between its segments.
+    if len(cohorts) == _MOST_WINDOWS * segments and len(starts) > 1:
+        starts.pop()
+    return [
+        _window([one for one in cohorts if one.started_at == start])
+        for start in starts[:_MOST_WINDOWS]
+    ]
+
+
+def _window(cohorts: Iterable[CohortRow]) -> WindowReport:
+    first, *others = cohorts
+    sums = Sums.from_dict(first.sums)
+    for one in others:
+        sums.merge(Sums.from_dict(one.sums))
+    covered = label_coverage(sums)
+    share = None if covered is None else covered.share
+    measured = {**window(sums, weighting="traffic").to_dict(), "coverage": share}
+    return WindowReport(start=iso(first.started_at), end=iso(first.ended_at), measured=measured)

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from service.models.schemas import Model
 from service.monitoring import handlers
-from service.monitoring.schemas import MonitoringSettings
+from service.monitoring.schemas import MonitoringReport, MonitoringSettings
 from service.state import StateOf
 from service.transport.description import problems
 
@@ -15,6 +15,13 @@ __all__ = ["router"]
 router = APIRouter(
     prefix="/v1/models/{model}/monitoring", tags=["monitoring"], responses=problems(404, 500, 503)
 )
+
+
+@router.get("", operation_id="get_monitoring")
+def get_monitoring(model: str, state: StateOf) -> MonitoringReport:
+    """Say how a model's champion holds up: state, evidence, windows and what has happened."""
+    with state.registry.reading() as tx:
+        return handlers.get_monitoring(tx, model)
 
 
 @router.put("/settings", responses=problems(413, 415, 422), operation_id="set_monitoring")

@@ -18,6 +18,13 @@ class Monitoring:
     def __init__(self, state: State) -> None:
         self._state = state
 
+    def get_monitoring(
+        self, request: pb.GetMonitoringRequest, context: Context
+    ) -> pb.MonitoringReport:
+        """Say how a model's champion holds up."""
+        with self._state.registry.reading() as tx:
+            return filled(pb.MonitoringReport, handlers.get_monitoring(tx, request.model))
+
     def set_monitoring(self, request: pb.SetMonitoringRequest, context: Context) -> pb.Model:
         """Say what of a model is watched, and how, from now on."""
         settings = settings_of(request.settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,7 +10,14 @@ from recalib.registry import MOST_SEGMENTS, Watching
 from service.transport.texts import NAME
 from service.transport.whole import WHOLE
 
-__all__ = ["MonitoringSettings"]
+__all__ = [
+    "CalibrationState",
+    "MonitoringEvent",
+    "MonitoringReport",
+    "MonitoringSettings",
+    "SegmentReport",
+    "WindowReport",
+]
 
 _USUAL = Watching()
 _Seconds = Annotated[float, Field(ge=1, lt=1e10, allow_inf_nan=False)]
@@ -82,3 +89,65 @@ class MonitoringSettings(BaseModel):
     def watching(self) -> Watching:
         """Return what is watched; `InputError` for segments that cannot be."""
         return Watching(**{**self.model_dump(), "segments": tuple(self.segments)})
+
+
+CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
+_EVIDENCE = (
+    "The numbers behind it, as fractions: `log_evidence` of the test and the `threshold` that it "
+    "must reach; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
+    "labels; the unbiased `ce`; `psi` of confidences served and its `psi_threshold`; `coverage` of "
+    "labels and whether they are `selective`; mean `delay` of labels in seconds. Null where there "
+    "is nothing to tell it from."
+)
+
+
+class SegmentReport(BaseModel):
+    """How a segment holds up; `(rest)` is what is of none."""
+
+    segment: str
+    state: CalibrationState
+    reason: str
+    evidence: dict[str, Any] = Field(description=_EVIDENCE)
+
+
+class WindowReport(BaseModel):
+    """What the labels of one cohort of predictions say, all segments together."""
+
+    start: str = Field(description="Of the predictions.")
+    end: str
+    measured: dict[str, Any] = Field(
+        description="`ece` with floor and interval, unbiased `ce` with interval, `accuracy`, "
+        "`confidence`, `labelled` of `traffic`, `coverage`, mean `delay` in seconds."
+    )
+
+
+class MonitoringEvent(BaseModel):
+    """A state that was entered, or what was done about it."""
+
+    at: str
+    version: int
+    kind: str
+    actor: str
+    reason: str
+    evidence: dict[str, Any]
+
+
+class MonitoringReport(BaseModel):
+    """How a model's champion holds up."""
+
+    model: str
+    version: int | None = Field(description="The champion; null where there is none.")
+    state: CalibrationState = Field(
+        description="`fresh`: enough labels say that it is good; `unverified`: too few, or too "
+        "old ones, to tell; `suspect`: something has changed; `stale`: a test that errs with "
+        "probability `alpha` at most has rejected it."
+    )
+    since: str | None = Field(description="When it entered the state.")
+    reason: str = Field(description="One sentence.")
+    evidence: dict[str, Any] = Field(description=_EVIDENCE)
+    onset: str | None = Field(description="Predictions from here on speak against it.")
+    segments: list[SegmentReport]
+    windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")
+    late_labels: int = Field(description="Labels that came too late to count.")
+    assessed_at: str | None
+    events: list[MonitoringEvent] = Field(description="What has happened, newest first.")

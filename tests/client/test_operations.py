@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "get_alias_history": lambda client: client.alias_history("m"),
     "calibrate": lambda client: client.calibrate("m", LOGITS),
     "add_labels": lambda client: client.add_labels("m", ["i"], [0]),
+    "get_monitoring": lambda client: client.get_monitoring("m"),
     "set_monitoring": lambda client: client.set_monitoring("m", alpha=0.01),
     "list_jobs": lambda client: next(client.list_jobs()),
     "get_job": lambda client: client.get_job("j"),

@@ -56,6 +56,13 @@ class PromoteCandidate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PROMOTE_CANDIDATE_AUTOMATIC: _ClassVar[PromoteCandidate]
     PROMOTE_CANDIDATE_MANUAL: _ClassVar[PromoteCandidate]
+
+class CalibrationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CALIBRATION_STATE_UNVERIFIED: _ClassVar[CalibrationState]
+    CALIBRATION_STATE_FRESH: _ClassVar[CalibrationState]
+    CALIBRATION_STATE_SUSPECT: _ClassVar[CalibrationState]
+    CALIBRATION_STATE_STALE: _ClassVar[CalibrationState]
 INPUT_LOGITS: Input
 INPUT_PROBABILITIES: Input
 DATATYPE_FP32: Datatype
@@ -81,6 +88,10 @@ REFIT_ON_STALE: Refit
 REFIT_MANUAL: Refit
 PROMOTE_CANDIDATE_AUTOMATIC: PromoteCandidate
 PROMOTE_CANDIDATE_MANUAL: PromoteCandidate
+CALIBRATION_STATE_UNVERIFIED: CalibrationState
+CALIBRATION_STATE_FRESH: CalibrationState
+CALIBRATION_STATE_SUSPECT: CalibrationState
+CALIBRATION_STATE_STALE: CalibrationState
 
 class ClassLabels(_message.Message):
     __slots__ = ("labels",)
@@ -129,6 +140,78 @@ class MonitoringSettings(_message.Message):
     refit_every_seconds: float
     promote: PromoteCandidate
     def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ...) -> None: ...
+
+class GetMonitoringRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
+
+class SegmentReport(_message.Message):
+    __slots__ = ("segment", "state", "reason", "evidence")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    segment: str
+    state: CalibrationState
+    reason: str
+    evidence: _struct_pb2.Struct
+    def __init__(self, segment: _Optional[str] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class WindowReport(_message.Message):
+    __slots__ = ("start", "end", "measured")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    measured: _struct_pb2.Struct
+    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., measured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class MonitoringEvent(_message.Message):
+    __slots__ = ("at", "version", "kind", "actor", "reason", "evidence")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    version: int
+    kind: str
+    actor: str
+    reason: str
+    evidence: _struct_pb2.Struct
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., version: _Optional[int] = ..., kind: _Optional[str] = ..., actor: _Optional[str] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class MonitoringReport(_message.Message):
+    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    ONSET_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    LATE_LABELS_FIELD_NUMBER: _ClassVar[int]
+    ASSESSED_AT_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: int
+    state: CalibrationState
+    since: _timestamp_pb2.Timestamp
+    reason: str
+    evidence: _struct_pb2.Struct
+    onset: _timestamp_pb2.Timestamp
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentReport]
+    windows: _containers.RepeatedCompositeFieldContainer[WindowReport]
+    late_labels: int
+    assessed_at: _timestamp_pb2.Timestamp
+    events: _containers.RepeatedCompositeFieldContainer[MonitoringEvent]
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ...) -> None: ...
 
 class SetMonitoringRequest(_message.Message):
     __slots__ = ("model", "settings")

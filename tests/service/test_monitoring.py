@@ -1,0 +1,77 @@
+"""How a champion holds up, by REST and by gRPC, as the worker found it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from tests.service.conftest import Service
+from tests.service.stubs import Rpc
+from tests.training.watched import WATCHING, Stream, a_champion
+from training.monitoring import watch
+
+
+def report(service: Service, model: str = "resnet") -> dict[str, Any]:
+    answer = service.client.get(f"/v1/models/{model}/monitoring")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_before_anything_is_known(service: Service) -> None:
+    """Without a champion, and before its first look."""
+    service.model()
+    found = report(service, "digits")
+    assert (found["state"], found["version"], found["windows"]) == ("unverified", None, [])
+    assert "no champion" in found["reason"]
+    a_champion(service.registry)
+    found = report(service)
+    assert (found["state"], found["version"], found["assessed_at"]) == ("unverified", 1, None)
+
+
+@pytest.fixture
+def stale(service: Service) -> Service:
+    """A service whose champion was good, and then was not, in one of two segments."""
+    model = a_champion(service.registry, replace(WATCHING, segments=("eu",), objective=0.15))
+    stream = Stream(service.registry, model)
+    stream.send(1_500, ago=4_000, seconds=1_000)
+    watch(service.registry, model)
+    stream.send(2_000, ago=2_000, seconds=1_000, slope=0.3, segment=1, labelled=0.5)
+    watch(service.registry, model)
+    return service
+
+
+def test_state_evidence_windows_and_what_has_happened(stale: Service, rpc: Rpc) -> None:
+    found = report(stale)
+    assert (found["state"], found["version"]) == ("stale", 1)
+    assert found["since"] <= found["assessed_at"]
+    assert found["onset"] < found["since"]
+    evidence = found["evidence"]
+    for name in (
+        "log_evidence", "threshold", "ece", "ece_floor", "ece_low", "ece_high", "ce", "ce_low",
+        "ce_high", "n", "traffic", "coverage", "delay", "psi", "psi_threshold",
+    ):  # fmt: skip
+        assert isinstance(evidence[name], int | float), name
+    assert {one["segment"]: one["state"] for one in found["segments"]}["eu"] == "stale"
+    assert [one["kind"] for one in found["events"]] == ["stale", "fresh"]
+    windows = found["windows"]
+    assert windows == sorted(windows, key=lambda one: one["start"], reverse=True)
+    newest, oldest = windows[0]["measured"], windows[-1]["measured"]
+    assert newest["coverage"] == pytest.approx(0.5, abs=0.25)
+    assert oldest["coverage"] == 1
+    assert newest["ece_low"] <= newest["ece"] <= newest["ece_high"]
+    drifted = [one["measured"] for one in windows[:15]]
+    assert sum(one["ece"] - one["ece_floor"] for one in drifted) > 0
+    assert sum(one["measured"]["traffic"] for one in windows) == 3_500
+
+    by_rpc = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet"))
+    assert (by_rpc.state, by_rpc.version) == (pb.CALIBRATION_STATE_STALE, 1)
+    assert by_rpc.reason == found["reason"]
+    assert by_rpc.evidence["ece"] == evidence["ece"]
+    assert len(by_rpc.windows) == len(windows)
+    assert by_rpc.windows[0].measured["ece"] == newest["ece"]
+    assert [one.kind for one in by_rpc.events] == ["stale", "fresh"]
+    assert by_rpc.segments[0].state in pb.CalibrationState.values()
