@@ -99,10 +99,8 @@ class _Terminal:
         """Say what the epoch came to."""
         if not self._quiet:
             last = history[-1]
-            label = last.get("label", "")
-            say(
-                f"{label}epoch {last['epoch']}: loss {last['loss']:.4f}, {_line(last['validation'])}"
-            )
+            where = f"{last.get('label', '')}epoch {last['epoch']}"
+            say(f"{where}: loss {last['loss']:.4f}, {_line(last['validation'])}")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+import safetensors.torch
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
@@ -150,6 +151,6 @@ def _digest(recipe: Recipe, splits: Splits, given: dict[str, Tensor] | None) -> 
     """Return what tells this run from any other: recipe, data, and weights to start from."""
     found = hashlib.sha256(recipe.model_dump_json(exclude=_AFTERWARDS).encode())
     found.update(splits.digest.encode())
-    for name, one in sorted((given or {}).items()):
-        found.update(name.encode() + one.contiguous().view(torch.uint8).numpy().tobytes())
+    if given is not None:
+        found.update(safetensors.torch.save(snapshot(given)))
     return found.hexdigest()

@@ -1,0 +1,111 @@
+"""Fine-tuning: what is loaded, what is frozen, and what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from recalib.errors import InputError
+from recalib.recipe import Recipe
+from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
+from training.engine.loop import Trained, train
+from training.engine.weights import load_weights, read_weights, weights_bytes
+from training.models import build
+
+
+def network(classes: int = 10) -> nn.Module:
+    torch.manual_seed(0)
+    return build("resnet8", classes, channels=1)
+
+
+def tensors(classes: int = 10) -> dict[str, Tensor]:
+    return {name: one.clone() for name, one in network(classes).state_dict().items()}
+
+
+def test_what_is_delivered_can_be_started_from(tmp_path: Path) -> None:
+    """Every tensor, running statistics and counts too."""
+    (tmp_path / "w.safetensors").write_bytes(weights_bytes(tensors(), "resnet8"))
+    other = build("resnet8", 10, channels=1)
+    load_weights(other, read_weights(tmp_path / "w.safetensors"), new_head=False)
+    for name, one in other.state_dict().items():
+        assert torch.equal(one, tensors()[name]), name
+
+
+def test_a_new_head_keeps_the_body() -> None:
+    """Of a network with other classes, all but the head's tensors are taken."""
+    other = network(3)
+    drawn = other.state_dict()["head.weight"].clone()
+    given = {name: one + 1 for name, one in tensors().items()}
+    load_weights(other, given, new_head=True)
+    for name, one in other.state_dict().items():
+        assert torch.equal(one, drawn) if name == "head.weight" else True
+        assert name.startswith("head.") or torch.equal(one, given[name]), name
+
+
+def _without(name: str) -> dict[str, Tensor]:
+    found = tensors()
+    del found[name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (tensors(3), r"head.weight \(3, 64\) instead of \(10, 64\); head.bias \(3,\) instead of"),
+        (_without("head.bias"), r"found head.bias \(10,\) missing; accepted: the \d+ tensors of"),
+        ({**tensors(), "a.b": torch.ones(2, 3)}, r"a.b \(2, 3\) unknown"),
+        ({**tensors(), "head.bias": torch.ones(10).int()}, r"head.bias \(10,\) int32 instead of"),
+        ({**tensors(), "head.bias": torch.full((10,), torch.nan)}, r"head.bias is not finite"),
+        ({}, r"; and \d+ more"),
+    ],
+)
+def test_what_does_not_fit_is_listed(given: dict[str, Tensor], message: str) -> None:
+    """And the network is as it was."""
+    other = network()
+    with pytest.raises(InputError, match=message):
+        load_weights(other, given, new_head=False)
+    for name, one in other.state_dict().items():
+        assert torch.equal(one, tensors()[name]), name
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"\xff" * 64])
+def test_files_that_are_no_weights(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "w").write_bytes(content)
+    with pytest.raises(InputError, match=r"^model.weights: found .*accepted: a safetensors file"):
+        read_weights(tmp_path / "w")
+
+
+class Normed(nn.Module):
+    """A body with running statistics below a head."""
+
+    def __init__(self, classes: int, *, features: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(features, 6), nn.BatchNorm1d(6), nn.Tanh())
+        self.head = nn.Linear(6, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(inputs))
+        return logits
+
+
+def trained(monkeypatch: pytest.MonkeyPatch, wanted: Recipe, given: Any = None) -> Trained:
+    from training.models import MODELS
+
+    monkeypatch.setitem(MODELS, "normed", Normed)
+    return train(wanted, splits(), Memory(), Onlooker(), given)
+
+
+def test_a_head_is_trained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body stays bit for bit, with its running statistics; all layers move otherwise."""
+    first = trained(monkeypatch, recipe(model={"name": "normed"})).weights
+    start = {"name": "normed", "weights": "w.safetensors"}
+    head = trained(monkeypatch, recipe(model={**start, "train": "head"}), first).weights
+    for name, one in head.items():
+        assert torch.equal(one, first[name]) != name.startswith("head."), name
+    whole = trained(monkeypatch, recipe(model=start), first).weights
+    assert not any(torch.equal(one, first[name]) for name, one in whole.items())
