@@ -13,6 +13,7 @@ from recalib.registry import tables
 from recalib.registry.clock import now
 from recalib.registry.queries import Queries
 from recalib.registry.records import CohortRow, Model, MonitoringEvent, MonitorRow
+from recalib.registry.watching import Watching
 
 __all__ = ["Monitors"]
 
@@ -34,6 +35,28 @@ class Monitors(Queries):
         """Return the monitors of all versions that were ever watched, by version."""
         rows = self._connection.execute(_select(model).order_by(_MONITOR.c.version))
         return [MonitorRow(**row._mapping) for row in rows]
+
+    def champions(self) -> list[tuple[str, Watching, MonitorRow]]:
+        """Return models with a watched champion: name, what is declared, and the monitor."""
+        models, aliases = tables.models, tables.aliases
+        columns = [column for column in _MONITOR.c if column.name != "model_id"]
+        statement = (
+            select(models.c.name.label("model"), models.c.monitoring, *columns)
+            .join(aliases, (aliases.c.model_id == models.c.id) & (aliases.c.alias == "champion"))
+            .join(
+                _MONITOR,
+                (_MONITOR.c.model_id == aliases.c.model_id)
+                & (_MONITOR.c.version == aliases.c.version),
+            )
+            .select_from(models)
+            .order_by(models.c.name)
+        )
+        found = []
+        for row in self._connection.execute(statement):
+            values = dict(row._mapping)
+            name, declared = values.pop("model"), values.pop("monitoring")
+            found.append((name, Watching.of(declared), MonitorRow(**values)))
+        return found
 
     def next_number(self, model: Model) -> int:
         """Return which test of the model the next one is, from 1."""

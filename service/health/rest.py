@@ -8,6 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from service.health.handlers import Ready, readiness
+from service.monitoring.metrics import families, stored
 from service.state import StateOf
 from service.transport.instruments import exposition
 
@@ -43,4 +44,5 @@ def readyz(state: StateOf, response: Response) -> Ready:
 @router.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")
 def metrics(state: StateOf) -> Response:
     """Return metrics in Prometheus' text format."""
-    return Response(exposition(state.registry), media_type=CONTENT_TYPE_LATEST)
+    content = exposition(families(stored(state)))
+    return Response(content, media_type=CONTENT_TYPE_LATEST)

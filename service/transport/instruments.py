@@ -1,4 +1,4 @@
-"""What Prometheus sees of the front end: requests, latencies, rows; jobs from the database.
+"""What Prometheus sees of the front end: requests, latencies, rows.
 
 Labels hold route templates, model names that exist and states; never a path as it was sent.
 """
@@ -12,13 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from recalib.errors import RecalibError
-from recalib.registry import Registry
 
 __all__ = ["CALIBRATED_ROWS", "LABELS", "Instrumented", "exposition", "note", "note_rpc"]
 
@@ -99,32 +95,28 @@ def _rpc_children(method: str, code: str) -> tuple[Callable[[], None], Callable[
     return RPCS.labels(method, code).inc, RPC_LATENCY.labels(method).observe
 
 
-class _Jobs(Collector):
-    """Jobs by kind and state, as the database has them when it is asked."""
+class _Found(Collector):
+    """Metrics that somebody else has found."""
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
+    def __init__(self, families: Iterable[Any]) -> None:
+        self._families = list(families)
 
     def collect(self) -> Iterable[Any]:
-        family = GaugeMetricFamily("recalib_jobs", "Jobs by state.", labels=["kind", "state"])
-        up = GaugeMetricFamily("recalib_registry_up", "Whether the registry answers.")
-        try:
-            with self.registry.reading() as tx:
-                for (kind, state), count in tx.jobs.counts().items():
-                    family.add_metric([kind, state], count)
-            up.add_metric([], 1)
-        except RecalibError:  # a scrape must not fail because the database does
-            up.add_metric([], 0)
-        return [family, up]
+        return self._families
 
 
-def exposition(registry: Registry) -> bytes:
-    """Return all metrics in Prometheus' text format, those of every server process added up."""
+def exposition(found: Iterable[Any]) -> bytes:
+    """Return all metrics in Prometheus' text format, those of every server process added up.
+
+    Parameters
+    ----------
+    found: families of metrics that are not counted by processes.
+    """
     collectors = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(collectors)  # type: ignore[no-untyped-call]
         own = b""
     else:
         own = generate_latest()
-    collectors.register(_Jobs(registry))
+    collectors.register(_Found(found))
     return own + generate_latest(collectors)

@@ -1,0 +1,141 @@
+"""What Prometheus sees of the registry: jobs, and how each champion holds up.
+
+All of it is read from the database when it is scraped, so that every server process says the same
+and versions that serve no more vanish. Reliability is counted by bin, and only once a cohort of
+predictions has matured: the order in which labels arrive cannot bend it, and the calibration error
+of any stretch of time is one expression over three counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from recalib.drift import STATES
+from recalib.errors import RecalibError
+from recalib.registry import JobState, MonitorRow, Registry, Watching
+from service.state import State
+
+__all__ = ["Stored", "families", "read", "stored"]
+
+#: Whoever scrapes has ten seconds, and wants the rest even where the registry hangs.
+_PATIENCE_SECONDS = 2.0
+
+_ESTIMATORS = ("ece", "ece_floor", "ece_low", "ece_high", "ce", "ce_low", "ce_high")
+#: Gauges by what evidence calls their number.
+_GAUGES = {
+    "n": ("recalib_window_labels", "Labels of the latest window."),
+    "traffic": ("recalib_window_predictions", "Predictions of the latest window."),
+    "coverage": ("recalib_label_coverage_ratio", "Share of the window's predictions with labels."),
+    "delay": ("recalib_label_delay_seconds", "Mean time from prediction to label."),
+    "accuracy": ("recalib_accuracy_ratio", "Share of the window's labels that were right."),
+    "confidence": ("recalib_confidence_ratio", "Mean confidence of the window's labels."),
+    "log_evidence": ("recalib_log_evidence", "Logarithm of the test's evidence of drift."),
+    "threshold": ("recalib_log_evidence_threshold", "What it must reach to call it stale."),
+    "psi": ("recalib_confidence_psi", "Shift of served confidences from the calibration set."),
+    "psi_threshold": ("recalib_confidence_psi_threshold", "What chance alone hardly exceeds."),
+}
+#: Counters by what sums call them.
+_COUNTERS = {
+    "traffic": ("recalib_reliability_predictions", "Predictions that have matured."),
+    "labelled": ("recalib_reliability_labels", "Predictions that have matured with a label."),
+    "confidence": ("recalib_reliability_confidence", "Sum of their confidences."),
+    "correct": ("recalib_reliability_correct", "Those of them that were right."),
+}
+
+
+class Stored(NamedTuple):
+    """What the registry has, at one moment."""
+
+    jobs: dict[tuple[str, JobState], int]
+    champions: list[tuple[str, Watching, MonitorRow]]
+
+
+def stored(state: State) -> Stored | None:
+    """Return what the registry has, None where it does not say so soon; scrapes share it."""
+    try:
+        found: Stored = state.flights.of("metrics", partial(read, state.registry)).result(
+            _PATIENCE_SECONDS
+        )
+    except (RecalibError, TimeoutError):
+        return None
+    return found
+
+
+def read(registry: Registry) -> Stored:
+    """Return what the registry has; `UnavailableError` where it cannot be reached."""
+    with registry.reading() as tx:
+        return Stored(tx.jobs.counts(), tx.monitors.champions())
+
+
+def families(stored: Stored | None) -> Iterable[Any]:
+    """Yield metrics; of what could not be read, only that it could not."""
+    up = GaugeMetricFamily("recalib_registry_up", "Whether the registry answers.")
+    up.add_metric([], int(stored is not None))
+    yield up
+    if stored is None:
+        return
+    jobs = GaugeMetricFamily("recalib_jobs", "Jobs by state.", labels=["kind", "state"])
+    for (kind, state), count in stored.jobs.items():
+        jobs.add_metric([kind, state], count)
+    yield jobs
+    yield from _of_champions(stored.champions)
+
+
+def _of_champions(champions: list[tuple[str, Watching, MonitorRow]]) -> Iterable[Any]:
+    owner = ["model", "calibrator"]
+    states = GaugeMetricFamily(
+        "recalib_calibration_state", "1 for the state that it is in.", labels=[*owner, "state"]
+    )
+    error = GaugeMetricFamily(
+        "recalib_calibration_error_ratio",
+        "Calibration error of the latest window, its noise floor and intervals.",
+        labels=[*owner, "segment", "estimator"],
+    )
+    objective = GaugeMetricFamily(
+        "recalib_calibration_objective_ratio", "The error that is still good.", labels=owner
+    )
+    assessed = GaugeMetricFamily(
+        "recalib_assessed_timestamp_seconds", "When it was last looked at.", labels=owner
+    )
+    since = GaugeMetricFamily(
+        "recalib_calibration_state_since_timestamp_seconds",
+        "When it entered the state.",
+        labels=owner,
+    )
+    late = CounterMetricFamily("recalib_late_labels", "Labels too late to count.", labels=owner)
+    gauges = {
+        name: GaugeMetricFamily(*described, labels=owner) for name, described in _GAUGES.items()
+    }
+    counters = {
+        name: CounterMetricFamily(*described, labels=[*owner, "bin"])
+        for name, described in _COUNTERS.items()
+    }
+    for model, watching, row in champions:
+        labels = [model, str(row.version)]
+        for state in STATES:
+            states.add_metric([*labels, state], int(row.status["state"] == state))
+        parts = {"": row.status, **row.status["segments"]}
+        for segment, part in parts.items():
+            for name in _ESTIMATORS:
+                _add(error, [*labels, segment, name], part["evidence"][name])
+        objective.add_metric(labels, watching.objective)
+        assessed.add_metric(labels, row.assessed_at)
+        _add(since, labels, row.status["since"])
+        late.add_metric(labels, row.late)
+        for name, gauge in gauges.items():
+            _add(gauge, labels, row.status["evidence"][name])
+        for name, counter in counters.items():
+            for bin, total in enumerate(row.totals[name]):
+                counter.add_metric([*labels, str(bin)], total)
+    yield from (states, error, objective, assessed, since, late)
+    yield from gauges.values()
+    yield from counters.values()
+
+
+def _add(family: Any, labels: list[str], value: float | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)

@@ -1,0 +1,97 @@
+"""What `/metrics` says of champions: from the database, and only of what has matured."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from recalib.registry import Registry, Transaction
+from tests.registry.scenes import a_lease
+from tests.service.conftest import Service
+from tests.training.watched import WATCHING, Stream, a_champion
+from training.monitoring import watch
+
+
+def samples(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return values by metric and labels' values, in the order of their names."""
+    text = service.client.get("/metrics").text
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            labels = tuple(value for _, value in sorted(one.labels.items()))
+            found.setdefault(one.name, {})[labels] = one.value
+    return found
+
+
+def test_a_champion_is_told_of_as_the_last_look_found_it(service: Service) -> None:
+    """States as one gauge each; the calibration error is one expression over three counters."""
+    model = a_champion(service.registry, replace(WATCHING, segments=("eu",), objective=0.15))
+    stream = Stream(service.registry, model)
+    stream.send(1_500, ago=4_000, seconds=1_000)
+    stream.send(500, ago=20, seconds=10)  # not matured
+    assert "recalib_calibration_state" not in samples(service)
+    watch(service.registry, model)
+    found = samples(service)
+    states = {labels[2]: value for labels, value in found["recalib_calibration_state"].items()}
+    assert states == {"fresh": 1, "unverified": 0, "suspect": 0, "stale": 0}
+    report = service.client.get("/v1/models/resnet/monitoring").json()
+    error = found["recalib_calibration_error_ratio"]
+    assert error["1", "ece", "resnet", ""] == report["evidence"]["ece"]
+    assert error["1", "ece_floor", "resnet", "(rest)"] > 0
+    assert found["recalib_calibration_objective_ratio"] == {("1", "resnet"): 0.15}
+    assert found["recalib_window_labels"] == {("1", "resnet"): report["evidence"]["n"]}
+    assert found["recalib_registry_up"] == {(): 1}
+
+    totals = {
+        name: np.array([found[f"recalib_reliability_{name}_total"][str(b), "1", "resnet"]
+                        for b in range(15)])
+        for name in ("labels", "confidence", "correct", "predictions")
+    }  # fmt: skip
+    assert totals["labels"].sum() == totals["predictions"].sum() == 1_500
+    ece = np.abs(totals["correct"] - totals["confidence"]).sum() / totals["labels"].sum()
+    whole = sum(one["measured"]["ece"] * one["measured"]["labelled"] for one in report["windows"])
+    assert 0 < ece < whole / 1_500  # windows are noisier than their sum
+
+
+def test_versions_that_serve_no_more_vanish(service: Service) -> None:
+    model = a_champion(service.registry)
+    Stream(service.registry, model).send(500, ago=1_000)
+    watch(service.registry, model)
+    assert ("1", "resnet") in samples(service)["recalib_window_labels"]
+    lease = a_lease(service.registry)
+    with service.registry.transaction() as tx:
+        before = tx.calibrators.get(model, 1)
+        data = tx.calibrators.parameters(model, 1)
+        tx.calibrators.publish(lease, model, None, before.card, data, "champion", "newer")
+        tx.jobs.succeed(lease, {})
+    assert "recalib_window_labels" not in samples(service)
+
+
+def test_a_registry_that_hangs_does_not_hang_a_scrape(
+    ready: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the process has counted is told all the same, and that the registry does not answer."""
+    over = threading.Event()
+
+    @contextmanager
+    def hanging(self: Registry) -> Iterator[Transaction]:
+        over.wait(60)
+        raise AssertionError("nobody waits for this")
+        yield
+
+    ready.calibrate([[0.0, 1, 2, 3]])
+    monkeypatch.setattr("service.monitoring.metrics._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(Registry, "reading", hanging)
+    started = time.monotonic()
+    found = samples(ready)
+    over.set()
+    assert time.monotonic() - started < 30
+    assert found["recalib_registry_up"] == {(): 0}
+    assert found["recalib_calibrated_rows_total"]["1", "digits"] >= 1
