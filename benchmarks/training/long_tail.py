@@ -61,6 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training.long_tail")
     parser.add_argument("--model", default="resnet8")
     parser.add_argument("--size", type=int, default=16)
+    parser.add_argument("--width", type=int, default=8, help="of the first stage, or 0")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--ratio", type=float, default=0.1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
@@ -71,9 +72,9 @@ def main() -> None:
     if not (folder / "cifar10-train.parquet").is_file():
         sys.exit(f"no cifar10-train.parquet in {folder}: set RECALIB_DATA to its folder")
     torch.set_num_threads(1)
-    budget = Budget(
-        asked.model, asked.size, 0, asked.epochs, 0, asked.device, long_tail=asked.ratio
-    )
+    names = ("model", "size", "epochs", "device", "width")
+    asked_for = {name: getattr(asked, name) for name in names}
+    budget = Budget(rows=0, shifted=0, batch=128, long_tail=asked.ratio, **asked_for)
     splits = prepare(folder, budget)
     for seed in asked.seeds:
         story = finish(asked.cache, splits, "CE", seed, budget, measure).story

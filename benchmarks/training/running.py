@@ -40,18 +40,21 @@ _LOOKED_AT = 200
 class Budget:
     """What every objective is given, the same for all.
 
-    `size` of images, `rows` to train on, `shifted`, test rows that each corruption is tried on, or
-    0 for no shift. With `long_tail`, paper 003's ratio of the rarest class to the commonest, half
-    of all rows that are left are validation rows, and `rows` does not count.
+    `width` of the first stage, or 0 for the model's own; `size` of images, `rows` to train on;
+    `shifted`, test rows that each corruption is tried on, or 0 for no shift. With `long_tail`,
+    paper 003's ratio of the rarest class to the commonest, half of all rows that are left are
+    validation rows, and `rows` does not count.
     """
 
     model: str = "resnet8"
     size: int = 16
-    rows: int = 2500
-    epochs: int = 20
-    shifted: int = 1000
+    rows: int = 1500
+    epochs: int = 24
+    shifted: int = 500
     device: str = "auto"
     long_tail: float | None = None
+    batch: int = 64
+    width: int = 8
 
     @property
     def under_trained(self) -> bool:
@@ -89,18 +92,20 @@ def prepare(folder: Path, budget: Budget) -> Splits:
 def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
     """Return what is trained: the papers' optimiser and schedule, at the budget's length.
 
-    Paper 004, appendix D: SGD, momentum .9, batches of 128, rate .1, divided by 10 after 150 and
-    250 of 350 epochs; decay 5e-4 as in paper 001. Crops by 4 places are for images of 32.
+    Paper 004, appendix D: SGD, momentum .9, rate .1, divided by 10 after 150 and 250 of 350 epochs,
+    and batches of 128, which `batch` may change; decay 5e-4 as in paper 001. Crops and flips are
+    for images of 32: a small network should come to know its rows by heart in a short time.
     """
     epochs = budget.epochs
     # Named only where it is used, so that what a run is known by does not change.
     more = {"interleave": Interleave(when="always")} if objective in INTERLEAVED else {}
     return Recipe(
         data={},
-        model=ModelPart(name=budget.model),
+        model=ModelPart(name=budget.model, options=_options(budget)),
         loss=OBJECTIVES[objective],
         optimiser=Optimiser(milestones=[epochs * 150 / 350, epochs * 250 / 350]),
         epochs=epochs,
+        batch_size=budget.batch,
         seed=seed,
         device=budget.device,  # type: ignore[arg-type]
         augmentation="crop_flip" if budget.size >= 32 else "none",
@@ -143,7 +148,8 @@ def _trained(
     except InputError as error:
         story["diverged"] = str(error)
     else:
-        network = build(recipe.model.name, splits.classes, facts=splits.facts)
+        part = recipe.model
+        network = build(part.name, splits.classes, facts=splits.facts, **part.options)
         network.load_state_dict(trained.weights)
         arrays = _said(fabric, fabric.setup_module(network), splits, budget.shifted)
         story["history"] = trained.history
@@ -172,6 +178,10 @@ def _said(
         arrays["shifted_logits"] = np.array(each)
         arrays["shifted_labels"] = splits.test.labels[:shifted]
     return arrays
+
+
+def _options(budget: Budget) -> dict[str, Any]:
+    return {"width": budget.width} if budget.width else {}
 
 
 _SHIFTED: dict[tuple[str, int], list[list[Split]]] = {}

@@ -77,6 +77,7 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
 def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
     devices = ", ".join(sorted({one["device"] for one in stories}))
     hours = sum(one["processor_seconds"] for one in stories) / 3600
+    width = f" of width {budget.width}" if budget.width else ""
     title = "# Training losses on CIFAR-10"
     if budget.under_trained:
         title += ": under-trained"
@@ -85,9 +86,10 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         "",
         f"`{_command()}`",
         "",
-        f"{budget.model} on {len(splits.train)} images of {budget.size}x{budget.size}, "
-        f"{budget.epochs} epochs; {len(splits.validation)} validation and {len(splits.test)} test "
-        f"images. {len(stories)} runs on {devices}: {hours:.1f} hours of processor time. "
+        f"{budget.model}{width} on {len(splits.train)} images of {budget.size}x{budget.size}, "
+        f"{budget.epochs} epochs in batches of {budget.batch}; {len(splits.validation)} validation "
+        f"and {len(splits.test)} test images. {len(stories)} runs on {devices}: {hours:.1f} hours "
+        "of processor time. "
         "Objectives and their options: `objectives.py`; all else is the same: `running.py`.",
         "",
     ]
