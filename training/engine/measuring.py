@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from scipy.special import entr
 from torch import Tensor, nn
 
 from recalib.errors import InputError
@@ -72,8 +73,8 @@ def measure(logits: _LogitsNK, labels: NDArray[np.int64]) -> dict[str, float | N
     found: dict[str, float | None] = {name: one.value for name, one in said.items()}
     predictions = Predictions.from_logits(logits, labels)
     nll, right = -predictions.label_log_probabilities, predictions.correct
-    p = np.maximum(predictions.probabilities.astype(np.float64), 1e-300)
-    found["entropy"] = float(-(p * np.log(p)).sum(axis=1).mean())
+    p = predictions.probabilities.astype(np.float64)
+    found["entropy"] = float(entr(p).sum(axis=1).mean())
     found["nll_right"] = float(nll[right].mean()) if right.any() else None
     found["nll_wrong"] = float(nll[~right].mean()) if not right.all() else None
     return found

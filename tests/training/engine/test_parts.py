@@ -1,0 +1,199 @@
+"""The engine's parts: rates, measures, predictions, checkpoints, seeds."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from scipy.special import log_softmax
+from torch import nn
+
+from recalib.errors import CorruptError, InputError, UnavailableError
+from recalib.recipe import Optimiser
+from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
+from training.engine.checkpoints import FolderCheckpoints
+from training.engine.loop import train
+from training.engine.measuring import measure, predict, weight_norms
+from training.engine.optimising import learning_rate, optimiser_for
+from training.engine.rows import seed_of
+
+STEPS = 4
+
+
+@pytest.mark.parametrize(
+    ("part", "make"),
+    [
+        (
+            {"milestones": [2, 5], "factor": 0.2},
+            lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2 * STEPS, 5 * STEPS], 0.2),
+        ),
+        (
+            {"schedule": "cosine"},
+            lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 7 * STEPS),
+        ),
+        (
+            {"schedule": "constant"},
+            lambda o: torch.optim.lr_scheduler.ConstantLR(o, 1.0),
+        ),
+        (
+            {"schedule": "constant", "warmup_epochs": 2},
+            lambda o: torch.optim.lr_scheduler.LinearLR(o, 1 / 8, 1.0, 7),
+        ),
+    ],
+)
+def test_rates_are_those_of_torch(part: dict[str, Any], make: Any) -> None:
+    """Step by step, over seven epochs of four."""
+    wanted = Optimiser(**part)
+    weight = nn.Parameter(torch.zeros(1))
+    optimiser = optimiser_for(wanted, [weight])
+    scheduler = make(optimiser)
+    for step in range(7 * STEPS):
+        ours = learning_rate(wanted, step / STEPS, 7, 1 / STEPS)
+        assert ours == pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-9), step
+        optimiser.step()
+        scheduler.step()
+
+
+def test_a_warm_up_comes_before_the_schedule() -> None:
+    """Up to the whole rate at its end, and from there down to nothing."""
+    part = Optimiser(schedule="cosine", warmup_epochs=1.0, learning_rate=1.0)
+    rates = [learning_rate(part, step / STEPS, 5, 1 / STEPS) for step in range(5 * STEPS)]
+    assert rates[:4] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert rates[4:] == pytest.approx([0.5 * (1 + np.cos(np.pi * i / 16)) for i in range(16)])
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"), [("sgd", 0.1), ("adagrad", 0.05), ("adam", 0.001), ("adamw", 0.001)]
+)
+def test_each_optimiser_has_its_usual_rate(name: Any, rate: float) -> None:
+    optimiser = optimiser_for(Optimiser(name=name), [nn.Parameter(torch.zeros(1))])
+    assert type(optimiser).__name__.lower() == name
+    assert optimiser.param_groups[0]["lr"] == rate
+    assert optimiser.param_groups[0]["weight_decay"] == 5e-4
+
+
+def test_measures_are_what_loops_say() -> None:
+    """NLL of right and wrong rows and entropy, in float64 row by row."""
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.standard_normal((50, 4))).astype(np.float32)
+    labels = rng.integers(0, 4, 50)
+    found = measure(logits, labels)
+    nll: dict[bool, list[float]] = {True: [], False: []}
+    entropy = []
+    for z, y in zip(logits, labels, strict=True):
+        log_p = log_softmax(z.astype(np.float64))
+        nll[bool(z.argmax() == y)].append(-log_p[y])
+        entropy.append(-(np.exp(log_p) * log_p).sum())
+    assert found["nll_right"] == pytest.approx(np.mean(nll[True]), rel=1e-5)
+    assert found["nll_wrong"] == pytest.approx(np.mean(nll[False]), rel=1e-5)
+    assert found["nll"] == pytest.approx(np.mean(nll[True] + nll[False]), rel=1e-5)
+    assert found["entropy"] == pytest.approx(np.mean(entropy), rel=1e-5)
+    assert found["accuracy"] == len(nll[True]) / 50
+
+
+def test_measures_of_places_are_those_of_rows() -> None:
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((3, 4, 5, 6)).astype(np.float32)
+    labels = rng.integers(0, 4, (3, 5, 6))
+    rows = [dense[n, :, h, w] for n in range(3) for h in range(5) for w in range(6)]
+    assert measure(dense, labels) == measure(np.array(rows), labels.reshape(-1))
+
+
+def test_no_right_or_no_wrong_rows_have_no_mean() -> None:
+    """And probabilities of exactly 0 have no part in the entropy."""
+    logits = np.array([[500.0, 0.0], [0.0, 500.0]], np.float32)
+    right = measure(logits, np.array([0, 1]))
+    assert (right["nll_wrong"], right["nll_right"], right["entropy"]) == (None, 0.0, 0.0)
+    assert measure(logits, np.array([1, 0]))["nll_right"] is None
+
+
+def test_predictions_are_of_the_rows_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, over several batches; layers keep the mode that they were in."""
+    monkeypatch.setattr("training.engine.measuring._BATCH", 16)
+    network = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3))
+    network[0].eval()
+    split = splits().train
+    rows = np.array([100, 3, 3, *range(40)])
+    found = predict(Fabric(accelerator="cpu", devices=1), network, split, rows)
+    one_by_one = [network.eval()(split.batch([row])).detach().numpy()[0] for row in rows]
+    np.testing.assert_allclose(found, one_by_one, rtol=1e-5, atol=1e-6)
+    network.train()
+    network[0].eval()
+    predict(Fabric(accelerator="cpu", devices=1), network, split)
+    assert [one.training for one in network.modules()] == [True, False, True]
+
+
+def test_norms_are_those_of_all_numbers() -> None:
+    network = nn.Module()
+    network.body, network.head = nn.Linear(2, 2), nn.Linear(2, 3)
+    numbers = [one.detach().numpy().ravel() for one in network.parameters()]
+    head = [one.detach().numpy().ravel() for one in network.head.parameters()]
+    assert weight_norms(network) == pytest.approx(
+        {
+            "weight_norm": np.linalg.norm(np.concatenate(numbers)),
+            "head_norm": np.linalg.norm(np.concatenate(head)),
+        }
+    )
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    """The kernel refuses the write; nothing else is left behind."""
+    checkpoints = FolderCheckpoints(tmp_path)
+    assert checkpoints.load() is None
+    checkpoints.save(b"the one before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(UnavailableError, match="the one before still stands"):
+            checkpoints.save(b"x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert checkpoints.load() == b"the one before"
+    assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_a_damaged_checkpoint_is_told_apart_from_none() -> None:
+    """Cut short, of another kind, or with counters that are none."""
+    memory = Memory()
+    train(recipe(epochs=1), splits(), memory, Onlooker())
+    whole = memory.data
+    assert whole is not None
+    for data in (whole[:-1], whole[:100], b"", whole.replace(b"checkpoint-1", b"checkpoint-9")):
+        memory.data = data
+        with pytest.raises(CorruptError, match="checkpoint is damaged"):
+            train(recipe(epochs=1), splits(), memory, Onlooker())
+
+
+def test_seeds_are_far_apart() -> None:
+    """Neighbouring steps, epochs and processes draw other numbers; the same ones draw the same."""
+    places = [(s, e, t) for s in range(10) for e in range(10) for t in range(10)]
+    seeds = [seed_of(*place) for place in places]
+    assert len(set(seeds)) == 1000
+    assert all(0 <= one < 2**63 for one in seeds)
+    assert seed_of(1, 2, 3) == seed_of(1, 2, 3)
+
+
+def test_bf16_goes_on_bit_for_bit_too() -> None:
+    """The network computes in half precision; weights and objective are float32."""
+    wanted = recipe(precision="bf16", checkpoint_steps=1)
+    memory, kept = Memory(), []
+    alone = train(wanted, splits(), memory, Onlooker(lambda: kept.append(memory.data)))
+    exact = train(recipe(checkpoint_steps=1), splits(), Memory(), Onlooker())
+    memory.data = kept[6]
+    resumed = train(wanted, splits(), memory, Onlooker())
+    for name, one in alone.weights.items():
+        assert one.dtype == torch.float32
+        assert torch.equal(one, resumed.weights[name])
+        assert not torch.equal(one, exact.weights[name])
+        torch.testing.assert_close(one, exact.weights[name], rtol=0.05, atol=0.05)
+
+
+def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=r"^device: found cuda"):
+        train(recipe(device="cuda"), splits(), Memory(), Onlooker())
