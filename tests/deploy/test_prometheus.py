@@ -1,0 +1,66 @@
+"""Prometheus' rules: they are legal, do what they say, and speak of metrics that there are."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from recalib.registry import Registry
+from service.monitoring.metrics import families, read
+from service.transport.instruments import exposition
+from tests.training.watched import Stream, a_champion
+from training.monitoring import watch
+
+_RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+
+
+@pytest.fixture
+def promtool() -> str:
+    """The program, or a skip that says what is missing."""
+    found = shutil.which("promtool")
+    if found is None:
+        assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
+        pytest.skip("no promtool (Debian package prometheus)")
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "rules", "recording.yml", "alerts.yml"), ("test", "rules", "tests.yml")],
+    ids=lambda one: one[0],
+)
+def test_rules_are_legal_and_do_what_they_say(promtool: str, arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [promtool, *arguments], cwd=_RULES, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tested() -> None:
+    """By the file of tests that promtool runs."""
+    alerts = set(re.findall(r"alert: (\w+)", (_RULES / "alerts.yml").read_text()))
+    tested = set(re.findall(r"alertname: (\w+)", (_RULES / "tests.yml").read_text()))
+    assert len(alerts) >= 10
+    assert alerts == tested
+
+
+def test_rules_speak_of_metrics_that_there_are(registry: Registry) -> None:
+    """A metric that was renamed would silence its alert for ever."""
+    model = a_champion(registry)
+    Stream(registry, model).send(300, ago=1_000)
+    watch(registry, model)
+    text = exposition(families(read(registry))).decode()
+    told = {one.name for family in text_string_to_metric_families(text) for one in family.samples}
+    told |= {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    histograms = {line.split()[2] for line in text.splitlines() if line.endswith(" histogram")}
+    told |= {f"{name}_bucket" for name in histograms}
+    rules = "".join((_RULES / name).read_text() for name in ("recording.yml", "alerts.yml"))
+    named = set(re.findall(r"\brecalib_[a-z_]+", re.sub(r"name: \w+", "", rules)))
+    assert len(named) > 10
+    assert named <= told
