@@ -130,7 +130,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.step:
-        _print("step over cross_entropy's, 128x10", steps("resnet8", torch.device("cpu"), 9))
+        _print("step over cross_entropy's, 128x10", steps("resnet8", torch.device("cpu"), asked.times))
         return
     for goal in _goals(asked):
         print(goal, flush=True)

@@ -51,14 +51,15 @@ class Acls(Regulariser):
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        largest, place = logits.max(dim=1, keepdim=True)
+        largest = logits.max(dim=1, keepdim=True).values
         held = largest.detach() if self.variant == "gradient" else largest
-        others = (held - logits - self.margin).relu().square().scatter(1, place, 0.0).sum(dim=1)
+        # The predicted class is 0 here: it lies no margin below itself.
+        others = (held - logits - self.margin).relu().square().sum(dim=1)
         if self.variant == "released":
             predicted = (largest[:, 0] - self.margin).relu().square()
             others = others / (logits.shape[1] - 1)
         else:
-            smallest = logits.amin(dim=1)
+            smallest = logits.min(dim=1).values
             smallest = smallest.detach() if self.variant == "gradient" else smallest
             predicted = (largest[:, 0] - smallest - self.margin).relu().square()
         total = (self.lambda1 * predicted + self.lambda2 * others).mean()

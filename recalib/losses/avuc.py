@@ -107,7 +107,7 @@ class SoftAvuc(Regulariser):
 def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stopped: bool) -> Tensor:
     log_p = logits.log_softmax(dim=1)
     h = entropy(log_p)
-    confidence = log_p.amax(dim=1).exp()
+    confidence = log_p.max(dim=1).values.exp()
     if stopped:
         confidence = confidence.detach()
     right = correct(logits, labels)

@@ -22,7 +22,7 @@ def confidence_of(log_p: Tensor, kind: Confidence) -> Tensor:
     if kind == "negative_entropy":
         return -entropy(log_p)
     if kind == "msp":
-        return log_p.amax(dim=1).exp()
+        return log_p.max(dim=1).values.exp()
     first, second = torch.topk(log_p, 2, dim=1).values.exp().unbind(dim=1)
     return first - second
 

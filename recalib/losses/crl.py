@@ -95,7 +95,7 @@ class Crl(Regulariser):
 
 
 def _ranking(logits: Tensor, history: Tensor) -> Tensor:
-    confidence = logits.log_softmax(dim=1).amax(dim=1).exp()
+    confidence = logits.log_softmax(dim=1).max(dim=1).values.exp()
     order = torch.sign(history[:, None] - history[None, :]).to(confidence.dtype)
     wrong = (-order * (confidence[:, None] - confidence[None, :])).relu()
     return wrong.sum() / max(len(confidence) * (len(confidence) - 1), 1)

@@ -70,5 +70,5 @@ def _label_and_rival(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p of the label, and the largest log p of another class, each (N,)."""
     log_p = logits.log_softmax(dim=1)
     place = labels[:, None]
-    rival = log_p.scatter(1, place, -torch.inf).amax(dim=1)
+    rival = log_p.scatter(1, place, -torch.inf).max(dim=1).values
     return log_p.gather(1, place)[:, 0], rival

@@ -40,7 +40,7 @@ class Mbls(Regulariser):
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        largest = logits.amax(dim=1, keepdim=True)
+        largest = logits.max(dim=1, keepdim=True).values
         if self.variant == "gradient":
             largest = largest.detach()
         return (largest - logits - self.margin).relu().sum(dim=1).mean()

@@ -44,7 +44,7 @@ class Mmce(Regulariser):
         check_option("width", self.width, self.width > 0, "width > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence = logits.log_softmax(dim=1).amax(dim=1).exp()
+        confidence = logits.log_softmax(dim=1).max(dim=1).values.exp()
         right = correct(logits, labels)
         kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / self.width)
         error = right.to(confidence.dtype) - confidence

@@ -47,7 +47,7 @@ class SoftBinnedEce(Regulariser):
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence = logits.log_softmax(dim=1).amax(dim=1).exp()
+        confidence = logits.log_softmax(dim=1).max(dim=1).values.exp()
         right = correct(logits, labels).to(confidence.dtype)
         error: Tensor = soft_binned_error(
             ops_for(logits), confidence, right, torch.ones_like(confidence),
