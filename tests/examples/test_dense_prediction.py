@@ -1,0 +1,33 @@
+"""The example of dense prediction runs, and rows and images are the same numbers."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+_FILE = Path(__file__).parents[2] / "examples" / "dense_prediction.py"
+
+
+def test_example() -> None:
+    """Temperature makes a network of a few steps likelier, and keeps what it predicts."""
+    example = runpy.run_path(str(_FILE))
+    found = example["compare"](32, 1)
+    assert list(found) == [
+        "cross-entropy", "cross-entropy, calibrated",
+        "focal 3 + SB-ECE", "focal 3 + SB-ECE, calibrated",
+    ]  # fmt: skip
+    for name in ("cross-entropy", "focal 3 + SB-ECE"):
+        before, after = found[name], found[f"{name}, calibrated"]
+        assert after["accuracy"].value == pytest.approx(before["accuracy"].value)
+        assert after["nll"].value < before["nll"].value
+
+
+def test_rows_and_images() -> None:
+    example = runpy.run_path(str(_FILE))
+    logits = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
+    rows = example["as_rows"](logits)
+    np.testing.assert_array_equal(rows[1 * 20 + 2 * 5 + 3], logits[1, :, 2, 3])
+    np.testing.assert_array_equal(example["as_images"](rows, logits), logits)
