@@ -110,6 +110,7 @@ def test_training_goes_on_from_weights(points: Cli) -> None:
         ({"model": {"name": "lenet"}}, "error: model.name: found 'lenet'; accepted: linear, "),
         ({"model": {"name": "os.system"}}, "error: model.name: found 'os.system'"),
         ({"model": {"name": "linear", "options": {"depth": 3}}}, "error: model.options.depth: "),
+        ({"model": {"name": "linear", "options": {"classes": 9}}}, "error: model.options.classes"),
         ({"loss": {"primary": "nll"}}, "error: loss.primary: found 'nll'"),
         ({"data": {"source": "arrays"}}, "error: data.options: found Object missing"),
         ({"data": {"sauce": "arrays"}}, "error: data: "),

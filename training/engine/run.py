@@ -27,6 +27,8 @@ __all__ = ["Run", "begin"]
 
 #: What a stream of random numbers is for; `rows` has 1 and 2.
 _WEIGHTS = 3
+#: What `build` is told by us.
+_OURS = {"name", "classes", "facts"}
 #: Fields that say what is done with the weights once they are there.
 _AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps", "report"}
 
@@ -140,6 +142,9 @@ def begin(
 
 def _built(recipe: Recipe, splits: Splits) -> nn.Module:
     part = recipe.model
+    for option in _OURS & set(part.options):
+        accepted = "nothing: the data say"
+        raise InputError(f"model.options.{option}", found="a value", accepted=accepted)
     try:
         return build(part.name, splits.classes, facts=splits.facts, **part.options)
     except InputError as error:

@@ -111,26 +111,32 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
+def interrupted(wanted: Recipe, data: Splits, every: int) -> Trained:
+    """Train in pieces: each ends before a step, and the next goes on."""
+    memory, steps, ends = Memory(), 0, 0
+
+    def end() -> None:
+        nonlocal steps
+        steps += 1
+        if steps % every == 0:
+            raise Enough
+
+    while True:
+        try:
+            found = train(wanted, data, memory, Onlooker(end))
+        except Enough:
+            ends += 1
+            assert ends < 100
+        else:
+            assert ends > 3
+            return found
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_an_end_at_any_step_changes_nothing(name: str) -> None:
     """Weights, history and logits are those of a run that was let alone, bit for bit."""
     wanted, data = recipe(model={"name": "restless"}, **RECIPES[name]), splits()
-    alone = run(wanted, data)
-    memory, steps = Memory(), 0
-
-    def every_third() -> None:
-        nonlocal steps
-        steps += 1
-        if steps % 3 == 0:
-            raise Enough
-
-    for _ in range(20):
-        try:
-            resumed = train(wanted, data, memory, Onlooker(every_third))
-            break
-        except Enough:
-            continue
-    assert steps > 12
+    alone, resumed = run(wanted, data), interrupted(wanted, data, every=3)
     assert_same(alone.weights, resumed.weights)
     assert without_times(alone.history) == without_times(resumed.history)
     assert np.array_equal(alone.test_logits, resumed.test_logits)
@@ -230,7 +236,10 @@ def test_a_held_out_row_never_meets_the_primary_loss() -> None:
 
 
 def test_a_run_that_knows_its_rows_by_heart_begins_anew_interleaved() -> None:
-    """Separable rows at a large rate: everything is right and sure, and elsewhere it is not."""
+    """Separable rows at a large rate: everything is right and sure, and elsewhere it is not.
+
+    An end at any step changes nothing about it.
+    """
     wanted = recipe(
         epochs=8,
         optimiser={"learning_rate": 30.0, "weight_decay": 0.0},
@@ -238,7 +247,9 @@ def test_a_run_that_knows_its_rows_by_heart_begins_anew_interleaved() -> None:
         interleave={"when": "auto"},
         batch_size=9,
     )
-    found = run(wanted, splits(train=9, noise=0.6, seed=4))
+    data = splits(train=9, noise=0.6, seed=4)
+    found = run(wanted, data)
+    assert_same(interrupted(wanted, data, every=2).weights, found.weights)
     first = [one for one in found.history if not one["interleaved"]]
     again = [one for one in found.history if one["interleaved"]]
     assert found.interleaved
