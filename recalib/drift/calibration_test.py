@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift.bettors import BETTORS, Bettor
+from recalib.drift.bettors import BETTORS, Bettor, log_odds
 from recalib.drift.rows import check_rows
 from recalib.options import check_option
 
@@ -34,9 +34,10 @@ class CalibrationTest:
 
         e = (q / p*)^a · ((1 − q) / (1 − p*))^(1 − a),   a = 1 where the row is right, else 0,
 
-    whose mean under the hypothesis is at most 1. E is the mean over bettors, and over when they
-    begin: a share of the stake is set aside for every later block of rows, so that a long quiet
-    past does not have to be won back. Under the hypothesis P(E ever reaches 1/α) ≤ α (Ville).
+    whose mean under the hypothesis is at most 1. E is the mean over the bettors' hands, by their
+    shares, and over when they begin: some of the stake is set aside for every later block of rows,
+    so that a long unlucky past does not have to be won back. Under the hypothesis
+    P(E ever reaches 1/α) ≤ α (Ville).
 
     That needs labels whose arrival does not depend on the outcome given the prediction: where
     errors are labelled more often than what was right, a calibrated stream looks miscalibrated.
@@ -60,13 +61,16 @@ class CalibrationTest:
         self.labels = 0
         self.blocks = 0
         self.rejected_at: int | None = None
-        self._staked = np.full(len(self.bettors), -math.inf)
-        self._fresh = np.full(len(self.bettors), -math.inf)
-        #: log of what each bettor has won in all, the lowest that was at the beginning of a block,
+        #: log of each hand's share of the stake, (H,).
+        self._shares = _log_shares(self.bettors)
+        hands = len(self._shares)
+        self._staked = np.full(hands, -math.inf)
+        self._fresh = np.full(hands, -math.inf)
+        #: log of what each hand has won in all, the lowest that was at the beginning of a block,
         #: and the last label before which it was about that low.
-        self._won = np.zeros(len(self.bettors))
-        self._lowest = np.zeros(len(self.bettors))
-        self._lowest_at = np.zeros(len(self.bettors), np.int64)
+        self._won = np.zeros(hands)
+        self._lowest = np.zeros(hands)
+        self._lowest_at = np.zeros(hands, np.int64)
         #: The block that is not complete: its size, and its rows so far.
         self._size = 0
         self._open: tuple[Values, Values] = np.zeros(0), np.zeros(0)
@@ -108,7 +112,7 @@ class CalibrationTest:
     @property
     def suspicion(self) -> float:
         """The logarithm of the Shiryaev-Roberts sum, the mean over bettors."""
-        return float(np.logaddexp.reduce(self._fresh)) - math.log(len(self.bettors))
+        return float(np.logaddexp.reduce(self._fresh + self._shares))
 
     def update(self, confidences: Values, correct: Values) -> None:
         """Take rows in the order of their predictions; in how many parts makes no difference.
@@ -174,8 +178,9 @@ class CalibrationTest:
 
     def _take(self, confidences: Values, correct: Values) -> None:
         """Take rows of the open block; what they teach is learnt when it is complete."""
-        gains = np.stack([self._gains(one, confidences, correct) for one in self.bettors])
-        path = np.cumsum(gains, axis=1)
+        odds = log_odds(confidences)
+        q = np.concatenate([one.predict(confidences, odds) for one in self.bettors])
+        path = np.cumsum(self._gains(q, confidences, correct), axis=1)
         self._look_for_rejection(self._staked[:, None] + path)
         won = path[:, -1]
         self._staked, self._fresh, self._won = (
@@ -190,40 +195,52 @@ class CalibrationTest:
         )
         self._open = p, y
         if len(p) == self._size:
+            odds = log_odds(p)
             for bettor in self.bettors:
-                bettor.learn(p, y)
+                bettor.learn(p, odds, y)
             self._size, self._open = 0, (np.zeros(0), np.zeros(0))
 
-    def _gains(self, bettor: Bettor, confidences: Values, correct: Values) -> Values:
-        """Return log e of each row."""
-        q = bettor.predict(confidences)
-        near = np.clip(q, confidences - self.tolerance, confidences + self.tolerance)
+    def _gains(self, q: Values, confidences: Values, correct: Values) -> Values:
+        """Return log e of each row, (H, N)."""
         # Where p* is 0 or 1 the other outcome cannot be: if it comes all the same, q never staked
         # all, and what it wins is bounded by this.
-        near = np.clip(near, 1e-9, 1 - 1e-9)
-        gains: Values = np.where(correct == 1, np.log(q / near), np.log((1 - q) / (1 - near)))
+        low = np.minimum(np.maximum(confidences - self.tolerance, 1e-9), 1 - 1e-9)
+        high = np.minimum(np.maximum(confidences + self.tolerance, 1e-9), 1 - 1e-9)
+        near = np.minimum(np.maximum(q, low), high)
+        right = correct == 1
+        gains: Values = np.log(np.where(right, q, 1 - q) / np.where(right, near, 1 - near))
         return gains
 
     def _look_for_rejection(self, staked: Values) -> None:
-        if self.rejected:
+        # No mean is above its largest part; what is set aside is below 1.
+        if self.rejected or staked.max() < self.threshold - math.log(2):
             return
-        evidence = np.logaddexp.reduce(staked, axis=0) - math.log(len(self.bettors))
+        evidence = np.logaddexp.reduce(staked + self._shares[:, None], axis=0)
         evidence = np.logaddexp(evidence, math.log(_aside(self.blocks)))
         reached = np.flatnonzero(evidence >= self.threshold)
         if len(reached):
             self.rejected_at = self.labels + int(reached[0]) + 1
 
     def _evidence(self, staked: Values) -> float:
-        held = float(np.logaddexp.reduce(staked)) - math.log(len(self.bettors))
+        held = float(np.logaddexp.reduce(staked + self._shares))
         return float(np.logaddexp(held, math.log(_aside(self.blocks))))
+
+
+def _log_shares(bettors: list[Bettor]) -> Values:
+    """Return the logarithm of each hand's share of the stake, (H,): in all one."""
+    shares = np.concatenate([one.shares for one in bettors])
+    logs: Values = np.log(shares / shares.sum())
+    return logs
 
 
 def _aside(blocks: int) -> float:
     """Return which share of the stake is still set aside once so many blocks have begun.
 
-    1 / log₂(blocks + 2): it falls so slowly that a begin at block k costs log k and little more.
+    All of it, then 0.3 / log₂(blocks + 1): seven tenths begin at once, and lose next to nothing
+    while nothing is wrong; what is left falls so slowly that a begin at block k costs log k and
+    little more.
     """
-    return 1 / math.log2(blocks + 2)
+    return 1.0 if blocks == 0 else 0.3 / math.log2(blocks + 1)
 
 
 def _plain(logs: Values) -> list[float | None]:
