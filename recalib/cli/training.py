@@ -32,6 +32,10 @@ def train(
         Path | None,
         typer.Option(help="Where relative names of files start; by default the recipe's folder."),
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(help="Have the worker of the server at this address do it, with its data."),
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Train a network, and write weights, logits for `fit`, metrics and a report.
@@ -42,6 +46,12 @@ def train(
     target = output or Path("runs") / recipe.name
     if target.exists() and not target.is_dir():
         raise InputError("output", found=f"{target} (a file)", accepted="a folder, or none yet")
+    if server is not None:
+        if data is not None:
+            raise InputError("data", found=str(data), accepted="none: a server has a folder of its")
+        found = _run_there(recipe, server, target, json_output)
+        _tell(found, target, json_output)
+        return
     if recipe.calibrate is not None and recipe.calibrate.model is not None:
         raise InputError(
             "calibrate.model",
@@ -50,8 +60,12 @@ def train(
         )
     with _told_to_stop() as stop, progress("train", quiet=json_output) as at:
         found = _run(recipe, data or config.parent, target, _Terminal(stop, at, json_output))
-    if not found:  # of several processes, the first speaks
-        return
+    if found:  # of several processes, the first speaks
+        _tell(found, target, json_output)
+
+
+def _tell(found: dict[str, Any], target: Path, json_output: bool) -> None:
+    """Say what a run came to."""
     if json_output:
         print_json({"output": str(target), **found})
         return
@@ -63,6 +77,9 @@ def train(
     for name in ("validation", "test", "calibrated"):
         if name in found:
             say(f"{name}: {_line(found[name])}")
+    if "calibrator" in found:
+        one = found["calibrator"]
+        say(f"{one['model']}, version {one['version']}: {one['reason']}")
     say(f"saved {target}")
 
 
@@ -78,6 +95,25 @@ def _run(recipe: Recipe, data: Path, target: Path, watcher: _Terminal) -> dict[s
     if recipe.tune is not None:
         return tune(recipe, loaded, target, watcher)
     return run_recipe(recipe, loaded, target, FolderCheckpoints(target), watcher)
+
+
+def _run_there(recipe: Recipe, server: str, target: Path, quiet: bool) -> dict[str, Any]:
+    """Have a server do the run, and fetch its files; return its summary."""
+    from recalib.client import Client
+
+    with Client(server) as client, progress("train", quiet=quiet) as at:
+        asked = client.train(recipe.model_dump(mode="json"))
+        job = client.wait(asked, progress=lambda _, text: at(text))
+        result = job.result or {}
+        target.mkdir(parents=True, exist_ok=True)
+        for name in result["files"]:
+            at(f"fetching {name}")
+            client.download_run_file(job, name, target / name)
+        found: dict[str, Any] = {**result["summary"], "job": job.id}
+        if "fit_job" in result:
+            fitted = client.wait(result["fit_job"], progress=lambda _, text: at(text)).result
+            found["calibrator"] = fitted
+    return found
 
 
 class _Terminal:

@@ -17,6 +17,7 @@ from recalib.client import (
     labels,
     models,
     monitoring,
+    training,
 )
 from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
 from recalib.client.methods import Awaiting, Blocking, ListOperation, Operation
@@ -59,6 +60,9 @@ class Operations:
     add_labels = Operation(labels.add_labels)
     get_monitoring = Operation(monitoring.get_monitoring)
     set_monitoring = Operation(monitoring.set_monitoring)
+
+    train = Operation(training.train)
+    download_run_file = Operation(training.download_run_file)
 
     wait = Operation(jobs.wait)
     get_job = Operation(jobs.get_job)

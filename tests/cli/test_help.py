@@ -45,7 +45,7 @@ COMMANDS = {
         "--json",
     ],
     "compare": ["validation", "test", "--maps", "--objectives", "--input", "--json"],
-    "train": ["config", "--output", "-o", "--data", "--json"],
+    "train": ["config", "--output", "-o", "--data", "--server", "--json"],
     "replay": [
         "log",
         "--alpha",
@@ -57,7 +57,7 @@ COMMANDS = {
         "--picture",
         "--json",
     ],
-    "demo": ["--keep", "--json"],
+    "demo": ["--keep", "--examples", "--json"],
     "serve": [
         "--host",
         "--port",

@@ -46,6 +46,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "add_labels": lambda client: client.add_labels("m", ["i"], [0]),
     "get_monitoring": lambda client: client.get_monitoring("m"),
     "set_monitoring": lambda client: client.set_monitoring("m", alpha=0.01),
+    "create_training_run": lambda client: client.train({"model": {"name": "linear"}}),
+    "get_training_run_file": lambda client: client.download_run_file("j", "w", "w"),
     "list_jobs": lambda client: next(client.list_jobs()),
     "get_job": lambda client: client.get_job("j"),
     "cancel_job": lambda client: client.cancel_job("j"),
@@ -91,6 +93,7 @@ def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flak
     assert posts == {
         "create_model": True,
         "create_calibrator": True,
+        "create_training_run": True,
         "calibrate": False,
         "add_labels": False,
     }

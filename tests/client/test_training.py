@@ -1,0 +1,66 @@
+"""`recalib train --server`: a real worker trains, and what it delivered comes back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recalib.client import Client, MissingError
+from tests.cli.conftest import cli
+from tests.cli.running import Cli
+from tests.cli.test_train import write_data, write_recipe
+from tests.client.either import Either
+from tests.end_to_end.programs import Programs, Server
+
+__all__ = ["cli"]
+
+
+@pytest.fixture
+def data(session_programs: Programs) -> Path:
+    """The folder below which the worker finds data."""
+    folder = session_programs.home / "training-data"
+    folder.mkdir(exist_ok=True)
+    write_data(folder)
+    return folder
+
+
+def test_a_server_trains_and_serves_what_came_of_it(
+    cli: Cli, server: Server, data: Path, name: str
+) -> None:
+    """Files as from a local run; the model's champion is fitted to the run's logits."""
+    with Client(server.url) as client:
+        client.create_model(name, 3)
+    recipe = write_recipe(cli.folder, calibrate={"model": name, "promote": True})
+    found = cli("train", recipe, "--server", server.url, "-o", "out", "--json").json
+    assert found["calibrator"]["version"] == 1
+    there = json.loads((cli.folder / "out" / "result.json").read_text())
+    assert {k: found[k] for k in there} == there
+    write_data(cli.folder)
+    cli("train", write_recipe(cli.folder), "-o", "here")
+    with np.load("out/test.npz") as one, np.load("here/test.npz") as other:
+        np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-5, atol=1e-6)
+        with Client(server.url) as client:
+            p = client.calibrate(name, one["logits"])
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_a_run_by_either_client(client: Either, data: Path, tmp_path: Path) -> None:
+    """Files that are not there yet, or never, are missing."""
+    recipe = {"data": {"source": "arrays"}, "model": {"name": "linear"}}
+    job = client.train(recipe)
+    with pytest.raises(MissingError, match="weights"):
+        client.download_run_file(job, "weights.safetensors", tmp_path / "w")
+    assert not (tmp_path / "w").exists()
+    client.cancel_job(job)
+
+
+def test_what_only_files_have(cli: Cli, server: Server) -> None:
+    recipe = write_recipe(cli.folder)
+    done = cli("train", recipe, "--server", server.url, "--data", ".")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: data: found .")
+    done = cli("train", write_recipe(cli.folder, tune={"beta": [1]}), "--server", server.url)
+    assert done.err.startswith("error: tune: found a table; accepted: none")
