@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,16 +83,12 @@ class Service:
         )
 
 
-@pytest.fixture
-def settings(database_url: str, blob_url: str, request: pytest.FixtureRequest) -> Settings:
-    """Small limits, so that tests can exceed them; nothing looks for promotions by itself.
-
-    gRPC is there for tests that ask for `rpc`.
-    """
+def _settings(database_url: str, blob_url: str, grpc_port: int) -> Settings:
+    """Small limits, so that tests can exceed them; nothing looks for promotions by itself."""
     return Settings(
         database_url=database_url,
         blob_url=blob_url,
-        grpc_port=0 if "rpc" in request.fixturenames else -1,
+        grpc_port=grpc_port,
         max_body_bytes=100_000,
         max_upload_bytes=1_000_000,
         max_rows=50,
@@ -99,7 +98,19 @@ def settings(database_url: str, blob_url: str, request: pytest.FixtureRequest) -
 
 
 @pytest.fixture
+def settings(database_url: str, blob_url: str, request: pytest.FixtureRequest) -> Settings:
+    """gRPC is there for tests that ask for `rpc`."""
+    return _settings(database_url, blob_url, 0 if "rpc" in request.fixturenames else -1)
+
+
+@pytest.fixture
 def service(settings: Settings, registry: Registry) -> Iterator[Service]:
+    with _served(settings, registry) as service:
+        yield service
+
+
+@contextlib.contextmanager
+def _served(settings: Settings, registry: Registry) -> Iterator[Service]:
     with DocumentedClient(create_app(settings), raise_server_exceptions=False) as client:
         yield Service(client, registry)
 
@@ -120,6 +131,25 @@ def data() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 @pytest.fixture
 def ready(service: Service, data) -> Service:
     """A service with a model, its validation data and a champion."""
+    return _made_ready(service, data)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Service]:
+    """The same for all tests that change nothing in it, such as those of what is refused.
+
+    On SQLite alone: what they ask about is decided before the registry has a say.
+    """
+    folder = tmp_path_factory.mktemp("shared")
+    shutil.copy(sqlite_template, folder / "recalib.db")
+    places = f"sqlite:///{folder / 'recalib.db'}", (folder / "blobs").as_uri()
+    registry = Registry(*places)
+    with _served(_settings(*places, grpc_port=-1), registry) as service:
+        yield _made_ready(service, draw(600, 4, 3.0))
+    registry.close()
+
+
+def _made_ready(service: Service, data: tuple[NDArray[Any], NDArray[Any]]) -> Service:
     service.model()
     assert service.upload(npz(*data)).status_code == 201
     assert service.fitted()["result"]["promoted"] is True

@@ -54,9 +54,9 @@ CALIBRATE_JSON = [
 @pytest.mark.parametrize(
     ("body", "field", "found"), [c[1:] for c in CALIBRATE_JSON], ids=[c[0] for c in CALIBRATE_JSON]
 )
-def test_calibrate_json(ready: Service, body: bytes, field: str, found: str) -> None:
+def test_calibrate_json(shared: Service, body: bytes, field: str, found: str) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = ready.client.post("/v1/models/digits/calibrate", content=body, headers=headers)
+    answer = shared.client.post("/v1/models/digits/calibrate", content=body, headers=headers)
     check(answer, 422, field, found)
 
 
@@ -86,8 +86,8 @@ CALIBRATE_NPY = [
 @pytest.mark.parametrize(
     ("body", "field", "found"), [c[1:] for c in CALIBRATE_NPY], ids=[c[0] for c in CALIBRATE_NPY]
 )
-def test_calibrate_npy(ready: Service, body: bytes, field: str, found: str) -> None:
-    answer = ready.client.post("/v1/models/digits/calibrate", content=body, headers=NPY)
+def test_calibrate_npy(shared: Service, body: bytes, field: str, found: str) -> None:
+    answer = shared.client.post("/v1/models/digits/calibrate", content=body, headers=NPY)
     check(answer, 422, field, found)
 
 
@@ -330,9 +330,9 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("body", "found"), BODIES, ids=[found for _, found in BODIES])
-def test_bodies_that_are_not_the_json_asked_for(service: Service, body: bytes, found: str) -> None:
+def test_bodies_that_are_not_the_json_asked_for(shared: Service, body: bytes, found: str) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = service.client.post("/v1/models", content=body, headers=headers)
+    answer = shared.client.post("/v1/models", content=body, headers=headers)
     check(answer, 422, "body", found)
 
 

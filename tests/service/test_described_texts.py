@@ -67,8 +67,8 @@ def test_whole_numbers(ready: Service) -> None:
 
 
 @pytest.mark.parametrize("number", ["1.5", "1e400", "true", '"1"', "0.0", "1e300"])
-def test_numbers_that_are_not_whole(ready: Service, number: str) -> None:
-    answer = ready.client.put(
+def test_numbers_that_are_not_whole(shared: Service, number: str) -> None:
+    answer = shared.client.put(
         "/v1/models/digits/aliases/next",
         content=f'{{"version": {number}}}'.encode(),
         headers={"Content-Type": "application/json"},

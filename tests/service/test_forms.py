@@ -65,11 +65,11 @@ BODIES = {
 
 @pytest.mark.parametrize("accept", OFFERED)
 @pytest.mark.parametrize("kind", BODIES)
-def test_any_form_in_and_any_out(ready: Service, kind: str, accept: str) -> None:
+def test_any_form_in_and_any_out(shared: Service, kind: str, accept: str) -> None:
     """The very same float32 numbers, whatever they are written in."""
-    expected = read(ready.calibrate(LOGITS))
+    expected = read(shared.calibrate(LOGITS))
     headers = {"Content-Type": kind, "Accept": accept}
-    answer = ready.client.post(URL, content=BODIES[kind], headers=headers)
+    answer = shared.client.post(URL, content=BODIES[kind], headers=headers)
     assert answer.headers["content-type"] == accept
     found = read(answer)
     assert found.dtype == np.float32
@@ -95,9 +95,9 @@ def test_an_arrow_answer_names_the_calibrator(ready: Service) -> None:
     ],
     ids=["float64", "lists", "a column a class", "labels", "two batches"],
 )
-def test_arrow_as_for_uploads(ready: Service, table: pa.Table) -> None:
-    answer = ready.client.post(URL, content=arrow(table), headers={"Content-Type": ARROW})
-    np.testing.assert_array_equal(read(answer), read(ready.calibrate(LOGITS)))
+def test_arrow_as_for_uploads(shared: Service, table: pa.Table) -> None:
+    answer = shared.client.post(URL, content=arrow(table), headers={"Content-Type": ARROW})
+    np.testing.assert_array_equal(read(answer), read(shared.calibrate(LOGITS)))
 
 
 def test_arrow_of_probabilities(ready: Service) -> None:
@@ -133,9 +133,9 @@ BAD_ARROW = {
 
 
 @pytest.mark.parametrize("case", BAD_ARROW)
-def test_bad_arrow(ready: Service, case: str) -> None:
+def test_bad_arrow(shared: Service, case: str) -> None:
     body, status, field = BAD_ARROW[case]
-    check(ready.client.post(URL, content=body, headers={"Content-Type": ARROW}), status, field)
+    check(shared.client.post(URL, content=body, headers={"Content-Type": ARROW}), status, field)
 
 
 ACCEPTED = [
@@ -221,8 +221,8 @@ def test_top_k_without_labels(ready: Service) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["0", "-1", "5", "x", "1.0", "²", "9" * 30])
-def test_top_k_that_cannot_be(ready: Service, wanted: str) -> None:
-    check(ready.calibrate(LOGITS, top_k=wanted), 422, "top_k", wanted[:20])
+def test_top_k_that_cannot_be(shared: Service, wanted: str) -> None:
+    check(shared.calibrate(LOGITS, top_k=wanted), 422, "top_k", wanted[:20])
 
 
 def test_top_k_does_not_fit_into_npy(ready: Service) -> None:

@@ -186,10 +186,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "field"), BAD)
-def test_what_is_no_batch_of_labels(service: Service, body: bytes, field: str) -> None:
-    service.model()
+def test_what_is_no_batch_of_labels(shared: Service, body: bytes, field: str) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = service.client.post("/v1/models/digits/labels", content=body, headers=headers)
+    answer = shared.client.post("/v1/models/digits/labels", content=body, headers=headers)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["field"] == field
 

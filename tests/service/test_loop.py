@@ -75,10 +75,10 @@ def test_npy_in_and_out(ready: Service, data) -> None:
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4", "<i4"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npy_of_any_number_type(ready: Service, dtype: str, order: str) -> None:
+def test_npy_of_any_number_type(shared: Service, dtype: str, order: str) -> None:
     logits = np.array([[1, -2, 3, 0], [0, 0, 5, 1]], dtype=dtype, order=order)
-    answer = ready.client.post("/v1/models/digits/calibrate", content=npy(logits), headers=NPY)
-    expected = ready.calibrate(np.asarray(logits, np.float64)).json()["probabilities"]
+    answer = shared.client.post("/v1/models/digits/calibrate", content=npy(logits), headers=NPY)
+    expected = shared.calibrate(np.asarray(logits, np.float64)).json()["probabilities"]
     np.testing.assert_allclose(answer.json()["probabilities"], expected, rtol=1e-5)
 
 

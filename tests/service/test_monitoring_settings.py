@@ -84,9 +84,8 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
     ],
     ids=str,
 )
-def test_settings_that_cannot_be(service: Service, bad: dict[str, Any], field: str) -> None:
-    service.model()
-    answer = declare(service, **bad)
+def test_settings_that_cannot_be(shared: Service, bad: dict[str, Any], field: str) -> None:
+    answer = declare(shared, **bad)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == field
 

@@ -103,13 +103,13 @@ def test_the_likeliest_classes_come_with_ids_too(ready: Service) -> None:
 
 
 @pytest.mark.parametrize("share", ["2", "-1", "nan", "inf", "yes", "1_0", "0x1", " 1", "1e9999"])
-def test_a_share_that_is_none(ready: Service, share: str) -> None:
-    check(ask(ready, ids=share), 422, "ids", share)
+def test_a_share_that_is_none(shared: Service, share: str) -> None:
+    check(ask(shared, ids=share), 422, "ids", share)
 
 
 @pytest.mark.parametrize("share", ["1", "1.0", "0.5", ".5", "5e-1", "1e-9", "0", "-0"])
-def test_a_share_may_be_written_as_any_number(ready: Service, share: str) -> None:
-    assert ask(ready, ids=share).status_code == 200
+def test_a_share_may_be_written_as_any_number(shared: Service, share: str) -> None:
+    assert ask(shared, ids=share).status_code == 200
 
 
 def test_the_server_says_how_many_get_ids_unasked(ready: Service, settings: Settings) -> None:
@@ -185,7 +185,7 @@ def test_inference_has_ids_as_an_output_that_is_asked_for(ready: Service) -> Non
 
 
 @pytest.mark.parametrize("names", [["prediction_ids"] * 2, ["probabilities", "other"]])
-def test_inference_outputs_that_are_none(ready: Service, names: list[str]) -> None:
-    answer = ready.client.post(INFER, json=question(*({"name": one} for one in names)))
+def test_inference_outputs_that_are_none(shared: Service, names: list[str]) -> None:
+    answer = shared.client.post(INFER, json=question(*({"name": one} for one in names)))
     assert answer.status_code == 400
     assert "prediction_ids" in answer.json()["error"]

@@ -31,7 +31,7 @@ def test_the_interface_is_valid_openapi(service: Service) -> None:
     assert len(ids) == len(set(ids))
     calibrate = document["paths"]["/v1/models/{model}/calibrate"]["post"]
     names = {one["name"] for one in calibrate["parameters"]}
-    assert names == {"model", "calibrator", "input", "top_k", "ids"}
+    assert names == {"model", "calibrator", "input", "top_k", "ids", "segment"}
     assert "application/x-npy" in calibrate["requestBody"]["content"]
 
 
@@ -45,9 +45,9 @@ def test_the_interface_is_valid_openapi(service: Service) -> None:
         ("/v2/models/digits/infer", "POST"),
     ],
 )
-def test_a_refused_method_says_which_are_allowed(service: Service, path: str, allowed: str) -> None:
+def test_a_refused_method_says_which_are_allowed(shared: Service, path: str, allowed: str) -> None:
     """RFC 9110 asks for it; each route knows only its own method, so they are put together."""
-    answer = service.client.request("PATCH", path)
+    answer = shared.client.request("PATCH", path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
