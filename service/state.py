@@ -28,7 +28,7 @@ class State:
     registry: Registry
     calibrators: LoadedCalibrators
     #: Calls that may hang while the registry does, one at a time of each kind.
-    flights: Flights[Any] = field(default_factory=lambda: Flights(2))
+    flights: Flights[Any] = field(default_factory=lambda: Flights(4))
 
     @cached_property
     def ids(self) -> PredictionIds:

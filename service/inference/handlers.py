@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from service.inference.schemas import ModelMetadata, TensorMetadata
-from service.inference.tensors import INPUT, OUTPUT
+from service.inference.tensors import IDS, INPUT, OUTPUT
 from service.predict.loaded import Loaded
+from service.state import State
 
 __all__ = ["metadata_of"]
 
 #: How many versions are listed, the newest; more can be asked for by number.
 _MOST_VERSIONS = 100
+#: Clients ask for metadata first, and what is loaded can be asked whatever the registry does.
+_PATIENCE_SECONDS = 0.5
 
 
-def metadata_of(registry: Registry | None, loaded: Loaded) -> ModelMetadata:
+def metadata_of(state: State, loaded: Loaded, *, alone: bool) -> ModelMetadata:
     """Return the metadata of a loaded calibrator, with its model's versions from the registry.
 
-    Without a registry, and while it cannot be reached, with the loaded version alone.
+    With the loaded version alone where that is asked for, and where the registry cannot be reached
+    or does not answer at once.
     """
     versions = [loaded.version]
-    if registry is not None:
+    if not alone:
         try:
-            with registry.reading() as tx:
-                model = tx.models.get(loaded.model)
-                newest = tx.calibrators.latest(model)
-                last = newest.version if newest is not None else loaded.version
-                first = max(0, last - _MOST_VERSIONS)
-                found = tx.calibrators.page(model, first, _MOST_VERSIONS)
-                versions = [one.version for one in found]
-        except UnavailableError:
+            look = partial(_versions, state.registry, loaded)
+            versions = state.flights.of(("versions", loaded.model), look).result(_PATIENCE_SECONDS)
+        except (UnavailableError, TimeoutError):
             pass
     classes = loaded.calibrator.card.classes
     return ModelMetadata(
@@ -37,5 +38,18 @@ def metadata_of(registry: Registry | None, loaded: Loaded) -> ModelMetadata:
         versions=[str(version) for version in versions],
         platform="recalib",
         inputs=[TensorMetadata(name=INPUT, datatype="FP32", shape=[-1, classes])],
-        outputs=[TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes])],
+        # The second is made only where it is asked for.
+        outputs=[
+            TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes]),
+            TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]),
+        ],
     )
+
+
+def _versions(registry: Registry, loaded: Loaded) -> list[int]:
+    with registry.reading() as tx:
+        model = tx.models.get(loaded.model)
+        newest = tx.calibrators.latest(model)
+        last = newest.version if newest is not None else loaded.version
+        first = max(0, last - _MOST_VERSIONS)
+        return [one.version for one in tx.calibrators.page(model, first, _MOST_VERSIONS)]

@@ -111,7 +111,7 @@ async def ready(state: StateOf, response: Response) -> ServerReady:
 async def model(model: str, state: StateOf) -> ModelMetadata:
     """Say what a model's calibrator takes and gives."""
     loaded = await loaded_for(state.calibrators, model, CHAMPION)
-    return await to_thread.run_sync(metadata_of, state.registry, loaded)
+    return await to_thread.run_sync(partial(metadata_of, state, loaded, alone=False))
 
 
 @router.get(
@@ -121,7 +121,7 @@ async def model(model: str, state: StateOf) -> ModelMetadata:
 )
 async def model_version(model: str, version: Version, state: StateOf) -> ModelMetadata:
     """Say what one version takes and gives."""
-    return metadata_of(None, await loaded_for(state.calibrators, model, version))
+    return metadata_of(state, await loaded_for(state.calibrators, model, version), alone=True)
 
 
 @router.get("/models/{model}/ready", responses=_READINESS, operation_id="v2_model_ready")

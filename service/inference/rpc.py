@@ -14,8 +14,17 @@ from recalib.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from service.health.handlers import readiness
 from service.inference.handlers import metadata_of
-from service.inference.tensors import INPUT, OUTPUT, dtype_of, from_bytes, shape_of
-from service.predict.handlers import LARGE, beside, calibrate, loaded_for
+from service.inference.tensors import (
+    IDS,
+    INPUT,
+    OUTPUT,
+    bytes_of,
+    check_outputs,
+    dtype_of,
+    from_bytes,
+    shape_of,
+)
+from service.predict.handlers import LARGE, beside, calibrate_with_ids, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
 from service.state import State
 from service.transport.generated.recalib.v2wire import inference_pb2 as pb
@@ -70,8 +79,8 @@ class Inference:
     ) -> pb.ModelMetadataResponse:
         """Say what a model's calibrator takes and gives."""
         loaded = await self._loaded(request.name, request.version)
-        registry = None if request.version else self._state.registry
-        found = await to_thread.run_sync(metadata_of, registry, loaded)
+        alone = bool(request.version)
+        found = await to_thread.run_sync(partial(metadata_of, self._state, loaded, alone=alone))
         return filled(pb.ModelMetadataResponse, found)
 
     async def model_infer(
@@ -79,7 +88,9 @@ class Inference:
     ) -> pb.ModelInferResponse:
         """Turn logits into probabilities."""
         loaded = await self._loaded(request.model_name, request.model_version)
-        act = partial(_inferred, loaded, request, self._state.settings.max_rows)
+        if any(one.name == IDS for one in request.outputs):
+            await self._state.ids.ready()
+        act = partial(_inferred, self._state, loaded, request)
         return act() if request.ByteSize() <= LARGE else await beside(act)
 
     async def _loaded(self, model: str, version: str) -> Loaded:
@@ -89,32 +100,53 @@ class Inference:
         return await loaded_for(self._state.calibrators, model, version or CHAMPION)
 
 
-def _inferred(loaded: Loaded, request: pb.ModelInferRequest, most_rows: int) -> Any:
+def _inferred(state: State, loaded: Loaded, request: pb.ModelInferRequest) -> Any:
     if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
         names = ", ".join(one.name for one in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
-    _check_outputs(request)
-    segment = request.parameters["segment"].string_param if "segment" in request.parameters else ""
-    kind = _input(request.parameters)
-    result = calibrate(loaded, _values(request), kind, most_rows, segment)
+    check_outputs([(one.name, one.parameters) for one in request.outputs])
+    wanted = [one.name for one in request.outputs] or [OUTPUT]
+    result, ids = calibrate_with_ids(
+        loaded,
+        _values(request),
+        _input(request.parameters),
+        state.settings.max_rows,
+        state.ids,
+        1.0 if IDS in wanted else 0.0,
+        _text(request.parameters, "segment", ""),
+    )
     answer = pb.ModelInferResponse(
         model_name=loaded.model, model_version=str(loaded.version), id=request.id
     )
+    for name in wanted:
+        if name == OUTPUT:
+            _add_probabilities(answer, result, in_bytes=bool(request.raw_input_contents))
+        else:
+            _add_ids(answer, ids, in_bytes=bool(request.raw_input_contents))
+    return answer
+
+
+def _add_probabilities(answer: pb.ModelInferResponse, result: Floats, *, in_bytes: bool) -> None:
     output = answer.outputs.add(name=OUTPUT, datatype="FP32", shape=result.shape)
     flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)
-    if request.raw_input_contents:
+    if in_bytes:
         answer.raw_output_contents.append(flat.tobytes())
     else:
         output.contents.fp32_contents.extend(flat.tolist())
-    return answer
+
+
+def _add_ids(answer: pb.ModelInferResponse, ids: list[str | None], *, in_bytes: bool) -> None:
+    output = answer.outputs.add(name=IDS, datatype="BYTES", shape=[len(ids)])
+    texts = [one or "" for one in ids]
+    if in_bytes:
+        answer.raw_output_contents.append(bytes_of(texts))
+    else:
+        output.contents.bytes_contents.extend(one.encode() for one in texts)
 
 
 def _input(parameters: Mapping[str, pb.InferParameter]) -> Literal["logits", "probabilities"]:
     """Return what the values are; never guessed from them."""
-    if "input" not in parameters:
-        return "logits"
-    parameter = parameters["input"]
-    found = getattr(parameter, parameter.WhichOneof("parameter_choice") or "string_param")
+    found = _text(parameters, "input", "logits")
     if found not in ("logits", "probabilities"):
         raise InputError(
             "parameters.input", found=repr(found)[:80], accepted="logits or probabilities"
@@ -122,16 +154,15 @@ def _input(parameters: Mapping[str, pb.InferParameter]) -> Literal["logits", "pr
     return cast("Literal['logits', 'probabilities']", found)
 
 
-def _check_outputs(request: pb.ModelInferRequest) -> None:
-    if not request.outputs:
-        return
-    if len(request.outputs) != 1 or request.outputs[0].name != OUTPUT:
-        names = ", ".join(one.name for one in request.outputs)
-        raise InputError("outputs", found=names[:80], accepted=f"one, named {OUTPUT}")
-    if "classification" in request.outputs[0].parameters:
-        raise InputError(
-            "outputs[0].parameters.classification", found="it", accepted="all probabilities"
-        )
+def _text(parameters: Mapping[str, pb.InferParameter], name: str, default: str) -> str:
+    if name not in parameters:
+        return default
+    parameter = parameters[name]
+    kind = parameter.WhichOneof("parameter_choice") or "string_param"
+    found = getattr(parameter, kind)
+    if kind != "string_param":
+        raise InputError(f"parameters.{name}", found=repr(found)[:80], accepted="text")
+    return str(found)
 
 
 def _values(request: pb.ModelInferRequest) -> Floats:

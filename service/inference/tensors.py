@@ -6,7 +6,7 @@ and the tensors' bytes follow it, little-endian and row by row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
@@ -21,8 +21,8 @@ from service.predict import numbers
 from service.predict.loaded import Loaded
 
 __all__ = [
-    "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "dtype_of",
-    "from_bytes", "parse", "schemas", "shape_of",
+    "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "bytes_of",
+    "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
 ]  # fmt: skip
 
 #: The names of a calibrator's tensors.
@@ -175,8 +175,27 @@ def _ids(ids: list[str | None], binary: bool) -> _Tensor:
     texts = [one or "" for one in ids]
     if not binary:
         return _Tensor("BYTES", [len(ids)], texts)
-    parts = [len(one).to_bytes(4, "little") + one.encode() for one in texts]
-    return _Tensor("BYTES", [len(ids)], b"".join(parts))
+    return _Tensor("BYTES", [len(ids)], bytes_of(texts))
+
+
+def bytes_of(texts: Iterable[str]) -> bytes:
+    """Return ASCII texts as the protocol has BYTES: each with its length before it."""
+    return b"".join(len(one).to_bytes(4, "little") + one.encode() for one in texts)
+
+
+def check_outputs(outputs: Sequence[tuple[str, Mapping[str, object]]]) -> None:
+    """Raise `InputError` unless each output, by name and parameters, is ours, and there once."""
+    names = [name for name, _ in outputs]
+    if not set(names) <= {OUTPUT, IDS} or len(set(names)) < len(names):
+        accepted = f"{OUTPUT}, {IDS} or both"
+        raise InputError("outputs", found=", ".join(names)[:80], accepted=accepted)
+    for place, (_, parameters) in enumerate(outputs):
+        if "classification" in parameters:
+            raise InputError(
+                f"outputs[{place}].parameters.classification",
+                found="it",
+                accepted="all probabilities",
+            )
 
 
 def dtype_of(datatype: str) -> Any:
@@ -225,17 +244,7 @@ def _wanted(request: InferRequest) -> dict[str, bool]:
     default = request.parameters.get("binary_data_output", False)
     if not request.outputs:
         return {OUTPUT: default is True}
-    names = [one.name for one in request.outputs]
-    if not set(names) <= {OUTPUT, IDS} or len(set(names)) < len(names):
-        accepted = f"{OUTPUT}, {IDS} or both"
-        raise InputError("outputs", found=", ".join(names)[:80], accepted=accepted)
-    for place, one in enumerate(request.outputs):
-        if "classification" in one.parameters:
-            raise InputError(
-                f"outputs[{place}].parameters.classification",
-                found=repr(one.parameters["classification"])[:80],
-                accepted="all probabilities",
-            )
+    check_outputs([(one.name, one.parameters) for one in request.outputs])
     return {one.name: one.parameters.get("binary_data", default) is True for one in request.outputs}
 
 

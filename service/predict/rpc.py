@@ -13,6 +13,7 @@ from recalib.errors import InputError
 from service.inference.tensors import DATATYPES, from_bytes
 from service.predict.handlers import LARGE, beside, calibrate, calibrate_with_ids, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
+from service.predict.top import top
 from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import Context
@@ -70,6 +71,10 @@ def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> p
         "Literal['logits', 'probabilities']",
         chosen("input", pb.Input.DESCRIPTOR, request.input),
     )
+    classes = loaded.calibrator.card.classes
+    if not 0 <= request.top_k <= classes:
+        accepted = f"1 to {classes}, the classes, or 0 for all in their order"
+        raise InputError("top_k", found=str(request.top_k), accepted=accepted)
     given, most, share = _array(request.matrix), state.settings.max_rows, request.ids
     if share:
         result, ids = calibrate_with_ids(
@@ -77,19 +82,32 @@ def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> p
         )
     else:
         result, ids = calibrate(loaded, given, input, most, request.segment), []
-    rows, classes = result.shape
-    matrix = pb.Matrix(rows=rows, classes=classes)
-    flat = np.ascontiguousarray(result, np.dtype("<f4")).reshape(-1)
-    if request.matrix.raw:
-        matrix.raw = flat.tobytes()
-    else:
-        matrix.values.extend(flat.tolist())
-    card = loaded.calibrator.card
-    return pb.CalibrateResponse(
-        probabilities=matrix,
-        calibrator=pb.Calibrated(version=loaded.version, map=card.map),
+    answer = pb.CalibrateResponse(
+        calibrator=pb.Calibrated(version=loaded.version, map=loaded.calibrator.card.map),
         prediction_ids=[one or "" for one in ids],
     )
+    in_bytes = bool(request.matrix.raw)
+    if request.top_k:
+        answer.top_k.CopyFrom(_likeliest(loaded, result, request.top_k, in_bytes))
+    else:
+        answer.probabilities.CopyFrom(_matrix(result, in_bytes))
+    return answer
+
+
+def _likeliest(loaded: Loaded, result: Floats, k: int, in_bytes: bool) -> pb.Top:
+    classes, probabilities = top(result, k)
+    flat = classes.reshape(-1)
+    labels = [] if loaded.labels is None else loaded.labels[flat].tolist()
+    matrix = _matrix(probabilities, in_bytes)
+    return pb.Top(classes=flat.tolist(), probabilities=matrix, labels=labels)
+
+
+def _matrix(values: Floats, in_bytes: bool) -> pb.Matrix:
+    rows, columns = values.shape
+    flat = np.ascontiguousarray(values, np.dtype("<f4")).reshape(-1)
+    if in_bytes:
+        return pb.Matrix(rows=rows, classes=columns, raw=flat.tobytes())
+    return pb.Matrix(rows=rows, classes=columns, values=flat.tolist())
 
 
 def _array(matrix: pb.Matrix) -> Floats:

@@ -15,6 +15,8 @@ from service.transport.generated.recalib.v2wire import inference_pb2 as pb
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_inference import ROWS, bytes_of, expected
+from tests.service.test_labels import outcomes
+from tests.service.test_loaded import hanging
 
 TYPED = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
 
@@ -111,8 +113,12 @@ def test_versions(ready: Service, rpc: Rpc) -> None:
     assert list(one.versions) == ["2"]
     both = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits"))
     assert (list(both.versions), both.platform) == (["1", "2"], "recalib")
-    for (one,), name in ((both.inputs, "logits"), (both.outputs, "probabilities")):
-        assert (one.name, one.datatype, list(one.shape)) == (name, "FP32", [-1, 4])
+    inputs, outputs = (
+        [(one.name, one.datatype, list(one.shape)) for one in tensors]
+        for tensors in (both.inputs, both.outputs)
+    )
+    assert inputs == [("logits", "FP32", [-1, 4])]
+    assert outputs == [("probabilities", "FP32", [-1, 4]), ("prediction_ids", "BYTES", [-1])]
 
 
 def test_health(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +151,20 @@ def test_health(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(metadata.versions) == ["1"]
 
 
+def test_what_is_loaded_says_what_it_is_while_the_registry_hangs(
+    ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soon, and of its versions the one that is loaded."""
+    ready.fitted(map="vector", promote=False)
+    expected(ready)
+    metadata = pb.ModelMetadataRequest(name="digits")
+    with hanging(ready.registry, monkeypatch) as asked:
+        assert list(rpc.v2.model_metadata(metadata).versions) == ["1"]
+        assert rpc.v2.model_ready(pb.ModelReadyRequest(name="digits")).ready
+        assert asked == ["digits"]
+    assert list(rpc.v2.model_metadata(metadata).versions) == ["1", "2"]
+
+
 def test_not_ready_before_anything_is_loaded(
     service: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +179,47 @@ def test_not_ready_before_anything_is_loaded(
 RAW = bytes_of(ROWS, "FP32")
 BOTH = tensor(ROWS)
 OUTPUT = pb.ModelInferRequest.InferRequestedOutputTensor
+
+
+def wanting(*names: str, **more: Any) -> pb.ModelInferRequest:
+    given = [] if "raw_input_contents" in more else [ROWS]
+    return question(tensor(*given), outputs=[OUTPUT(name=name) for name in names], **more)
+
+
+def test_inference_has_ids_as_an_output_that_is_asked_for(ready: Service, rpc: Rpc) -> None:
+    """Of type BYTES, in the order of the outputs: typed, or each with its length before it."""
+    plain = rpc.v2.model_infer(question(tensor(ROWS)))
+    assert [one.name for one in plain.outputs] == ["probabilities"]
+    ids, probabilities = rpc.v2.model_infer(wanting("prediction_ids", "probabilities")).outputs
+    assert probabilities == plain.outputs[0]
+    assert (ids.name, ids.datatype, list(ids.shape)) == ("prediction_ids", "BYTES", [2])
+    texts = [one.decode() for one in ids.contents.bytes_contents]
+    assert outcomes(ready, *((one, 2) for one in texts)) == ["accepted"] * 2
+
+    both = wanting("probabilities", "prediction_ids", raw_input_contents=[RAW])
+    answer = rpc.v2.model_infer(both)
+    assert [one.name for one in answer.outputs] == ["probabilities", "prediction_ids"]
+    assert not any(one.HasField("contents") for one in answer.outputs)
+    found, tail = answer.raw_output_contents
+    np.testing.assert_allclose(np.frombuffer(found, "<f4").reshape(2, 4), expected(ready))
+    texts = []
+    while tail:
+        length = int.from_bytes(tail[:4], "little")
+        texts.append(tail[4 : 4 + length].decode())
+        tail = tail[4 + length :]
+    assert outcomes(ready, *((one, 2) for one in texts)) == ["accepted"] * 2
+
+    alone = rpc.v2.model_infer(wanting("prediction_ids", raw_input_contents=[RAW]))
+    assert [one.name for one in alone.outputs] == ["prediction_ids"]
+    assert len(alone.raw_output_contents) == 1
+
+
+@pytest.mark.parametrize("names", [["ids"], ["probabilities", "prediction_ids", "prediction_ids"]])
+def test_inference_outputs_that_are_none(ready: Service, rpc: Rpc, names: list[str]) -> None:
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.v2.model_infer, wanting(*names))
+    assert "prediction_ids" in violations(error)["outputs"]
+
+
 #: What is sent, and the field that the error must name.
 BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
     "no inputs": (question(), "inputs"),
@@ -192,6 +253,10 @@ BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
     "input of another type": (
         question(tensor(ROWS), parameters={"input": pb.InferParameter(int64_param=1)}),
         "parameters.input",
+    ),
+    "segment of another type": (
+        question(tensor(ROWS), parameters={"segment": pb.InferParameter(bool_param=True)}),
+        "parameters.segment",
     ),
     "a version that is none": (question(tensor(ROWS), model_version="x"), "model_version"),
     "bytes cut": (question(tensor(), raw_input_contents=[RAW[:-1]]), "raw_input_contents"),
@@ -240,7 +305,7 @@ def test_a_fault_of_ours_says_nothing_more(
     def broken(*args: Any) -> None:
         raise KeyError("a secret")
 
-    monkeypatch.setattr("service.inference.rpc.calibrate", broken)
+    monkeypatch.setattr("service.inference.rpc.calibrate_with_ids", broken)
     error = refused(grpc.StatusCode.INTERNAL, rpc.v2.model_infer, question(tensor(ROWS)))
     assert error.details() == "An unexpected error; the server's log has it."
     assert "secret" not in str(error.trailing_metadata())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -23,12 +21,6 @@ from service.transport.rpc import method_name
 from tests.service.conftest import Service, npz
 from tests.service.documented import operations
 from tests.service.stubs import OWN, Rpc, refused, violations
-
-#: Forms of bodies that gRPC does not have, and what jobs do whoever asked for them.
-NOT_HERE = {
-    "test_npy_in_and_out",
-    "test_a_fit_that_cannot_be_done_fails_with_its_reason",
-}
 
 
 def pieces(body: bytes, size: int = 10_000, **header: Any) -> Iterator[pb.UploadDatasetRequest]:
@@ -379,15 +371,3 @@ def test_every_operation_of_rest_is_an_rpc(service: Service) -> None:
     }
     assert rpcs == rest | {"calibrate_stream"}
     assert rest <= set(operations(service.client.app.openapi()))
-
-
-def test_tests_carry_the_names_of_rest_s() -> None:
-    here = Path(__file__)
-
-    def names(path: Path) -> set[str]:
-        body = ast.parse(path.read_text()).body
-        found = {one.name for one in body if isinstance(one, ast.FunctionDef)}
-        return {one.replace("npy", "raw") for one in found if one.startswith("test_")}
-
-    missing = names(here.with_name("test_loop.py")) - names(here)
-    assert missing == {one.replace("npy", "raw") for one in NOT_HERE}

@@ -15,6 +15,7 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from tests.service.conftest import Service
 from tests.service.documented import operations
+from tests.service.test_loaded import hanging
 
 MODEL = "/v2/models/digits"
 INFER = f"{MODEL}/infer"
@@ -58,9 +59,9 @@ def values(answer: Any) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("sent", [ROWS.tolist(), ROWS.reshape(-1).tolist()], ids=["rows", "flat"])
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
-def test_infer_json(ready: Service, sent: Any, datatype: str) -> None:
-    answer = ask(ready, tensor(sent, datatype=datatype), id="seven")
-    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
+def test_infer_json(shared: Service, sent: Any, datatype: str) -> None:
+    answer = ask(shared, tensor(sent, datatype=datatype), id="seven")
+    np.testing.assert_allclose(values(answer), expected(shared), rtol=1e-6)
     document = answer.json()
     assert (document["model_name"], document["model_version"]) == ("digits", "1")
     assert document["id"] == "seven"
@@ -68,7 +69,7 @@ def test_infer_json(ready: Service, sent: Any, datatype: str) -> None:
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
-def test_infer_binary(ready: Service, datatype: str) -> None:
+def test_infer_binary(shared: Service, datatype: str) -> None:
     """Bytes in, bytes out; all these logits are exact in every datatype."""
     raw = bytes_of(ROWS, datatype)
     one = tensor(datatype=datatype, parameters={"binary_data_size": len(raw)})
@@ -76,14 +77,14 @@ def test_infer_binary(ready: Service, datatype: str) -> None:
         "inputs": [one],
         "outputs": [{"name": "probabilities", "parameters": {"binary_data": True}}],
     }
-    answer = ready.client.post(INFER, **binary(question, raw))
+    answer = shared.client.post(INFER, **binary(question, raw))
     assert answer.status_code == 200, answer.text
     size = int(answer.headers[LENGTH])
     (output,) = json.loads(answer.content[:size])["outputs"]
     assert output["parameters"] == {"binary_data_size": 32}
     assert "data" not in output
     found = np.frombuffer(answer.content[size:], "<f4").reshape(output["shape"])
-    np.testing.assert_allclose(found, expected(ready), rtol=1e-6)
+    np.testing.assert_allclose(found, expected(shared), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +102,10 @@ def test_infer_binary(ready: Service, datatype: str) -> None:
     ],
 )
 def test_who_decides_about_bytes(
-    ready: Service, parameters: Any, outputs: Any, is_binary: bool
+    shared: Service, parameters: Any, outputs: Any, is_binary: bool
 ) -> None:
     """The output, and else the request."""
-    answer = ask(ready, tensor(ROWS.tolist()), parameters=parameters, outputs=outputs)
+    answer = ask(shared, tensor(ROWS.tolist()), parameters=parameters, outputs=outputs)
     assert answer.status_code == 200, answer.text
     assert (LENGTH in answer.headers) is is_binary
 
@@ -134,13 +135,13 @@ def test_probabilities_as_input(ready: Service) -> None:
 @pytest.mark.parametrize(
     ("encoding", "press"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
 )
-def test_compression(ready: Service, encoding: str, press: Any) -> None:
+def test_compression(shared: Service, encoding: str, press: Any) -> None:
     body = json.dumps({"inputs": [tensor(ROWS.tolist())]}).encode()
     headers = {"Content-Encoding": encoding, "Accept-Encoding": encoding}
-    answer = ready.client.post(INFER, content=press(body), headers=headers)
+    answer = shared.client.post(INFER, content=press(body), headers=headers)
     assert answer.headers["Content-Encoding"] == encoding
-    np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
-    plain = ready.client.post(INFER, content=body, headers={"Accept-Encoding": "gzip, br"})
+    np.testing.assert_allclose(values(answer), expected(shared), rtol=1e-6)
+    plain = shared.client.post(INFER, content=body, headers={"Accept-Encoding": "gzip, br"})
     assert "Content-Encoding" not in plain.headers
 
 
@@ -173,7 +174,10 @@ def test_versions(ready: Service) -> None:
         "versions": ["1", "2"],
         "platform": "recalib",
         "inputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, 4]}],
-        "outputs": [{"name": "probabilities", "datatype": "FP32", "shape": [-1, 4]}],
+        "outputs": [
+            {"name": "probabilities", "datatype": "FP32", "shape": [-1, 4]},
+            {"name": "prediction_ids", "datatype": "BYTES", "shape": [-1]},
+        ],
     }
 
 
@@ -199,6 +203,19 @@ def test_health(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     assert get(MODEL).json()["versions"] == ["1"]
     unloaded = get("/v2/models/never-asked-for")
     assert (unloaded.status_code, list(unloaded.json())) == (503, ["error"])
+
+
+def test_what_is_loaded_says_what_it_is_while_the_registry_hangs(
+    ready: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soon, and of its versions the one that is loaded."""
+    ready.fitted(map="vector", promote=False)
+    expected(ready)
+    with hanging(ready.registry, monkeypatch) as asked:
+        assert ready.client.get(MODEL).json()["versions"] == ["1"]
+        assert ready.client.get(f"{MODEL}/ready").json() == {"name": "digits", "ready": True}
+        assert asked == ["digits"]
+    assert ready.client.get(MODEL).json()["versions"] == ["1", "2"]
 
 
 def test_not_ready_before_anything_is_loaded(
@@ -286,10 +303,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_a_bad_request(ready: Service, case: str) -> None:
+def test_bad_input_is_a_bad_request(shared: Service, case: str) -> None:
     """400, and one sentence that names the place, under `error` and nothing else."""
     request, place = BAD[case]
-    answer = ready.client.post(INFER, **request)
+    answer = shared.client.post(INFER, **request)
     assert answer.status_code == 400, answer.text
     assert list(answer.json()) == ["error"]
     assert place in answer.json()["error"]
@@ -338,8 +355,8 @@ def test_every_error_that_is_promised_comes(ready: Service) -> None:
 @pytest.mark.parametrize(("verb", "path", "status"), [
     ("GET", "/v2/nowhere", 404), ("PUT", INFER, 405), ("POST", "/v2/health/live", 405),
 ])  # fmt: skip
-def test_other_paths_and_verbs(ready: Service, verb: str, path: str, status: int) -> None:
-    answer = ready.client.request(verb, path)
+def test_other_paths_and_verbs(shared: Service, verb: str, path: str, status: int) -> None:
+    answer = shared.client.request(verb, path)
     assert answer.status_code == status
     assert list(answer.json()) == ["error"]
 

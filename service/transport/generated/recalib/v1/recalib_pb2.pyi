@@ -511,30 +511,44 @@ class Matrix(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CalibrateRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "segment")
+    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     MATRIX_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     input: Input
     matrix: Matrix
     ids: float
+    top_k: int
     segment: str
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., segment: _Optional[str] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
-    __slots__ = ("probabilities", "calibrator", "prediction_ids")
+    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k")
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
     probabilities: Matrix
     calibrator: Calibrated
     prediction_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    top_k: Top
+    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ...) -> None: ...
+
+class Top(_message.Message):
+    __slots__ = ("classes", "probabilities", "labels")
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedScalarFieldContainer[int]
+    probabilities: Matrix
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, classes: _Optional[_Iterable[int]] = ..., probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Calibrated(_message.Message):
     __slots__ = ("version", "map")
