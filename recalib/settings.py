@@ -86,6 +86,13 @@ class Settings(BaseSettings):
         description="How finely predictions are counted by time, the same in all processes, "
         "in seconds.",
     )
+    capture_seconds: float = Field(
+        60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How often a server process writes down logits that are to be kept, "
+        "in seconds.",
+    )
     monitor_seconds: float = Field(
         60.0,
         gt=0,

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from recalib.card import Card
-from recalib.drift import Monitor, MonitorOptions, Part, Status, Sums, spent_alpha
+from recalib.drift import BETTORS, Monitor, MonitorOptions, Part, Status, Sums, spent_alpha
 from recalib.drift.served_confidences import edges_of
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
@@ -30,6 +30,8 @@ from recalib.registry import (
     Transaction,
     Watching,
 )
+from training.refit import refit_is_due, request_refit
+from training.shadow import compare
 from training.worker import JobContext
 
 __all__ = ["MONITOR", "REST", "run_monitor", "tidy", "watch"]
@@ -61,6 +63,7 @@ def run_monitor(context: JobContext) -> None:
         context.check_cancelled()
         try:
             taken = watch(context.registry, model)
+            compare(context.registry, model)
         except UnavailableError:
             raise
         except RecalibError as error:
@@ -91,7 +94,7 @@ def watch(registry: Registry, model: Model) -> int | None:
 
 
 def tidy(registry: Registry, model: Model) -> None:
-    """Make old counts of traffic coarser, and forget very old ones, of all versions."""
+    """Make old counts of traffic coarser, forget very old ones, and logits that were kept."""
     with registry.reading() as tx:
         now = tx.labels.clock()
         through = {row.version: row.through for row in tx.monitors.all(model)}
@@ -103,6 +106,9 @@ def tidy(registry: Registry, model: Model) -> None:
             tx.traffic.compact(model, version, min(now - _COARSE_AFTER, read), _HOUR)
     with registry.transaction() as tx:
         tx.monitors.forget_cohorts(model, now - _FORGET_AFTER)
+        forgotten = tx.captures.forget(model, now - model.watching.capture_seconds)
+    for digest in forgotten:
+        registry.blobs.remove(digest)
 
 
 def _step(registry: Registry, model: Model) -> int | None:
@@ -126,7 +132,9 @@ def _step(registry: Registry, model: Model) -> int | None:
     status = monitor.assess(look.now, served)
     entered = status.state != before.status.get("state", "unverified")
     stale_numbers = look.now - before.assessed_at > _ANEW_SECONDS
-    if not (cohorts or entered or stale_numbers or before.turn == 0):
+    with registry.reading() as tx:
+        due = refit_is_due(tx, model, status.state, look.now)
+    if not (cohorts or entered or stale_numbers or due or before.turn == 0):
         return 0
     row = replace(
         before,
@@ -146,6 +154,8 @@ def _step(registry: Registry, model: Model) -> int | None:
                 tx.monitors.note(
                     model, row.version, status.state, _ACTOR, status.reason, _evidence(status)
                 )
+            if due is not None:
+                request_refit(tx, model, due)
     except ConflictError as error:  # another has done the same: nothing is left to do
         log.info("%s", error, extra={"action": "monitor_overtaken", "model": model.name})
         return 0
@@ -253,6 +263,8 @@ def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
         "tolerance": watching.tolerance,
         "segments": len(watching.segments),
         "window_labels": watching.window_labels,
+        # Another version of Recalib may bet otherwise, and cannot go on from where this one was.
+        "bettors": len(BETTORS()),
     }
     row = tx.monitors.find(model, champion.version)
     if row is None:

@@ -10,13 +10,14 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from training.fit import FIT, run_fit
 from training.monitoring import MONITOR, run_monitor
+from training.refit import REFIT, run_refit
 from training.train import TRAIN, training_handler
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
 __all__ = ["HANDLERS", "handlers", "run"]
 
 #: What each kind of job is done by that needs no settings.
-HANDLERS: dict[str, JobHandler] = {FIT: run_fit, MONITOR: run_monitor}
+HANDLERS: dict[str, JobHandler] = {FIT: run_fit, MONITOR: run_monitor, REFIT: run_refit}
 
 
 def handlers(settings: Settings) -> dict[str, JobHandler]:

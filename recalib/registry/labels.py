@@ -105,6 +105,21 @@ class Labels(Queries):
         values = np.array([tuple(row) for row in rows], np.float64).reshape(-1, len(names))
         return LabelColumns(*values.T)
 
+    def by_digest(
+        self, model: Model, version: int, start: float, end: float, maturity_seconds: float
+    ) -> dict[bytes, tuple[float, int]]:
+        """Return time and label of predictions from `start` until before `end`, by their digests.
+
+        Of those whose labels came within `maturity_seconds`.
+        """
+        rows = self._connection.execute(
+            select(_TABLE.c.digest, _TABLE.c.predicted_at, _TABLE.c.label).where(
+                *_between(model, version, start, end),
+                _TABLE.c.labelled_at - _TABLE.c.predicted_at <= maturity_seconds,
+            )
+        )
+        return {bytes(row.digest): (row.predicted_at, row.label) for row in rows}
+
     def first(self, model: Model, version: int, since: float) -> float | None:
         """Return when the first labelled prediction from `since` on was made, None without any."""
         found: float | None = self._connection.scalar(

@@ -14,6 +14,8 @@ __all__ = [
     "Alias",
     "AliasChange",
     "CalibratorVersion",
+    "Candidate",
+    "Capture",
     "CohortRow",
     "Dataset",
     "Expected",
@@ -218,6 +220,38 @@ class MonitoringEvent:
     actor: str
     reason: str
     evidence: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A file of logits in the blob store."""
+
+    digest: str
+    rows: int
+    size_bytes: int
+    #: When the first and the last of its predictions were made.
+    first_at: float
+    last_at: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A version that is compared with the champion on the same predictions."""
+
+    version: int
+    #: The version that it is compared with.
+    champion: int
+    #: Counts what has been written: see `Candidates.save`.
+    turn: int
+    began_at: float
+    #: Predictions before this have been compared, or were fitted on.
+    through: float
+    #: Of the comparison, as `recalib.drift.ScoreTest` has them.
+    alpha: float
+    state: dict[str, Any]
+    #: `promoted`, `dropped` or `proven`, which waits for somebody to promote it; None before.
+    verdict: str | None
+    ended_at: float | None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ __all__ = [
     "alias_revision",
     "aliases",
     "calibrators",
+    "candidates",
+    "captures",
     "cohorts",
     "datasets",
     "idempotency",
@@ -278,4 +280,48 @@ monitoring_events = Table(
     Column("reason", Text, nullable=False),
     Column("evidence", _Json, nullable=False),
     Index("ix_monitoring_events_model_id_id", "model_id", "id"),
+)
+
+captures = Table(
+    "captures",
+    METADATA,
+    Column("id", _Key, primary_key=True),
+    Column("model_id", _Key, ForeignKey("models.id"), nullable=False),
+    # Of the file in the blob store.
+    Column("digest", String(64), nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    # When the first and the last of its predictions were made.
+    Column("first_at", Double, nullable=False),
+    Column("last_at", Double, nullable=False),
+    Index("ix_captures_model_id_last_at", "model_id", "last_at"),
+)
+
+candidates = Table(
+    "candidates",
+    METADATA,
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    # The version that it is compared with.
+    Column("champion", Integer, nullable=False),
+    # Counts what has been written here: whoever has read an older turn writes nothing.
+    Column("turn", BigInteger, nullable=False),
+    Column("began_at", Double, nullable=False),
+    # Predictions before this have been compared, or were fitted on.
+    Column("through", Double, nullable=False),
+    # Of the comparison, as `recalib.drift.ScoreTest` has them.
+    Column("alpha", Double, nullable=False),
+    Column("state", _Json, nullable=False),
+    # Null while it is compared.
+    Column("verdict", String(16)),
+    Column("ended_at", Double),
+    ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),
+    # At most one at a time.
+    Index(
+        "uq_candidates_undecided_model_id",
+        "model_id",
+        unique=True,
+        sqlite_where=text("verdict IS NULL"),
+        postgresql_where=text("verdict IS NULL"),
+    ),
 )

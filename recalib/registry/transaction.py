@@ -6,6 +6,8 @@ from sqlalchemy import Connection
 
 from recalib.registry.aliases import Aliases
 from recalib.registry.calibrators import Calibrators
+from recalib.registry.candidates import Candidates
+from recalib.registry.captures import Captures
 from recalib.registry.datasets import Datasets
 from recalib.registry.idempotency import Idempotency
 from recalib.registry.jobs import Jobs
@@ -36,4 +38,6 @@ class Transaction:
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
         self.monitors = Monitors(connection)
+        self.captures = Captures(connection)
+        self.candidates = Candidates(connection)
         self.idempotency = Idempotency(connection)

@@ -13,6 +13,7 @@ import logging
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
+from service.monitoring.captures import write_captures
 from service.monitoring.traffic import Traffic
 from service.predict.flights import Flights
 from service.state import State
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: How long the last flush may take.
 _LAST_SECONDS = 2.0
-_flights: Flights[bool] = Flights(1)
+_flights: Flights[None] = Flights(1)
 
 
 async def keep_flushing(state: State) -> None:
@@ -31,19 +32,28 @@ async def keep_flushing(state: State) -> None:
     try:
         while True:
             await asyncio.sleep(state.settings.flush_seconds)
-            await _flushed(state)
+            await _flushed(state, state.settings.capture_seconds)
     except asyncio.CancelledError:
         # All requests have ended. A registry that hangs must not keep the process from ending.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_flushed(state), _LAST_SECONDS)
+            await asyncio.wait_for(_flushed(state, 0.0), _LAST_SECONDS)
         raise
 
 
-async def _flushed(state: State) -> None:
+async def _flushed(state: State, older_than_seconds: float) -> None:
     traffic = state.calibrators.traffic
+
+    def act() -> None:
+        flush(state.registry, traffic)
+        try:
+            write_captures(state.registry, traffic.captures, older_than_seconds)
+        except RecalibError as error:
+            fields = {"action": "captures_not_written"}
+            log.warning("Kept logits are written later: %s", error, extra=fields)
+
     try:
         # On a thread that may be left behind.
-        await asyncio.wrap_future(_flights.of(traffic, lambda: flush(state.registry, traffic)))
+        await asyncio.wrap_future(_flights.of(traffic, act))
     except Exception:  # whatever it was, the next counts must not be lost
         log.exception("Traffic not written down.", extra={"action": "flush_failed"})
 

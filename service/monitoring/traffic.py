@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from recalib.card import Card
 from recalib.drift.served_confidences import edges_of
 from recalib.drift.sums import bin_places
 from recalib.registry import Counted, Model, Watching
+from service.monitoring.captures import Captures
 
 __all__ = ["Stream", "Traffic"]
 
@@ -64,6 +65,11 @@ class Stream:
     def segment_of(self, name: str) -> int:
         """Return the number of a segment; 0 for one that the model does not declare."""
         return self._watched.segments.get(name, 0)
+
+    def keep(self, ids: Sequence[str | None], logits: Floats) -> None:
+        """Keep the logits of the share of predictions that the model wants kept."""
+        if self._watched.capture > 0:
+            self._traffic.captures.keep(self.model, self._watched.capture, ids, logits)
 
     def add(self, probabilities: Floats, segment: int = 0) -> None:
         """Count a batch of predictions, made now.
@@ -118,6 +124,7 @@ class Traffic:
 
     def __init__(self, bucket_seconds: int = 300) -> None:
         self.bucket_seconds = bucket_seconds
+        self.captures = Captures()
         self._lock = threading.Lock()
         self._watched: WeakValueDictionary[int, _Watched] = WeakValueDictionary()
         #: Those with something aside; a stream outlives its calibrator until it has been taken.

@@ -12,7 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, inspect, text
 
 from recalib.errors import UnavailableError
-from recalib.registry import Counted, Registry, Watching, migrate
+from recalib.registry import Capture, Counted, Registry, Watching, migrate
 from recalib.registry.engine import connect_to, writing
 from recalib.registry.tables import METADATA
 from tests.registry.test_labels import prediction
@@ -205,6 +205,26 @@ def test_monitors_come_and_go_without_touching_traffic(database_url: str) -> Non
     with registry.reading() as tx:
         assert tx.monitors.events(model, 10) == []
         assert len(tx.traffic.between(model, 1, 0, 1e11)) == 1
+    assert _differences(engine) == []
+    engine.dispose()
+    registry.close()
+
+
+def test_candidates_come_and_go_without_touching_monitors(database_url: str) -> None:
+    """0005 forward and back."""
+    registry = Registry(database_url, "memory://")
+    engine = connect_to(database_url)
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 2, "anna")
+        tx.monitors.note(model, 1, "stale", "monitor", "drift")
+        tx.captures.add(model.id, Capture("0" * 64, 5, 99, 1e9, 1e9 + 1))
+    migrate.downgrade(engine, "0004")
+    assert not {"candidates", "captures"} & set(inspect(engine).get_table_names())
+    registry.migrate()
+    with registry.reading() as tx:
+        assert tx.captures.held(model) == (0, 0)
+        assert tx.candidates.latest(model) is None
+        assert [one.kind for one in tx.monitors.events(model, 9)] == ["stale"]
     assert _differences(engine) == []
     engine.dispose()
     registry.close()

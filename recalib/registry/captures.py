@@ -1,0 +1,51 @@
+"""Queries of the table of files of logits that were kept, to fit anew on."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, func, insert, select
+
+from recalib.registry import tables
+from recalib.registry.queries import Queries
+from recalib.registry.records import Capture, Model
+
+__all__ = ["Captures"]
+
+_TABLE = tables.captures
+_COLUMNS = [column for column in _TABLE.c if column.name not in ("id", "model_id")]
+
+
+class Captures(Queries):
+    """Files in the blob store, each of some predictions of one model."""
+
+    def add(self, model_id: int, capture: Capture) -> None:
+        """Add a file that is in the blob store."""
+        values = {column.name: getattr(capture, column.name) for column in _COLUMNS}
+        self._connection.execute(insert(_TABLE).values(model_id=model_id, **values))
+
+    def between(self, model: Model, start: float, end: float) -> list[Capture]:
+        """Return the files that have predictions from `start` until before `end`, by time."""
+        rows = self._connection.execute(
+            select(*_COLUMNS)
+            .where(
+                _TABLE.c.model_id == model.id,
+                _TABLE.c.last_at >= start,
+                _TABLE.c.first_at < end,
+            )
+            .order_by(_TABLE.c.first_at, _TABLE.c.id)
+        )
+        return [Capture(**row._mapping) for row in rows]
+
+    def forget(self, model: Model, before: float) -> list[str]:
+        """Remove files whose predictions were all made before `before`; return their digests.
+
+        Whoever calls it removes them from the blob store, once this is committed.
+        """
+        old = delete(_TABLE).where(_TABLE.c.model_id == model.id, _TABLE.c.last_at < before)
+        return list(self._connection.scalars(old.returning(_TABLE.c.digest)))
+
+    def held(self, model: Model) -> tuple[int, int]:
+        """Return how many rows and bytes are kept."""
+        rows, size = func.sum(_TABLE.c.rows), func.sum(_TABLE.c.size_bytes)
+        where = _TABLE.c.model_id == model.id
+        found = self._connection.execute(select(rows, size).where(where)).one()
+        return int(found[0] or 0), int(found[1] or 0)

@@ -1,0 +1,283 @@
+"""A calibrator gone wrong is fitted anew, compared in shadow, and promoted or dropped."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recalib.calibrator import Calibrator
+from recalib.errors import ConflictError
+from recalib.fitting.fit import fit
+from recalib.prediction_ids import mint, predictions_of, read_ids
+from recalib.registry import Candidate, Capture, Counted, Model, Registry, Watching
+from service.monitoring.captures import Captures, _Kept, _parquet, write_captures
+from tests.fitting.conftest import draw
+from tests.registry.scenes import a_lease
+from tests.training.watched import WATCHING, Stream, a_champion
+from training.captured import captured
+from training.monitoring import MONITOR, tidy
+from training.refit import REFIT, refit_is_due, request_refit
+from training.run import HANDLERS
+from training.shadow import compare
+from training.worker import Worker
+
+CAPTURING = replace(WATCHING, capture=1.0)
+
+
+def serve(
+    registry: Registry,
+    model: Model,
+    *,
+    ago: float,
+    temperature: float,
+    rows: int = 1_500,
+    seconds: float = 600.0,
+    seed: int = 1,
+    version: int = 1,
+    kept: bool = True,
+) -> None:
+    """Answer rows whose right temperature is as given, with ids, kept logits and labels."""
+    logits, truth = draw(rows, 4, temperature, seed=seed)
+    logits = logits.astype(np.float32)
+    with registry.transaction() as tx:
+        key, now = tx.signing_keys.first(), tx.labels.clock()
+        champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
+    probabilities = champion.fast(logits)
+    times = now - ago + np.arange(rows) * seconds / rows
+    ids = [
+        mint(key, model.id, version, at, predictions_of(logits[[n]], probabilities[[n]]))[0]
+        for n, at in enumerate(times)
+    ]
+    read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
+    stream = Stream(registry, model)
+    places = np.searchsorted(stream.edges, probabilities.max(axis=1), side="right")
+    counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
+    cells, counts = np.unique(counted, axis=0, return_counts=True)
+    stored = _Kept(times[0], [one.digest for one in read], [logits], logits.nbytes, times[-1])
+    with registry.blobs.writer() as blob:
+        blob.write(_parquet(stored))
+        digest = blob.commit()
+    with registry.transaction() as tx:
+        tx.labels.add(model, list(zip(read, truth.tolist(), strict=True)))
+        stream._arrive(tx, 5.0, version)
+        tx.traffic.add(
+            Counted(model.id, version, int(start), 0, int(bin), int(count))
+            for (start, bin), count in zip(cells, counts, strict=True)
+        )
+        if kept:
+            tx.captures.add(model.id, Capture(digest, rows, 99, times[0], times[-1]))
+
+
+def work(registry: Registry, *kinds: str) -> None:
+    """Look at everything once, and do what comes of it."""
+    with registry.transaction() as tx:
+        tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
+    worker = Worker(registry, {kind: HANDLERS[kind] for kind in kinds or HANDLERS}, name="test")
+    while worker.work_once(threading.Event()):
+        pass
+
+
+def story(registry: Registry, model: Model) -> list[tuple[int, str]]:
+    with registry.reading() as tx:
+        return [(one.version, one.kind) for one in reversed(tx.monitors.events(model, 100))]
+
+
+def champion(registry: Registry, model: Model) -> int:
+    with registry.reading() as tx:
+        return tx.aliases.get(model, "champion").version
+
+
+def candidate(registry: Registry, model: Model) -> Candidate:
+    with registry.reading() as tx:
+        found = tx.candidates.latest(model)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def drifted(registry: Registry) -> Model:
+    """A champion of temperature 3 that meets rows of temperature 9, and is stale."""
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=4_000, temperature=3.0)
+    serve(registry, model, ago=2_400, temperature=9.0, seed=2)
+    return model
+
+
+def test_stale_then_fitted_anew_then_promoted_on_evidence(
+    registry: Registry, drifted: Model
+) -> None:
+    """The whole story is in the audit trail, and the alias' own history says who and why."""
+    work(registry)
+    assert story(registry, drifted)[-2:] == [(1, "stale"), (2, "refitted")]
+    assert champion(registry, drifted) == 1
+    begun = candidate(registry, drifted)
+    assert (begun.version, begun.champion, begun.verdict) == (2, 1, None)
+    with registry.reading() as tx:
+        card: Any = tx.calibrators.get(drifted, 2).card
+    rows = card["data"]["rows"]
+    assert 1_000 < rows <= 1_700  # those since the drift began
+    work(registry)
+    assert candidate(registry, drifted).verdict is None  # nothing new has matured
+    # As though time had passed: what is predicted after the fit, and has matured since.
+    with registry.transaction() as tx:
+        step = replace(begun, turn=candidate(registry, drifted).turn + 1)
+        tx.candidates.save(drifted, replace(step, through=begun.began_at - 1_200))
+    serve(registry, drifted, ago=1_100, temperature=9.0, seed=3)
+    work(registry)
+    ended = candidate(registry, drifted)
+    assert ended.verdict == "promoted"
+    assert ended.state["labels"] == 1_500
+    assert champion(registry, drifted) == 2
+    assert story(registry, drifted)[-1] == (2, "promoted")
+    with registry.reading() as tx:
+        (change, _) = tx.aliases.history(drifted, "champion")
+        events = tx.monitors.events(drifted, 1)
+    assert (change.actor, change.from_version, change.to_version) == ("monitor", 1, 2)
+    assert "Brier" in change.reason
+    assert events[0].evidence["log_evidence"] >= events[0].evidence["threshold"]
+
+
+def shadowed(registry: Registry, model: Model, watching: Watching, temperature: float) -> int:
+    """Publish a candidate of another temperature, and let 1,500 predictions be compared."""
+    other = fit(*draw(2_000, 4, temperature, seed=9), map="temperature")
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.models.watch(model.name, watching)
+        now = tx.labels.clock()
+        version = tx.calibrators.publish(
+            lease, model, None, other.card.to_dict(), other.to_bytes(), None, ""
+        )
+        tx.jobs.succeed(lease, {})
+        tx.candidates.add(model, Candidate(version, 1, 0, now, now - 3_000, 0.05, {}, None, None))
+    serve(registry, model, ago=2_000, temperature=3.0, seed=5)
+    return version
+
+
+def test_a_candidate_that_is_no_better_is_dropped(registry: Registry) -> None:
+    """On evidence as well, and the champion goes on."""
+    model = a_champion(registry, CAPTURING)
+    shadowed(registry, model, CAPTURING, 30.0)
+    assert compare(registry, model) == "dropped"
+    assert champion(registry, model) == 1
+    assert story(registry, model) == [(2, "dropped")]
+    assert compare(registry, model) is None
+
+
+def test_a_human_can_veto(registry: Registry, drifted: Model) -> None:
+    """`promote: manual` proves a candidate and leaves the promotion to somebody."""
+    manual = replace(CAPTURING, promote="manual")
+    with registry.transaction() as tx:
+        tx.models.watch("resnet", manual)
+    work(registry)
+    begun = candidate(registry, drifted)
+    with registry.transaction() as tx:
+        tx.candidates.save(
+            drifted, replace(begun, turn=begun.turn + 1, through=begun.began_at - 1_200)
+        )
+    serve(registry, drifted, ago=1_100, temperature=9.0, seed=3)
+    work(registry, MONITOR)
+    assert candidate(registry, drifted).verdict == "proven"
+    assert champion(registry, drifted) == 1
+    assert story(registry, drifted)[-1] == (2, "proven")
+
+
+def test_a_candidate_ends_with_the_champion_that_it_is_compared_with(registry: Registry) -> None:
+    model = a_champion(registry, CAPTURING)
+    version = shadowed(registry, model, CAPTURING, 3.0)
+    with registry.transaction() as tx:
+        tx.aliases.set(model, "champion", version, "anna", "I know better")
+    assert compare(registry, model) == "promoted"
+    with registry.reading() as tx:
+        assert tx.monitors.events(model, 1)[0].reason == "somebody has promoted it"
+
+
+def test_one_at_a_time(registry: Registry) -> None:
+    """One candidate, and one job, whoever asks how often; a second refit says why not."""
+    model = a_champion(registry, CAPTURING)
+    shadowed(registry, model, CAPTURING, 3.0)
+    with registry.transaction() as tx:
+        for _ in range(3):
+            request_refit(tx, model, "asked")
+        assert len(tx.jobs.page(None, "queued", None, 10)) == 1
+        assert refit_is_due(tx, model, "stale", tx.labels.clock()) is None
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        (job, *_) = [one for one in tx.jobs.page(None, None, None, 10) if one.kind == REFIT]
+    assert job.result is not None
+    assert "being compared" in job.result["reason"]
+    with pytest.raises(ConflictError), registry.transaction() as tx:
+        tx.candidates.add(model, Candidate(1, 1, 0, 0, 0, 0.05, {}, None, None))
+
+
+@pytest.mark.parametrize(
+    ("watching", "word"),
+    [(WATCHING, "declare a `capture` rate"), (CAPTURING, "are needed")],
+    ids=["no capture", "too few"],
+)
+def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
+    registry: Registry, watching: Watching, word: str
+) -> None:
+    model = a_champion(registry, watching)
+    serve(registry, model, ago=2_400, temperature=9.0, kept=False)
+    work(registry)
+    assert story(registry, model) == [(1, "stale"), (1, "refit_impossible")]
+    with registry.reading() as tx:
+        assert word in tx.monitors.events(model, 1)[0].reason
+    work(registry)
+    assert len(story(registry, model)) == 2
+    with registry.reading() as tx:
+        now = tx.labels.clock()
+        assert refit_is_due(tx, model, "stale", now) is None
+        assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
+        assert refit_is_due(tx, model, "fresh", now + 200) is None
+        daily = replace(model, watching=replace(watching, refit_every_seconds=86_400.0))
+        assert refit_is_due(tx, daily, "fresh", now + 80_000) is None
+        assert refit_is_due(tx, daily, "fresh", now + 90_000) == "every 86400 seconds"
+
+
+def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Registry) -> None:
+    """A share of the rows with ids; what could not be written is written later."""
+    model = a_champion(registry, CAPTURING)
+    captures = Captures()
+    logits = np.random.default_rng(0).normal(size=(1_000, 4)).astype(np.float32)
+    with registry.transaction() as tx:
+        key = tx.signing_keys.first()
+        now = tx.labels.clock()
+    ids: list[str | None] = list(
+        mint(key, model.id, 1, now - 200, predictions_of(logits, np.full_like(logits, 0.25)))
+    )
+    captures.keep(model.id, 1.0, [None] * 1_000, logits)
+    assert write_captures(registry, captures, 0.0) == 0
+    captures.keep(model.id, 0.5, [*ids[:500], *[None] * 500], logits)
+    assert write_captures(registry, captures, 3_600.0) == 0
+    broken = Registry("sqlite:////nowhere/at/all.db", registry.blobs.url)
+    with pytest.raises(Exception, match="database"):
+        write_captures(broken, captures, 0.0)
+    assert write_captures(registry, captures, 0.0) == 1
+    with registry.reading() as tx:
+        rows, size = tx.captures.held(model)
+        (file,) = tx.captures.between(model, 0, 1e11)
+    assert 180 < rows < 320
+    assert size > 0
+    read: Any = read_ids(
+        [str(one) for one in ids], {1: key}, model=model.id, now=now, lifetime_seconds=1e9
+    )
+    with registry.transaction() as tx:
+        tx.labels.add(model, [(one, n % 4) for n, one in enumerate(read)])
+    found = captured(registry, replace(model, watching=Watching()), 1, 0, now + 60)
+    assert (len(found), found.kept) == (rows, rows)
+    where = {one.tobytes(): n for n, one in enumerate(logits)}
+    assert [where[row.tobytes()] % 4 for row in found.logits] == found.labels.tolist()
+    with registry.transaction() as tx:
+        tx.models.watch("resnet", replace(CAPTURING, capture_seconds=1.0))
+        model = tx.models.get("resnet")
+    threading.Event().wait(2.5)
+    tidy(registry, model)
+    with registry.reading() as tx:
+        assert tx.captures.held(model) == (0, 0)
+    with pytest.raises(Exception, match="blob"):
+        registry.blobs.open(file.digest)

@@ -1,0 +1,85 @@
+"""Predictions whose logits were kept and whose labels have come: what can be fitted on anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from recalib.registry import Capture, Model, Registry
+
+__all__ = ["MOST_ROWS", "Captured", "captured"]
+
+#: Rows read at a time.
+MOST_ROWS = 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """Rows in the order of their predictions, made from some time until before `end`."""
+
+    #: What the map was given, (N, K).
+    logits: NDArray[np.float32]
+    #: True classes (N,).
+    labels: NDArray[np.int64]
+    end: float
+    #: Logits that were kept, labelled or not.
+    kept: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def captured(
+    registry: Registry,
+    model: Model,
+    version: int,
+    start: float,
+    end: float,
+    *,
+    newest: bool = False,
+) -> Captured:
+    """Return the labelled ones among predictions of a version from `start` until before `end`.
+
+    Labels count that came within the model's maturity. Where there are very many rows, the oldest
+    files of about `MOST_ROWS` are read, up to an earlier `end`; or the newest, from a later start.
+    """
+    with registry.reading() as tx:
+        files = tx.captures.between(model, start, end)
+        chosen = _some(files[::-1] if newest else files)
+        if len(chosen) < len(files):
+            if newest:
+                start = max(start, min(one.first_at for one in chosen))
+            else:
+                end = min(end, files[len(chosen)].first_at)
+        maturity = model.watching.maturity_seconds
+        known = tx.labels.by_digest(model, version, start, end, maturity)
+    found: list[tuple[float, int, Any]] = []
+    kept = 0
+    for one in chosen:
+        with registry.blobs.open(one.digest) as file:
+            table = pq.read_table(file)
+        logits = table["logits"].combine_chunks()
+        rows = logits.flatten().to_numpy().reshape(len(table), -1)
+        kept += len(table)
+        for digest, row in zip(table["digest"].to_pylist(), rows, strict=True):
+            if digest in known:
+                made_at, label = known[digest]
+                found.append((made_at, label, row))
+    found.sort(key=lambda one: one[0])
+    logits = np.stack([one[2] for one in found]) if found else np.zeros((0, model.classes), "f4")
+    return Captured(logits, np.array([one[1] for one in found], np.int64), end, kept)
+
+
+def _some(files: list[Capture]) -> list[Capture]:
+    rows = 0
+    chosen: list[Capture] = []
+    for one in files:
+        if chosen and rows + one.rows > MOST_ROWS:
+            break
+        chosen.append(one)
+        rows += one.rows
+    return chosen
