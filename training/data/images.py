@@ -19,7 +19,7 @@ from recalib.options import check_option
 from training.data.base import Files, Parts, Source, checked_labels
 from training.data.split import Inputs, Split, keys_of
 
-__all__ = ["Encoded", "Images", "Pixels", "Scale", "decode", "read_table"]
+__all__ = ["Encoded", "Images", "Pixels", "Scale", "Stored", "decode", "read_table"]
 
 
 @dataclass
