@@ -130,11 +130,4 @@ def _evidence(step: Candidate) -> dict[str, Any]:
         return {}
     test = ScoreTest(alpha=step.alpha)
     test.restore(step.state)
-    return {
-        "labels": test.labels,
-        "mean_difference": test.mean_difference,
-        "standard_error": test.standard_error,
-        "log_evidence": test.log_evidence,
-        "log_evidence_against": test.log_evidence_against,
-        "threshold": test.threshold,
-    }
+    return test.summary()

@@ -59,6 +59,7 @@ class Operations:
     calibrate_top = Operation(calibration.calibrate_top)
     add_labels = Operation(labels.add_labels)
     get_monitoring = Operation(monitoring.get_monitoring)
+    refit = Operation(monitoring.refit)
     set_monitoring = Operation(monitoring.set_monitoring)
 
     train = Operation(training.train)

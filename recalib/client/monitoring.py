@@ -6,9 +6,9 @@ from typing import Any
 
 from recalib.client.asking import fetch, path
 from recalib.client.plans import Plan, Session
-from recalib.client.results import Model, Monitoring
+from recalib.client.results import Job, Model, Monitoring
 
-__all__ = ["get_monitoring", "set_monitoring"]
+__all__ = ["get_monitoring", "refit", "set_monitoring"]
 
 
 def get_monitoring(session: Session, model: str) -> Plan[Monitoring]:
@@ -19,6 +19,19 @@ def get_monitoring(session: Session, model: str) -> Plan[Monitoring]:
     MissingError: no such model.
     """
     return fetch(session, Monitoring, "GET", path("models", model, "monitoring"))
+
+
+def refit(session: Session, model: str) -> Plan[Job]:
+    """Ask for a candidate, fitted on kept logits; return the job, or the one that is under way.
+
+    It becomes the champion only on evidence: see `get_monitoring`.
+
+    Raises
+    ------
+    MissingError: no such model.
+    ContradictionError: it has no champion.
+    """
+    return fetch(session, Job, "POST", path("models", model, "monitoring", "refit"))
 
 
 def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Model]:

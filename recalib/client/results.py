@@ -17,6 +17,7 @@ __all__ = [
     "Alias",
     "AliasChange",
     "Calibrator",
+    "Candidate",
     "Dataset",
     "Estimate",
     "Items",
@@ -184,6 +185,19 @@ class MonitoringEvent(msgspec.Struct, frozen=True):
     evidence: dict[str, Any]
 
 
+class Candidate(msgspec.Struct, frozen=True):
+    """A version that is compared with the champion, or was the last to be.
+
+    `verdict` is None while it is compared; then promoted, dropped, or proven, which waits for
+    somebody to promote it.
+    """
+
+    version: int
+    verdict: str | None
+    began_at: datetime
+    evidence: dict[str, Any]
+
+
 class Monitoring(msgspec.Struct, frozen=True):
     """How a model's champion, `version`, holds up.
 
@@ -203,6 +217,8 @@ class Monitoring(msgspec.Struct, frozen=True):
     late_labels: int
     assessed_at: datetime | None
     events: list[MonitoringEvent]
+    candidate: Candidate | None = None
+    captured_rows: int = 0
 
 
 class Readiness(msgspec.Struct, frozen=True):

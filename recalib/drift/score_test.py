@@ -132,6 +132,17 @@ class ScoreTest:
         self._sum += float(d.sum())
         self._squares += float(d @ d)
 
+    def summary(self) -> dict[str, Any]:
+        """Return what there is to tell of it, as JSON."""
+        return {
+            "labels": self.labels,
+            "mean_difference": self.mean_difference,
+            "standard_error": self.standard_error,
+            "log_evidence": self.log_evidence,
+            "log_evidence_against": self.log_evidence_against,
+            "threshold": self.threshold,
+        }
+
     def state(self) -> dict[str, Any]:
         """Return all that has been learnt, as JSON, options apart."""
         return {

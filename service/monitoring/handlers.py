@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from recalib.drift import Sums, label_coverage, window
-from recalib.registry import CohortRow, MonitorRow, Transaction
+from recalib.drift import ScoreTest, Sums, label_coverage, window
+from recalib.errors import ConflictError
+from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
+from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring.schemas import (
+    CandidateReport,
     MonitoringEvent,
     MonitoringReport,
     MonitoringSettings,
@@ -19,8 +22,10 @@ from service.monitoring.schemas import (
 from service.predict.loaded import CHAMPION
 from service.transport.times import iso
 
-__all__ = ["get_monitoring", "set_monitoring"]
+__all__ = ["create_refit", "get_monitoring", "set_monitoring"]
 
+#: The kind of job; `training.refit` does it.
+REFIT = "refit"
 #: How much of the past is told.
 _MOST_WINDOWS, _MOST_EVENTS = 48, 100
 
@@ -66,7 +71,24 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
             )
             for one in tx.monitors.events(owner, _MOST_EVENTS)
         ],
+        candidate=_candidate(tx.candidates.latest(owner)),
+        captured_rows=tx.captures.held(owner)[0],
     )
+
+
+def create_refit(tx: Transaction, model: str) -> Job:
+    """Ask for a candidate; where one is being fitted, return that job.
+
+    Raises
+    ------
+    NotFoundError: no such model.
+    ConflictError: it has no champion to be fitted anew.
+    """
+    owner = tx.models.get(model)
+    if tx.aliases.find(owner, CHAMPION) is None:
+        raise ConflictError(f"model {model!r} has no champion to be fitted anew")
+    payload = {"model": owner.name, "reason": "somebody has asked for it"}
+    return Job.of(tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}"))
 
 
 def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) -> Model:
@@ -91,6 +113,22 @@ _UNSEEN: dict[str, Any] = {
     "onset": None,
     "segments": {},
 }
+
+
+def _candidate(row: Candidate | None) -> CandidateReport | None:
+    if row is None:
+        return None
+    test = ScoreTest(alpha=row.alpha)
+    if row.state:
+        test.restore(row.state)
+    return CandidateReport.model_validate(
+        {
+            "version": row.version,
+            "verdict": row.verdict,
+            "began_at": iso(row.began_at),
+            "evidence": test.summary(),
+        }
+    )
 
 
 def _time(seconds: float | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring import handlers
 from service.monitoring.schemas import MonitoringReport, MonitoringSettings
@@ -22,6 +23,13 @@ def get_monitoring(model: str, state: StateOf) -> MonitoringReport:
     """Say how a model's champion holds up: state, evidence, windows and what has happened."""
     with state.registry.reading() as tx:
         return handlers.get_monitoring(tx, model)
+
+
+@router.post("/refit", status_code=202, responses=problems(409), operation_id="create_refit")
+def create_refit(model: str, state: StateOf) -> Job:
+    """Ask for a candidate, fitted on kept logits; it becomes the champion only on evidence."""
+    with state.registry.transaction() as tx:
+        return handlers.create_refit(tx, model)
 
 
 @router.put("/settings", responses=problems(413, 415, 422), operation_id="set_monitoring")

@@ -25,6 +25,11 @@ class Monitoring:
         with self._state.registry.reading() as tx:
             return filled(pb.MonitoringReport, handlers.get_monitoring(tx, request.model))
 
+    def create_refit(self, request: pb.CreateRefitRequest, context: Context) -> pb.Job:
+        """Ask for a candidate, fitted on kept logits."""
+        with self._state.registry.transaction() as tx:
+            return filled(pb.Job, handlers.create_refit(tx, request.model))
+
     def set_monitoring(self, request: pb.SetMonitoringRequest, context: Context) -> pb.Model:
         """Say what of a model is watched, and how, from now on."""
         settings = settings_of(request.settings)

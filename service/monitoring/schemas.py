@@ -12,6 +12,7 @@ from service.transport.whole import WHOLE
 
 __all__ = [
     "CalibrationState",
+    "CandidateReport",
     "MonitoringEvent",
     "MonitoringReport",
     "MonitoringSettings",
@@ -132,6 +133,21 @@ class MonitoringEvent(BaseModel):
     evidence: dict[str, Any]
 
 
+class CandidateReport(BaseModel):
+    """A version that is compared with the champion on the same predictions, or was the last."""
+
+    version: int
+    verdict: Literal["promoted", "dropped", "proven"] | None = Field(
+        description="Null while it is compared; `proven` waits for somebody to promote it."
+    )
+    began_at: str
+    evidence: dict[str, Any] = Field(
+        description="`labels` compared; `mean_difference` of Brier scores, above 0 where the "
+        "candidate is better; `log_evidence` that it is, `log_evidence_against` that it is no "
+        "better by what is worth a change, and the `threshold` of both."
+    )
+
+
 class MonitoringReport(BaseModel):
     """How a model's champion holds up."""
 
@@ -151,3 +167,5 @@ class MonitoringReport(BaseModel):
     late_labels: int = Field(description="Labels that came too late to count.")
     assessed_at: str | None
     events: list[MonitoringEvent] = Field(description="What has happened, newest first.")
+    candidate: CandidateReport | None
+    captured_rows: int = Field(description="Predictions whose logits are kept, to fit anew on.")

@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "get_alias_history": lambda client: client.alias_history("m"),
     "calibrate": lambda client: client.calibrate("m", LOGITS),
     "add_labels": lambda client: client.add_labels("m", ["i"], [0]),
+    "create_refit": lambda client: client.refit("m"),
     "get_monitoring": lambda client: client.get_monitoring("m"),
     "set_monitoring": lambda client: client.set_monitoring("m", alpha=0.01),
     "create_training_run": lambda client: client.train({"model": {"name": "linear"}}),
@@ -89,13 +90,14 @@ def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flak
         assert re.fullmatch(pattern, urlsplit(sent.path).path), name
         if verb == "POST":
             posts[name] = "idempotency-key" in sent.headers
-    # What retries rest on: other verbs are idempotent, and so are the two without a key.
+    # What retries rest on: other verbs are idempotent, and so are those without a key.
     assert posts == {
         "create_model": True,
         "create_calibrator": True,
         "create_training_run": True,
         "calibrate": False,
         "add_labels": False,
+        "create_refit": False,
     }
 
 

@@ -33,6 +33,8 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_model", 422): ("POST", "/v1/models", {"json": {}}),
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
     ("get_model", 404): ("GET", NOBODY, {}),
+    ("create_refit", 404): ("POST", f"{NOBODY}/monitoring/refit", {}),
+    ("create_refit", 409): ("POST", "/v1/models/new/monitoring/refit", {}),
     ("get_monitoring", 404): ("GET", f"{NOBODY}/monitoring", {}),
     ("set_monitoring", 404): ("PUT", f"{NOBODY}/monitoring/settings", {"json": {}}),
     ("set_monitoring", 413): ("PUT", f"{DIGITS}/monitoring/settings", {"content": LONG}),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from recalib.registry import Candidate
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc
@@ -75,3 +76,23 @@ def test_state_evidence_windows_and_what_has_happened(stale: Service, rpc: Rpc) 
     assert by_rpc.windows[0].measured["ece"] == newest["ece"]
     assert [one.kind for one in by_rpc.events] == ["stale", "fresh"]
     assert by_rpc.segments[0].state in pb.CalibrationState.values()
+
+
+def test_a_refit_is_asked_for_once_and_its_candidate_told_of(service: Service, rpc: Rpc) -> None:
+    """By REST and gRPC the same job; what comes of it is the worker's to say."""
+    model = a_champion(service.registry, replace(WATCHING, capture=1.0))
+    assert report(service)["candidate"] is None
+    answers = [service.client.post("/v1/models/resnet/monitoring/refit") for _ in range(2)]
+    assert [one.status_code for one in answers] == [202, 202]
+    asked = rpc.monitoring.create_refit(pb.CreateRefitRequest(model="resnet"))
+    assert {asked.id, *(one.json()["id"] for one in answers)} == {asked.id}
+    service.work()
+    assert "are needed" in service.client.get(f"/v1/jobs/{asked.id}").json()["result"]["reason"]
+    with service.registry.transaction() as tx:
+        now = tx.labels.clock()
+        tx.candidates.add(model, Candidate(1, 1, 0, now, now, 0.05, {}, None, None))
+    found = report(service)["candidate"]
+    assert (found["version"], found["verdict"], found["evidence"]["labels"]) == (1, None, 0)
+    by_rpc = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet")).candidate
+    assert (by_rpc.version, by_rpc.verdict) == (1, "")
+    assert by_rpc.evidence["threshold"] == found["evidence"]["threshold"]
