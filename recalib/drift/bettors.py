@@ -19,6 +19,8 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from recalib.errors import InputError
+
 __all__ = ["BETTORS", "Bettor", "BinnedBettor", "PlattBettor", "log_odds"]
 
 Values = NDArray[np.float64]
@@ -54,7 +56,7 @@ class Bettor(ABC):
 
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `state` returned."""
+        """Take up what `state` returned; raise `InputError` where it is another bettor's."""
 
 
 @dataclass
@@ -103,9 +105,14 @@ class PlattBettor(Bettor):
         self._mode = np.clip(self._mode, [-8.0, -0.95], [8.0, 7.0])
 
     def state(self) -> dict[str, Any]:
-        return {"mode": self._mode.tolist(), "precision": self._precision.tolist()}
+        return {
+            "memories": list(self.memories),
+            "mode": self._mode.tolist(),
+            "precision": self._precision.tolist(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
+        _check_memories(self.memories, state)
         self._mode = np.array(state["mode"], np.float64)
         self._precision = np.array(state["precision"], np.float64)
 
@@ -152,12 +159,14 @@ class BinnedBettor(Bettor):
 
     def state(self) -> dict[str, Any]:
         return {
+            "memories": list(self.memories),
             "counts": self._counts.tolist(),
             "variances": self._variances.tolist(),
             "residuals": self._residuals.tolist(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        _check_memories(self.memories, state)
         self._counts = np.array(state["counts"], np.float64)
         self._variances = np.array(state["variances"], np.float64)
         self._residuals = np.array(state["residuals"], np.float64)
@@ -180,6 +189,13 @@ def log_odds(confidences: Values) -> Values:
     """Return logit c, of c kept inside (0, 1)."""
     odds: Values = scipy.special.logit(np.clip(confidences, _EDGE, 1 - _EDGE))
     return odds
+
+
+def _check_memories(memories: tuple[float, ...], state: dict[str, Any]) -> None:
+    found = state.get("memories")
+    if found != list(memories):
+        accepted = f"{list(memories)}: a test of another version begins anew"
+        raise InputError("state.memories", found=str(found), accepted=accepted)
 
 
 def _believed(squared: Values) -> Values:

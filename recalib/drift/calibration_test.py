@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recalib.drift.bettors import BETTORS, Bettor, log_odds
 from recalib.drift.rows import check_rows
+from recalib.errors import InputError
 from recalib.options import check_option
 
 __all__ = ["CalibrationTest"]
@@ -152,7 +153,17 @@ class CalibrationTest:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned, with the same options."""
+        """Go on from what `state` returned, with the same options and bettors.
+
+        Raises
+        ------
+        InputError: it is of other bettors, such as an earlier version's.
+        """
+        if len(state["bettors"]) != len(self.bettors):
+            found, accepted = f"{len(state['bettors'])} bettors", str(len(self.bettors))
+            raise InputError("state.bettors", found=found, accepted=accepted)
+        for bettor, saved in zip(self.bettors, state["bettors"], strict=True):
+            bettor.restore(saved)
         self.labels, self.blocks = int(state["labels"]), int(state["blocks"])
         self.rejected_at = state["rejected_at"]
         self._staked, self._fresh = _array(state["staked"]), _array(state["fresh"])
@@ -161,8 +172,6 @@ class CalibrationTest:
         self._size = int(state["size"])
         p, y = (np.array(rows, np.float64) for rows in state["open"])
         self._open = p, y
-        for bettor, saved in zip(self.bettors, state["bettors"], strict=True):
-            bettor.restore(saved)
 
     def _begin(self) -> None:
         """Begin a block, before anything of it is seen."""

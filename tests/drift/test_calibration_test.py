@@ -220,6 +220,17 @@ def test_a_state_goes_on_where_it_stopped():
     assert second.rejected_at == whole.rejected_at
 
 
+@pytest.mark.parametrize(
+    "bettors", [[PlattBettor()], [PlattBettor((0.5,)), BinnedBettor()], [Says(0.5)]]
+)
+def test_a_state_of_other_bettors_is_refused(bettors):
+    """An earlier version's: what it has won was won by other bets."""
+    test = CalibrationTest()
+    with pytest.raises(InputError):
+        test.restore(CalibrationTest(bettors=bettors).state())
+    assert (test.labels, test.log_evidence) == (0, 0)
+
+
 def test_in_how_many_parts_rows_come_makes_no_difference():
     """One by one, in uneven parts or at once: the same evidence, to rounding."""
     rng = np.random.default_rng(7)
