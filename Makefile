@@ -23,7 +23,7 @@ install: $(STAMP) ## Install everything into .venv, so that .venv/bin/recalib wo
 
 .PHONY: demo
 demo: $(STAMP) ## Train, serve, fit, promote and calibrate on real input; KEEP=1 leaves the server up.
-	@$(BIN)/recalib demo $(if $(KEEP),--keep)
+	@$(BIN)/recalib demo --examples examples $(if $(KEEP),--keep)
 
 # Clients of other projects, each with what it imports and nothing else, for the tests that call us.
 CLIENTS := triton kserve mlserver
@@ -61,6 +61,10 @@ bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
 .PHONY: bench-serving
 bench-serving: $(STAMP) ## Serve the same calibrator by other servers and by ours, side by side (half an hour).
 	@$(BIN)/python -m benchmarks.serving
+
+.PHONY: bench-monitoring
+bench-monitoring: $(STAMP) ## Measure false alarms, delays and intervals of monitoring, beside other detectors (minutes).
+	@$(BIN)/python -m benchmarks.monitoring
 
 .PHONY: load
 load: $(STAMP) ## Put a real server under ten minutes of mixed traffic, and check every answer.

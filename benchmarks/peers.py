@@ -29,7 +29,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-__all__ = ["PEERS", "Fit", "Fitted", "Labels", "Rows", "peers_of"]
+__all__ = ["PEERS", "Fit", "Fitted", "Labels", "Rows", "install", "peers_of"]
 
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -78,7 +78,7 @@ def _missing(library: str, module: str) -> str:
     """Return why `module` of `library` cannot be imported, or nothing."""
     try:
         if library != "scikit-learn":
-            _install()
+            install(_LIST)
         if library == "torch-uncertainty":
             _only_scalers()
         import_module(module)
@@ -88,9 +88,9 @@ def _missing(library: str, module: str) -> str:
 
 
 @cache
-def _install() -> None:
-    """Install what `peers.txt` lists, once for each content of it, and make it importable."""
-    told = _LIST.read_bytes() + sys.version.encode()
+def install(listed: Path) -> None:
+    """Install what a file lists, once for each content of it, and make it importable."""
+    told = listed.read_bytes() + sys.version.encode()
     cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cached / "recalib" / f"peers-{hashlib.sha256(told).hexdigest()[:12]}"
     done = folder / ".complete"
@@ -99,7 +99,10 @@ def _install() -> None:
         uv = Path(sys.executable).with_name("uv")
         command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
         result = subprocess.run(
-            [*command, "--target", folder, "-r", _LIST], capture_output=True, text=True, check=False
+            [*command, "--target", folder, "-r", listed],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if result.returncode:
             print(result.stderr.strip(), flush=True)

@@ -1,0 +1,49 @@
+"""What a label costs, and whether labels selected by outcome are flagged."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from benchmarks.monitoring.streams import stream
+from recalib.drift import CalibrationTest, Sums, label_coverage
+
+__all__ = ["flags", "microseconds_per_label"]
+
+_EDGES = np.arange(1, 15) / 15
+_TRAFFIC, _BULK = 5_000, 100_000
+
+
+def microseconds_per_label() -> float:
+    """Return CPU time of the test and the sums, 100,000 labels by thousands, least of five."""
+    streams = [stream("calibrated", seed) for seed in range(7)]
+    p, y = (np.concatenate(columns)[:_BULK] for columns in zip(*streams, strict=True))
+    taken = []
+    for _ in range(5):
+        test, sums = CalibrationTest(), Sums.empty(_EDGES)
+        started = time.thread_time()
+        for start in range(0, _BULK, 1_000):
+            rows = slice(start, start + 1_000)
+            test.update(p[rows], y[rows])
+            sums.add_labels(p[rows], y[rows])
+        taken.append(time.thread_time() - started)
+    return min(taken) / _BULK * 1e6
+
+
+def flags(streams: int) -> dict[str, float]:
+    """Return how often label rates are flagged, of 5,000 predictions of a calibrated model."""
+    found = dict.fromkeys(("every third", "the less sure more", "all errors, 80% of the rest"), 0.0)
+    for seed in range(streams):
+        rng = np.random.default_rng([seed, 5])
+        p = stream("calibrated", seed)[0][:_TRAFFIC]
+        y = rng.random(_TRAFFIC) < p
+        rates = (np.full(_TRAFFIC, 1 / 3), 1.1 - p, np.where(y, 0.8, 1.0))
+        for name, rate in zip(found, rates, strict=True):
+            sums = Sums.empty(_EDGES)
+            sums.add_traffic(p)
+            chosen = rng.random(_TRAFFIC) < rate
+            sums.add_labels(p[chosen], y[chosen])
+            coverage = label_coverage(sums)
+            found[name] += (coverage is not None and coverage.selective) / streams
+    return found

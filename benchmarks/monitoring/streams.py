@@ -1,0 +1,153 @@
+"""Streams of labelled predictions with a known truth, each the same for every detector.
+
+A stream is 15,000 labels of a classifier whose confidences are those of a binary one with normal
+log-odds, N(1.5, 1.5²). Whatever happens begins at label 5,137, which is no round number, since
+detectors that look once in 1,000 labels would otherwise be lucky.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BENT", "DRIFTS", "LABELS", "NULLS", "ONSET", "TOLERANCE", "stream"]
+
+Values = NDArray[np.float64]
+Rows = tuple[Values, Values]
+
+LABELS, ONSET = 15_000, 5_137
+TOLERANCE = 0.02
+_GRADUAL = 5_000
+
+
+def stream(name: str, seed: int) -> Rows:
+    """Return confidences and correctness (N,) of a stream, in the order in which it is read."""
+    rng = np.random.default_rng([seed, crc32(name.encode())])
+    return {**NULLS, **DRIFTS, **BENT}[name](rng)
+
+
+def _confidences(rng: np.random.Generator, rows: int, centre: float = 1.5) -> Values:
+    p = 1 / (1 + np.exp(-rng.normal(centre, 1.5, size=rows)))
+    return np.maximum(p, 1 - p)
+
+
+def _right(rng: np.random.Generator, truth: Values) -> Values:
+    return (rng.random(len(truth)) < truth).astype(np.float64)
+
+
+def _calibrated(rng: np.random.Generator) -> Rows:
+    p = _confidences(rng, LABELS)
+    return p, _right(rng, p)
+
+
+def _shifted(rng: np.random.Generator) -> Values:
+    """Return confidences that are lower from the onset on: harder inputs."""
+    before, after = _confidences(rng, ONSET, 2.5), _confidences(rng, LABELS - ONSET, 0.3)
+    return np.concatenate([before, after])
+
+
+def _covariate_shift(rng: np.random.Generator) -> Rows:
+    p = _shifted(rng)
+    return p, _right(rng, p)
+
+
+def _tolerated(p: Values) -> Values:
+    """Return truths as far off as is tolerated: too sure where it is sure, and the other way."""
+    return np.clip(np.where(p > 0.85, p - TOLERANCE, p + TOLERANCE), 0, 1)
+
+
+def _tolerated_always(rng: np.random.Generator) -> Rows:
+    p = _confidences(rng, LABELS)
+    return p, _right(rng, _tolerated(p))
+
+
+def _tolerated_shift(rng: np.random.Generator) -> Rows:
+    p = _shifted(rng)
+    return p, _right(rng, _tolerated(p))
+
+
+def _delayed(rng: np.random.Generator) -> Rows:
+    """Errors are reported twice as soon, and cohorts are read when 99% of labels have come."""
+    p = _confidences(rng, LABELS)
+    y = _right(rng, p)
+    delay = rng.exponential(np.where(y == 1, 2.0, 1.0))
+    on_time = delay <= np.quantile(delay, 0.99)
+    return p[on_time], y[on_time]
+
+
+def _selective(rng: np.random.Generator) -> Rows:
+    """The less sure are labelled more often, whatever the outcome."""
+    p = _confidences(rng, 3 * LABELS)
+    p = p[rng.random(len(p)) < 1.1 - p][:LABELS]
+    return p, _right(rng, p)
+
+
+#: Nothing is wrong: an alarm is a false one.
+NULLS: dict[str, Callable[[np.random.Generator], Rows]] = {
+    "calibrated": _calibrated,
+    "covariate shift": _covariate_shift,
+    "delayed": _delayed,
+    "selective": _selective,
+    "tolerated": _tolerated_always,
+    "tolerated, shift": _tolerated_shift,
+}
+
+
+def _drift(change: Callable[[Values], Values]) -> Callable[[np.random.Generator], Rows]:
+    def draw(rng: np.random.Generator) -> Rows:
+        p = _confidences(rng, LABELS)
+        truth = np.concatenate([p[:ONSET], change(p[ONSET:])])
+        return p, _right(rng, truth)
+
+    return draw
+
+
+def _flatter(p: Values, slope: Values | float) -> Values:
+    truth: Values = 1 / (1 + ((1 - p) / p) ** slope)
+    return truth
+
+
+def _gradually(p: Values) -> Values:
+    return _flatter(p, 1 - 0.3 * np.minimum(np.arange(len(p)) / _GRADUAL, 1))
+
+
+def _rarer(p: Values) -> Values:
+    """Return truths where what is predicted has become rarer by half a unit of log-odds."""
+    truth: Values = 1 / (1 + np.exp(0.5) * (1 - p) / p)
+    return truth
+
+
+#: From the onset on: log-odds worth 0.7 of themselves, or so after 5,000 labels; a prior shift; and
+#: 15 points too many between 80% and 90%.
+DRIFTS: dict[str, Callable[[np.random.Generator], Rows]] = {
+    "overconfidence": _drift(lambda p: _flatter(p, 0.7)),
+    "prior shift": _drift(_rarer),
+    "local": _drift(lambda p: np.where((p > 0.8) & (p < 0.9), p - 0.15, p)),
+    "gradual": _drift(_gradually),
+}
+
+
+def _arrival(rng: np.random.Generator) -> Rows:
+    """As `delayed`, but read as labels come, over a time of ten mean delays."""
+    p = _confidences(rng, LABELS)
+    y = _right(rng, p)
+    came = 10 * np.arange(LABELS) / LABELS + rng.exponential(np.where(y == 1, 2.0, 1.0))
+    order = np.argsort(came)
+    return p[order], y[order]
+
+
+def _by_outcome(rng: np.random.Generator) -> Rows:
+    p = _confidences(rng, LABELS)
+    y = _right(rng, p)
+    labelled = (y == 0) | (rng.random(LABELS) < 0.8)
+    return p[labelled], y[labelled]
+
+
+#: Calibrated, and read in a way that no test can stand.
+BENT: dict[str, Callable[[np.random.Generator], Rows]] = {
+    "in order of arrival": _arrival,
+    "all errors, 80% of the rest": _by_outcome,
+}
