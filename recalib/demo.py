@@ -1,7 +1,8 @@
 """`recalib demo`: the whole loop on real input, through a real server and worker.
 
 A small network is trained on scikit-learn's digits until it is overconfident. Then everything goes
-the way a user would: model, validation logits, fit, promotion, calibrated probabilities.
+the way a user would: model, validation logits, fit, promotion, calibrated probabilities. With
+`--examples`, so do the networks whose logits lie in a folder.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from recalib.client import Client, Retries
 from recalib.errors import InputError, RecalibError, UnavailableError
-from recalib.metrics import Predictions
+from recalib.files import read
+from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.terminal import metrics_table, print_json, progress, say
 
@@ -31,18 +34,29 @@ __all__ = ["run"]
 
 _TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
+_SHOWN = ("accuracy", "nll", "ece")
+
+
+#: Metrics by name, ``before`` and ``after``.
+_Judged: TypeAlias = dict[str, dict[str, Estimate]]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Logits (N, 10) of the trained network, and labels (N,)."""
+    """Logits (N, K) of a trained network, and labels (N,)."""
 
     logits: NDArray[np.float32]
     labels: NDArray[np.int64]
 
 
-def run(*, keep: bool, json_output: bool) -> None:
-    """Run the demo; see the module."""
+def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
+    """Run the demo; see the module.
+
+    Parameters
+    ----------
+    examples: a folder with pairs of files, ``NAME-validation.npz`` and ``NAME-test.npz``.
+    """
+    others = {} if examples is None else _examples(examples)
     folder = Path(tempfile.mkdtemp(prefix="recalib-demo-"))
     home = folder / "home"
     with progress("demo", quiet=json_output) as at:
@@ -52,27 +66,61 @@ def run(*, keep: bool, json_output: bool) -> None:
             validation, test = _digits()
             at("waiting for recalib serve")
             url = _address(process, home)
-            answer, fit = _calibrate_through(url, validation, test, at)
+            answer, fit = _calibrate_through(url, "digits", validation, test, at)
+            judged = {}
+            for name, (held_out, of_test) in others.items():
+                said, _ = _calibrate_through(url, name, held_out, of_test, at)
+                judged[name] = _judged(of_test, said, _SHOWN)
         at("drawing")
         picture = _draw(folder, test, answer)
-    before = evaluate(test.labels, logits=test.logits, level=0.95)
-    after = evaluate(test.labels, probabilities=answer, level=0.95)
+    metrics = _judged(test, answer)
     if json_output:
-        plain = {"before": before, "after": after}
-        metrics = {when: {k: asdict(v) for k, v in m.items()} for when, m in plain.items()}
         server = {"url": url} | ({"pid": process.pid} if keep else {})
-        print_json({"metrics": metrics, "diagram": str(picture), "fit": fit, **server})
+        document = {"metrics": _plain(metrics), "diagram": str(picture), "fit": fit, **server}
+        if examples is not None:
+            document["examples"] = {name: _plain(one) for name, one in judged.items()}
+        print_json(document)
         return
     say(f"fitted {fit['map']}, version {fit['version']}: {fit['reason']}")
-    shown = ("accuracy", "nll", "ece")
-    columns = {
-        when: {name: metrics[name] for name in shown}
-        for when, metrics in (("before", before), ("after", after))
-    }
-    say(metrics_table(columns, f"{len(test.labels)} held-out digits, 95% intervals"))
+    say(_table(metrics, f"{len(test.labels)} held-out digits, 95% intervals"))
+    for name, one in judged.items():
+        say(_table(one, f"{name}: {len(others[name][1].labels)} test images, 95% intervals"))
     say(f"reliability diagram: {picture}")
     if keep:
         _say_how_to_go_on(url, process.pid, test)
+
+
+def _judged(
+    test: Split, answer: NDArray[np.float32], metrics: Sequence[str] | None = None
+) -> _Judged:
+    """Return metrics before and after calibration, by default all."""
+    return {
+        "before": evaluate(test.labels, logits=test.logits, metrics=metrics, level=0.95),
+        "after": evaluate(test.labels, probabilities=answer, metrics=metrics, level=0.95),
+    }
+
+
+def _plain(judged: _Judged) -> dict[str, Any]:
+    return {when: {k: asdict(v) for k, v in metrics.items()} for when, metrics in judged.items()}
+
+
+def _table(judged: _Judged, title: str) -> Table:
+    columns = {when: {one: metrics[one] for one in _SHOWN} for when, metrics in judged.items()}
+    return metrics_table(columns, title)
+
+
+def _examples(folder: Path) -> dict[str, tuple[Split, Split]]:
+    """Return validation and test logits of each network in the folder, by name."""
+    found = {}
+    for path in sorted(folder.glob("*-validation.npz")):
+        name = path.name.removesuffix("-validation.npz")
+        pair = [read(one) for one in (path, folder / f"{name}-test.npz")]
+        validation, test = (Split(one.logits.astype(np.float32), one.labels) for one in pair)
+        found[name] = (validation, test)
+    if not found:
+        accepted = "a folder with NAME-validation.npz and NAME-test.npz"
+        raise InputError("examples", found=f"none in {folder}", accepted=accepted)
+    return found
 
 
 def _digits() -> tuple[Split, Split]:
@@ -162,23 +210,23 @@ def _wait_until_ready(url: str, process: subprocess.Popen[Any]) -> None:
 
 
 def _calibrate_through(
-    url: str, validation: Split, test: Split, at: Callable[[str], None]
+    url: str, name: str, validation: Split, test: Split, at: Callable[[str], None]
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
     """Go the way a user goes; return calibrated test probabilities, and the fit's result."""
     with Client(url, timeout=_PATIENCE_SECONDS) as client:
-        client.create_model("digits", 10)
-        at("uploading validation logits")
+        client.create_model(name, validation.logits.shape[1])
+        at(f"{name}: uploading validation logits")
         client.upload_dataset(
-            "digits", "validation", validation.logits, validation.labels, progress=False
+            name, "validation", validation.logits, validation.labels, progress=False
         )
-        at("fitting")
-        asked = client.fit("digits", "validation", map="temperature", promote=False)
+        at(f"{name}: fitting")
+        asked = client.fit(name, "validation", map="temperature", promote=False)
         job = client.wait(asked, timeout=_PATIENCE_SECONDS, progress=False)
         version = (job.result or {})["version"]
-        at("promoting, and calibrating held-out logits")
-        client.promote("digits", version)
-        answer = client.calibrate("digits", test.logits)
-        card = client.get_calibrator("digits", version).card
+        at(f"{name}: promoting, and calibrating held-out logits")
+        client.promote(name, version)
+        answer = client.calibrate(name, test.logits)
+        card = client.get_calibrator(name, version).card
     fit = {"map": card["map"], "version": version, "reason": card["selection"]["reason"]}
     return answer, fit
 

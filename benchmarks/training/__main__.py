@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.training.exporting import export
 from benchmarks.training.measuring import measure
 from benchmarks.training.objectives import LEADING, OBJECTIVES
 from benchmarks.training.running import Budget, Finished, finish, prepare
@@ -47,6 +48,8 @@ def main() -> None:
         )
         finished.append(one)
         write(asked.output, finished, budget, splits)
+        if asked.export and seed == asked.seeds[0]:
+            export(asked.export, one, budget)
 
 
 def _order(losses: list[str] | None, seeds: list[int]) -> Iterator[tuple[str, int]]:
@@ -79,6 +82,7 @@ def _asked() -> argparse.Namespace:
         "--output", type=Path, default=_HERE.parent / "results" / "training" / "cifar10",
         help="the table's name, to which .md and .json are added",
     )  # fmt: skip
+    parser.add_argument("--export", type=Path, help="a folder for two networks' logits")
     return parser.parse_args()
 
 

@@ -36,11 +36,13 @@ def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) 
     """Write `path`.md and `path`.json."""
     stories = [one.story for one in runs]
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Of each run's history the last epoch: all of it is in the run's file.
+    kept = [one | {"history": one["history"][-1:]} if "history" in one else one for one in stories]
     document = {
         "command": _command(),
         "budget": vars(budget) | {"under_trained": budget.under_trained},
         "data": splits.digests,
-        "runs": stories,
+        "runs": kept,
     }
     write_atomically(path.with_suffix(".json"), json.dumps(document, indent=1).encode())
     write_atomically(path.with_suffix(".md"), _markdown(stories, budget, splits).encode())
@@ -76,7 +78,7 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
 
 def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
     devices = ", ".join(sorted({one["device"] for one in stories}))
-    hours = sum(one["processor_seconds"] for one in stories) / 3600
+    minutes = sum(one["processor_seconds"] for one in stories) / 60
     width = f" of width {budget.width}" if budget.width else ""
     title = "# Training losses on CIFAR-10"
     if budget.under_trained:
@@ -88,8 +90,8 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         "",
         f"{budget.model}{width} on {len(splits.train)} images of {budget.size}x{budget.size}, "
         f"{budget.epochs} epochs in batches of {budget.batch}; {len(splits.validation)} validation "
-        f"and {len(splits.test)} test images. {len(stories)} runs on {devices}: {hours:.1f} hours "
-        "of processor time. "
+        f"and {len(splits.test)} test images. {len(stories)} runs on {devices}: {minutes:.0f} "
+        "minutes of processor time. "
         "Objectives and their options: `objectives.py`; all else is the same: `running.py`.",
         "",
     ]
@@ -97,8 +99,8 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         lines += [
             "**Under-trained**: the papers train networks with 100 times the weights on 45,000 "
             "images of 32x32 for 200 to 350 epochs, to accuracies of 95%. What these small "
-            "networks share with theirs is that they know their training images by heart. A claim "
-            "that does not come out here is not refuted.",
+            "networks share with theirs is that they fit their training images far better than "
+            "others, and are too sure. A claim that does not come out here is not refuted.",
             "",
         ]
     lines += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -9,8 +10,9 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -19,17 +21,31 @@ from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.terminal import say
 
-__all__ = ["demo", "rotate_key", "serve", "worker"]
+if TYPE_CHECKING:
+    from recalib.registry import Registry
+
+__all__ = [
+    "Database",
+    "Home",
+    "demo",
+    "guarded",
+    "make_home",
+    "opened",
+    "rotate_key",
+    "serve",
+    "settings_of",
+    "worker",
+]
 
 log = logging.getLogger(__name__)
 
 #: Connections that may wait to be accepted, as uvicorn has it.
 _BACKLOG = 2048
 
-_Home = Annotated[
+Home = Annotated[
     Path | None, typer.Option(help="Folder for the database and the data. [RECALIB_HOME]")
 ]
-_Database = Annotated[
+Database = Annotated[
     str | None, typer.Option(help="SQLAlchemy URL of the registry. [RECALIB_DATABASE_URL]")
 ]
 
@@ -45,22 +61,33 @@ def serve(
         int | None,
         typer.Option(help="Workers started beside the server. [RECALIB_JOB_WORKERS]"),
     ] = None,
-    home: _Home = None,
-    database_url: _Database = None,
+    require_keys: Annotated[
+        bool, typer.Option("--require-keys", help="Answer nobody without an API key.")
+    ] = False,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Without API keys at an address that other machines reach."
+        ),
+    ] = False,
+    home: Home = None,
+    database_url: Database = None,
     json_output: Annotated[bool, typer.Option("--json", help="Announce in JSON.")] = False,
 ) -> None:
     """Serve REST, with a worker beside it; every option is also an environment variable."""
-    settings = _settings(
+    settings = settings_of(
         host=host,
         port=port,
         grpc_port=grpc_port,
         workers=workers,
         job_workers=job_workers,
+        require_keys=require_keys or None,
+        insecure=insecure or None,
         home=home,
         database_url=database_url,
     )
-    _refuse_open_doors(settings.host)
-    _make_home(settings.home)
+    settings = guarded(settings)
+    make_home(settings.home)
     listener, reserved = _listen(settings), _reserve(settings)
     ports = {"port": listener.getsockname()[1]}
     if reserved is not None:
@@ -89,12 +116,12 @@ def serve(
 
 
 def worker(
-    home: _Home = None,
-    database_url: _Database = None,
+    home: Home = None,
+    database_url: Database = None,
     embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
 ) -> None:
     """Do jobs from the registry's queue until told to stop."""
-    settings = _settings(home=home, database_url=database_url)
+    settings = settings_of(home=home, database_url=database_url)
     _log_to_stderr()
     from training.run import run
 
@@ -105,24 +132,18 @@ def rotate_key(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Give up all keys before it, as after a leak.")
     ] = False,
-    home: _Home = None,
-    database_url: _Database = None,
+    home: Home = None,
+    database_url: Database = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Sign prediction ids with a new key from now on; ids that are out stay good until they expire.
 
     Servers notice within seconds.
     """
-    settings = _settings(home=home, database_url=database_url)
-    from recalib.registry import Registry
-
-    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    try:
-        with registry.transaction() as tx:
-            key = tx.signing_keys.rotate()
-            revoked = tx.signing_keys.revoke() if revoke else 0
-    finally:
-        registry.close()
+    settings = settings_of(home=home, database_url=database_url)
+    with opened(settings) as registry, registry.transaction() as tx:
+        key = tx.signing_keys.rotate()
+        revoked = tx.signing_keys.revoke() if revoke else 0
     if json_output:
         typer.echo(json.dumps({"key": key.number, "revoked": revoked}))
     elif revoke:
@@ -133,15 +154,19 @@ def rotate_key(
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
+    examples: Annotated[
+        Path | None,
+        typer.Option(help="A folder of NAME-validation.npz and NAME-test.npz."),
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Train a small network, serve it, calibrate it, and show what changed."""
     from recalib.demo import run
 
-    run(keep=keep, json_output=json_output)
+    run(keep=keep, json_output=json_output, examples=examples)
 
 
-def _settings(**given: Any) -> Settings:
+def settings_of(**given: Any) -> Settings:
     """Return the environment's settings with what the command line gave."""
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
@@ -154,7 +179,7 @@ def _settings(**given: Any) -> Settings:
         raise InputError(name, found=repr(first.get("input")), accepted=first["msg"]) from None
 
 
-def _make_home(home: Path) -> None:
+def make_home(home: Path) -> None:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -163,18 +188,47 @@ def _make_home(home: Path) -> None:
         ) from None
 
 
-def _refuse_open_doors(host: str) -> None:
-    """Until there are keys, whoever reaches the port may do everything."""
+def guarded(settings: Settings) -> Settings:
+    """Return settings with which nobody but who may gets in."""
+    if settings.insecure or _is_loopback(settings.host):
+        return settings
+    # Whoever reaches the port may do everything that no key guards.
+    if not _has_keys(settings):
+        raise InputError(
+            "host",
+            found=f"{settings.host!r}, which other machines reach, and no API key",
+            accepted="a loopback address, or a key (recalib keys create), or --insecure",
+        )
+    return settings.model_copy(update={"require_keys": True})
+
+
+def _has_keys(settings: Settings) -> bool:
+    if not settings.database_url and not (settings.home / "recalib.db").exists():
+        return False  # and looking would make one
+    with opened(settings) as registry:
+        registry.migrate()
+        with registry.reading() as tx:
+            return bool(tx.api_keys.active())
+
+
+def _is_loopback(host: str) -> bool:
     try:
         addresses = {str(one[4][0]) for one in socket.getaddrinfo(host, None)}
     except OSError:
         raise InputError("host", found=repr(host), accepted="an address of this machine") from None
-    if not all(one.startswith("127.") or one == "::1" for one in addresses):
-        raise InputError(
-            "host",
-            found=repr(host),
-            accepted="a loopback address: this version has no API keys to guard any other",
-        )
+    return all(one.startswith("127.") or one == "::1" for one in addresses)
+
+
+@contextlib.contextmanager
+def opened(settings: Settings) -> Iterator[Registry]:
+    """Give the registry that settings name, closed at the end."""
+    from recalib.registry import Registry
+
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    try:
+        yield registry
+    finally:
+        registry.close()
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -210,8 +264,8 @@ def _reserve(settings: Settings) -> socket.socket | None:
         with socket.socket(family) as asking:
             asking.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             asking.bind((settings.host, settings.grpc_port))
-        # It never listens: connections go to those that do.
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # It never listens: connections go to those that do. Nor may its address be used again, or
+        # another server could ask in vain in the seconds until they do.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind((settings.host, settings.grpc_port))
     except OSError as error:

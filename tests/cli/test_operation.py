@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -107,9 +108,15 @@ def test_a_database_that_is_none(programs: Programs, command: str) -> None:
     assert "secret" not in programs.log_of(process)
 
 
-def test_demo(programs: Programs) -> None:
-    """One JSON document; neither a process nor a home is left."""
-    process = programs.start("demo", "--json")
+def test_demo(programs: Programs, tmp_path: Path) -> None:
+    """One JSON document, with what examples there are; neither a process nor a home is left."""
+    rng = np.random.default_rng(0)
+    for split in ("validation", "test"):
+        labels = rng.integers(0, 3, 300)
+        logits = 5 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
+        file = tmp_path / f"sure-{split}.npz"
+        np.savez(file, logits=logits.astype(np.float16), labels=labels.astype(np.uint8))
+    process = programs.start("demo", "--json", "--examples", str(tmp_path))
     out, _ = process.communicate()
     assert (process.returncode, programs.log_of(process)) == (0, "")
     answer = json.loads(out)
@@ -118,6 +125,10 @@ def test_demo(programs: Programs) -> None:
     assert after["nll"]["value"] < before["nll"]["value"]
     assert after["ece"]["value"] < before["ece"]["value"]
     assert answer["fit"]["map"] == "temperature"
+    sure = answer["examples"]["sure"]
+    right = logits.argmax(axis=1) == labels
+    assert sure["before"]["accuracy"]["value"] == pytest.approx(right.mean())
+    assert sure["after"]["nll"]["value"] < sure["before"]["nll"]["value"]
     assert Path(answer["diagram"]).read_bytes().startswith(b"\x89PNG")
     assert programs.alive() == []
     # Libraries leave their own traces, whose names are not ours.
