@@ -10,6 +10,8 @@ The tree::
     ├── NotFoundError           a name that does not exist
     ├── ConflictError           it contradicts what is already there
     │   └── ExistsError         something else has that name
+    ├── UnauthorizedError       nobody knows who asks
+    ├── ForbiddenError          whoever asks may not
     ├── CorruptError            something we stored, or a file of ours, is damaged
     ├── UnavailableError        the database or the blob store cannot be reached
     └── FencedError             this worker has lost the lease on its job
@@ -25,11 +27,13 @@ __all__ = [
     "CorruptError",
     "ExistsError",
     "FencedError",
+    "ForbiddenError",
     "InputError",
     "NotAcceptableError",
     "NotFoundError",
     "RecalibError",
     "TooLargeError",
+    "UnauthorizedError",
     "UnavailableError",
     "UnsupportedError",
 ]
@@ -95,3 +99,11 @@ class UnavailableError(RecalibError):
 
 class FencedError(RecalibError):
     """The worker's lease on this job has passed to another; nothing it does now counts."""
+
+
+class UnauthorizedError(RecalibError):
+    """Nobody knows who asks: no API key where one is needed, or one that is no good."""
+
+
+class ForbiddenError(RecalibError):
+    """Whoever asks is known, and may not do this."""

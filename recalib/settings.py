@@ -22,6 +22,14 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="RECALIB_", env_ignore_empty=True, extra="ignore")
 
+    require_keys: bool = Field(
+        False,
+        description="Whether every request needs an API key; always so at an address that other "
+        "machines reach.",
+    )
+    insecure: bool = Field(
+        False, description="Serve at such an address without API keys all the same."
+    )
     home: Path = Field(
         Path.home() / ".recalib",
         description="Folder of the SQLite database and the blobs, where no URL says otherwise.",

@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from anyio import to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.types import Receive, Scope, Send
 
 import recalib
+from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
+from service.access.access import Access
+from service.access.rest import guard, refused
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
@@ -56,11 +59,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application; settings come from the environment where none are given."""
     settings = settings or Settings()
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    state = State(settings, registry, _calibrators(settings, registry))
+    access = Access(registry, required=settings.require_keys)
+    state = State(settings, registry, _calibrators(settings, registry), access)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loops = (_look_for_promotions, upkeep, keep_flushing, keep_watching)
+        await _first_look_at_keys(state)
+        loops = (_look_for_promotions, _look_for_keys, upkeep, keep_flushing, keep_watching)
         working = [asyncio.create_task(one(state)) for one in loops]
         try:
             async with _rpc(state) as port:
@@ -98,7 +103,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         jobs,
         health,
     ):
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(guard)])
     app.add_middleware(
         BodyLimit, limit=settings.max_body_bytes, upload_limit=settings.max_upload_bytes
     )
@@ -124,6 +129,10 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = refused(self.state.recalib.access, scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
         answer = self.short_ways.find(scope)
         if answer is None:
             await super().__call__(scope, receive, send)
@@ -147,6 +156,21 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
         yield port
     finally:
         await server.stop()
+
+
+async def _first_look_at_keys(state: State) -> None:
+    """See which keys there are, unless the registry takes too long to say so."""
+    with contextlib.suppress(UnavailableError, TimeoutError):
+        looking = asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
+        await asyncio.wait_for(looking, state.settings.load_seconds)
+
+
+async def _look_for_keys(state: State) -> None:
+    """Keep up to date with keys that are made and revoked."""
+    while True:
+        await asyncio.sleep(state.settings.refresh_seconds)
+        with contextlib.suppress(UnavailableError):
+            await asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
 
 
 async def _look_for_promotions(state: State) -> None:

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from recalib.access import ANONYMOUS
 from recalib.errors import ConflictError
 from recalib.registry import Transaction
+from service.access.access import acting
 
 __all__ = ["once"]
 
@@ -42,6 +44,9 @@ def once(
     """
     if key is None:
         return act()
+    # What one caller was answered is not for another who says the same key.
+    if acting() is not ANONYMOUS:
+        scope = f"{scope} by {acting().name}"
     # json escapes what is no UTF-8; what the request holds has not been checked by now.
     fingerprint = hashlib.sha256(json.dumps(request.model_dump()).encode()).hexdigest()
     stored = tx.idempotency.find(key, scope)

@@ -10,14 +10,12 @@ from fastapi import Depends, Request
 
 from recalib.registry import Registry
 from recalib.settings import Settings
+from service.access.access import Access
 from service.predict.flights import Flights
 from service.predict.ids import PredictionIds
 from service.predict.loaded import LoadedCalibrators
 
-__all__ = ["ANONYMOUS", "State", "StateOf"]
-
-#: Who acts, in the audit trail, while there are no keys.
-ANONYMOUS = "anonymous"
+__all__ = ["State", "StateOf"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,9 @@ class State:
     settings: Settings
     registry: Registry
     calibrators: LoadedCalibrators
+    access: Access
     #: Calls that may hang while the registry does, one at a time of each kind.
-    flights: Flights[Any] = field(default_factory=lambda: Flights(4))
+    flights: Flights[Any] = field(default_factory=lambda: Flights(5))
 
     @cached_property
     def ids(self) -> PredictionIds:

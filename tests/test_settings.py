@@ -34,7 +34,13 @@ def accepted(field: FieldInfo) -> str:
             more_than = rule.gt
         elif isinstance(rule, annotated_types.Le):
             most = rule.le
-    kind = {int: "whole number", float: "number", str: "text", Path: "a folder"}[field.annotation]
+    kind = {
+        bool: "true or false",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        Path: "a folder",
+    }[field.annotation]
     if most is not None:
         return f"{kind}, {least} to {most}"
     return f"{kind}, above {more_than}" if more_than is not None else kind
@@ -43,6 +49,7 @@ def accepted(field: FieldInfo) -> str:
 def row(name: str, field: FieldInfo) -> str:
     """Return the line of the page's table that this setting must have."""
     default = str(field.default).replace(str(Path.home()), "~") or "empty"
+    default = default.lower() if field.annotation is bool else default
     variable = f"RECALIB_{name.upper()}"
     return f"| `{variable}` | {default} | {accepted(field)} | {field.description} |"
 

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from recalib.cli import comparing, fusing, operate, remote, replaying, training, work
+from recalib.cli import comparing, fusing, keys, operate, remote, replaying, training, work
 from recalib.errors import RecalibError
 
 __all__ = ["app", "main"]
@@ -61,6 +61,7 @@ app.command()(operate.demo)
 app.command()(operate.serve)
 app.command()(operate.worker)
 app.command("rotate-key")(operate.rotate_key)
+app.add_typer(keys.app, name="keys")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from types import ModuleType, TracebackType
@@ -31,6 +32,7 @@ __all__ = ["AsyncClient", "Client"]
 
 #: Seconds for a connection, which takes milliseconds where there is somebody at the other end.
 _CONNECT = 10.0
+_API_KEY = "RECALIB_API_KEY"
 
 
 class Operations:
@@ -85,7 +87,8 @@ class Client(Operations, Blocking):
     Parameters
     ----------
     url: of the server, http or https.
-    headers: sent with every request.
+    api_key: sent with every request; unless given, what RECALIB_API_KEY says, if anything.
+    headers: sent with every request as well.
     timeout: seconds for each request, its repetitions included. The time is looked at whenever
         bytes arrive: a server that sends some now and then can take up to twice as long.
     retries: how often a request is repeated that got no answer, or 429, 502, 503 or 504.
@@ -100,6 +103,7 @@ class Client(Operations, Blocking):
         self,
         url: str,
         *,
+        api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 60.0,
         retries: Retries | None = None,
@@ -107,7 +111,9 @@ class Client(Operations, Blocking):
     ) -> None:
         self.session = _session(url, timeout, retries)
         self._library = _library()
-        self._http: httpx2.Client = self._library.Client(headers=headers, transport=transport)
+        self._http: httpx2.Client = self._library.Client(
+            headers=_headers(api_key, headers), transport=transport
+        )
 
     def close(self) -> None:
         """Close all connections."""
@@ -154,6 +160,7 @@ class AsyncClient(Operations, Awaiting):
         self,
         url: str,
         *,
+        api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 60.0,
         retries: Retries | None = None,
@@ -162,7 +169,7 @@ class AsyncClient(Operations, Awaiting):
         self.session = _session(url, timeout, retries)
         self._library = _library()
         self._http: httpx2.AsyncClient = self._library.AsyncClient(
-            headers=headers, transport=transport
+            headers=_headers(api_key, headers), transport=transport
         )
 
     async def aclose(self) -> None:
@@ -198,6 +205,16 @@ class AsyncClient(Operations, Awaiting):
         from anyio import sleep
 
         await sleep(seconds)
+
+
+def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    api_key = os.environ.get(_API_KEY, "") if api_key is None else api_key
+    if not api_key:
+        return dict(headers or {})
+    if not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
+        # What is wrong with it is not for a log.
+        raise InputError("api_key", found="other characters", accepted="what keys are made of")
+    return {"Authorization": f"Bearer {api_key}", **(headers or {})}
 
 
 def _library() -> ModuleType:

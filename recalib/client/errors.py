@@ -8,6 +8,8 @@ class is also the one of `recalib.errors` that says so, named in brackets::
     │   ├── RefusedAsTooLargeError      it exceeds a limit               [TooLargeError]
     │   ├── RefusedFormatError          its content type is not read     [UnsupportedError]
     │   └── RefusedFormError            no answer in the form asked for  [NotAcceptableError]
+    ├── UnknownCallerError      no API key, or one that is no good       [UnauthorizedError]
+    ├── NotAllowedError         the API key is not for this              [ForbiddenError]
     ├── MissingError            something named does not exist           [NotFoundError]
     ├── ContradictionError      it contradicts what is already there     [ConflictError]
     └── OverloadedError         the server cannot now, and was asked often  [UnavailableError]
@@ -32,6 +34,7 @@ __all__ = [
     "JobFailedError",
     "MalformedAnswerError",
     "MissingError",
+    "NotAllowedError",
     "OverloadedError",
     "RefusedAsTooLargeError",
     "RefusedError",
@@ -39,6 +42,7 @@ __all__ = [
     "RefusedFormatError",
     "ServiceError",
     "TimedOutError",
+    "UnknownCallerError",
     "UnreachableError",
     "Violation",
     "error_of",
@@ -108,6 +112,14 @@ class RefusedFormError(RefusedError, errors.NotAcceptableError):
     """The server has no answer in the form that was asked for: an older one, say."""
 
 
+class UnknownCallerError(ServiceError, errors.UnauthorizedError):
+    """The server asks for an API key, and there was none, or one that is no good."""
+
+
+class NotAllowedError(ServiceError, errors.ForbiddenError):
+    """The API key is not for this, or not for this model."""
+
+
 class MissingError(ServiceError, errors.NotFoundError):
     """Something that the request names does not exist; `name` is the whole path."""
 
@@ -156,6 +168,8 @@ _INPUT: dict[int, type[RefusedError]] = {
     422: RefusedError,
 }
 _OTHER: dict[int, type[ServiceError]] = {
+    401: UnknownCallerError,
+    403: NotAllowedError,
     404: MissingError,
     409: ContradictionError,
     429: OverloadedError,

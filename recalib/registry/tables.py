@@ -30,6 +30,7 @@ __all__ = [
     "alias_changes",
     "alias_revision",
     "aliases",
+    "api_keys",
     "calibrators",
     "candidates",
     "captures",
@@ -324,4 +325,20 @@ candidates = Table(
         sqlite_where=text("verdict IS NULL"),
         postgresql_where=text("verdict IS NULL"),
     ),
+)
+
+api_keys = Table(
+    "api_keys",
+    METADATA,
+    Column("id", _Key, primary_key=True),
+    # Of a revoked key as well: in the audit trail, a name is one key's.
+    Column("name", _Name, nullable=False, unique=True),
+    # SHA-256 of the secret, which is nowhere.
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("scopes", _Json, nullable=False),
+    # Names of models; null for all.
+    Column("models", _Json),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
 )

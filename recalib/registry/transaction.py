@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from recalib.registry.aliases import Aliases
+from recalib.registry.api_keys import ApiKeys
 from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.captures import Captures
@@ -35,6 +36,7 @@ class Transaction:
         self.aliases = Aliases(connection)
         self.jobs = Jobs(connection)
         self.labels = Labels(connection)
+        self.api_keys = ApiKeys(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
         self.monitors = Monitors(connection)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
+from service.access.access import acting
 from service.calibrators import handlers
 from service.calibrators.schemas import (
     MOST_VERSIONS,
@@ -18,7 +19,7 @@ from service.calibrators.schemas import (
     CalibratorPage,
 )
 from service.jobs.schemas import Job
-from service.state import ANONYMOUS, StateOf
+from service.state import StateOf
 from service.transport.description import problems
 from service.transport.idempotency import IdempotencyKey
 from service.transport.pages import Cursor, Limit
@@ -102,7 +103,7 @@ def list_aliases(model: str, state: StateOf) -> AliasList:
 async def set_alias(model: str, alias: AliasName, body: AliasSet, state: StateOf) -> Alias:
     """Promote or roll back: every request after the answer sees the new version."""
     return await handlers.set_alias(
-        state.registry, state.calibrators, model, alias, body, ANONYMOUS
+        state.registry, state.calibrators, model, alias, body, acting().name
     )
 
 

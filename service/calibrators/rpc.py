@@ -8,9 +8,10 @@ from typing import Any
 from anyio import to_thread
 
 from recalib.registry import Registry
+from service.access.access import acting
 from service.calibrators import handlers
 from service.calibrators.schemas import AliasSet, CalibratorCreate
-from service.state import ANONYMOUS, State
+from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import Context, idempotency_key
 from service.transport.rpc_messages import checked_version, chosen, filled, page_limit, plain
@@ -77,7 +78,7 @@ class Calibrators:
         return filled(
             pb.Alias,
             await handlers.set_alias(
-                state.registry, state.calibrators, request.model, alias, change, ANONYMOUS
+                state.registry, state.calibrators, request.model, alias, change, acting().name
             ),
         )
 

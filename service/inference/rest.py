@@ -168,6 +168,7 @@ async def infer_by_version(model: str, version: Version, request: Request) -> Re
 
 def infer_rows(state: State, asked: Asked) -> Answer | Later:
     """Answer an inference request."""
+    state.access.check(asked.header(b"authorization"), "v2_infer", asked.path["model"])
     selector = asked.path.get("version", CHAMPION)
     loaded = state.calibrators.get(asked.path["model"], selector)
     wants_ids = tensors.IDS.encode() in asked.body or b"content-encoding" in asked.headers

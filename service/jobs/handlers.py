@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recalib.registry import Transaction
+from service.access.access import acting
 from service.jobs.schemas import Job, JobPage, JobState
 from service.pages import decode_cursor, next_cursor
 
@@ -13,6 +14,7 @@ def list_jobs(
     tx: Transaction, model: str | None, state: JobState | None, limit: int, cursor: str | None
 ) -> JobPage:
     """Return a page of jobs, newest first; `NotFoundError` where there is no such model."""
+    acting().check_model(model)
     owner = tx.models.get(model) if model is not None else None
     found = tx.jobs.page(owner, state, decode_cursor(cursor), limit + 1)
     more = next_cursor(found, limit, lambda job: job.id)
@@ -21,9 +23,12 @@ def list_jobs(
 
 def get_job(tx: Transaction, id: str) -> Job:
     """Return a job's state, progress and result, or raise `NotFoundError`."""
-    return Job.of(tx.jobs.get(id))
+    job = tx.jobs.get(id)
+    acting().check_model(job.model)
+    return Job.of(job)
 
 
 def cancel_job(tx: Transaction, id: str) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
+    acting().check_model(tx.jobs.get(id).model)
     return Job.of(tx.jobs.cancel(id))

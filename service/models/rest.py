@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from service.access.access import acting
 from service.models import handlers
 from service.models.schemas import Model, ModelCreate, ModelPage
-from service.state import ANONYMOUS, StateOf
+from service.state import StateOf
 from service.transport.description import problems
 from service.transport.idempotency import IdempotencyKey
 from service.transport.pages import Cursor, Limit
@@ -27,7 +28,7 @@ def create_model(
 ) -> Model:
     """Register a classifier."""
     with state.registry.transaction() as tx:
-        return handlers.create_model(tx, body, idempotency_key, ANONYMOUS)
+        return handlers.create_model(tx, body, idempotency_key, acting().name)
 
 
 @router.get("", responses=problems(422), operation_id="list_models")

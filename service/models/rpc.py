@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from recalib.errors import InputError
+from service.access.access import acting
 from service.models import handlers
 from service.models.schemas import ModelCreate
 from service.monitoring.rpc import settings_of
-from service.state import ANONYMOUS, State
+from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import Context, idempotency_key
 from service.transport.rpc_messages import filled, page_limit
@@ -30,7 +31,7 @@ class Models:
         wanted = ModelCreate(name=request.name, classes=classes, monitoring=monitoring)
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Model, handlers.create_model(tx, wanted, key, ANONYMOUS))
+            return filled(pb.Model, handlers.create_model(tx, wanted, key, acting().name))
 
     def get_model(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Return one classifier."""

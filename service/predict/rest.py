@@ -144,6 +144,7 @@ async def calibrate_rows(request: Request) -> Response:
 
 def respond(state: State, asked: Asked) -> Answer | Joint | Later:
     """Answer a calibrate request."""
+    state.access.check(asked.header(b"authorization"), "calibrate", asked.path["model"])
     wanted = _wanted(asked.query)
     given = supported(asked.header(b"content-type") or JSON, READ)
     form = chosen(

@@ -9,6 +9,7 @@ from recalib.errors import InputError, NotFoundError
 from recalib.fitting.fit import wanted
 from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
+from service.access.access import acting
 from service.idempotency import once
 from service.jobs.schemas import Job
 
@@ -51,6 +52,7 @@ def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[by
     """
     with registry.reading() as tx:
         job = tx.jobs.get(id)
+    acting().check_model(job.model)
     if job.kind != TRAIN:
         raise NotFoundError("training run", id, hint=f"it is a {job.kind} job")
     files = (job.result or {}).get("files", {})
@@ -69,6 +71,7 @@ def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[by
 
 def _model(tx: Transaction, recipe: Recipe) -> Model | None:
     part = recipe.calibrate
+    acting().check_model(None if part is None else part.model)
     if part is None:
         return None
     wanted(part.map, part.objective, part.options)

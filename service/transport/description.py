@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.transport.problems import MEDIA_TYPE, Problem
+from service.access.rules import RULES
+from service.transport.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
 
 __all__ = ["TAGS", "completed", "problems"]
 
@@ -28,6 +29,8 @@ _SCHEMAS = "#/components/schemas/"
 
 #: When a request is answered so, for whoever reads the description.
 _MEANING = {
+    401: "No API key where one is needed, or one that is no good.",
+    403: "The API key is not for this.",
     404: "Something that the request names does not exist.",
     406: "No form of answer that `Accept` asks for; `errors` lists those that there are.",
     409: "It contradicts what is already there.",
@@ -51,15 +54,30 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
         schemas.pop(name, None)
     problem = Problem.model_json_schema(ref_template=f"{_SCHEMAS}{{model}}")
     schemas.update(problem.pop("$defs"), Problem=problem)
-    for path in document["paths"].values():
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key."}
+    }
+    for path_of, path in document["paths"].items():
         for operation in path.values():
             if MEDIA_TYPE not in operation["responses"].get("422", {}).get("content", {}):
                 operation["responses"].pop("422", None)
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 _name(content, schemas)
+            if RULES.get(operation["operationId"]) != "open":
+                _guard(operation, path_of)
             # In the order in which people look for them.
             operation["responses"] = dict(sorted(operation["responses"].items()))
     return document
+
+
+def _guard(operation: dict[str, Any], path: str) -> None:
+    """Say that a key may be needed: without one where the server does not ask for any."""
+    operation["security"] = [{"key": []}, {}]
+    for status in (401, 403):
+        described = _described(status)
+        if path.startswith(PLAIN_PREFIX):
+            described["content"] = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Error"}}}
+        operation["responses"][str(status)] = described
 
 
 def _name(content: dict[str, Any], schemas: dict[str, Any]) -> None:

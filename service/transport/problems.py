@@ -40,6 +40,8 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.NotFoundError: (404, "Not found"),
     errors.ConflictError: (409, "Conflict"),
     errors.ExistsError: (409, "Conflict"),
+    errors.UnauthorizedError: (401, "Unauthorized"),
+    errors.ForbiddenError: (403, "Forbidden"),
     errors.CorruptError: (500, "Stored data is damaged"),
     errors.UnavailableError: (503, "Temporarily unavailable"),
     errors.FencedError: (409, "Job has passed to another worker"),
@@ -49,6 +51,8 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
 MEDIA_TYPE = "application/problem+json"
 #: What a path may answer to.
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+#: What goes with some statuses, whatever the request.
+_HEADERS = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}
 #: Paths of the Open Inference Protocol, whose errors are plain JSON.
 PLAIN_PREFIX = "/v2"
 
@@ -89,7 +93,7 @@ def problem(
     }
     if violations:
         body["errors"] = violations
-    headers = {"Retry-After": "1"} if status == 503 else None
+    headers = _HEADERS.get(status)
     # In ASCII: what was found may be half of a surrogate pair, which has no UTF-8.
     return Response(json.dumps(body), status, headers, media_type=MEDIA_TYPE)
 
@@ -122,7 +126,7 @@ def _in_plain_json(status: int, detail: str) -> Response:
 
     The protocol knows no 422: input that cannot be used is a bad request.
     """
-    headers = {"Retry-After": "1"} if status == 503 else None
+    headers = _HEADERS.get(status)
     status = 400 if status == 422 else status
     return Response(json.dumps({"error": detail}), status, headers, media_type="application/json")
 

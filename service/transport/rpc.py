@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from recalib.errors import InputError
+from service.access.access import Access, begin
 from service.transport.instruments import note_rpc
 from service.transport.rpc_errors import failure_of
 
@@ -36,7 +37,10 @@ _LONGEST_KEY = 255
 
 
 def handler_of(
-    service: ServiceDescriptor, implementation: object, name: str | None = None
+    service: ServiceDescriptor,
+    implementation: object,
+    access: Access,
+    name: str | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Return what a server needs to answer the RPCs of a service.
 
@@ -47,7 +51,10 @@ def handler_of(
     name = name or service.full_name
     methods = {
         method.name: _handler(
-            f"/{name}/{method.name}", method, getattr(implementation, method_name(method.name))
+            f"/{name}/{method.name}",
+            method,
+            getattr(implementation, method_name(method.name)),
+            access,
         )
         for method in service.methods
     }
@@ -78,22 +85,38 @@ def idempotency_key(context: Context) -> str | None:
 
 
 def _handler(
-    path: str, method: MethodDescriptor, act: Callable[..., Any]
+    path: str, method: MethodDescriptor, act: Callable[..., Any], access: Access
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    read = GetMessageClass(method.input_type).FromString
+    parse = GetMessageClass(method.input_type).FromString
+    operation = method_name(method.name)
 
-    def arrived(given: Any) -> Any:
+    def arrived(given: Any, context: Context) -> Any:
+        sent = dict(context.invocation_metadata() or ()).get("authorization", "")
+        key = sent if isinstance(sent, str) else sent.decode("latin-1")
+        # Before anything is read, and again for the model that it is about.
+        access.authenticate(key, operation)
+
+        model = None
+
+        def read(content: bytes) -> Any:
+            nonlocal model
+            message = parse(content)
+            # Later pieces of a stream need not name it again.
+            model = _model_of(message) or model
+            begin(access.check(key, operation, model))
+            return message
+
         return _read_all(read, given) if method.client_streaming else read(given)
 
     async def answer(given: Any, context: Context) -> bytes:
         async with _watched(path, context):
-            message: Message = await _done(act, arrived(given), context)
+            message: Message = await _done(act, arrived(given, context), context)
             return message.SerializeToString()
         raise AssertionError("unreachable")  # aborting raises
 
     async def answers(given: Any, context: Context) -> AsyncIterator[bytes]:
         async with _watched(path, context):
-            async for message in act(arrived(given), context):
+            async for message in act(arrived(given, context), context):
                 yield message.SerializeToString()
 
     kind = {
@@ -104,6 +127,17 @@ def _handler(
     }[method.client_streaming, method.server_streaming]
     handler: grpc.RpcMethodHandler[Any, Any] = kind(answers if method.server_streaming else answer)
     return handler
+
+
+def _model_of(message: Any) -> str | None:
+    """Return the name of the model that a message is about; our own and V2's have it elsewhere."""
+    for field in ("model", "model_name"):
+        if hasattr(message, field):
+            return str(getattr(message, field))
+    if hasattr(message, "header"):  # of an upload, whose other pieces follow its first
+        return message.header.model if message.HasField("header") else None
+    of_model = message.DESCRIPTOR.name in ("ModelMetadataRequest", "ModelReadyRequest")
+    return str(message.name) if of_model else None
 
 
 async def _read_all(read: Callable[[bytes], Any], given: Any) -> AsyncIterator[Any]:

@@ -28,6 +28,8 @@ CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
     errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ConflictError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.UnauthorizedError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.ForbiddenError: grpc.StatusCode.PERMISSION_DENIED,
     errors.CorruptError: grpc.StatusCode.DATA_LOSS,
     errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.FencedError: grpc.StatusCode.ABORTED,

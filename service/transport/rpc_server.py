@@ -62,9 +62,11 @@ class RpcServer:
         self._address = _address(state.settings.host, state.settings.grpc_port)
         self._stopping: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_options(state.settings.max_body_bytes))
-        handlers = [handler_of(own[name], kind(state)) for name, kind in _SERVICES.items()]
-        handlers.append(handler_of(inference, Inference(state), WIRE_NAME))
-        handlers.append(handler_of(health, self._health))
+        handlers = [
+            handler_of(own[name], kind(state), state.access) for name, kind in _SERVICES.items()
+        ]
+        handlers.append(handler_of(inference, Inference(state), state.access, WIRE_NAME))
+        handlers.append(handler_of(health, self._health, state.access))
         self._server.add_generic_rpc_handlers(tuple(handlers))
         enable_reflection(
             self._server, [health, *(own[name] for name in _SERVICES)], (inference, WIRE_NAME)

@@ -1,0 +1,99 @@
+"""Who may do what: scopes, API keys and those who come with them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from recalib.errors import ForbiddenError, InputError
+
+__all__ = ["ANONYMOUS", "SCOPES", "ApiKey", "Principal", "check_scopes", "digest_of", "new_secret"]
+
+#: What a key may be for. `predict` is calibration, `label` late labels; `fit` is uploads, fits,
+#: training and reading everything about a model; `admin` is all of these, models, promotions and
+#: what is watched.
+SCOPES = ("predict", "label", "fit", "admin")
+
+#: What every key begins with, so that scanners for leaked secrets can know one.
+_MARK = "recalib_"
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody who asks, and what that one may do."""
+
+    #: As the audit trail has it.
+    name: str
+    scopes: frozenset[str]
+    #: The models that it is for; None for all.
+    models: frozenset[str] | None = None
+
+    def check_scope(self, scope: str) -> None:
+        """Return if there is one that allows it; `ForbiddenError` otherwise."""
+        if scope not in self.scopes and "admin" not in self.scopes:
+            raise ForbiddenError(f"the key {self.name!r} lacks the scope {scope!r}")
+
+    def check_model(self, model: str | None) -> None:
+        """Return if it may be done to a model, None being all; `ForbiddenError` otherwise."""
+        if self.models is None or model in self.models:
+            return
+        if model is None:
+            raise ForbiddenError(f"the key {self.name!r} is bound to models, and this concerns all")
+        # The same whether or not there is such a model: its name is nothing of theirs.
+        raise ForbiddenError(f"the key {self.name!r} is not for the model {model!r}")
+
+
+#: Who asks where nobody has to say who it is.
+ANONYMOUS = Principal("anonymous", frozenset({"admin"}))
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key as the registry knows it: everything but the secret, of which it has a digest."""
+
+    name: str
+    digest: bytes
+    scopes: tuple[str, ...]
+    #: None for all.
+    models: tuple[str, ...] | None
+    #: Seconds since 1970; None is never.
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+
+    @property
+    def state(self) -> str:
+        """One of active, expired and revoked."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "active" if self.expires_at is None or time.time() < self.expires_at else "expired"
+
+    @property
+    def principal(self) -> Principal:
+        """Whoever comes with it."""
+        models = None if self.models is None else frozenset(self.models)
+        return Principal(self.name, frozenset(self.scopes), models)
+
+
+def new_secret() -> str:
+    """Return what a client sends, 256 random bits behind a mark; shown once and kept by nobody."""
+    return _MARK + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def digest_of(secret: str) -> bytes:
+    """Return what is stored of a secret: with 256 random bits, a plain hash is beyond guessing."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def check_scopes(scopes: Collection[str]) -> tuple[str, ...]:
+    """Return scopes in their order, each once; `InputError` for none, or for what is none."""
+    for one in scopes:
+        if one not in SCOPES:
+            raise InputError("scope", found=repr(one[:40]), accepted=", ".join(SCOPES))
+    if not scopes:
+        raise InputError("scope", found="none", accepted=f"one or more of {', '.join(SCOPES)}")
+    return tuple(one for one in SCOPES if one in scopes)

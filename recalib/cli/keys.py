@@ -1,0 +1,107 @@
+"""Commands for API keys: create, list, revoke. They go to the registry itself, not to a server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from recalib.access import SCOPES, ApiKey
+from recalib.cli.operate import Database, Home, make_home, opened, settings_of
+from recalib.terminal import say, warn
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="API keys: who may ask a server for what.",
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+_DAY_SECONDS = 86_400.0
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What the audit trail calls whoever comes with it.")],
+    scope: Annotated[list[str], typer.Option("--scope", help=f"{', '.join(SCOPES)}; repeatable.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Bind it to a model; repeatable. Without, it is for all."),
+    ] = None,
+    expires_days: Annotated[
+        float | None, typer.Option(help="Days that it is good for; without, until it is revoked.")
+    ] = None,
+    home: Home = None,
+    database_url: Database = None,
+    json_output: _Json = False,
+) -> None:
+    """Make a key and print its secret, which is kept nowhere and shown only now."""
+    lifetime = None if expires_days is None else expires_days * _DAY_SECONDS
+    settings = settings_of(home=home, database_url=database_url)
+    make_home(settings.home)
+    with opened(settings) as registry:
+        registry.migrate()
+        with registry.transaction() as tx:
+            secret = tx.api_keys.create(name, scope, model or None, lifetime)
+    if json_output:
+        typer.echo(json.dumps({"name": name, "key": secret}))
+    else:
+        typer.echo(secret)
+        warn("Keep it: it is shown only now. Send it as Authorization: Bearer KEY.")
+
+
+@app.command("list")
+def list_keys(home: Home = None, database_url: Database = None, json_output: _Json = False) -> None:
+    """List all keys that ever were, without their secrets."""
+    with (
+        opened(settings_of(home=home, database_url=database_url)) as registry,
+        registry.reading() as tx,
+    ):
+        found = tx.api_keys.every()
+    if json_output:
+        typer.echo(json.dumps([_plain(key) for key in found]))
+        return
+    for key in found:
+        models = "all models" if key.models is None else ", ".join(key.models)
+        say(f"{key.name}: {key.state}; {', '.join(key.scopes)}; {models}; {_times(key)}")
+
+
+@app.command()
+def revoke(
+    name: Annotated[str, typer.Argument(help="The key's name.")],
+    home: Home = None,
+    database_url: Database = None,
+    json_output: _Json = False,
+) -> None:
+    """Give a key up for good; servers refuse it within a second."""
+    with (
+        opened(settings_of(home=home, database_url=database_url)) as registry,
+        registry.transaction() as tx,
+    ):
+        key = tx.api_keys.revoke(name)
+    if json_output:
+        typer.echo(json.dumps(_plain(key)))
+    else:
+        say(f"the key {name} is revoked")
+
+
+def _plain(key: ApiKey) -> dict[str, Any]:
+    return {
+        **{field: value for field, value in asdict(key).items() if field != "digest"},
+        "state": key.state,
+    }
+
+
+def _times(key: ApiKey) -> str:
+    made = f"made {_day(key.created_at)}"
+    return made if key.expires_at is None else f"{made}, expires {_day(key.expires_at)}"
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")

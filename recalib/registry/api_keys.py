@@ -1,0 +1,101 @@
+"""Queries of the table of API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, insert, select, update
+
+from recalib.access import ApiKey, check_scopes, digest_of, new_secret
+from recalib.errors import InputError, NotFoundError
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.names import check_name
+from recalib.registry.queries import Queries
+
+__all__ = ["ApiKeys"]
+
+_TABLE = tables.api_keys
+
+
+class ApiKeys(Queries):
+    """Keys by name; one that is revoked stays, so that its name in the audit trail stays its."""
+
+    def create(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        models: Sequence[str] | None = None,
+        lifetime_seconds: float | None = None,
+    ) -> str:
+        """Make a key, and return its secret, which is kept nowhere.
+
+        Parameters
+        ----------
+        models: what it is bound to; None for all there are and will be. They need not exist yet.
+
+        Raises
+        ------
+        InputError: a name, scope, model or lifetime that cannot be one.
+        ExistsError: the name is another key's, or was.
+        """
+        check_name("name", name)
+        for one in models or ():
+            check_name("model", one)
+        if models is not None and not models:
+            raise InputError("model", found="none", accepted="one or more, or nothing for all")
+        if lifetime_seconds is not None and not 0 < lifetime_seconds < 1e10:
+            raise InputError("expires", found=f"{lifetime_seconds} s", accepted="more than 0 s")
+        secret, made = new_secret(), self._clock()
+        self._insert(
+            insert(_TABLE).values(
+                name=name,
+                digest=digest_of(secret),
+                scopes=list(check_scopes(scopes)),
+                models=None if models is None else sorted(set(models)),
+                created_at=made,
+                expires_at=None if lifetime_seconds is None else made + lifetime_seconds,
+            ),
+            conflict=f"there is or was an API key named {name!r}",
+        )
+        return secret
+
+    def every(self) -> list[ApiKey]:
+        """Return every key that ever was, the oldest first."""
+        return [_key(row) for row in self._connection.execute(select(_TABLE).order_by(_TABLE.c.id))]
+
+    def active(self) -> list[ApiKey]:
+        """Return the keys that are neither revoked nor expired."""
+        valid = (_TABLE.c.revoked_at.is_(None)) & (
+            _TABLE.c.expires_at.is_(None) | (_TABLE.c.expires_at > now())
+        )
+        rows = self._connection.execute(select(_TABLE).where(valid).order_by(_TABLE.c.id))
+        return [_key(row) for row in rows]
+
+    def revoke(self, name: str) -> ApiKey:
+        """Give a key up for good; `NotFoundError` where there is none of that name."""
+        self._connection.execute(
+            update(_TABLE)
+            .where(_TABLE.c.name == name, _TABLE.c.revoked_at.is_(None))
+            .values(revoked_at=now())
+        )
+        row = self._connection.execute(select(_TABLE).where(_TABLE.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFoundError("API key", name)
+        return _key(row)
+
+    def _clock(self) -> float:
+        return float(self._connection.execute(select(now())).scalar_one())
+
+
+def _key(row: Row[Any]) -> ApiKey:
+    return ApiKey(
+        row.name,
+        bytes(row.digest),
+        tuple(row.scopes),
+        None if row.models is None else tuple(row.models),
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+    )

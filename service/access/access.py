@@ -1,0 +1,110 @@
+"""From what a request brings to who asks, and whether that one may."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextvars import ContextVar
+
+from recalib.access import ANONYMOUS, ApiKey, Principal, digest_of
+from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
+from recalib.registry import Registry
+from service.access.rules import MODEL_LATER, RULES
+
+__all__ = ["Access", "acting", "begin"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST = 512
+_acting: ContextVar[Principal] = ContextVar("acting", default=ANONYMOUS)
+
+
+def acting() -> Principal:
+    """Return who asks, in the work for a request."""
+    return _acting.get()
+
+
+def begin(principal: Principal) -> None:
+    """Say who asks, for the rest of this request."""
+    _acting.set(principal)
+
+
+class Access:
+    """The keys of a registry, as this process last saw them; safe to use from threads.
+
+    Something has to call `refresh` now and then: a key that is made or revoked counts from then
+    on. While the registry is away, those that were good stay good until they expire.
+
+    Parameters
+    ----------
+    required: whether everybody must have a key. Where that is not so, whoever has none may do
+        everything, and whoever brings one may do what it is for.
+    """
+
+    def __init__(self, registry: Registry, required: bool) -> None:
+        self._registry = registry
+        self.required = required
+        self._keys: dict[bytes, ApiKey] | None = None
+
+    def refresh(self) -> None:
+        """Look which keys there are."""
+        with self._registry.reading() as tx:
+            self._keys = {key.digest: key for key in tx.api_keys.active()}
+
+    def principal(self, authorization: str) -> Principal:
+        """Return who comes with a header `Authorization`, empty where there is none.
+
+        Raises
+        ------
+        UnauthorizedError: no key where one is needed, or one that is not known or has expired.
+        UnavailableError: this process has not seen the registry's keys yet.
+        """
+        if not authorization:
+            if self.required:
+                raise UnauthorizedError("an API key is needed: send Authorization: Bearer KEY")
+            return ANONYMOUS
+        kind, _, secret = authorization[:_LONGEST].partition(" ")
+        if kind.lower() != "bearer" or not secret:
+            raise UnauthorizedError(
+                "Authorization is not understood: send Authorization: Bearer KEY"
+            )
+        if self._keys is None:
+            raise UnavailableError("API keys cannot be checked: the registry has not answered yet")
+        # By its digest, so that the time it takes says nothing of a key that is near.
+        key = self._keys.get(digest_of(secret.strip()))
+        if key is None or (key.expires_at is not None and key.expires_at <= time.time()):
+            raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
+        return key.principal
+
+    def authenticate(self, authorization: str, operation: str) -> None:
+        """Refuse who is unknown, unless `operation` is for everybody; raises as `principal`."""
+        if RULES.get(operation) != "open":
+            self.principal(authorization)
+
+    def check(self, authorization: str, operation: str, model: str | None) -> Principal:
+        """Return who asks, where that one may do `operation`.
+
+        Parameters
+        ----------
+        operation: a key of `RULES`.
+        model: the one that it is done to, or None.
+
+        Raises
+        ------
+        UnauthorizedError, UnavailableError: as `principal`.
+        ForbiddenError: it is known who asks, and that one may not.
+        """
+        rule = RULES.get(operation)
+        if rule is None:
+            raise ForbiddenError(f"there is no rule for {operation}")
+        if rule == "open":
+            return ANONYMOUS
+        if not authorization and not self.required:
+            return ANONYMOUS
+        principal = self.principal(authorization)
+        if rule == "any":
+            return principal
+        principal.check_scope(rule)
+        if operation not in MODEL_LATER:
+            principal.check_model(model)
+        return principal

@@ -1,0 +1,82 @@
+"""What it takes to do each thing, by the name that it has in REST's description and as an RPC.
+
+A route or an RPC without a rule here fails a test, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = ["MODEL_LATER", "OPEN_PATHS", "RULES", "Rule"]
+
+#: A scope; any key that is good; or nothing at all.
+Rule = Literal["predict", "label", "fit", "admin", "any", "open"]
+
+RULES: dict[str, Rule] = {
+    # Probes have no keys, and learn nothing but whether we live.
+    "livez": "open",
+    "readyz": "open",
+    "v2_live": "open",
+    "v2_ready": "open",
+    "server_live": "open",
+    "server_ready": "open",
+    "check": "open",
+    "watch": "open",
+    "list": "open",
+    # Metrics name models.
+    "metrics": "any",
+    "v2_server": "any",
+    "server_metadata": "any",
+    "calibrate": "predict",
+    "calibrate_stream": "predict",
+    "v2_infer": "predict",
+    "v2_infer_version": "predict",
+    "v2_model": "predict",
+    "v2_model_version": "predict",
+    "v2_model_ready": "predict",
+    "v2_model_version_ready": "predict",
+    "model_infer": "predict",
+    "model_metadata": "predict",
+    "model_ready": "predict",
+    "add_labels": "label",
+    "list_models": "fit",
+    "get_model": "fit",
+    "upload_dataset": "fit",
+    "get_dataset": "fit",
+    "list_datasets": "fit",
+    "create_calibrator": "fit",
+    "get_calibrator": "fit",
+    "list_calibrators": "fit",
+    "get_calibrator_parameters": "fit",
+    "get_calibrator_onnx": "fit",
+    "list_aliases": "fit",
+    "get_alias_history": "fit",
+    "get_monitoring": "fit",
+    "get_job": "fit",
+    "list_jobs": "fit",
+    "cancel_job": "fit",
+    "create_training_run": "fit",
+    "get_training_run_file": "fit",
+    "create_model": "admin",
+    "set_alias": "admin",
+    "set_monitoring": "admin",
+}
+
+#: Which model these are about is known only when they have looked: their handlers check it.
+MODEL_LATER = frozenset(
+    {"get_job", "list_jobs", "cancel_job", "create_training_run", "get_training_run_file"}
+)
+
+#: Those of the above that are open, and the interface's description, which is the same everywhere.
+OPEN_PATHS = frozenset(
+    {
+        "/livez",
+        "/readyz",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/openapi.json",
+        "/docs",
+        "/docs/oauth2-redirect",
+        "/redoc",
+    }
+)

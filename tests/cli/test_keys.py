@@ -1,0 +1,87 @@
+"""`recalib keys`: in either database, and what a server makes of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from recalib.cli.operate import guarded
+from recalib.errors import InputError
+from recalib.registry import Registry
+from recalib.settings import Settings
+from tests.cli.running import Cli
+
+
+def test_keys_are_made_listed_and_revoked(cli: Cli, database_url: str) -> None:
+    at = ("--database-url", database_url)
+    made = cli("keys", "create", "web", "--scope", "predict", "--scope", "label", *at)
+    assert made.status == 0
+    assert re.fullmatch(r"recalib_[A-Za-z0-9_-]{43}\n", made.out)
+    assert "shown only now" in made.err
+    more = cli(
+        "keys", "create", "ci", "--scope", "fit", "--model", "b", "--model", "a",
+        "--expires-days", "30", *at, "--json",
+    )  # fmt: skip
+    listed = cli("keys", "list", *at, "--json").json
+    assert [one["name"] for one in listed] == ["web", "ci"]
+    assert listed[0]["scopes"] == ["predict", "label"]
+    assert (listed[0]["models"], listed[0]["expires_at"]) == (None, None)
+    assert listed[1]["models"] == ["a", "b"]
+    assert listed[1]["expires_at"] - listed[1]["created_at"] == pytest.approx(30 * 86_400)
+    # The secret is nowhere.
+    text = str(listed) + cli("keys", "list", *at).out
+    assert made.out.strip() not in text
+    assert more.out.split('"key": "')[1][:20] not in text
+    assert cli("keys", "revoke", "web", *at, "--json").json["state"] == "revoked"
+    assert "is revoked" in cli("keys", "revoke", "web", *at).out
+    assert "web: revoked" in cli("keys", "list", *at).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("create", "x y", "--scope", "fit"), "name"),
+        (("create", "x", "--scope", "root"), "scope"),
+        (("create", "x", "--scope", "fit", "--model", "../m"), "model"),
+        (("create", "x", "--scope", "fit", "--expires-days", "-1"), "expires"),
+        (("create", "x", "--scope", "fit", "--expires-days", "nan"), "expires"),
+        (("create", "taken", "--scope", "fit"), "'taken'"),
+        (("revoke", "nobody"), "'nobody'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    cli: Cli, tmp_path: Path, arguments: tuple[str, ...], named: str
+) -> None:
+    at = ("--home", str(tmp_path))
+    assert cli("keys", "create", "taken", "--scope", "admin", *at).status == 0
+    done = cli("keys", *arguments, *at)
+    assert done.status == 2
+    assert named in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_an_address_that_others_reach_needs_a_key(tmp_path: Path) -> None:
+    """Or the word for going without; on loopback nobody is asked."""
+    home = tmp_path / "home"
+    settings = Settings(home=home, host="0.0.0.0")  # noqa: S104
+    with pytest.raises(InputError, match="no API key"):
+        guarded(settings)
+    assert not home.exists()
+    home.mkdir()
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    registry.migrate()
+    with registry.transaction() as tx:
+        tx.api_keys.create("old", ["admin"], lifetime_seconds=1e-3)
+        tx.api_keys.create("gone", ["admin"])
+        tx.api_keys.revoke("gone")
+    with pytest.raises(InputError, match="no API key"):
+        guarded(settings)
+    with registry.transaction() as tx:
+        tx.api_keys.create("new", ["predict"])
+    registry.close()
+    assert guarded(settings).require_keys
+    open_to_all = settings.model_copy(update={"insecure": True})
+    assert not guarded(open_to_all).require_keys
+    assert not guarded(Settings(home=home, host="localhost")).require_keys

@@ -1,0 +1,65 @@
+"""Keys at a real server: the way of small requests, and keys that are made while it runs."""
+
+from __future__ import annotations
+
+import subprocess
+
+import httpx2
+import numpy as np
+import pytest
+
+from recalib.client import Client
+from recalib.errors import ForbiddenError, UnauthorizedError
+from tests.end_to_end.programs import Programs, Server, recalib_command, until
+
+
+def _keys(programs: Programs, *arguments: str) -> str:
+    done = subprocess.run(
+        recalib_command("keys", *arguments, "--home", programs.home),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_server_asks_for_keys(programs: Programs) -> None:
+    with programs.serve("--require-keys", workers=2) as server:
+        admin = _keys(programs, "create", "admin", "--scope", "admin")
+        web = _keys(programs, "create", "web", "--scope", "predict", "--model", "digits")
+        with Client(server.url, api_key=admin) as client:
+            until(lambda: _may(client), "the first key")
+            client.create_model("digits", 3)
+            client.create_model("others", 3)
+        # Small bodies are answered before they are ASGI's, large ones are not.
+        small, large = [[0.0, 1.0, 2.0]], [[0.0, 1.0, 2.0]] * 30_000
+        for rows in (small, large):
+            answer = _ask(server, rows, None)
+            assert answer.status_code == 401, answer.text
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert _ask(server, rows, admin + "x").status_code == 401
+            assert _ask(server, rows, web).status_code == 409  # no champion: it got in
+            assert _ask(server, rows, web, "others").status_code == 403
+        with Client(server.url, api_key=web) as client:
+            with pytest.raises(ForbiddenError):
+                client.calibrate("others", np.zeros((2, 3)))
+            with pytest.raises(ForbiddenError):
+                list(client.list_models())
+        with Client(server.url) as client, pytest.raises(UnauthorizedError):
+            client.create_model("mine", 3)
+        _keys(programs, "revoke", "web")
+        until(lambda: _ask(server, small, web).status_code == 401, "the revocation")
+
+
+def _may(client: Client) -> bool:
+    try:
+        list(client.list_models())
+    except UnauthorizedError:
+        return False
+    return True
+
+
+def _ask(server: Server, rows: object, key: str | None, model: str = "digits") -> httpx2.Response:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    url = f"{server.url}/v1/models/{model}/calibrate"
+    return httpx2.post(url, json={"logits": rows}, headers=headers, timeout=60)

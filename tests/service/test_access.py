@@ -1,0 +1,277 @@
+"""Keys: every route and every RPC is tried with all that must not get in, and with what must."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from starlette.testclient import TestClient
+
+from recalib.access import SCOPES
+from recalib.registry import Registry
+from recalib.settings import Settings
+from service.access.rules import MODEL_LATER, OPEN_PATHS, RULES
+from service.app import create_app
+from service.transport.rpc import method_name
+from tests.service.documented import operations
+from tests.service.stubs import HEALTH, OWN, V2, Rpc, refused
+
+_DOCUMENT = create_app(Settings()).openapi()  # which connects to nothing
+ROUTES = sorted(
+    (operation["operationId"], verb, path)
+    for path, of_path in _DOCUMENT["paths"].items()
+    for verb, operation in of_path.items()
+)
+GUARDED = [one for one in ROUTES if RULES[one[0]] != "open"]
+METHODS = sorted(
+    (method_name(method.name), service, method.name)
+    for service, descriptor in [*OWN.items(), ("v2", V2), ("health", HEALTH)]
+    for method in descriptor.methods
+)
+GUARDED_METHODS = [one for one in METHODS if RULES[one[0]] != "open"]
+
+
+class Guarded(NamedTuple):
+    """A server that answers nobody without a key, with a model `mine` and another, `theirs`."""
+
+    client: Any
+    registry: Registry
+    #: Secrets by what they are for.
+    keys: dict[str, str]
+
+    def ask(self, verb: str, path: str, key: str | None, model: str = "mine") -> Any:
+        filled = path.replace("{model}", model)
+        filled = re.sub(r"\{(version|job_id)\}", "1", filled)
+        filled = re.sub(r"\{\w+\}", "champion", filled)
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        return self.client.request(verb.upper(), filled, headers=headers, content=b"{}")
+
+
+@pytest.fixture
+def guarded(database_url: str, blob_url: str, registry: Registry) -> Iterator[Guarded]:
+    settings = Settings(
+        database_url=database_url,
+        blob_url=blob_url,
+        grpc_port=0,
+        require_keys=True,
+        refresh_seconds=3600,
+        load_seconds=60,
+    )
+    keys = {}
+    with registry.transaction() as tx:
+        for scope in SCOPES:
+            keys[scope] = tx.api_keys.create(scope, [scope])
+        keys["bound"] = tx.api_keys.create("bound", SCOPES, ["mine"])
+        keys["revoked"] = tx.api_keys.create("revoked", SCOPES)
+        keys["expired"] = tx.api_keys.create("expired", SCOPES, lifetime_seconds=0.001)
+        tx.api_keys.revoke("revoked")
+        for name in ("mine", "theirs"):
+            tx.models.create(name, None, 4, "test")
+    keys["wrong"] = keys["admin"][:-1] + ("A" if keys["admin"][-1] != "A" else "B")
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield Guarded(client, registry, keys)
+
+
+def test_everything_has_a_rule() -> None:
+    names = {one[0] for one in ROUTES} | {one[0] for one in METHODS}
+    assert names == set(RULES)
+    assert names >= MODEL_LATER
+
+
+def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
+    for name, verb, path in GUARDED:
+        for kind in ("wrong", "revoked", "expired", None):
+            key = None if kind is None else guarded.keys[kind]
+            answer = guarded.ask(verb, path, key)
+            assert answer.status_code == 401, (name, kind, answer.text)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        for malformed in ("Basic abc", "Bearer", "Bearer  ", guarded.keys["admin"]):
+            headers = {"Authorization": malformed}
+            answer = guarded.client.request(verb.upper(), path, headers=headers)
+            assert answer.status_code == 401, (name, malformed)
+
+
+def test_every_route_refuses_a_key_for_something_else(guarded: Guarded) -> None:
+    for name, verb, path in GUARDED:
+        for scope in SCOPES:
+            answer = guarded.ask(verb, path, guarded.keys[scope])
+            may = RULES[name] in (scope, "any") or scope == "admin"
+            assert (answer.status_code != 403) is may, (name, scope, answer.text)
+            assert answer.status_code != 401
+
+
+def test_every_route_refuses_another_tenants_model(guarded: Guarded) -> None:
+    for name, verb, path in GUARDED:
+        if "{model}" in path:
+            assert guarded.ask(verb, path, guarded.keys["bound"], "theirs").status_code == 403, name
+            assert guarded.ask(verb, path, guarded.keys["bound"], "no-such").status_code == 403
+            assert guarded.ask(verb, path, guarded.keys["bound"], "mine").status_code != 403, name
+        elif RULES[name] != "any" and name not in MODEL_LATER:
+            assert guarded.ask(verb, path, guarded.keys["bound"]).status_code == 403, name
+
+
+def test_open_routes_need_no_key(guarded: Guarded) -> None:
+    for name, verb, path in ROUTES:
+        if RULES[name] == "open":
+            assert path in OPEN_PATHS
+            assert guarded.ask(verb, path, None).status_code == 200, name
+    assert guarded.client.get("/openapi.json").status_code == 200
+    assert guarded.client.get("/nowhere").status_code == 401
+
+
+def test_jobs_are_their_models(guarded: Guarded) -> None:
+    with guarded.registry.transaction() as tx:
+        jobs = {
+            name: tx.jobs.enqueue("fit", {}, model=tx.models.get(name)).id
+            for name in ("mine", "theirs")
+        }
+    bound = {"Authorization": f"Bearer {guarded.keys['bound']}"}
+    for verb in ("GET", "DELETE"):
+        for name, status in (("mine", 200), ("theirs", 403)):
+            answer = guarded.client.request(verb, f"/v1/jobs/{jobs[name]}", headers=bound)
+            assert answer.status_code == status, answer.text
+    for query, status in (("?model=mine", 200), ("?model=theirs", 403), ("", 403)):
+        assert guarded.client.get(f"/v1/jobs{query}", headers=bound).status_code == status
+    with guarded.registry.reading() as tx:
+        assert tx.jobs.get(jobs["theirs"]).state == "queued"
+
+
+def test_an_idempotency_key_is_its_callers(guarded: Guarded) -> None:
+    """What one was answered is not for another who says the same key."""
+    with guarded.registry.transaction() as tx:
+        other = tx.api_keys.create("other", ["admin"])
+    guarded.client.app.state.recalib.access.refresh()
+    answers = [
+        guarded.client.post(
+            "/v1/models",
+            json={"name": "new", "classes": 3},
+            headers={"Authorization": f"Bearer {key}", "Idempotency-Key": "k"},
+        ).status_code
+        for key in (guarded.keys["admin"], guarded.keys["admin"], other)
+    ]
+    assert answers == [201, 201, 409]
+
+
+def test_the_audit_trail_names_the_key(guarded: Guarded) -> None:
+    headers = {"Authorization": f"Bearer {guarded.keys['admin']}"}
+    created = guarded.client.post("/v1/models", json={"name": "new", "classes": 3}, headers=headers)
+    assert created.status_code == 201
+    with guarded.registry.reading() as tx:
+        assert tx.models.get("new").created_by == "admin"
+
+
+def test_keys_made_and_revoked_count_when_they_are_looked_at(guarded: Guarded) -> None:
+    with guarded.registry.transaction() as tx:
+        secret = tx.api_keys.create("late", ["fit"])
+    access = guarded.client.app.state.recalib.access
+    assert guarded.ask("get", "/v1/models", secret).status_code == 401
+    access.refresh()
+    assert guarded.ask("get", "/v1/models", secret).status_code == 200
+    with guarded.registry.transaction() as tx:
+        tx.api_keys.revoke("late")
+    access.refresh()
+    assert guarded.ask("get", "/v1/models", secret).status_code == 401
+
+
+@pytest.fixture
+def rpc(guarded: Guarded) -> Iterator[Rpc]:
+    with Rpc(f"127.0.0.1:{guarded.client.app.state.grpc_port}") as rpc:
+        yield rpc
+
+
+def _call(rpc: Rpc, service: str, name: str, key: str | None, model: str = "mine") -> Any:
+    descriptor = {**OWN, "v2": V2, "health": HEALTH}[service]
+    method = descriptor.methods_by_name[name]
+    message = GetMessageClass(method.input_type)()
+    for field in ("model", "model_name"):
+        if hasattr(message, field):
+            setattr(message, field, model)
+    if name in ("ModelReady", "ModelMetadata"):
+        setattr(message, "name", model)  # noqa: B010  (of a type that mypy does not know)
+    if hasattr(message, "header"):
+        message.header.model = model
+    stub = getattr(rpc, {"TrainingRuns": "training_runs"}.get(service, service.lower()))
+    metadata = [] if key is None else [("authorization", f"Bearer {key}")]
+    sent = iter([message]) if method.client_streaming else message
+    try:
+        answer = getattr(stub, method_name(name))(sent, metadata=metadata, timeout=30)
+        if method.server_streaming:
+            next(iter(answer), None)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+_NO, _NOT_FOR = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_every_rpc_refuses_who_is_unknown(guarded: Guarded, rpc: Rpc) -> None:
+    for name, service, method in GUARDED_METHODS:
+        for kind in ("wrong", "revoked", "expired", None):
+            key = None if kind is None else guarded.keys[kind]
+            assert _call(rpc, service, method, key) is _NO, (name, kind)
+
+
+def test_every_rpc_refuses_a_key_for_something_else(guarded: Guarded, rpc: Rpc) -> None:
+    for name, service, method in GUARDED_METHODS:
+        for scope in SCOPES:
+            code = _call(rpc, service, method, guarded.keys[scope])
+            may = RULES[name] in (scope, "any") or scope == "admin"
+            assert (code is not _NOT_FOR) is may, (name, scope, code)
+            assert code is not _NO
+
+
+def test_every_rpc_refuses_another_tenants_model(guarded: Guarded, rpc: Rpc) -> None:
+    bound = guarded.keys["bound"]
+    for name, service, method in GUARDED_METHODS:
+        if RULES[name] == "any" or name in MODEL_LATER:
+            continue
+        assert _call(rpc, service, method, bound, "theirs") is _NOT_FOR, name
+        if name not in ("create_model", "list_models"):
+            assert _call(rpc, service, method, bound, "mine") is not _NOT_FOR, name
+
+
+def test_a_stream_is_looked_at_piece_by_piece(guarded: Guarded, rpc: Rpc) -> None:
+    kind = GetMessageClass(OWN["Calibration"].methods_by_name["CalibrateStream"].input_type)
+    pieces = [kind(model="mine"), kind(model="theirs")]
+    metadata = [("authorization", f"Bearer {guarded.keys['bound']}")]
+    error = refused(
+        grpc.StatusCode.FAILED_PRECONDITION,  # mine has no champion
+        rpc.calibration.calibrate_stream,
+        iter(pieces),
+        metadata=metadata,
+    )
+    assert "champion" in error.details()
+    error = refused(_NOT_FOR, rpc.calibration.calibrate_stream, iter(pieces[1:]), metadata=metadata)
+    assert "theirs" in error.details()
+
+
+def test_open_rpcs_need_no_key(rpc: Rpc) -> None:
+    for name, service, method in METHODS:
+        if RULES[name] == "open" and name != "watch":
+            assert _call(rpc, service, method, None) is grpc.StatusCode.OK, name
+
+
+def test_where_keys_are_not_required_one_that_is_brought_counts(
+    database_url: str, blob_url: str, registry: Registry
+) -> None:
+    settings = Settings(database_url=database_url, blob_url=blob_url, grpc_port=-1)
+    with registry.transaction() as tx:
+        label = tx.api_keys.create("labels", ["label"])
+    with TestClient(create_app(settings)) as client:
+        assert client.get("/v1/models").status_code == 200
+        headers = {"Authorization": f"Bearer {label}"}
+        assert client.get("/v1/models", headers=headers).status_code == 403
+        headers = {"Authorization": "Bearer nonsense"}
+        assert client.get("/v1/models", headers=headers).status_code == 401
+
+
+def test_every_description_says_that_a_key_may_be_needed() -> None:
+    for name, operation in operations(_DOCUMENT).items():
+        guarded = RULES[name] != "open"
+        assert ("security" in operation) is guarded, name
+        assert ({"401", "403"} <= set(operation["responses"])) is guarded, name
