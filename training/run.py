@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
+from collections.abc import Callable
 
+from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from training.fit import FIT, run_fit
@@ -20,9 +23,12 @@ __all__ = ["HANDLERS", "handlers", "run"]
 HANDLERS: dict[str, JobHandler] = {FIT: run_fit, MONITOR: run_monitor, REFIT: run_refit}
 
 
-def handlers(settings: Settings) -> dict[str, JobHandler]:
-    """Return what each kind of job is done by."""
-    return {**HANDLERS, TRAIN: training_handler(settings.resolved_training_data)}
+def handlers(
+    settings: Settings, between: Callable[[], object] = lambda: None
+) -> dict[str, JobHandler]:
+    """Return what each kind of job is done by; a job that takes hours calls `between` in them."""
+    trains = training_handler(settings.resolved_training_data, between, settings.poll_seconds)
+    return {**HANDLERS, TRAIN: trains}
 
 
 def run(settings: Settings, *, embedded: bool) -> None:
@@ -32,13 +38,16 @@ def run(settings: Settings, *, embedded: bool) -> None:
     if embedded:
         watch_parent(stop)
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    worker = Worker(
-        registry,
-        handlers(settings),
-        name=f"{socket.gethostname()}-{os.getpid()}",
-        lease_seconds=settings.lease_seconds,
-        poll_seconds=settings.poll_seconds,
-    )
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    seconds = {"lease_seconds": settings.lease_seconds, "poll_seconds": settings.poll_seconds}
+    # Fits and looks at what matured are not to wait for a network to be trained.
+    others = Worker(registry, HANDLERS, name=name, **seconds)
+
+    def between() -> None:
+        with contextlib.suppress(UnavailableError):  # the run notices for itself
+            others.work_once(stop)
+
+    worker = Worker(registry, handlers(settings, between), name=name, **seconds)
     try:
         worker.run(stop)
     finally:

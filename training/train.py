@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,12 +29,21 @@ _CHUNK = 1 << 20
 _TRAINING_SHARE = 0.95
 
 
-def training_handler(folder: Path) -> Callable[[JobContext], None]:
-    """Return what does training jobs whose data lie below `folder`; nothing outside is read."""
-    return partial(_train, folder=folder)
+def training_handler(
+    folder: Path, between: Callable[[], object] = lambda: None, every_seconds: float = 0.5
+) -> Callable[[JobContext], None]:
+    """Return what does training jobs.
+
+    Parameters
+    ----------
+    folder: below which data lie; nothing outside is read.
+    between: called between two steps, `every_seconds` at most: a run takes hours, in which a
+        worker has other jobs to do. Nothing that it does changes the run's numbers.
+    """
+    return partial(_train, folder=folder, pause=_Pause(between, every_seconds))
 
 
-def _train(context: JobContext, folder: Path) -> None:
+def _train(context: JobContext, folder: Path, pause: _Pause) -> None:
     """Train what the payload asks for; files, data set and the wish for a fit appear at once.
 
     An attempt that ends early leaves its checkpoint, under its fence, and the next goes on there.
@@ -55,7 +65,7 @@ def _train(context: JobContext, folder: Path) -> None:
     context.check_cancelled()
 
     # 2. The run, from where an earlier attempt left it. The map is fitted by a job of its own.
-    checkpoints = _Checkpoints(context)
+    checkpoints = _Checkpoints(context, pause)
     without_model = recipe.model_copy(update={"calibrate": None}) if model else recipe
     with tempfile.TemporaryDirectory() as name:
         output = Path(name)
@@ -124,16 +134,29 @@ def _keep(blobs: BlobStore, path: Path) -> dict[str, Any]:
         return {"digest": blob.commit(), "bytes": size}
 
 
+class _Pause:
+    """Does something else now and then."""
+
+    def __init__(self, act: Callable[[], object], every_seconds: float) -> None:
+        self._act, self._every_seconds = act, every_seconds
+        self._next = 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._next:
+            self._act()
+            self._next = time.monotonic() + self._every_seconds
+
+
 class _Checkpoints:
     """Keeps the newest checkpoint as a blob whose digest the job remembers, under the lease."""
 
-    def __init__(self, context: JobContext) -> None:
+    def __init__(self, context: JobContext, pause: _Pause) -> None:
         self._context = context
         # Before the checkpoint: two runs of one recipe leave the same bytes, and a blob that both
         # had would be removed by the first that needs it no more.
         self._name = context.lease.job.id.encode()
         self._kept = (context.checkpoint or {}).get("digest")
-        self.watcher = _Watcher(context, self)
+        self.watcher = _Watcher(context, self, pause)
         #: Whether nothing more is to be kept: nobody would go on from it.
         self.closed = False
 
@@ -167,12 +190,13 @@ class _Checkpoints:
 class _Watcher:
     """Tells the job how far its run is, and the run when the job is no longer wanted."""
 
-    def __init__(self, context: JobContext, checkpoints: _Checkpoints) -> None:
-        self._context, self._checkpoints = context, checkpoints
+    def __init__(self, context: JobContext, checkpoints: _Checkpoints, pause: _Pause) -> None:
+        self._context, self._checkpoints, self._pause = context, checkpoints, pause
         self._last = ""
 
     def check(self) -> None:
-        """Raise `Cancelled` where the run is to end."""
+        """Raise `Cancelled` where the run is to end; else let other work be done."""
+        self._pause()
         try:
             self._context.check_cancelled()
         except Cancelled as cancelled:

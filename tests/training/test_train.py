@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load as load_tensors
 
 import training.engine.loop as loop
@@ -16,7 +17,7 @@ from recalib.registry import Job, Registry
 from tests.cli.test_train import write_data
 from training.fit import FIT, run_fit
 from training.train import TRAIN, training_handler
-from training.worker import Worker
+from training.worker import JobContext, Worker
 
 RECIPE: dict[str, Any] = {
     "name": "points",
@@ -174,6 +175,36 @@ def test_a_worker_that_stops_loses_nothing(runs: Runs, monkeypatch: pytest.Monke
     assert (runs.job(job).state, len(taken)) == ("succeeded", 10)
     for name in ("weights.safetensors", "test.npz", "result.json"):
         assert runs.file(job, name) == runs.file(alone, name)
+
+
+def test_other_jobs_do_not_wait_for_a_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes in between is done in between, and changes no number of the run."""
+    alone = runs.ask()
+    runs.work()
+
+    def short(context: JobContext) -> None:
+        torch.manual_seed(7)
+        torch.rand(5)
+        context.check_cancelled()
+
+    others = Worker(runs.registry, {"short": short}, name="test")
+    handler = training_handler(
+        runs.folder, lambda: others.work_once(threading.Event()), every_seconds=0.0
+    )
+    asked: list[str] = []
+
+    def ask(step: int) -> None:
+        if step == 3:
+            with runs.registry.transaction() as tx:
+                asked.append(tx.jobs.enqueue("short", {}).id)
+        if step == 5:
+            assert runs.job(asked[0]).state == "succeeded"
+
+    taken = at_each_step(monkeypatch, ask)
+    job = runs.ask()
+    Worker(runs.registry, {TRAIN: handler}, name="test").work_once(threading.Event())
+    assert (runs.job(job).state, len(taken)) == ("succeeded", 10)
+    assert runs.file(job, "weights.safetensors") == runs.file(alone, "weights.safetensors")
 
 
 def test_a_worker_that_dies_costs_the_steps_since_the_checkpoint(
