@@ -36,6 +36,7 @@ MODELS: dict[str, Make] = {
     "resnet32": partial(ResNet, depth=32),
     "resnet56": partial(ResNet, depth=56),
     "resnet110": partial(ResNet, depth=110),
+    "preresnet56": partial(ResNet, depth=56, block="pre"),
     "preresnet110": partial(ResNet, depth=110, block="pre"),
     "resnet50": partial(ResNetBottleneck, depth=50),
     "resnet101": partial(ResNetBottleneck, depth=101),
