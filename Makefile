@@ -66,6 +66,10 @@ bench-serving: $(STAMP) ## Serve the same calibrator by other servers and by our
 bench-monitoring: $(STAMP) ## Measure false alarms, delays and intervals of monitoring, beside other detectors (minutes).
 	@$(BIN)/python -m benchmarks.monitoring
 
+.PHONY: bench-training
+bench-training: $(STAMP) ## Train with every loss at one budget, and tabulate calibration (an hour; goes on).
+	@$(BIN)/python -m benchmarks.training
+
 .PHONY: load
 load: $(STAMP) ## Put a real server under ten minutes of mixed traffic, and check every answer.
 	@$(BIN)/python -m benchmarks.load
