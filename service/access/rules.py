@@ -55,6 +55,7 @@ RULES: dict[str, Rule] = {
     "get_job": "fit",
     "list_jobs": "fit",
     "cancel_job": "fit",
+    "create_refit": "fit",
     "create_training_run": "fit",
     "get_training_run_file": "fit",
     "create_model": "admin",
