@@ -24,7 +24,7 @@ import torch
 from benchmarks.training.exporting import export
 from benchmarks.training.measuring import measure
 from benchmarks.training.objectives import LEADING, OBJECTIVES
-from benchmarks.training.running import Budget, Finished, finish, prepare
+from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
 from benchmarks.training.table import write
 
 _HERE = Path(__file__).parent
@@ -42,7 +42,8 @@ def main() -> None:
     splits = prepare(folder, budget)
     finished: list[Finished] = []
     for objective, seed in _order(asked.losses, asked.seeds):
-        one = finish(asked.cache, splits, objective, seed, budget, measure)
+        recipe = recipe_for(objective, seed, budget)
+        one = finish(asked.cache, splits, objective, recipe, measure, budget.shifted)
         print(
             objective, seed, one.story.get("diverged", ""), f"{one.story['seconds']} s", flush=True
         )

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import recalib
-from benchmarks.training.running import Budget, finish, prepare
+from benchmarks.training.running import Budget, finish, prepare, recipe_for
 from recalib.metrics.evaluate import evaluate
 
 __all__ = ["MAPS", "OBJECTIVES", "measure"]
@@ -77,7 +77,8 @@ def main() -> None:
     budget = Budget(rows=0, shifted=0, batch=128, long_tail=asked.ratio, **asked_for)
     splits = prepare(folder, budget)
     for seed in asked.seeds:
-        story = finish(asked.cache, splits, "CE", seed, budget, measure).story
+        recipe = recipe_for("CE", seed, budget)
+        story = finish(asked.cache, splits, "CE long-tailed", recipe, measure).story
         title = f"seed {seed}: {len(splits.train)} training rows, {story['seconds']} s"
         table = Table("map", "objective", "ECE %", "cwECE %", "NLL", "accuracy %", title=title)
         for name, metrics in story["measured"].items():

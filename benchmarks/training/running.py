@@ -6,6 +6,7 @@ import io
 import json
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -115,33 +116,45 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
 
 
 def finish(
-    cache: Path, splits: Splits, objective: str, seed: int, budget: Budget, measured: Any
+    cache: Path,
+    splits: Splits,
+    objective: str,
+    recipe: Recipe,
+    measured: Callable[[dict[str, NDArray[Any]]], Any],
+    shifted: int = 0,
 ) -> Finished:
     """Return a run's results: from its file, or from training, which then leaves the file.
 
-    `measured` is called with the arrays, and what it returns is kept in the story.
+    Parameters
+    ----------
+    objective: what the run is called by.
+    measured: called with the arrays; what it returns is kept in the story.
+    shifted: as in `Budget`.
     """
-    recipe = recipe_for(objective, seed, budget)
-    path = cache / f"{_name(objective)}-{seed}-{_digest(recipe, splits, budget)}.npz"
+    name = "".join(one if one.isalnum() else "_" for one in objective)
+    path = cache / f"{name}-{recipe.seed}-{_digest(recipe, splits, shifted)}.npz"
     if not path.is_file():
         cache.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _trained(recipe, splits, objective, budget, measured))
+        write_atomically(path, _trained(recipe, splits, objective, measured, shifted))
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files if name != "story"}
         return Finished(json.loads(str(file["story"])), arrays)
 
 
 def _trained(
-    recipe: Recipe, splits: Splits, objective: str, budget: Budget, measured: Any
+    recipe: Recipe,
+    splits: Splits,
+    objective: str,
+    measured: Callable[[dict[str, NDArray[Any]]], Any],
+    shifted: int,
 ) -> bytes:
     story: dict[str, Any] = {"objective": objective, "seed": recipe.seed, "epochs": recipe.epochs}
     started, used = time.time(), time.process_time()
     fabric = machine(recipe)
-    few = replace(
-        splits,
-        validation=splits.validation.some(range(min(_LOOKED_AT, len(splits.validation)))),
-        test=splits.test.some(range(min(_LOOKED_AT, len(splits.test)))),
-    )
+    few = replace(splits, test=splits.test.some(range(min(_LOOKED_AT, len(splits.test)))))
+    if recipe.stop.keep == "last":  # then validation rows decide nothing
+        some = splits.validation.some(range(min(_LOOKED_AT, len(splits.validation))))
+        few = replace(few, validation=some)
     arrays: dict[str, NDArray[Any]] = {}
     try:
         trained = train(recipe, few, _Nowhere(), _Quiet(), fabric=fabric)
@@ -151,7 +164,7 @@ def _trained(
         part = recipe.model
         network = build(part.name, splits.classes, facts=splits.facts, **part.options)
         network.load_state_dict(trained.weights)
-        arrays = _said(fabric, fabric.setup_module(network), splits, budget.shifted)
+        arrays = _said(fabric, fabric.setup_module(network), splits, shifted)
         story["history"] = trained.history
         story["measured"] = measured(arrays)
     story["seconds"] = round(time.time() - started, 1)
@@ -198,13 +211,9 @@ def _shifted(test: Split, rows: int) -> list[list[Split]]:
     return _SHIFTED[key]
 
 
-def _name(objective: str) -> str:
-    return "".join(one if one.isalnum() else "_" for one in objective)
-
-
-def _digest(recipe: Recipe, splits: Splits, budget: Budget) -> str:
+def _digest(recipe: Recipe, splits: Splits, shifted: int) -> str:
     """Return what tells apart runs that may not be mixed."""
-    parts = (recipe.model_dump_json(exclude_unset=True), splits.digest, str(budget.shifted))
+    parts = (recipe.model_dump_json(exclude_unset=True), splits.digest, str(shifted))
     return sha256("".join(parts).encode()).hexdigest()[:16]
 
 

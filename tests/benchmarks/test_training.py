@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.training import linear_model, long_tail, overhead, running
+from benchmarks.training import linear_model, long_tail, overhead, running, sst
 from benchmarks.training.claims import CLAIMS, Claim, Side, verdict
 from benchmarks.training.measuring import MAPS, METRICS, measure
 from benchmarks.training.objectives import INTERLEAVED, LEADING, OBJECTIVES
@@ -77,7 +77,8 @@ def test_a_run_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
     def sizes(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         return {name: list(one.shape) for name, one in arrays.items()}
 
-    first = finish(tmp_path, splits, "CE + CRL", 1, _BUDGET, sizes)
+    recipe = recipe_for("CE + CRL", 1, _BUDGET)
+    first = finish(tmp_path, splits, "CE + CRL", recipe, sizes, 5)
     assert first.story["measured"] == {
         "validation_logits": [30, 10], "validation_labels": [30], "test_logits": [30, 10],
         "test_labels": [30], "shifted_logits": [9, 5, 5, 10], "shifted_labels": [5],
@@ -88,12 +89,15 @@ def test_a_run_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
         raise AssertionError("trained again")
 
     monkeypatch.setattr(running, "train", never)
-    second = finish(tmp_path, splits, "CE + CRL", 1, _BUDGET, sizes)
+    second = finish(tmp_path, splits, "CE + CRL", recipe, sizes, 5)
     np.testing.assert_array_equal(second.arrays["test_logits"], first.arrays["test_logits"])
     assert second.story == first.story
-    for other in (("CE", 1, _BUDGET), ("CE + CRL", 2, _BUDGET), ("CE + CRL", 1, Budget(epochs=2))):
+    longer = Budget(size=8, rows=24, epochs=2, device="cpu")
+    for other in (recipe_for("CE + CRL", 2, _BUDGET), recipe_for("CE + CRL", 1, longer)):
         with pytest.raises(AssertionError, match="trained again"):
-            finish(tmp_path, splits, *other, sizes)
+            finish(tmp_path, splits, "CE + CRL", other, sizes, 5)
+    with pytest.raises(AssertionError, match="trained again"):
+        finish(tmp_path, splits, "CE + CRL", recipe, sizes, 6)
 
 
 def test_a_run_that_diverges_is_kept_as_such(
@@ -103,7 +107,7 @@ def test_a_run_that_diverges_is_kept_as_such(
         raise InputError("optimiser.learning_rate", found="NaN", accepted="less")
 
     monkeypatch.setattr(running, "train", diverge)
-    found = finish(tmp_path, _splits(), "CE", 1, _BUDGET, measure)
+    found = finish(tmp_path, _splits(), "CE", recipe_for("CE", 1, _BUDGET), measure)
     assert "found NaN" in found.story["diverged"]
     assert not found.arrays
     good = Finished(_story("Brier", 1, 0.04), {})
@@ -201,6 +205,23 @@ def test_long_tail_measures_every_map_both_ways() -> None:
     assert plain["nll"] < found["identity nll"]["nll"]
     assert plain["accuracy"] == scaled["accuracy"]
     assert plain["ece"] != scaled["ece"]
+
+
+def test_treebank() -> None:
+    """Its objectives can be made, and temperature makes the likelihood better."""
+    for part in sst.OBJECTIVES.values():
+        Composition(part, samples=10)
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 300)
+    logits = 5 * (np.eye(2)[labels] + rng.normal(size=(300, 2)))
+    found = sst.measure(
+        {
+            "validation_logits": logits[:150], "validation_labels": labels[:150],
+            "test_logits": logits[150:], "test_labels": labels[150:],
+        }
+    )  # fmt: skip
+    assert found["TS"]["nll"] < found[""]["nll"]
+    assert found["TS"]["accuracy"] == found[""]["accuracy"]
 
 
 def test_overhead_times_every_loss() -> None:
