@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow
+import pyarrow.compute
 import pyarrow.parquet
 import torch
 from numpy.typing import NDArray
@@ -26,9 +27,11 @@ __all__ = ["Encoded", "Images", "Pixels", "Scale", "Stored", "decode", "read_tab
 class Images(Source):
     """Images, each encoded (JPEG, PNG, ...) in a row of a Parquet file, RGB.
 
+    The column holds bytes, or structs with a field ``bytes``, as Hugging Face's datasets do.
+
     Given to models as float32 (N, 3, H, W): each channel less its mean over the training images,
-    divided by their standard deviation. Decoded once and kept as bytes where the images of a file
-    fit into `memory` bytes, otherwise decoded batch by batch.
+    divided by their standard deviation. Decoded once and kept so where the images of a file fit
+    into `memory` bytes, otherwise decoded batch by batch; the encoded images are in memory then.
 
     Options: `train`, `test` and, if there is one, `validation`: files; `image` and `label`, the
     names of their columns; `size`, height and width to which images are scaled (bilinear), by
@@ -71,7 +74,7 @@ class Images(Source):
         path = files.path(getattr(self, name), name)
         table = read_table(path, [self.image, self.label], f"data.options.{name}")
         labels = checked_labels(table[self.label], f"{path.name}: {self.label}", classes)
-        encoded = table[self.image].to_pylist()
+        encoded = _bytes(table[self.image]).to_pylist()
         where = f"{path.name}: {self.image}"
         if size is None:
             size = decode(encoded[0], 0, where, self.size).shape[:2]
@@ -204,6 +207,13 @@ class Encoded(Stored):
 
     def keys(self) -> NDArray[np.bytes_]:
         return keys_of([one or b"" for one in self._encoded])
+
+
+def _bytes(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
+    """Return the field ``bytes`` of a column of structs that have it, and any other as it is."""
+    if pyarrow.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
+        return pyarrow.compute.struct_field(column, "bytes")
+    return column
 
 
 def read_table(path: Path, columns: Sequence[str], field: str) -> pyarrow.Table:

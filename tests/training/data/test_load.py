@@ -73,6 +73,16 @@ def test_images(tmp_path: Path, memory: int) -> None:
     assert splits.facts == {"channels": 3}
 
 
+def test_images_in_structs(tmp_path: Path) -> None:
+    """A struct's field `bytes` is what counts: the same rows as plain bytes."""
+    values = _images(tmp_path, "train.parquet")
+    _images(tmp_path, "test.parquet", seed=1)
+    plain = load(DataSpec("images", _IMAGES, validation=4), tmp_path)
+    structs = [{"path": f"{row}.png", "bytes": _png(one)} for row, one in enumerate(values)]
+    _images(tmp_path, "train.parquet", image=structs)
+    assert load(DataSpec("images", _IMAGES, validation=4), tmp_path).digest == plain.digest
+
+
 def test_images_of_several_sizes(tmp_path: Path) -> None:
     """Images of different sizes need `size`, to which all are scaled."""
     values = _images(tmp_path, "train.parquet")
