@@ -54,6 +54,10 @@ class Settings(BaseSettings):
     grpc_port: int = Field(
         8001, ge=-1, le=65535, description="Port of the gRPC server; -1 for none."
     )
+    tls_certificate: str = Field(
+        "", description="File of the server's certificate chain, PEM; REST and gRPC use TLS then."
+    )
+    tls_key: str = Field("", description="File of the certificate's private key, PEM.")
     workers: int = Field(1, ge=1, le=256, description="Server processes.")
     job_workers: int = Field(
         1, ge=0, le=64, description="Worker processes that `recalib serve` starts beside itself."

@@ -109,6 +109,8 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         factory=True,
         workers=settings.workers,
         http=AtOnce,
+        ssl_certfile=settings.tls_certificate or None,
+        ssl_keyfile=settings.tls_key or None,
         log_level="warning",
         access_log=False,
         server_header=False,

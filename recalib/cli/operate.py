@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -87,6 +88,7 @@ def serve(
         database_url=database_url,
     )
     settings = guarded(settings)
+    _check_tls(settings)
     make_home(settings.home)
     listener, reserved = _listen(settings), _reserve(settings)
     ports = {"port": listener.getsockname()[1]}
@@ -211,6 +213,28 @@ def _has_keys(settings: Settings) -> bool:
             return bool(tx.api_keys.active())
 
 
+def _check_tls(settings: Settings) -> None:
+    """Raise `InputError` for a certificate without its key, or files that are no such pair."""
+    names = ("tls_certificate", "tls_key")
+    given = [getattr(settings, name) for name in names]
+    if not any(given):
+        return
+    for name, path in zip(names, given, strict=True):
+        variable = f"RECALIB_{name.upper()}"
+        if not path:
+            raise InputError(
+                variable, found="nothing", accepted="a file, as the other one is given"
+            )
+        if not os.access(path, os.R_OK) or not Path(path).is_file():
+            raise InputError(variable, found=repr(path), accepted="a file that can be read")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*given)
+    except ssl.SSLError as error:
+        found = f"{given[0]!r} with {given[1]!r} ({error.reason or error})"
+        accepted = "a certificate chain and its unencrypted key, in PEM"
+        raise InputError("RECALIB_TLS_CERTIFICATE", found=found, accepted=accepted) from None
+
+
 def _is_loopback(host: str) -> bool:
     try:
         addresses = {str(one[4][0]) for one in socket.getaddrinfo(host, None)}
@@ -281,7 +305,8 @@ def _reserve(settings: Settings) -> socket.socket | None:
 def _announce(settings: Settings, json_output: bool) -> None:
     """Say where the server is."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{settings.port}"
+    scheme = "https" if settings.tls_certificate else "http"
+    url = f"{scheme}://{host}:{settings.port}"
     grpc = f"{host}:{settings.grpc_port}" if settings.grpc_port >= 0 else None
     if json_output:
         # One line, which whoever started this process can wait for.

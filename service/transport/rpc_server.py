@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2
 
+from recalib.settings import Settings
 from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
 from service.health.rpc import Health
@@ -59,6 +61,7 @@ class RpcServer:
         names = [own[name].full_name for name in _SERVICES]
         self._health = Health(state, [WIRE_NAME, *names])
         self._grace_seconds = grace_seconds
+        self._credentials = _credentials(state.settings)
         self._address = _address(state.settings.host, state.settings.grpc_port)
         self._stopping: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_options(state.settings.max_body_bytes))
@@ -74,7 +77,10 @@ class RpcServer:
 
     async def start(self) -> int:
         """Listen, and return the port; `RuntimeError` where it is taken."""
-        port = self._server.add_insecure_port(self._address)
+        if self._credentials is None:
+            port = self._server.add_insecure_port(self._address)
+        else:
+            port = self._server.add_secure_port(self._address, self._credentials)
         await self._server.start()
         return port
 
@@ -89,6 +95,14 @@ class RpcServer:
         self.drain()
         if self._stopping is not None:
             await self._stopping
+
+
+def _credentials(settings: Settings) -> grpc.ServerCredentials | None:
+    """Return what TLS needs, or None where there is to be none."""
+    if not settings.tls_certificate:
+        return None
+    key, chain = Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes()
+    return grpc.ssl_server_credentials([(key, chain)])
 
 
 def _address(host: str, port: int) -> str:

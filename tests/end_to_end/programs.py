@@ -110,14 +110,19 @@ class Programs:
         }
         return {**kept, **usual, **given}
 
-    def serve(self, *arguments: object, **settings: object) -> Server:
-        """Start `recalib serve` on a free port, and return once it is ready."""
+    def serve(self, *arguments: object, verify: Any = True, **settings: object) -> Server:
+        """Start `recalib serve` on a free port, and return once it is ready.
+
+        Parameters
+        ----------
+        verify: how its certificate is, where it has one; as httpx2 has it.
+        """
         if "--port" not in arguments:
             arguments = ("--port", 0, *arguments)
         process = self.start("serve", "--json", *arguments, **settings)
         line = _stdout(process).readline()
         assert line, f"the server did not start: {self.log_of(process)}"
-        return Server(process, json.loads(line), lambda: self.log_of(process))
+        return Server(process, json.loads(line), lambda: self.log_of(process), verify)
 
     def worker(self, **settings: object) -> subprocess.Popen[bytes]:
         """Start `recalib worker`."""
@@ -156,14 +161,18 @@ class Server:
     """A running server, and what its users do."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], announced: dict[str, Any], log: Callable[[], str]
+        self,
+        process: subprocess.Popen[bytes],
+        announced: dict[str, Any],
+        log: Callable[[], str],
+        verify: Any = True,
     ) -> None:
         self.process = process
         self.url: str = announced["url"]
         self.grpc_url: str = announced["grpc_url"]
         self.pid: int = announced["pid"]
         self.log = log
-        self.client = httpx2.Client(base_url=self.url, timeout=PATIENCE_SECONDS)
+        self.client = httpx2.Client(base_url=self.url, timeout=PATIENCE_SECONDS, verify=verify)
         until(self._ready, "the server to be ready")
 
     def __enter__(self) -> Server:

@@ -1,0 +1,84 @@
+"""TLS at a real server, for REST and gRPC, with certificates made for the test."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import grpc
+import httpx2
+import pytest
+import trustme
+from google.protobuf.message_factory import GetMessageClass
+
+from recalib.client import Client
+from tests.cli.conftest import cli
+from tests.cli.running import Cli
+from tests.end_to_end.programs import Programs
+from tests.service.stubs import OWN, Stub
+
+__all__ = ["cli"]
+
+
+class Certificates:
+    """An authority, and what it signs for this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = trustme.CA()
+        issued = self.authority.issue_cert("127.0.0.1")
+        self.root, self.chain, self.key = (
+            folder / name for name in ("root.pem", "chain.pem", "key.pem")
+        )
+        self.authority.cert_pem.write_to_path(self.root)
+        for blob in issued.cert_chain_pems:
+            blob.write_to_path(self.chain, append=True)
+        issued.private_key_pem.write_to_path(self.key)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+def test_rest_and_grpc_speak_tls(programs: Programs, certificates: Certificates) -> None:
+    options = {"tls_certificate": certificates.chain, "tls_key": certificates.key}
+    context = ssl.create_default_context(cafile=str(certificates.root))
+    with programs.serve(verify=context, **options) as server:
+        assert server.url.startswith("https://")
+        with Client(server.url, transport=httpx2.HTTPTransport(verify=context)) as client:
+            client.create_model("digits", 3)
+            answer = server.client.post(
+                "/v1/models/digits/calibrate", json={"logits": [[0.0, 1.0, 2.0]]}
+            )
+            assert answer.status_code == 409  # no champion; answered as it was read
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(server.url.replace("https", "http") + "/livez", timeout=30)
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(server.url + "/livez", timeout=30)  # signed by nobody known
+        credentials = grpc.ssl_channel_credentials(certificates.root.read_bytes())
+        with grpc.secure_channel(server.grpc_url, credentials) as channel:
+            stub = Stub(channel, OWN["Models"])
+            method = OWN["Models"].methods_by_name["GetModel"]
+            request = GetMessageClass(method.input_type)(model="digits")
+            assert stub.get_model(request).classes == 3
+
+
+def test_files_that_are_no_pair_are_refused(
+    cli: Cli, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for chain, key, named in (
+        (certificates.chain, "", "RECALIB_TLS_KEY"),
+        ("", certificates.key, "RECALIB_TLS_CERTIFICATE"),
+        (certificates.chain, tmp_path / "none.pem", "RECALIB_TLS_KEY"),
+        (certificates.chain, Certificates(other).key, "RECALIB_TLS_CERTIFICATE"),
+        (certificates.key, certificates.key, "RECALIB_TLS_CERTIFICATE"),
+    ):
+        monkeypatch.setenv("RECALIB_TLS_CERTIFICATE", str(chain))
+        monkeypatch.setenv("RECALIB_TLS_KEY", str(key))
+        done = cli("serve", "--port", "0", "--home", str(tmp_path / "home"))
+        assert done.status == 2
+        assert done.err.startswith(f"error: {named}: ")
+        assert len(done.err.strip().splitlines()) == 1
+    assert not (tmp_path / "home").exists()
