@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recalib.errors import InputError
+from recalib.options import check_option
 from training.data.base import Files, Parts, Source, checked_labels
 from training.data.split import Inputs, Split, keys_of
 
@@ -34,6 +35,10 @@ class Arrays(Source):
     inputs: str = "inputs"
     labels: str = "labels"
     classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            check_option("classes", self.classes, self.classes >= 2, "2 or more")
 
     def read(self, files: Files) -> Parts:
         train = self._read(files, "train", self.classes)
@@ -60,9 +65,12 @@ class Arrays(Source):
         if values.ndim < 2 or values.dtype.kind not in "fiu" or not values.size:
             found = f"{values.dtype} {values.shape}"
             raise InputError(field, found=found, accepted="numbers (N, ...)")
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            row = int(np.argwhere(~np.isfinite(values))[0, 0])
-            raise InputError(f"{field}[{row}]", found="NaN or infinity", accepted="finite numbers")
+        with np.errstate(over="ignore"):
+            kept = values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
+        if kept.dtype.kind == "f" and not np.isfinite(kept).all():
+            row = int(np.argwhere(~np.isfinite(kept))[0, 0])
+            accepted = "finite numbers that float32 can hold"
+            raise InputError(f"{field}[{row}]", found="NaN or infinity", accepted=accepted)
         dense = values.ndim == 4 and labels.shape == (len(values), *values.shape[2:])
         if not dense and labels.shape != values.shape[:1]:
             raise InputError(
@@ -71,7 +79,7 @@ class Arrays(Source):
                 accepted="(N,), or (N, H, W) for inputs (N, C, H, W)",
             )
         labels = checked_labels(labels, f"{path.name}: {self.labels}", classes)
-        return Split.whole(Array(values), labels)
+        return Split.whole(Array(kept), labels)
 
 
 def _values(split: Split) -> NDArray[np.generic]:

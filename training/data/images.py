@@ -49,6 +49,8 @@ class Images(Source):
     memory: int = 2**31
 
     def __post_init__(self) -> None:
+        if self.classes is not None:
+            check_option("classes", self.classes, self.classes >= 2, "2 or more")
         if self.size is not None:
             check_option("size", self.size, self.size >= 1, "1 or more")
         check_option("memory", self.memory, self.memory >= 0, "0 or more")

@@ -69,6 +69,8 @@ def load(spec: DataSpec, folder: Path = Path(), *, confined: bool = False) -> Sp
     InputError: a file that is missing, outside, damaged (with the row) or without a column that is
         needed; labels out of range; splits that are the same rows; too few rows for what is asked.
     """
+    if spec.seed < 0:
+        raise InputError("data.seed", found=f"{spec.seed}", accepted="0 or more")
     source = configure(SOURCES, spec.source, spec.options, field="data.source")
     parts = source.read(Files(folder, confined))
     train, validation = _divided(spec, parts)

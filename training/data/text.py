@@ -46,6 +46,8 @@ class Text(Source):
     classes: int | None = None
 
     def __post_init__(self) -> None:
+        if self.classes is not None:
+            check_option("classes", self.classes, self.classes >= 2, "2 or more")
         check_option("least", self.least, self.least >= 1, "1 or more")
         check_option("longest", self.longest, self.longest >= 1, "1 or more")
 

@@ -264,6 +264,10 @@ def _nan(folder: Path) -> None:
     _arrays(folder, "train.npz", inputs=inputs)
 
 
+def _too_far(folder: Path) -> None:
+    _arrays(folder, "train.npz", inputs=np.full((40, 3), 1e300))
+
+
 def _pickle(folder: Path) -> None:
     np.savez(folder / "train.npz", inputs=np.array([{}] * 40), labels=np.zeros(40, dtype=int))
 
@@ -281,6 +285,7 @@ def _no_zip(folder: Path) -> None:
         (_negative, "train.npz: labels[39]"),
         (_fractions, "train.npz: labels"),
         (_nan, "train.npz: inputs[4]"),
+        (_too_far, "train.npz: inputs[0]"),
         (_pickle, "data.options.train"),
         (_no_zip, "data.options.train"),
     ],
@@ -303,6 +308,8 @@ def test_damaged_arrays(tmp_path: Path, damage: Any, field: str) -> None:
         ({"validation": -1}, "data.validation"),
         ({"validation": float("nan")}, "data.validation"),
         ({"rows": 33}, "data.rows"),
+        ({"seed": -1}, "data.seed"),
+        ({"options": {**_ARRAYS, "classes": 0}}, "options.classes"),
         ({"long_tail": 0.0}, "data.long_tail"),
         ({"long_tail": 1.5}, "data.long_tail"),
         ({"options": {**_ARRAYS, "train": "none.npz"}}, "data.options.train"),
