@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from tests.end_to_end.programs import Programs, Server, until
+from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server, paused, until
 from tests.fitting.conftest import draw
 from tests.service.stubs import Rpc
 from tests.service.test_grpc_loop import array, question
@@ -74,22 +75,30 @@ def test_several_processes_share_the_port(programs: Programs) -> None:
     until(lambda: not programs.alive(), "all processes to end")
 
 
-@pytest.fixture(params=["by another program", "by a server of ours"])
+@pytest.fixture(
+    params=["by another program", "by a server of ours", "by a server of ours that starts"]
+)
 def taken(request: pytest.FixtureRequest, programs: Programs) -> Iterator[int]:
     """A port where somebody listens; ours would share theirs with who asked for that."""
     if request.param == "by another program":
         with socket.create_server(("127.0.0.1", 0)) as listener:
             yield listener.getsockname()[1]
-    else:
+    elif request.param == "by a server of ours":
         with programs.serve("--job-workers", 0) as server:
             yield int(server.grpc_url.rpartition(":")[2])
+    else:
+        process = programs.start("serve", "--port", 0, "--job-workers", 0, "--json")
+        assert process.stdout is not None
+        announced = json.loads(process.stdout.readline())
+        with paused(psutil.Process(process.pid)):  # long before it listens
+            yield int(announced["grpc_url"].rpartition(":")[2])
 
 
 def test_a_taken_port(programs: Programs, taken: int) -> None:
     """Status 2 and one line, before anything starts."""
     other = programs.folder / "other"
     process = programs.start("serve", "--port", 0, "--grpc-port", taken, home=other)
-    assert process.wait() == 2
+    assert process.wait(PATIENCE_SECONDS) == 2
     assert programs.log_of(process) == (
         f"error: grpc_port: found {taken} (Address already in use); "
         "accepted: a free port, or -1 for no gRPC\n"
