@@ -190,7 +190,9 @@ main()
 """
 
 
-def test_a_killed_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_killed_process_goes_on_bit_for_bit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """kill -9 while the third epoch's checkpoint is written: the second's stands."""
     write_data(tmp_path)
     optimiser = {"milestones": [2], "nesterov": True}
@@ -206,7 +208,7 @@ def test_a_killed_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert any(name.endswith(".tmp") for name in left)
     assert len((tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()) == 2
     process(tmp_path, "-m", "recalib.cli", "train", "recipe.json", "-o", "killed")
-    process(tmp_path, "-m", "recalib.cli", "train", "recipe.json", "-o", "alone")
+    Cli(tmp_path, capsys)("train", tmp_path / "recipe.json", "-o", tmp_path / "alone")
     for name in ("weights.safetensors", "validation.npz", "test.npz", "result.json"):
         one, other = ((tmp_path / run / name).read_bytes() for run in ("killed", "alone"))
         assert one == other, name
