@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CLAIMS", "Claim", "Side", "Verdict", "verdict"]
+__all__ = ["CLAIMS", "Claim", "Side", "Verdict", "has_learnt", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def _lower(paper: str, low: str, high: str, metric: str = "ece") -> Claim:
 
 
 _L2 = "ece_l2_equal_mass"
+_CLASSES = 10
 CLAIMS: tuple[Claim, ...] = (
     _lower("004, table 1", "FLSD-53", "CE"),
     _lower("004, table 1", "FLSD-53", "Brier"),
@@ -120,13 +121,24 @@ CLAIMS: tuple[Claim, ...] = (
 )  # fmt: skip
 
 
+def has_learnt(story: Mapping[str, Any]) -> bool:
+    """Whether a run is right twice as often as chance; the calibration of others says nothing."""
+    return bool(story["measured"][""]["test"]["accuracy"] > 2 / _CLASSES)
+
+
 def verdict(claim: Claim, done: Mapping[str, Sequence[Mapping[str, Any]]]) -> Verdict:
-    """Return what runs by objective say of a claim; runs of one seed are compared."""
+    """Return what runs by objective say of a claim; runs of one seed are compared.
+
+    Runs that have not learnt are left out.
+    """
     lows = {one["seed"]: one for one in done.get(claim.low.objective, ())}
     highs = {one["seed"]: one for one in done.get(claim.high.objective, ())}
     seeds = sorted(lows.keys() & highs.keys())
     if not seeds:
         return Verdict(0, "", "not run")
+    seeds = [one for one in seeds if has_learnt(lows[one]) and has_learnt(highs[one])]
+    if not seeds:
+        return Verdict(0, "", "a side has not learnt")
     gaps = np.array([
         claim.high.of(highs[one], claim.metric) - claim.low.of(lows[one], claim.metric)
         for one in seeds

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.training.claims import CLAIMS, verdict
+from benchmarks.training.claims import CLAIMS, has_learnt, verdict
 from benchmarks.training.measuring import MAPS
 from benchmarks.training.running import Budget, Finished
 from recalib.files import write_atomically
@@ -105,7 +105,8 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         ]
     lines += [
         "Percent, but for NLL (nats); the mean over seeds, with its standard error where there are "
-        "several.",
+        "several. †: has not learnt at this rate and length: right less than twice as often as "
+        "chance, so that its calibration says nothing.",
         "",
     ]
     return "\n".join(lines)
@@ -119,7 +120,8 @@ def _table(done: dict[str, list[Story]], shown: dict[str, Value]) -> str:
     for name, stories in done.items():
         if stories:
             cells = [_cell([of(one) for one in stories], title) for title, of in shown.items()]
-            lines.append(f"| {name} | {len(stories)} | " + " | ".join(cells) + " |")
+            mark = "" if all(has_learnt(one) for one in stories) else " †"
+            lines.append(f"| {name}{mark} | {len(stories)} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 

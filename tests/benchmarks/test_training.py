@@ -35,10 +35,12 @@ def _splits() -> Splits:
     return Splits(split(24, 0), split(30, 1), split(30, 2), 10, {"channels": 3})
 
 
-def _story(objective: str, seed: int, ece: float, shifted: float = 0.2) -> dict[str, Any]:
+def _story(
+    objective: str, seed: int, ece: float, shifted: float = 0.2, accuracy: float = 0.4
+) -> dict[str, Any]:
     said = {
         name: {
-            "test": dict.fromkeys(METRICS, ece),
+            "test": {**dict.fromkeys(METRICS, ece), "accuracy": accuracy},
             "shifted": [{"ece_l2_equal_mass": shifted}] * 5,
         }
         for name in MAPS
@@ -155,6 +157,9 @@ def test_verdicts() -> None:
     stories["CE + ACLS"][1] = _story("CE + ACLS", 2, 0.06)
     assert verdict(turned, stories).here == "the opposite is seen"
     assert verdict(Claim("", "", Side("AURC"), Side("CE")), stories).here == "not run"
+    stories["AURC"] = [_story("AURC", 1, 0.01, accuracy=0.11)]
+    unlearnt = verdict(Claim("", "", Side("AURC"), Side("CE")), stories)
+    assert (unlearnt.seeds, unlearnt.here) == (0, "a side has not learnt")
     stories["CE + ACLS"] = [_story("CE + ACLS", 1, 0.5, shifted=0.1)]
     shifted = Claim("", "", Side("CE + ACLS", "TS", 3), Side("CE", "", 5), "ece_l2_equal_mass")
     assert verdict(shifted, stories).difference == "+10.0"
@@ -163,13 +168,15 @@ def test_verdicts() -> None:
 def test_table(tmp_path: Path) -> None:
     """Means with standard errors where there are several seeds, and the warning."""
     runs = [_story("CE", 1, 0.10), _story("CE", 2, 0.12), _story("Brier", 1, 0.04)]
+    runs.append(_story("AURC", 1, 0.01, accuracy=0.11))
     write(tmp_path / "table", [Finished(one, {}) for one in runs], _BUDGET, _splits())
     text = (tmp_path / "table.md").read_text()
     assert "**Under-trained**" in text
-    assert "| CE | 2 | 50.0 ± 0.0 | 11.0 ± 1.0 |" in text
-    assert "| Brier | 1 | 50.0 | 4.0 |" in text
+    assert "| CE | 2 | 50.0 ± 0.0 | 40.0 ± 0.0 | 11.0 ± 1.0 |" in text
+    assert "| Brier | 1 | 50.0 | 40.0 | 4.0 |" in text
+    assert "| AURC † | 1 | 50.0 | 11.0 | 1.0 |" in text
     assert "| 004, table 1 | Brier below CE, ECE | 1 | +6.0 | seen, by one seed |" in text
-    assert len(json.loads((tmp_path / "table.json").read_text())["runs"]) == 3
+    assert len(json.loads((tmp_path / "table.json").read_text())["runs"]) == 4
 
 
 @pytest.mark.parametrize("seed", [0, 1])
