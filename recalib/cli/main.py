@@ -9,7 +9,17 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from recalib.cli import comparing, fusing, keys, operate, remote, replaying, training, work
+from recalib.cli import (
+    comparing,
+    diagnosing,
+    fusing,
+    keys,
+    operate,
+    remote,
+    replaying,
+    training,
+    work,
+)
 from recalib.errors import RecalibError
 
 __all__ = ["app", "main"]
@@ -60,6 +70,7 @@ app.command()(training.train)
 app.command()(operate.demo)
 app.command()(operate.serve)
 app.command()(operate.worker)
+app.command()(diagnosing.doctor)
 app.command("rotate-key")(operate.rotate_key)
 app.add_typer(keys.app, name="keys")
 

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Database",
     "Home",
+    "check_tls",
     "demo",
     "guarded",
+    "is_loopback",
     "make_home",
     "opened",
     "rotate_key",
@@ -88,7 +90,7 @@ def serve(
         database_url=database_url,
     )
     settings = guarded(settings)
-    _check_tls(settings)
+    check_tls(settings)
     make_home(settings.home)
     listener, reserved = _listen(settings), _reserve(settings)
     ports = {"port": listener.getsockname()[1]}
@@ -192,7 +194,7 @@ def make_home(home: Path) -> None:
 
 def guarded(settings: Settings) -> Settings:
     """Return settings with which nobody but who may gets in."""
-    if settings.insecure or _is_loopback(settings.host):
+    if settings.insecure or is_loopback(settings.host):
         return settings
     # Whoever reaches the port may do everything that no key guards.
     if not _has_keys(settings):
@@ -213,7 +215,7 @@ def _has_keys(settings: Settings) -> bool:
             return bool(tx.api_keys.active())
 
 
-def _check_tls(settings: Settings) -> None:
+def check_tls(settings: Settings) -> None:
     """Raise `InputError` for a certificate without its key, or files that are no such pair."""
     names = ("tls_certificate", "tls_key")
     given = [getattr(settings, name) for name in names]
@@ -235,7 +237,8 @@ def _check_tls(settings: Settings) -> None:
         raise InputError("RECALIB_TLS_CERTIFICATE", found=found, accepted=accepted) from None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether nobody but this machine reaches an address."""
     try:
         addresses = {str(one[4][0]) for one in socket.getaddrinfo(host, None)}
     except OSError:

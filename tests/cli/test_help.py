@@ -71,6 +71,7 @@ COMMANDS = {
     ],
     "worker": ["--home", "--database-url"],
     "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
+    "doctor": ["--home", "--database-url", "--json"],
     "keys": ["create", "list", "revoke"],
     "keys create": [
         "--scope",

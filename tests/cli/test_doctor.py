@@ -1,0 +1,116 @@
+"""`recalib doctor`: each thing that can be wrong, made so, in both databases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from recalib.registry import Registry
+from tests.cli.running import Cli
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def doctor(cli: Cli, database_url: str, blobs: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns status, and state and detail by check."""
+    monkeypatch.setenv("RECALIB_BLOB_URL", blobs.as_uri())
+
+    def run() -> tuple[int, dict[str, tuple[str, str]]]:
+        done = cli("doctor", "--database-url", database_url, "--json")
+        assert done.err == ""
+        found = {one["check"]: (one["state"], one["detail"]) for one in json.loads(done.out)}
+        people = cli("doctor", "--database-url", database_url)
+        names = [line[len("warning  ") :].partition(":")[0] for line in people.out.splitlines()]
+        assert names == list(found)
+        assert people.status == done.status
+        return done.status, found
+
+    return run
+
+
+def test_all_is_well(doctor: Any, registry: Registry) -> None:
+    status, found = doctor()
+    assert status == 0
+    assert list(found) == [
+        "tls", "gpu", "database", "clock", "schema", "signing key", "api keys", "jobs", "blobs",
+    ]  # fmt: skip
+    assert {state for state, _ in found.values()} <= {"ok", "warning"}
+    assert found["schema"][0] == found["clock"][0] == found["jobs"][0] == "ok"
+    assert found["signing key"] == ("ok", "none yet; the first server makes it")
+
+
+def test_keys_that_are_missing_or_about_to_expire(
+    doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECALIB_HOST", "0.0.0.0")  # noqa: S104
+    status, found = doctor()
+    assert (status, found["api keys"][0], found["tls"][0]) == (1, "failed", "warning")
+    with registry.transaction() as tx:
+        tx.api_keys.create("soon", ["fit"], lifetime_seconds=3600)
+    status, found = doctor()
+    assert status == 0
+    assert found["api keys"] == ("warning", "expire within a week: soon")
+    with registry.transaction() as tx:
+        tx.api_keys.revoke("soon")
+    monkeypatch.setenv("RECALIB_INSECURE", "true")
+    assert doctor()[1]["api keys"][0] == "warning"
+
+
+def test_jobs_that_wait_failed_or_lost_their_worker(doctor: Any, registry: Registry) -> None:
+    with registry.transaction() as tx:
+        tx.jobs.enqueue("fit", {})
+        lease = tx.jobs.claim("w", ["fit"], 0.0)
+        assert lease is not None
+    status, found = doctor()
+    assert (status, found["jobs"][0]) == (0, "warning")
+    assert "1 held by workers that are gone" in found["jobs"][1]
+    with registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE jobs SET state = 'failed', finished_at = created_at"))
+    assert "1 failed in a day" in doctor()[1]["jobs"][1]
+    with registry.transaction() as tx:
+        tx.jobs.enqueue("fit", {}, run_after_seconds=-120)
+    assert "is a worker up?" in doctor()[1]["jobs"][1]
+
+
+def test_a_later_versions_database(doctor: Any, registry: Registry) -> None:
+    with registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    status, found = doctor()
+    assert status == 1
+    assert found["schema"][0] == "failed"
+    assert "a later version's" in found["schema"][1]
+    assert "jobs" not in found
+    assert found["blobs"][0] == "ok"
+    with registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
+    status, found = doctor()
+    assert (status, found["schema"][0]) == (0, "warning")
+
+
+def test_blobs_that_cannot_be_written(doctor: Any, registry: Registry, blobs: Path) -> None:
+    blobs.write_text("a file where a folder should be")
+    status, found = doctor()
+    assert (status, found["blobs"][0]) == (1, "failed")
+    assert str(blobs) in found["blobs"][1]
+
+
+def test_nothing_is_left_behind(cli: Cli, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    done = cli("doctor", "--home", str(home))
+    assert done.status == 0
+    assert "recalib serve makes it" in done.out
+    assert not home.exists()
+
+
+def test_a_database_that_is_gone(cli: Cli) -> None:
+    done = cli("doctor", "--database-url", "postgresql://nobody@127.0.0.1:1/none")
+    assert done.status == 1
+    assert "FAILED   database: " in done.out
