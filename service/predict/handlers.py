@@ -95,9 +95,7 @@ def calibrate_with_ids(
     """
     logits, number = checked(loaded, values, input, most_rows), _segment(loaded, segment)
     probabilities = loaded.run(logits, number)
-    made = ids.made(loaded, logits, probabilities, share, number)
-    loaded.stream.keep(made, logits)
-    return probabilities, made
+    return probabilities, ids.made(loaded, logits, probabilities, share, number)
 
 
 def _segment(loaded: Loaded, name: str) -> int:

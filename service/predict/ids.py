@@ -83,7 +83,7 @@ class PredictionIds:
         share: float,
         segment: int = 0,
     ) -> list[str | None]:
-        """Return an id for each row, or None for those that get none.
+        """Return an id for each row, or None for those that get none; keep logits that are wanted.
 
         Parameters
         ----------
@@ -100,12 +100,15 @@ class PredictionIds:
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:
             said = predictions_of(logits, probabilities)
-            return cast("list[str | None]", mint(key, model, version, now, said, segment))
+            found = cast("list[str | None]", mint(key, model, version, now, said, segment))
+            loaded.stream.keep(found, logits)
+            return found
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
         said = predictions_of(logits[chosen], probabilities[chosen])
         minted = mint(key, model, version, now, said, segment)
         for row, one in zip(chosen.tolist(), minted, strict=True):
             found[row] = one
+        loaded.stream.keep(found, logits)
         return found
 
     def _refresh(self) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recalib.registry import Candidate
+from service.monitoring.captures import write_captures
+from service.monitoring.flushing import flush
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc
@@ -96,3 +99,29 @@ def test_a_refit_is_asked_for_once_and_its_candidate_told_of(service: Service, r
     by_rpc = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet")).candidate
     assert (by_rpc.version, by_rpc.verdict) == (1, "")
     assert by_rpc.evidence["threshold"] == found["evidence"]["threshold"]
+
+
+def test_logits_are_kept_however_they_are_asked_about(ready: Service, rpc: Rpc) -> None:
+    """By REST, gRPC and the Open Inference Protocol, of rows with ids, where the model says so."""
+    logits = np.random.default_rng(0).normal(0, 3, (5, 4)).astype(np.float32)
+    state = ready.client.app.state.recalib
+    captures = state.calibrators.traffic.captures
+
+    def ask() -> None:
+        ready.calibrate(logits)
+        ready.calibrate(logits, ids="0")
+        tensor = {"name": "logits", "datatype": "FP32", "shape": [5, 4], "data": logits.tolist()}
+        outputs = [{"name": "probabilities"}, {"name": "prediction_ids"}]
+        body = {"inputs": [tensor], "outputs": outputs}
+        assert ready.client.post("/v2/models/digits/infer", json=body).is_success
+        matrix = pb.Matrix(rows=5, classes=4, raw=logits.tobytes())
+        rpc.calibration.calibrate(pb.CalibrateRequest(model="digits", matrix=matrix, ids=1))
+
+    ask()
+    assert write_captures(ready.registry, captures, 0.0) == 0
+    answer = ready.client.put("/v1/models/digits/monitoring/settings", json={"capture": 1.0})
+    assert answer.is_success
+    assert flush(ready.registry, state.calibrators.traffic)
+    ask()
+    assert write_captures(ready.registry, captures, 0.0) == 1
+    assert report(ready, "digits")["captured_rows"] == 15
