@@ -59,7 +59,10 @@ class Watcher(Protocol):
     """Looks on, and may end the run between two steps by raising."""
 
     def check(self) -> None:
-        """Called before each step; what it raises ends the run, with a checkpoint left behind."""
+        """Called before each step; what it raises ends the run.
+
+        A run of one process leaves a checkpoint then; of several, the last one stands.
+        """
 
     def at(self, position: Position) -> None:
         """Called every half second."""
@@ -108,7 +111,8 @@ def train(
     fabric = fabric or machine(recipe)
     always = recipe.interleave.when == "always"
     run = begin(recipe, splits, fabric, given, interleaved=always)
-    run.resume(checkpoints.load())
+    # The first process's: others may have another disk.
+    run.resume(fabric.broadcast(checkpoints.load() if fabric.is_global_zero else None))
     augment = augmentation(recipe.augmentation)
 
     # 2. Epochs: steps, measures, checkpoint.
@@ -154,7 +158,9 @@ def _epoch(run: Run, augment: Augmentation, checkpoints: Checkpoints, watcher: W
         try:
             watcher.check()
         except BaseException:
-            run.save(checkpoints)
+            # Of several processes, the others may be in the middle of this very step.
+            if run.fabric.world_size == 1:
+                run.save(checkpoints)
             raise
         rate = learning_rate(
             recipe.optimiser, counters.epoch + number / len(steps), recipe.epochs, 1 / len(steps)
