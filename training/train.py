@@ -49,7 +49,11 @@ def _train(context: JobContext, folder: Path, pause: _Pause) -> None:
     An attempt that ends early leaves its checkpoint, under its fence, and the next goes on there.
     """
     # Here: a worker that waits has not loaded torch.
-    from training.engine.delivering import load_all, run_recipe
+    try:
+        from training.engine.delivering import load_all, run_recipe
+    except ModuleNotFoundError as error:
+        accepted = "a worker with `pip install 'recalib[train]'`"
+        raise InputError("train", found=f"no package {error.name}", accepted=accepted) from None
 
     # 1. What is asked for, and the data.
     recipe = Recipe.of(context.payload)

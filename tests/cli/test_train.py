@@ -133,6 +133,20 @@ def test_what_cannot_be_trained_is_one_line(
     assert len(done.err.splitlines()) == 1
 
 
+def test_without_the_packages_that_train(tmp_path: Path) -> None:
+    """Whoever installed less hears what is missing."""
+    write_recipe(tmp_path)
+    code = (
+        "import sys\nsys.modules['torch'] = None\nfrom recalib.cli import main\n"
+        "main(['train', 'recipe.json'])"
+    )
+    done = process(tmp_path, "-c", code, status=2)
+    assert done.stderr == (
+        "error: train: found no package torch; accepted: pip install 'recalib[train]'\n"
+    )
+    assert not (tmp_path / "runs").exists()
+
+
 def test_weights_that_do_not_fit_are_listed(points: Cli) -> None:
     """Names and shapes of those that are missing, unknown or of another shape."""
     from safetensors.numpy import save_file
