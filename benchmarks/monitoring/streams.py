@@ -69,6 +69,13 @@ def _tolerated_shift(rng: np.random.Generator) -> Rows:
     return p, _right(rng, _tolerated(p))
 
 
+def _tolerated_turn(rng: np.random.Generator) -> Rows:
+    """As much too sure as is tolerated from the onset on, and as little sure enough before."""
+    p = _confidences(rng, LABELS)
+    off = np.where(np.arange(LABELS) < ONSET, TOLERANCE, -TOLERANCE)
+    return p, _right(rng, np.clip(p + off, 0, 1))
+
+
 def _delayed(rng: np.random.Generator) -> Rows:
     """Errors are reported twice as soon, and cohorts are read when 99% of labels have come."""
     p = _confidences(rng, LABELS)
@@ -93,6 +100,7 @@ NULLS: dict[str, Callable[[np.random.Generator], Rows]] = {
     "selective": _selective,
     "tolerated": _tolerated_always,
     "tolerated, shift": _tolerated_shift,
+    "tolerated, turn": _tolerated_turn,
 }
 
 

@@ -19,7 +19,7 @@ __all__ = ["CalibrationTest"]
 Values = NDArray[np.float64]
 
 #: Rows of a block: few at first, when there is little to learn from, and never more than the most.
-_FEWEST, _MOST, _SHARE = 16, 256, 8
+_FEWEST, _MOST, _SHARE = 16, 128, 8
 #: Begins of evidence that are so many nats apart cannot be told apart: the latest is taken, since
 #: a refit does better without the last good labels than with them.
 _SLACK = 1.0
@@ -43,9 +43,10 @@ class CalibrationTest:
     That needs labels whose arrival does not depend on the outcome given the prediction: where
     errors are labelled more often than what was right, a calibrated stream looks miscalibrated.
 
-    `suspicion` is the Shiryaev-Roberts sum of the same bets, which begin anew at every
-    block with a full stake: quicker, and with no such guarantee; on average it takes at least as
-    many blocks to reach a level as the level says.
+    `suspicion` is the cumulative sum of the same bets: of each hand, what it has won since the
+    block at whose beginning it stood lowest, as though it had begun there with the full stake. It
+    is quicker, and has no such guarantee: under the hypothesis it takes at least as many blocks on
+    average to reach a level as the level says, since it is below the Shiryaev-Roberts sum.
 
     Source: Ville 1939; Waudby-Smith and Ramdas, Estimating means of bounded random variables by
     betting, JRSS B 2024; Shin, Ramdas and Rinaldo, E-detectors, 2022.
@@ -66,7 +67,6 @@ class CalibrationTest:
         self._shares = _log_shares(self.bettors)
         hands = len(self._shares)
         self._staked = np.full(hands, -math.inf)
-        self._fresh = np.full(hands, -math.inf)
         #: log of what each hand has won in all, the lowest that was at the beginning of a block,
         #: and the last label before which it was about that low.
         self._won = np.zeros(hands)
@@ -112,8 +112,9 @@ class CalibrationTest:
 
     @property
     def suspicion(self) -> float:
-        """The logarithm of the Shiryaev-Roberts sum, the mean over bettors."""
-        return float(np.logaddexp.reduce(self._fresh + self._shares))
+        """The logarithm of the cumulative sum, the mean over hands; 0 where all stand lowest."""
+        since = self._won - np.minimum(self._won, self._lowest)
+        return float(np.logaddexp.reduce(since + self._shares))
 
     def update(self, confidences: Values, correct: Values) -> None:
         """Take rows in the order of their predictions; in how many parts makes no difference.
@@ -143,7 +144,6 @@ class CalibrationTest:
             "blocks": self.blocks,
             "rejected_at": self.rejected_at,
             "staked": _plain(self._staked),
-            "fresh": _plain(self._fresh),
             "won": self._won.tolist(),
             "lowest": self._lowest.tolist(),
             "lowest_at": self._lowest_at.tolist(),
@@ -166,7 +166,7 @@ class CalibrationTest:
             bettor.restore(saved)
         self.labels, self.blocks = int(state["labels"]), int(state["blocks"])
         self.rejected_at = state["rejected_at"]
-        self._staked, self._fresh = _array(state["staked"]), _array(state["fresh"])
+        self._staked = _array(state["staked"])
         self._won, self._lowest = np.array(state["won"]), np.array(state["lowest"])
         self._lowest_at = np.array(state["lowest_at"], np.int64)
         self._size = int(state["size"])
@@ -179,7 +179,6 @@ class CalibrationTest:
         # What the stake set aside for this block joins.
         share = math.log(_aside(self.blocks) - _aside(self.blocks + 1))
         self._staked = np.logaddexp(self._staked, share)
-        self._fresh = np.logaddexp(self._fresh, 0.0)
         self._lowest = np.minimum(self._lowest, self._won)
         low = self._won <= self._lowest + _SLACK
         self._lowest_at = np.where(low, self.labels, self._lowest_at)
@@ -192,11 +191,7 @@ class CalibrationTest:
         path = np.cumsum(self._gains(q, confidences, correct), axis=1)
         self._look_for_rejection(self._staked[:, None] + path)
         won = path[:, -1]
-        self._staked, self._fresh, self._won = (
-            self._staked + won,
-            self._fresh + won,
-            self._won + won,
-        )
+        self._staked, self._won = self._staked + won, self._won + won
         self.labels += len(confidences)
         p, y = (
             np.concatenate([seen, new])
@@ -245,11 +240,11 @@ def _log_shares(bettors: list[Bettor]) -> Values:
 def _aside(blocks: int) -> float:
     """Return which share of the stake is still set aside once so many blocks have begun.
 
-    All of it, then 0.3 / log₂(blocks + 1): seven tenths begin at once, and lose next to nothing
-    while nothing is wrong; what is left falls so slowly that a begin at block k costs log k and
-    little more.
+    All of it, then 0.15 / log₂(blocks + 1): most begins at once, and loses next to nothing while
+    nothing is wrong; what is left falls so slowly that a begin at block k costs log k and little
+    more.
     """
-    return 1.0 if blocks == 0 else 0.3 / math.log2(blocks + 1)
+    return 1.0 if blocks == 0 else 0.15 / math.log2(blocks + 1)
 
 
 def _plain(logs: Values) -> list[float | None]:

@@ -39,9 +39,9 @@ class MonitorOptions:
     window_labels: int = 4_000
     #: How far back a window reaches, in seconds.
     oldest_seconds: float = _WEEK
-    #: The Shiryaev-Roberts sum that makes suspect: on average at least so many blocks of labels
+    #: The cumulative sum that makes suspect: on average at least so many blocks of labels
     #: pass until it does so although nothing is wrong.
-    suspicion: float = 1_000.0
+    suspicion: float = 10.0
     #: By what a window's bins weigh; by traffic it is of all predictions where labels come for
     #: some confidences more often than for others.
     weighting: Weighting = "traffic"

@@ -74,7 +74,7 @@ class Track:
     Parameters
     ----------
     alpha: how often the test may reject although nothing is wrong.
-    suspicion: the level of the Shiryaev-Roberts sum that makes suspect, in blocks.
+    suspicion: the level of the cumulative sum that makes suspect.
     window_labels, oldest_seconds: what the window holds, see `Recent`.
     reference: counts (B,) of the calibration set; None where there is nothing to compare with.
     """

@@ -23,7 +23,7 @@ class Evidence:
     rejected_at: int | None
     #: When that label's prediction was made, or its cohort ended, in seconds.
     rejected_time: float | None
-    #: The logarithm of the Shiryaev-Roberts sum, None before any label, and what it must reach to
+    #: The logarithm of the cumulative sum, None before any label, and what it must reach to
     #: make suspect.
     suspicion: float | None
     suspicion_threshold: float
@@ -70,7 +70,7 @@ def verdict(
     """Return the state and the reason for it.
 
     - stale: the test has rejected, E ≥ 1/α, that accuracy is within `tolerance` of confidence;
-    - suspect: the Shiryaev-Roberts sum is over its level, or the window's ECE is over `objective`
+    - suspect: the cumulative sum is over its level, or the window's ECE is over `objective`
       with all of its interval, or confidences have shifted and no labels say that it is harmless;
     - fresh: at least `least_labels` labels in the window, and the interval of its ECE ends below
       `objective`;

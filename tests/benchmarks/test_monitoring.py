@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.monitoring import detectors, intervals
-from benchmarks.monitoring.detectors import DETECTORS, OURS
+from benchmarks.monitoring.detectors import DETECTORS, EXACT, OURS
 from benchmarks.monitoring.guarantees import Row, verdict
 from benchmarks.monitoring.others import flags
 from benchmarks.monitoring.streams import BENT, DRIFTS, LABELS, NULLS, ONSET, TOLERANCE, stream
@@ -81,14 +81,20 @@ def test_the_verdict_is_against_those_that_hold_alpha():
     quick_and_wrong = rows("wrong", {"covariate shift": 0.3}, 10)
     good_if_exact = rows("exact", {"tolerated": 1.0}, 800)
     slow = rows("slow", {"calibrated": 0.08}, 1_000)
-    found = verdict([*ours, *quick_and_wrong, *good_if_exact, *slow])
-    assert found.hold_everywhere == [OURS, "slow"]
-    assert found.hold_calibrated == [OURS, "exact", "slow"]
-    assert (found.faster_or_equal, found.faster, found.met) == (4, 4, True)
-    exact = verdict([*ours, *quick_and_wrong, *good_if_exact, *slow], everywhere=False)
+    without = rows(EXACT, {"tolerated": 1.0}, 850)
+    every = [*ours, *without, *quick_and_wrong, *good_if_exact, *slow]
+    found = verdict(every)
+    assert found.holding == [OURS, "slow"]
+    assert set(found.rivals.values()) == {"slow"}
+    assert (found.no_slower, found.quicker, found.met) == (4, 4, True)
+    exact = verdict(every, everywhere=False)
+    assert exact.detector == EXACT
+    assert exact.holding == [OURS, EXACT, "exact", "slow"]
     assert set(exact.rivals.values()) == {"exact"}
-    assert (exact.faster_or_equal, exact.met) == (0, False)
+    assert (exact.no_slower, exact.met) == (0, False)
     assert not verdict([*rows(OURS, {"delayed": 0.5}, 900), *slow]).met
+    alone = verdict(ours)
+    assert (set(alone.rivals.values()), alone.met) == ({None}, True)
 
 
 def test_so_many_false_alarms_hold_alpha_unless_it_is_improbable():

@@ -176,21 +176,38 @@ def test_drift_is_found_after_a_long_quiet_time(kind):
 
 
 def test_suspicion_comes_before_rejection():
-    """At a level of 1,000 blocks, on a stream that drifts half-way."""
-    rng = np.random.default_rng(5)
-    p = confidences(rng, 10_000)
-    truth = p.copy()
-    truth[5_000:] = drifted(p[5_000:], "prior shift")
-    correct = outcomes(rng, truth)
+    """At the level 10, on most of ten streams that drift half-way; never before the drift."""
+    leads = []
+    for seed in range(10):
+        rng = np.random.default_rng([seed, 5])
+        p = confidences(rng, 8_000)
+        truth = p.copy()
+        truth[4_000:] = drifted(p[4_000:], "prior shift")
+        correct = outcomes(rng, truth)
+        test = CalibrationTest()
+        suspected = None
+        for start in range(0, 8_000, 50):
+            test.update(p[start : start + 50], correct[start : start + 50])
+            if suspected is None and test.suspicion >= np.log(10):
+                suspected = start + 50
+        assert test.rejected_at is not None
+        assert suspected is not None
+        assert suspected > 4_000
+        leads.append(test.rejected_at - suspected)
+    assert np.median(leads) > 0
+
+
+def test_suspicion_does_not_grow_with_a_quiet_time():
+    """A bet that neither wins nor loses, begun anew at every block, would add up."""
+    rng = np.random.default_rng(8)
+    p = confidences(rng, 60_000)
     test = CalibrationTest()
-    suspected = None
-    for start in range(0, 10_000, 50):
-        test.update(p[start : start + 50], correct[start : start + 50])
-        if suspected is None and test.suspicion > np.log(1_000):
-            suspected = start
-    assert test.rejected_at is not None
-    assert suspected is not None
-    assert 5_000 <= suspected < test.rejected_at
+    assert test.suspicion == pytest.approx(0)
+    test.update(p, outcomes(rng, p))
+    assert 0 <= test.suspicion < np.log(10)
+    certain = CalibrationTest()
+    certain.update(np.ones(20_000), np.ones(20_000))
+    assert certain.suspicion == pytest.approx(0)
 
 
 def test_evidence_starts_at_one_and_is_finite_whatever_comes():

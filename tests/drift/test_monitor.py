@@ -101,7 +101,7 @@ def test_drift_makes_it_suspect_and_then_stale_for_good():
     rng = np.random.default_rng(2)
     monitor = Monitor(EDGES, REFERENCE)
     before = fed(monitor, range(20), lambda: part(rng, 200))
-    after = fed(monitor, range(20, 60), lambda: part(rng, 200, too_sure))
+    after = fed(monitor, range(20, 60), lambda: part(rng, 200, lambda p: p - 0.06))
     states = [one.state for one in after]
     assert before[-1].state == "fresh"
     first = states.index("stale")
