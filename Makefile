@@ -74,6 +74,10 @@ bench-training: $(STAMP) ## Train with every loss at one budget, and tabulate ca
 load: $(STAMP) ## Put a real server under ten minutes of mixed traffic, and check every answer.
 	@$(BIN)/python -m benchmarks.load
 
+.PHONY: scenario
+scenario: $(STAMP) ## Let a served calibrator go wrong, and see it found out, fitted anew and promoted (minutes).
+	@RECALIB_TESTS_SCENARIO=1 $(BIN)/pytest tests/end_to_end/test_monitoring.py -k drift
+
 .PHONY: paper-tables
 paper-tables: $(STAMP) ## Print the papers' published digits, and ours beside them (minutes).
 	@$(BIN)/python -m benchmarks.paper_tables

@@ -1,0 +1,182 @@
+"""Monitoring with real processes: traffic that adds up, and a calibrator that goes wrong."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recalib.metrics.evaluate import evaluate
+from recalib.registry import Registry
+from tests.end_to_end.programs import Programs, Server, probabilities_of, until
+from tests.fitting.conftest import draw
+
+
+def counted(programs: Programs, database_url: str) -> int:
+    """Return how many predictions have been written down."""
+    registry = Registry(database_url, (programs.home / "blobs").as_uri())
+    with registry.reading() as tx:
+        model = tx.models.get("digits")
+        rows = tx.traffic.between(model, 1, 0, 1e11)
+    registry.close()
+    return sum(one.predictions for one in rows)
+
+
+def test_traffic_of_several_processes_adds_up_and_survives_kill_9(
+    programs: Programs, empty_database_url: str
+) -> None:
+    """At most what came since the last flush is lost, never what was written, and no label."""
+    rows, labels = draw(500, 4, 3.0)
+    settings = {"database_url": empty_database_url, "flush_seconds": 0.2}
+    with programs.serve("--workers", 2, **settings) as server:
+        server.model()
+        server.upload(rows, labels)
+        server.finished(server.ask_fit(promote=True))
+        for _ in range(20):
+            # A connection each, so that both processes have some.
+            server.client.headers["Connection"] = "close"
+            ids = server.calibrate(rows[:10])["prediction_ids"]
+        until(lambda: counted(programs, empty_database_url) == 200, "all traffic")
+        server.calibrate(rows[:7])
+        items = [{"prediction_id": one, "label": 0} for one in ids]
+        server.ask("POST", "/v1/models/digits/labels", json=items)
+        server.kill()
+    until(lambda: not programs.alive(), "the children to end")
+    left = counted(programs, empty_database_url)
+    assert left in (200, 207)
+    slow = {"database_url": empty_database_url, "flush_seconds": 3600}
+    with programs.serve("--job-workers", 0, **slow) as again:
+        items = [{"prediction_id": one, "label": 0} for one in ids]
+        answer = again.ask("POST", "/v1/models/digits/labels", json=items)
+        assert answer["counts"]["duplicate"] == len(ids)
+        again.calibrate(rows[:30])
+        assert counted(programs, empty_database_url) == left
+        assert again.stop() == 0
+    # What is told to end writes down everything.
+    assert counted(programs, empty_database_url) == left + 30
+
+
+#: Seconds instead of hours, so that the story is told in one minute.
+_SETTINGS: dict[str, object] = {
+    "flush_seconds": 0.2,
+    "bucket_seconds": 1,
+    "monitor_seconds": 0.2,
+    "capture_seconds": 0.2,
+    "refresh_seconds": 0.2,
+}
+_WATCHED = {
+    "cohort_seconds": 1,
+    "maturity_seconds": 2,
+    "objective": 0.12,
+    "tolerance": 0.005 if "RECALIB_TESTS_SCENARIO" in os.environ else 0.02,
+    "least_labels": 300,
+    "window_labels": 1_500,
+    "capture": 1.0,
+}
+
+
+_KINDS = ("stale", "refitted", "promoted")
+
+
+class Traffic:
+    """Rows of a truth that may change, answered, and labelled half a second later."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.temperature = 3.0
+        self._late: list[tuple[float, list[dict[str, Any]]]] = []
+        self._seed = 0
+
+    def send(self, rows: int = 60) -> NDArray[np.float32]:
+        """Send some rows, and the labels that are due; return probabilities."""
+        self._seed += 1
+        logits, labels = draw(rows, 4, self.temperature, seed=self._seed)
+        answer = self.server.calibrate(logits)
+        pairs = zip(answer["prediction_ids"], labels.tolist(), strict=True)
+        items = [{"prediction_id": one, "label": label} for one, label in pairs]
+        self._late.append((time.monotonic() + 0.5, items))
+        while self._late and self._late[0][0] <= time.monotonic():
+            _, due = self._late.pop(0)
+            self.server.ask("POST", "/v1/models/digits/labels", json=due)
+        return probabilities_of(answer)
+
+    def until(self, *kinds: str) -> list[dict[str, Any]]:
+        """Go on until the audit trail has such entries in this order; return all of it."""
+
+        def look() -> list[dict[str, Any]]:
+            for _ in range(4):
+                self.send()
+            story: list[dict[str, Any]] = self.report()["events"][::-1]
+            rest = iter([one["kind"] for one in story])
+            return story if all(kind in rest for kind in kinds) else []
+
+        return until(look, f"{kinds}")
+
+    def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.server.ask("GET", "/v1/models/digits/monitoring")
+        return found
+
+
+@pytest.mark.parametrize("empty_database_url", ["sqlite"], indirect=True)
+def test_drift_is_found_and_mended_without_anybody(
+    programs: Programs, empty_database_url: str
+) -> None:
+    """Fresh, then drift: stale, fitted anew, compared in shadow, promoted, fresh again."""
+    rows, labels = draw(3_000, 4, 3.0)
+    with programs.serve(database_url=empty_database_url, **_SETTINGS) as server:
+        body = {"name": "digits", "classes": 4, "monitoring": _WATCHED}
+        server.ask("POST", "/v1/models", json=body)
+        server.upload(rows, labels)
+        server.finished(server.ask_fit(promote=True))
+        traffic = Traffic(server)
+        traffic.until("fresh")
+        traffic.temperature = 9.0
+        story = traffic.until("fresh", *_KINDS, "fresh")
+        before, _ = _errors(server, traffic, calibrator=1)
+        after, _ = _errors(server, traffic)
+        assert after < before / 2
+        if "RECALIB_TESTS_SCENARIO" in os.environ:
+            # The first candidate may have been fitted on predictions from before the drift as
+            # well; then it is found out, and another follows.
+            until(lambda: _is_as_good_as_perfect(server, traffic), "a calibrated drifted stream")
+
+        history = server.ask("GET", "/v1/models/digits/aliases/champion/history")["items"]
+        assert [(one["actor"], one["to_version"]) for one in history][-2] == ("monitor", 2)
+        told = {kind: next(one for one in story if one["kind"] == kind) for kind in _KINDS}
+        assert told["promoted"]["evidence"]["mean_difference"] > 0
+        stale = told["stale"]
+        assert (stale["version"], stale["actor"]) == (1, "monitor")
+        assert stale["evidence"]["log_evidence"] > 0
+        assert "version 1 is stale" in server.log()
+        assert "Candidate" in server.log()
+        assert server.stop() == 0
+
+
+def _is_as_good_as_perfect(server: Server, traffic: Traffic) -> bool:
+    """Whether ECE on the drifted stream is below the 95th percentile of its noise floor."""
+    for _ in range(10):
+        traffic.send()
+    found, floor = _errors(server, traffic)
+    return traffic.report()["state"] == "fresh" and found < floor
+
+
+def _errors(server: Server, traffic: Traffic, **query: Any) -> tuple[float, float]:
+    """Return ECE on 1,500 rows of the drifted stream, and what 95% of perfect answers show."""
+    logits, truth = draw(1_500, 4, traffic.temperature, seed=10_000)
+    parts = [server.calibrate(part, ids=0, **query) for part in np.split(logits, 5)]
+    answered = np.concatenate([probabilities_of(one) for one in parts])
+    draws = np.random.default_rng(0)
+    ends = np.cumsum(answered.astype(np.float64), axis=1)
+
+    def ece(labels: NDArray[Any]) -> float:
+        found = evaluate(labels, probabilities=answered, metrics=["ece"])["ece"]
+        return float(found.value)
+
+    floor = [
+        ece((draws.random((len(answered), 1)) > ends).sum(axis=1).clip(max=3)) for _ in range(100)
+    ]
+    return ece(truth), float(np.quantile(floor, 0.95))
