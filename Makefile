@@ -59,7 +59,7 @@ bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
 	@$(BIN)/python -m benchmarks
 
 .PHONY: bench-serving
-bench-serving: $(STAMP) ## Serve the same calibrator by other servers and by ours, side by side (half an hour).
+bench-serving: $(STAMP) ## Serve the same calibrator by other servers and by ours, side by side (25 minutes).
 	@$(BIN)/python -m benchmarks.serving
 
 .PHONY: bench-monitoring

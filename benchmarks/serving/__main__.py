@@ -19,7 +19,7 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--rounds", type=int, default=5, help="turns, of which medians are taken")
-    parser.add_argument("--seconds", type=int, default=5, help="for each server, case and round")
+    parser.add_argument("--seconds", type=int, default=4, help="for each server, case and round")
     peers = [name for name in CONTESTANTS if name != OURS]
     parser.add_argument("--against", nargs="+", choices=peers, default=peers, metavar="SERVER")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")

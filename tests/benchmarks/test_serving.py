@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -137,6 +138,22 @@ def test_servers_are_verified_and_measured(
             assert trial.cpu_microseconds > 0
             assert trial.resident_mib > 10
     assert not _with_folder(folder)
+
+
+def test_a_peer_that_fails_once_takes_no_other_along(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its round is missing; where ours fails, there is nothing to compare."""
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(measuring, "_trial", failing)
+    server: Any = None
+    assert measuring._turn("KServe", server, SMALL, 1) == []
+    assert "KServe, 1x10 JSON: one round left out: no answer" in capsys.readouterr().err
+    with pytest.raises(RuntimeError):
+        measuring._turn(OURS, server, SMALL, 1)
 
 
 _FORKS = """

@@ -6,6 +6,7 @@ gRPC and the line of latencies that it logs for each request are off.
 import numpy as np
 import uvicorn
 from kserve import InferOutput, InferResponse, Model, ModelServer
+from kserve.protocol.rest.multiprocess.server import RESTServerProcess
 from temperature import calibrated
 
 
@@ -17,6 +18,9 @@ class OnLoopback(uvicorn.Config):
 
 
 uvicorn.Config = OnLoopback
+# Several processes are each killed where they do not answer for five seconds, and they answer only
+# once they have imported everything: on a busy machine they would be started again for ever.
+RESTServerProcess.is_alive.__defaults__ = (120,)
 
 
 class Calibrator(Model):
