@@ -1,0 +1,101 @@
+"""The wheel: the same bytes from the same source, and whole: it works where the source is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+_ROOT = Path(__file__).resolve().parent.parent
+_UV = Path(sys.executable).with_name("uv")
+_EPOCH = "1767225600"  # any time, so long as it is the same
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two wheels of what git knows, built in folders of their own."""
+    if not _UV.exists():
+        pytest.skip("no uv (make install)")
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("no git")
+    listed = subprocess.run(
+        [git, "ls-files", "-z", "--cached"], cwd=_ROOT, capture_output=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a checkout of git")
+    built: list[Path] = []
+    for name in ("one", "other"):
+        folder = tmp_path_factory.mktemp(name)
+        for file in listed.stdout.decode().split("\0"):
+            wanted = file.startswith(("recalib/", "service/", "training/")) or "/" not in file
+            if file and wanted and (_ROOT / file).is_file():
+                (folder / "source" / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(_ROOT / file, folder / "source" / file)
+        subprocess.run(
+            [_UV, "build", "--quiet", "--wheel", "--out-dir", folder / "out", folder / "source"],
+            env={**os.environ, "SOURCE_DATE_EPOCH": _EPOCH},
+            check=True,
+        )
+        built += (folder / "out").glob("*.whl")
+    return built
+
+
+def test_the_same_source_gives_the_same_bytes(wheels: list[Path]) -> None:
+    one, other = wheels
+    assert one.name == other.name
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_nothing_is_missing(wheels: list[Path]) -> None:
+    """Migrations and the report's page are files that a wheel may well lack."""
+    source = wheels[0].parent.parent / "source"
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    stubs = {name for name in packed if name.endswith(".pyi")}
+    assert packed - stubs == {
+        path.relative_to(source).as_posix()
+        for name in ("recalib", "service", "training")
+        for path in (source / name).rglob("*")
+        if path.is_file() and path.suffix != ".pyi"
+    }
+
+
+def test_it_works_where_the_source_is_not(wheels: list[Path], tmp_path: Path) -> None:
+    installed, work = tmp_path / "installed", tmp_path / "work"
+    work.mkdir()
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        wheel.extractall(installed)
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-P", *command],
+            cwd=work,
+            env={**os.environ, "PYTHONPATH": str(installed), "RECALIB_HOME": str(work / "home")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    names = ("recalib", "service.app", "service.transport.rpc_server", "training.run")
+    text = "; ".join(f"import {name}; print({name}.__file__)" for name in names)
+    for line in run("-c", text).splitlines():
+        assert Path(line).is_relative_to(installed)
+    rng = np.random.default_rng(0)
+    for name in ("val", "test"):
+        logits = rng.normal(size=(200, 3)) * 4
+        labels = (logits / 4 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        np.savez(work / f"{name}.npz", logits=logits, labels=labels)
+    run("-m", "recalib.cli", "fit", "val.npz", "-o", "x.calib")
+    run("-m", "recalib.cli", "apply", "x.calib", "test.npz", "-o", "out.npz")
+    with np.load(work / "out.npz") as out:
+        assert np.allclose(out["probabilities"].sum(axis=1), 1)
+    assert run("-m", "recalib.cli", "keys", "create", "k", "--scope", "fit").startswith("recalib_")
