@@ -1,0 +1,24 @@
+"""The bound on what a day of traffic takes, whatever the traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.traffic import counting_seconds, day
+from recalib.registry import MOST_SEGMENTS
+
+
+def test_storage_grows_with_buckets_and_not_with_traffic(tmp_path: Path) -> None:
+    """A day of 10^9 predictions is as many rows as one of 10^8; with most segments it is small."""
+    folders = [tmp_path / str(n) for n in range(2)]
+    for folder in folders:
+        folder.mkdir()
+    busy, quiet = day(folders[0], 9), day(folders[1], 9, 10**8)
+    assert busy["rows"] == quiet["rows"] == 288 * 10 * 15
+    assert busy["rows_after_two_days"] == 24 * 10 * 15
+    # Linear in segments, so that the most take about ten times this.
+    assert busy["megabytes"] * (MOST_SEGMENTS + 1) / 10 < 50
+
+
+def test_what_is_counted_is_what_was_answered() -> None:
+    assert counting_seconds(3, 10, 500) > 0
