@@ -89,6 +89,7 @@ def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
             answer = guarded.ask(verb, path, key)
             assert answer.status_code == 401, (name, kind, answer.text)
             assert answer.headers["www-authenticate"] == "Bearer"
+            assert (list(answer.json()) == ["error"]) is path.startswith("/v2")
         for malformed in ("Basic abc", "Bearer", "Bearer  ", guarded.keys["admin"]):
             headers = {"Authorization": malformed}
             answer = guarded.client.request(verb.upper(), path, headers=headers)

@@ -21,6 +21,7 @@ from recalib.errors import ConflictError, CorruptError, NotFoundError, Unavailab
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.health.handlers import readiness
+from service.access.access import Access
 from service.predict import absent
 from service.predict.absent import Absent
 from service.predict.bounded import Bounded
@@ -432,7 +433,8 @@ def test_readiness_of_a_registry_that_hangs(
         assert over.wait(60)
 
     monkeypatch.setattr(Registry, "check", hang)
-    state = State(settings.model_copy(update={"load_seconds": 0.1}), registry, calibrators)
+    settings = settings.model_copy(update={"load_seconds": 0.1})
+    state = State(settings, registry, calibrators, Access(registry, required=False))
     try:
         found = readiness(state)
         assert (found.ready, found.registry) == (False, "unreachable")
