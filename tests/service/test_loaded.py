@@ -20,8 +20,8 @@ from recalib.card import Card, DataSummary, FitSummary
 from recalib.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.health.handlers import readiness
 from service.access.access import Access
+from service.health.handlers import readiness
 from service.predict import absent
 from service.predict.absent import Absent
 from service.predict.bounded import Bounded
