@@ -33,7 +33,7 @@ class Watching:
     cohort_seconds: float = 3_600.0
     #: Labels below which nothing is said, and labels that are enough for a window.
     least_labels: int = 300
-    window_labels: int = 2_000
+    window_labels: int = 4_000
     #: Values of the request's label `segment` that are watched by themselves; others, and none,
     #: count as the rest. Their order numbers them, so that the list may only grow.
     segments: tuple[str, ...] = ()
