@@ -73,6 +73,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=usual.epochs)
     parser.add_argument("--batch", type=int, default=usual.batch)
     parser.add_argument("--width", type=int, default=usual.width, help="of the first stage, or 0")
+    parser.add_argument("--rate", type=float, help="learning rate to begin with, by default 0.1")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--losses", nargs="+", choices=OBJECTIVES, metavar="LOSS")
     parser.add_argument("--shifted", type=int, default=usual.shifted, help="test rows corrupted")

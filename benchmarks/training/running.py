@@ -55,6 +55,7 @@ class Budget:
     device: str = "auto"
     long_tail: float | None = None
     batch: int = 64
+    rate: float | None = None
     width: int = 8
 
     @property
@@ -98,13 +99,14 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
     for images of 32: a small network should come to know its rows by heart in a short time.
     """
     epochs = budget.epochs
-    # Named only where it is used, so that what a run is known by does not change.
+    # Named only where they are used, so that what a run is known by does not change.
     more = {"interleave": Interleave(when="always")} if objective in INTERLEAVED else {}
+    rate = {} if budget.rate is None else {"learning_rate": budget.rate}
     return Recipe(
         data={},
         model=ModelPart(name=budget.model, options=_options(budget)),
         loss=OBJECTIVES[objective],
-        optimiser=Optimiser(milestones=[epochs * 150 / 350, epochs * 250 / 350]),
+        optimiser=Optimiser(milestones=[epochs * 150 / 350, epochs * 250 / 350], **rate),
         epochs=epochs,
         batch_size=budget.batch,
         seed=seed,
