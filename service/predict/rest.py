@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from recalib.arrays import Floats
 from recalib.calibrator import SMALL
-from recalib.errors import InputError
+from recalib.errors import InputError, UnsupportedError
 from service.predict.answers import IDS_UNASKED, WITH_IDS, WITH_TOP, WRITERS, Answered
 from service.predict.handlers import LARGE, beside, checked, loaded_for
 from service.predict.ids import PredictionIds, share_of
@@ -146,6 +146,10 @@ def respond(state: State, asked: Asked) -> Answer | Joint | Later:
     """Answer a calibrate request."""
     state.access.check(asked.header(b"authorization"), "calibrate", asked.path["model"])
     wanted = _wanted(asked.query)
+    encoding = asked.header(b"content-encoding")
+    if encoding not in ("", "identity"):
+        accepted = "none; inference under /v2 reads gzip"
+        raise UnsupportedError("Content-Encoding", found=encoding[:40], accepted=accepted)
     given = supported(asked.header(b"content-type") or JSON, READ)
     form = chosen(
         asked.header(b"accept"), _FORMS[wanted.top_k is not None, (wanted.share or 0) > 0]
@@ -191,11 +195,15 @@ class _Wanted(NamedTuple):
 
 
 _NOTHING_SAID = _Wanted(CHAMPION, "logits", None, None)
+_NAMES = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
 
 
 def _wanted(query: Mapping[str, str]) -> _Wanted:
     if not query:  # as in most requests
         return _NOTHING_SAID
+    if not query.keys() <= _NAMES:  # one misspelt would be answered by the default
+        unknown = min(query.keys() - _NAMES)
+        raise InputError("query", found=repr(unknown)[:80], accepted=", ".join(sorted(_NAMES)))
     input = query.get("input", "logits")
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")

@@ -190,4 +190,5 @@ async def _answer(
 
 
 def _query(text: bytes) -> Mapping[str, str]:
-    return dict(parse_qsl(text.decode("latin-1"))) if text else {}
+    # What is said with nothing behind it is said, and seldom meant: it must not be the default.
+    return dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True)) if text else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 import zipfile
@@ -103,6 +104,36 @@ def test_calibrate_other_mistakes(ready: Service) -> None:
         "probabilities[0][2]",
         "2",
     )
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("topk=2", 422, "query: found 'topk'"),
+        ("calibrator=1&version=2", 422, "query: found 'version'"),
+        ("top_k=", 422, "top_k: found ''"),
+        ("ids=", 422, "ids: found ''"),
+        ("input=", 422, "input: found ''"),
+        ("calibrator=", 404, "alias '' does not exist"),
+    ],
+)
+def test_what_is_asked_for_is_never_answered_by_a_default(
+    shared: Service, query: str, status: int, says: str
+) -> None:
+    """A name that is misspelt, or said with nothing behind it, as by a script's empty variable."""
+    url = f"/v1/models/digits/calibrate?{query}"
+    answer = shared.client.post(url, json={"logits": [[1, 2, 3, 4]]})
+    assert (answer.status_code, answer.json()["detail"][: len(says)]) == (status, says)
+
+
+def test_a_compressed_calibrate_body(shared: Service) -> None:
+    """Said, instead of being taken for JSON that is malformed."""
+    url, body = "/v1/models/digits/calibrate", b'{"logits": [[1, 2, 3, 4]]}'
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    refused = shared.client.post(url, content=gzip.compress(body), headers=headers)
+    check(refused, 415, "Content-Encoding", "gzip")
+    as_it_is = {**headers, "Content-Encoding": "identity"}
+    assert shared.client.post(url, content=body, headers=as_it_is).status_code == 200
 
 
 def test_calibrate_names_that_do_not_exist(ready: Service) -> None:
