@@ -79,6 +79,8 @@ def main() -> None:
     for seed in asked.seeds:
         recipe = recipe_for("CE", seed, budget)
         story = finish(asked.cache, splits, "CE long-tailed", recipe, measure).story
+        if "diverged" in story:
+            sys.exit(f"seed {seed}: {story['diverged']}")
         title = f"seed {seed}: {len(splits.train)} training rows, {story['seconds']} s"
         table = Table("map", "objective", "ECE %", "cwECE %", "NLL", "accuracy %", title=title)
         for name, metrics in story["measured"].items():

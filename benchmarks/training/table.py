@@ -89,9 +89,9 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         f"`{_command()}`",
         "",
         f"{budget.model}{width} on {len(splits.train)} images of {budget.size}x{budget.size}, "
-        f"{budget.epochs} epochs in batches of {budget.batch}; {len(splits.validation)} validation "
-        f"and {len(splits.test)} test images. {len(stories)} runs on {devices}: {minutes:.0f} "
-        "minutes of processor time. "
+        f"{budget.epochs} epochs in batches of {budget.batch}, rate {budget.rate or 0.1:g}; "
+        f"{len(splits.validation)} validation and {len(splits.test)} test images. "
+        f"{len(stories)} runs on {devices}: {minutes:.0f} minutes of processor time. "
         "Objectives and their options: `objectives.py`; all else is the same: `running.py`.",
         "",
     ]

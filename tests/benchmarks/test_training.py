@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.training import __main__ as command
 from benchmarks.training import linear_model, long_tail, overhead, running, sst
 from benchmarks.training.claims import CLAIMS, Claim, Side, verdict
 from benchmarks.training.measuring import MAPS, METRICS, measure
@@ -60,6 +61,19 @@ def test_every_loss_is_in_an_objective() -> None:
     assert set(LEADING) | INTERLEAVED <= set(OBJECTIVES)
     sides = {side.objective for claim in CLAIMS for side in (claim.low, claim.high)}
     assert sides <= set(OBJECTIVES)
+
+
+def test_the_command_line_sets_the_budget() -> None:
+    asked = (
+        "--model wide_resnet --size 32 --rows 9 --epochs 7 --shifted 5 --device cuda --batch 3"
+        " --width 0 --rate 0.02"
+    )
+    expected = Budget("wide_resnet", 32, 9, 7, 5, "cuda", None, 3, 0.02, 0)
+    found = command.budget_of(command.parser().parse_args(asked.split()))
+    assert found == expected
+    assert command.budget_of(command.parser().parse_args([])) == Budget()
+    recipe = recipe_for("CE", 1, found)
+    assert (recipe.batch_size, recipe.optimiser.rate, recipe.model.options) == (3, 0.02, {})
 
 
 def test_the_schedule_is_the_paper_s() -> None:
