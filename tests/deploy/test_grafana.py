@@ -1,0 +1,169 @@
+"""Dashboards: what is committed is what the code draws, and every query returns data."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx2
+import numpy as np
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from recalib.registry import Registry
+from tests.end_to_end.conftest import compiled, programs
+from tests.end_to_end.programs import Programs, Server, until
+from tests.training.watched import WATCHING, Stream, a_champion
+from training.monitoring import watch
+
+__all__ = ["compiled", "programs"]
+
+_FOLDER = Path(__file__).resolve().parents[2] / "deploy"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", _FOLDER / "grafana" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+DRAWN = generator()
+
+
+def queries() -> list[tuple[str, str]]:
+    """Return every query of every panel that is committed, with the panel's title."""
+    found = []
+    for name in DRAWN.DASHBOARDS:
+        board = json.loads((_FOLDER / "grafana" / f"{name}.json").read_text())
+        for panel in board["panels"]:
+            found += [(f"{name}: {panel['title']}", one["expr"]) for one in panel["targets"]]
+    return found
+
+
+@pytest.mark.parametrize("name", DRAWN.DASHBOARDS)
+def test_what_is_committed_is_what_the_code_draws(name: str) -> None:
+    """And it is a dashboard of the SDK's schema: read and written again, it is the same."""
+    text = (_FOLDER / "grafana" / f"{name}.json").read_text()
+    assert text == DRAWN.drawn(name), "python deploy/grafana/generate.py"
+    read = Dashboard.from_json(json.loads(text))
+    assert JSONEncoder(sort_keys=True, indent=2).encode(read) + "\n" == text
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> str:
+    """The program, or a skip that says what is missing."""
+    found = shutil.which("prometheus")
+    if found is None:
+        assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
+        pytest.skip("no prometheus (Debian package prometheus)")
+    return found
+
+
+@pytest.fixture
+def scraping(prometheus: str, tmp_path: Path, programs: Programs) -> Iterator[tuple[Server, Any]]:
+    """A server, and a Prometheus with our rules that looks at it every second."""
+    with programs.serve("--job-workers", 0, monitor_seconds=3600) as server:
+        rules = tmp_path / "recording.yml"
+        text = (_FOLDER / "prometheus" / "recording.yml").read_text()
+        rules.write_text(re.sub(r"interval: \w+", "interval: 1s", text))
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(rules)],
+            "scrape_configs": [
+                {
+                    "job_name": "recalib",
+                    "static_configs": [{"targets": [urlsplit(server.url).netloc]}],
+                }
+            ],
+        }
+        (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+        with (tmp_path / "prometheus.log").open("wb") as log:
+            process = subprocess.Popen(
+                [
+                    prometheus,
+                    f"--config.file={tmp_path / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+                    "--web.listen-address=127.0.0.1:0",
+                ],
+                stderr=log,
+            )
+        try:
+            yield server, _address(process, tmp_path / "prometheus.log")
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    def look() -> str:
+        assert process.poll() is None, log.read_text()
+        found = re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log.read_text())
+        return "" if found is None else f"http://{found[1]}"
+
+    return until(look, "Prometheus to listen")
+
+
+def test_every_query_of_every_panel_returns_data(
+    scraping: tuple[Server, str], programs: Programs
+) -> None:
+    """Of a service under traffic, with labels that mature meanwhile."""
+    server, address = scraping
+    registry = Registry(
+        f"sqlite:///{programs.home / 'recalib.db'}", (programs.home / "blobs").as_uri()
+    )
+    model = a_champion(registry, replace(WATCHING, segments=("eu",)))
+    stream = Stream(registry, model)
+    over = threading.Event()
+
+    def traffic() -> None:
+        rows = np.random.default_rng(0).normal(0, 3, (5, 4))
+        while not over.wait(0.2):
+            ids = server.calibrate(rows, model="resnet")["prediction_ids"]
+            items = [{"prediction_id": one, "label": 1} for one in ids]
+            server.ask("POST", "/v1/models/resnet/labels", json=items)
+            server.client.get("/v1/models/none")
+
+    thread = threading.Thread(target=traffic)
+    thread.start()
+    try:
+        for ago in (4_000, 3_000, 2_000, 1_000):
+            stream.send(800, ago=ago, seconds=600)
+            watch(registry, model)
+            time.sleep(2)
+        until(lambda: not _empty(address), "data in every panel")
+    except AssertionError:
+        raise AssertionError(f"without data: {_empty(address)}") from None
+    finally:
+        over.set()
+        thread.join()
+        registry.close()
+
+
+def _empty(address: str) -> list[str]:
+    """Return the panels with a query that has no number to show."""
+    found = []
+    for title, query in queries():
+        asked = urlencode({"query": query.replace("$model", ".*")})
+        answer = httpx2.get(f"{address}/api/v1/query?{asked}", timeout=30).json()
+        assert answer["status"] == "success", (title, query, answer)
+        values = [float(one["value"][1]) for one in answer["data"]["result"]]
+        if not any(math.isfinite(value) for value in values):
+            found.append(f"{title}: {query}")
+    return found
