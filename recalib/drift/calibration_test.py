@@ -18,8 +18,9 @@ __all__ = ["CalibrationTest"]
 
 Values = NDArray[np.float64]
 
-#: Rows of a block: few at first, when there is little to learn from, and never more than the most.
-_FEWEST, _MOST, _SHARE = 16, 128, 8
+#: Rows of a block: few at first, when there is little to learn from, soon a hundred or so, and
+#: twice as many in a long stream, which halves what a row costs.
+_FEWEST, _USUAL, _MOST = 16, 128, 256
 #: Begins of evidence that are so many nats apart cannot be told apart: the latest is taken, since
 #: a refit does better without the last good labels than with them.
 _SLACK = 1.0
@@ -175,7 +176,7 @@ class CalibrationTest:
 
     def _begin(self) -> None:
         """Begin a block, before anything of it is seen."""
-        self._size = min(max(self.labels // _SHARE, _FEWEST), _MOST)
+        self._size = _block_size(self.labels)
         # What the stake set aside for this block joins.
         share = math.log(_aside(self.blocks) - _aside(self.blocks + 1))
         self._staked = np.logaddexp(self._staked, share)
@@ -193,13 +194,12 @@ class CalibrationTest:
         won = path[:, -1]
         self._staked, self._won = self._staked + won, self._won + won
         self.labels += len(confidences)
-        p, y = (
-            np.concatenate([seen, new])
-            for seen, new in zip(self._open, (confidences, correct), strict=True)
-        )
+        p, y = confidences, correct
+        if len(self._open[0]):
+            p, y = np.concatenate([self._open[0], p]), np.concatenate([self._open[1], y])
+            odds = log_odds(p)
         self._open = p, y
         if len(p) == self._size:
-            odds = log_odds(p)
             for bettor in self.bettors:
                 bettor.learn(p, odds, y)
             self._size, self._open = 0, (np.zeros(0), np.zeros(0))
@@ -235,6 +235,11 @@ def _log_shares(bettors: list[Bettor]) -> Values:
     shares = np.concatenate([one.shares for one in bettors])
     logs: Values = np.log(shares / shares.sum())
     return logs
+
+
+def _block_size(labels: int) -> int:
+    """Return the rows of the block that begins after so many labels."""
+    return min(max(labels // 8, _FEWEST), max(_USUAL, min(labels // 100, _MOST)))
 
 
 def _aside(blocks: int) -> float:
