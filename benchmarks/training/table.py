@@ -163,8 +163,9 @@ def _claims(done: dict[str, list[Story]]) -> str:
         "## What the papers find, and what is found here",
         "",
         "By the same seeds on both sides. A difference is *seen* where it is of one sign for "
-        "every seed and, where there are several, more than twice its standard error; one seed "
-        "alone says little.",
+        "every seed and, where there are several, more than twice its standard error. Of one "
+        "seed it is, where it is more than three points, as far as two seeds of one objective "
+        "lie apart.",
         "",
         "| paper | claim | seeds | difference, points | here |",
         "|---|---|--:|--:|---|",

@@ -158,10 +158,12 @@ def test_verdicts() -> None:
     claim = Claim("", "", Side("CE + ACLS"), Side("CE"))
     stories = {
         "CE": [_story("CE", seed, 0.10) for seed in (1, 2, 3)],
-        "CE + ACLS": [_story("CE + ACLS", 1, 0.07)],
+        "CE + ACLS": [_story("CE + ACLS", 1, 0.05)],
     }
     one = verdict(claim, stories)
-    assert (one.seeds, one.difference, one.here) == (1, "+3.0", "seen, by one seed")
+    assert (one.seeds, one.difference, one.here) == (1, "+5.0", "seen, by one seed")
+    stories["CE + ACLS"] = [_story("CE + ACLS", 1, 0.08)]
+    assert verdict(claim, stories).here == "no difference seen"
     stories["CE + ACLS"] = [_story("CE + ACLS", s, e) for s, e in ((1, 0.07), (2, 0.08), (3, 0.07))]
     three = verdict(claim, stories)
     assert (three.seeds, three.difference, three.here) == (3, "+2.7 ± 0.3", "seen")
