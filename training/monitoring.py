@@ -262,7 +262,7 @@ def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
         "alpha": watching.alpha,
         "tolerance": watching.tolerance,
         "segments": len(watching.segments),
-        "window_labels": watching.window_labels,
+        "window_labels": max(watching.window_labels, watching.least_labels),
         # Another version of Recalib may bet otherwise, and cannot go on from where this one was.
         "bettors": len(BETTORS()),
     }
@@ -285,7 +285,7 @@ def _monitor(look: _Look, watching: Watching) -> Monitor:
         tolerance=watching.tolerance,
         objective=watching.objective,
         least_labels=watching.least_labels,
-        window_labels=watching.window_labels,
+        window_labels=max(watching.window_labels, watching.least_labels),
         # The rest, too.
         segments=len(watching.segments) + 1 if watching.segments else 0,
     )

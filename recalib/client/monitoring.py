@@ -45,7 +45,8 @@ def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Mod
     Raises
     ------
     MissingError: no such model.
-    RefusedError: a setting that cannot be, or segments that would change their numbers.
+    RefusedError: a setting that cannot be.
+    ContradictionError: segments that would change their numbers.
     """
     return fetch(
         session, Model, "PUT", path("models", model, "monitoring", "settings"), json=settings

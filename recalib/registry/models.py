@@ -60,7 +60,7 @@ class Models(Queries):
 
         Raises
         ------
-        InputError: segments that would change their numbers.
+        ConflictError: segments that would change their numbers.
         """
         if not is_name(name):
             raise NotFoundError("model", name)

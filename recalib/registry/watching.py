@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
-from recalib.errors import InputError
+from recalib.errors import ConflictError, InputError
 from recalib.registry.names import check_name
 
 __all__ = ["MOST_SEGMENTS", "Watching"]
@@ -31,7 +31,8 @@ class Watching:
     maturity_seconds: float = 86_400.0
     #: Predictions are looked at in cohorts of so long, in seconds.
     cohort_seconds: float = 3_600.0
-    #: Labels below which nothing is said, and labels that are enough for a window.
+    #: Labels below which nothing is said, and labels that are enough for a window, which never
+    #: holds fewer than that.
     least_labels: int = 300
     window_labels: int = 4_000
     #: Values of the request's label `segment` that are watched by themselves; others, and none,
@@ -54,9 +55,8 @@ class Watching:
         _check("alpha", self.alpha, 0 < self.alpha < 1, "above 0 and below 1")
         for name in ("maturity_seconds", "cohort_seconds", "capture_seconds"):
             _check(name, getattr(self, name), 1 <= getattr(self, name) < 1e10, "1 to 1e10 seconds")
-        _check("least_labels", self.least_labels, self.least_labels >= 2, "at least 2")
-        labels = self.window_labels
-        _check("window_labels", labels, self.least_labels <= labels <= 10**7, "least_labels to 1e7")
+        for name in ("least_labels", "window_labels"):
+            _check(name, getattr(self, name), 2 <= getattr(self, name) <= 10**7, "2 to 1e7")
         every = self.refit_every_seconds
         _check("refit_every_seconds", every, every is None or 60 <= every < 1e10, "60 to 1e10")
         _check("capture", self.capture, 0 <= self.capture <= 1, "a share, 0 to 1")
@@ -83,10 +83,12 @@ class Watching:
         return {**asdict(self), "segments": list(self.segments)}
 
     def check_change(self, to: Watching) -> None:
-        """Raise `InputError` where segments would change their numbers: old ids carry those."""
+        """Raise `ConflictError` where segments would change their numbers: old ids carry those."""
         if to.segments[: len(self.segments)] != self.segments:
-            accepted = f"{', '.join(self.segments)}, and more behind them"
-            raise InputError("segments", found=", ".join(to.segments) or "none", accepted=accepted)
+            raise ConflictError(
+                f"the segments are {', '.join(self.segments)}, and others can only come behind "
+                f"them, not {', '.join(to.segments) or 'take their place'}"
+            )
 
 
 def _check(field: str, found: object, legal: bool, accepted: str) -> None:

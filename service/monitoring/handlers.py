@@ -100,7 +100,8 @@ def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) ->
     Raises
     ------
     NotFoundError: no such model.
-    InputError: segments that would change their numbers, which ids carry.
+    InputError: segments that cannot be.
+    ConflictError: segments that would change their numbers, which ids carry.
     """
     return Model.of(tx.models.watch(model, settings.watching()))
 

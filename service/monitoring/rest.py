@@ -32,7 +32,7 @@ def create_refit(model: str, state: StateOf) -> Job:
         return handlers.create_refit(tx, model)
 
 
-@router.put("/settings", responses=problems(413, 415, 422), operation_id="set_monitoring")
+@router.put("/settings", responses=problems(409, 413, 415, 422), operation_id="set_monitoring")
 def set_monitoring(model: str, body: MonitoringSettings, state: StateOf) -> Model:
     """Say what of a model is watched, and how, from now on; what is left out has its default."""
     with state.registry.transaction() as tx:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.registry import MOST_SEGMENTS, Watching
-from service.transport.texts import NAME
+from service.transport.texts import NAME, Documented
 from service.transport.whole import WHOLE
 
 __all__ = [
@@ -56,9 +56,10 @@ class MonitoringSettings(BaseModel):
         _USUAL.least_labels, description="Labels below which nothing is said."
     )
     window_labels: Annotated[int, Field(ge=2, le=10**7), WHOLE] = Field(
-        _USUAL.window_labels, description="Labels that are enough for a window."
+        _USUAL.window_labels,
+        description="Labels that are enough for a window; `least_labels` where those are more.",
     )
-    segments: list[Annotated[str, NAME]] = Field(
+    segments: Annotated[list[Annotated[str, NAME]], Documented({"uniqueItems": True})] = Field(
         [],
         max_length=MOST_SEGMENTS,
         description="Values of `segment` that are watched by themselves; others, and none, are "

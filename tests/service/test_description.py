@@ -37,6 +37,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_refit", 409): ("POST", "/v1/models/new/monitoring/refit", {}),
     ("get_monitoring", 404): ("GET", f"{NOBODY}/monitoring", {}),
     ("set_monitoring", 404): ("PUT", f"{NOBODY}/monitoring/settings", {"json": {}}),
+    ("set_monitoring", 409): ("PUT", f"{DIGITS}/monitoring/settings", {"json": {}}),
     ("set_monitoring", 413): ("PUT", f"{DIGITS}/monitoring/settings", {"content": LONG}),
     ("set_monitoring", 415): ("PUT", f"{DIGITS}/monitoring/settings", {"content": b"{}"}),
     ("set_monitoring", 422): ("PUT", f"{DIGITS}/monitoring/settings", {"json": {"alpha": 2}}),
@@ -123,6 +124,9 @@ def stocked(ready: Service) -> Service:
     assert answer.status_code == 202
     answer = ready.client.post("/v1/training-runs", json=RECIPE, headers=KEY)
     assert answer.status_code == 202
+    settings = {"segments": ["eu"]}
+    answer = ready.client.put(f"{DIGITS}/monitoring/settings", json=settings)
+    assert answer.status_code == 200
     return ready
 
 
