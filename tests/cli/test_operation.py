@@ -113,9 +113,10 @@ def test_demo(programs: Programs, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for split in ("validation", "test"):
         labels = rng.integers(0, 3, 300)
-        logits = 5 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
+        sure = 5 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
+        logits = sure.astype(np.float16)
         file = tmp_path / f"sure-{split}.npz"
-        np.savez(file, logits=logits.astype(np.float16), labels=labels.astype(np.uint8))
+        np.savez(file, logits=logits, labels=labels.astype(np.uint8))
     process = programs.start("demo", "--json", "--examples", str(tmp_path))
     out, _ = process.communicate()
     assert (process.returncode, programs.log_of(process)) == (0, "")
