@@ -37,7 +37,8 @@ def request_refit(tx: Transaction, model: Model, reason: str) -> None:
 def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str | None:
     """Return why a model's calibrator should be fitted anew without anybody's asking, or None.
 
-    After one that came to nothing, so long is waited as labels take: sooner there is nothing new.
+    After one that came to nothing or failed, so long is waited as labels take: sooner there is
+    nothing new.
     """
     watching = model.watching
     if tx.candidates.undecided(model) is not None:
@@ -46,6 +47,9 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
         [one.at for one in tx.monitors.events(model, 100) if one.kind.startswith("refit")],
         default=0.0,
     )
+    job = tx.jobs.latest(model, REFIT)
+    if job is not None and job.finished_at is not None:
+        last = max(last, job.finished_at)
     wait = max(watching.maturity_seconds, watching.cohort_seconds)
     if state == "stale" and watching.refit == "on_stale" and now - last >= wait:
         return "the calibrator is stale"

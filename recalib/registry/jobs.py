@@ -112,6 +112,13 @@ class Jobs(Queries):
             statement = statement.where(_TABLE.c.sequence < cursor)
         return [Job(**row._mapping) for row in self._connection.execute(statement)]
 
+    def latest(self, model: Model, kind: str) -> Job | None:
+        """Return a model's newest job of a kind, or None."""
+        of_kind = (_TABLE.c.model_id == model.id, _TABLE.c.kind == kind)
+        statement = _SELECT.where(*of_kind).order_by(_TABLE.c.sequence.desc()).limit(1)
+        row = self._connection.execute(statement).one_or_none()
+        return None if row is None else Job(**row._mapping)
+
     def waits(self, unique: str) -> bool:
         """Return whether there is an unfinished job of a key."""
         return self._unfinished(unique) is not None

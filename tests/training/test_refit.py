@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from recalib.calibrator import Calibrator
-from recalib.errors import ConflictError
+from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
 from recalib.prediction_ids import mint, predictions_of, read_ids
 from recalib.registry import Candidate, Capture, Counted, Model, Registry, Watching
@@ -237,6 +237,27 @@ def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
         daily = replace(model, watching=replace(watching, refit_every_seconds=86_400.0))
         assert refit_is_due(tx, daily, "fresh", now + 80_000) is None
         assert refit_is_due(tx, daily, "fresh", now + 90_000) == "every 86400 seconds"
+
+
+def test_one_that_fails_is_not_asked_for_at_once_again(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a job leaves nothing in the audit trail."""
+
+    def broken(*given: object, **more: object) -> None:
+        raise CorruptError("damaged")
+
+    monkeypatch.setattr("training.refit.captured", broken)
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=2_400, temperature=9.0, kept=False)
+    for _ in range(3):
+        work(registry)
+    with registry.reading() as tx:
+        jobs = [one for one in tx.jobs.page(model, None, None, 100) if one.kind == REFIT]
+        assert [one.state for one in jobs] == ["failed"]
+        now = tx.labels.clock()
+        assert refit_is_due(tx, model, "stale", now) is None
+        assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
 
 
 def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Registry) -> None:
