@@ -29,6 +29,8 @@ class Tree:
         self._root = psutil.Process(first.pid)
 
     def processes(self) -> list[psutil.Process]:
+        """Return those that have not ended."""
+        self.first.poll()  # else one that has ended is there until somebody asks how
         with contextlib.suppress(psutil.NoSuchProcess):
             return [self._root, *self._root.children(recursive=True)]
         return []

@@ -33,7 +33,7 @@ def test_scikit_learn_ends_at_our_optimum() -> None:
 def test_a_library_that_is_missing_is_named_and_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(peers, "_install", lambda: None)
+    monkeypatch.setattr(peers, "install", lambda listed: None)
     here = {"scikit-learn": peers.PEERS["scikit-learn"]}
     nobody = ("no_such_module", here["scikit-learn"][1])
     monkeypatch.setattr(peers, "PEERS", {"nobody's": nobody, **here})
