@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 from recalib.errors import ForbiddenError, InputError
 
@@ -72,7 +73,7 @@ class ApiKey:
             return "revoked"
         return "active" if self.expires_at is None or time.time() < self.expires_at else "expired"
 
-    @property
+    @cached_property
     def principal(self) -> Principal:
         """Whoever comes with it."""
         models = None if self.models is None else frozenset(self.models)

@@ -7,9 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import unquote, urlsplit
 
 import typer
 from sqlalchemy import func, select
@@ -66,11 +64,13 @@ def findings(settings: Settings) -> Iterator[Finding]:
     """Look at everything, whatever fails before it."""
     yield from _looked("tls", lambda: _tls(settings))
     yield from _looked("gpu", _gpu)
-    path = _file_of(settings)
-    if path is not None and not Path(path).exists():
-        yield Finding("database", "warning", f"there is no {path} yet; recalib serve makes it")
-        return
     with opened(settings) as registry:
+        absent = registry.absent_file
+        if absent is not None:
+            yield Finding(
+                "database", "warning", f"there is no {absent} yet; recalib serve makes it"
+            )
+            return
         reached = list(_looked("database", lambda: _database(registry)))
         yield from reached
         if reached[0].state == "ok":
@@ -95,12 +95,6 @@ def _looked(name: str, look: Callable[[], Finding]) -> Iterator[Finding]:
         yield look()
     except (RecalibError, OSError) as error:
         yield Finding(name, "failed", str(error))
-
-
-def _file_of(settings: Settings) -> str | None:
-    """Return SQLite's file, which looking would make; None for another database."""
-    parts = urlsplit(settings.resolved_database_url)
-    return unquote(parts.path)[1:] if parts.scheme.startswith("sqlite") else None
 
 
 def _tls(settings: Settings) -> Finding:

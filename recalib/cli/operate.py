@@ -207,9 +207,9 @@ def guarded(settings: Settings) -> Settings:
 
 
 def _has_keys(settings: Settings) -> bool:
-    if not settings.database_url and not (settings.home / "recalib.db").exists():
-        return False  # and looking would make one
     with opened(settings) as registry:
+        if registry.absent_file is not None:
+            return False
         registry.migrate()
         with registry.reading() as tx:
             return bool(tx.api_keys.active())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -48,6 +49,13 @@ class Registry:
         """See one snapshot of everything, without keeping anybody from writing."""
         with self._begin(self._reading) as transaction:
             yield transaction
+
+    @property
+    def absent_file(self) -> Path | None:
+        """The file of SQLite's that the first look would make, or None."""
+        url = self._engine.url
+        path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+        return None if path is None or path.exists() else path
 
     def migrate(self) -> None:
         """Create or upgrade the schema; several processes may do so at once."""

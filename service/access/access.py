@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from contextvars import ContextVar
 
@@ -12,8 +11,6 @@ from recalib.registry import Registry
 from service.access.rules import MODEL_LATER, RULES
 
 __all__ = ["Access", "acting", "begin"]
-
-log = logging.getLogger(__name__)
 
 _LONGEST = 512
 _acting: ContextVar[Principal] = ContextVar("acting", default=ANONYMOUS)
@@ -98,8 +95,6 @@ class Access:
         if rule is None:
             raise ForbiddenError(f"there is no rule for {operation}")
         if rule == "open":
-            return ANONYMOUS
-        if not authorization and not self.required:
             return ANONYMOUS
         principal = self.principal(authorization)
         if rule == "any":

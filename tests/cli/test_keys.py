@@ -69,6 +69,10 @@ def test_an_address_that_others_reach_needs_a_key(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no API key"):
         guarded(settings)
     assert not home.exists()
+    elsewhere = tmp_path / "other.db"
+    with pytest.raises(InputError, match="no API key"):
+        guarded(settings.model_copy(update={"database_url": f"sqlite:///{elsewhere}"}))
+    assert not elsewhere.exists()
     home.mkdir()
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     registry.migrate()

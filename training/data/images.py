@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ class Scale:
         """Return float32 (N, 3, H, W) of bytes (N, H, W, 3)."""
         x = torch.from_numpy(pixels_nhwc).permute(0, 3, 1, 2).float().div_(255)
         mean, deviation = (torch.tensor(one)[:, None, None] for one in (self.mean, self.deviation))
-        # Channels stay last in memory, as convolutions on a CPU like them: a third less time.
+        # Channels stay last in memory, as convolutions on a CPU like them.
         return x.sub_(mean).div_(deviation)
 
 
@@ -111,13 +112,13 @@ class Stored(Inputs):
     def __init__(self, height: int, width: int, scale: Scale = _PLAIN) -> None:
         self.height, self.width, self.scale = height, width, scale
 
+    @abstractmethod
     def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return these images' bytes, (N, H, W, 3)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scaled(self, scale: Scale) -> Stored:
         """Return the same images, given to models with this scale."""
-        raise NotImplementedError
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
         return self.scale.applied(self.pixels(rows))
