@@ -25,7 +25,7 @@ from recalib.recipe import LossPart, ModelPart, Optimiser, Recipe
 from recalib.terminal import metrics_table, say
 from training.data import DataSpec, Splits, load
 from training.engine.checkpoints import FolderCheckpoints
-from training.engine.loop import Position, Trained, train
+from training.engine.loop import Trained, Unwatched, train
 
 OBJECTIVES = {
     "cross-entropy": LossPart(),
@@ -59,7 +59,7 @@ def trained(objective: str, splits: Splits, epochs: int) -> Trained:
         device="cpu",
     )
     with tempfile.TemporaryDirectory() as folder:
-        return train(recipe, splits, FolderCheckpoints(Path(folder)), Quiet())
+        return train(recipe, splits, FolderCheckpoints(Path(folder)), Unwatched())
 
 
 def compare(images: int, epochs: int) -> dict[str, dict[str, Estimate]]:
@@ -79,19 +79,6 @@ def compare(images: int, epochs: int) -> dict[str, dict[str, Estimate]]:
             labels, probabilities=as_rows(probabilities), metrics=_SHOWN
         )
     return found
-
-
-class Quiet:
-    """Looks on and says nothing."""
-
-    def check(self) -> None:
-        return None
-
-    def at(self, position: Position) -> None:
-        return None
-
-    def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        return None
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from recalib.files import write_atomically
 from recalib.recipe import Interleave, ModelPart, Optimiser, Recipe
 from training.data import DataSpec, Split, Splits, load
 from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
-from training.engine.loop import Position, train
+from training.engine.loop import Unwatched, train
 from training.engine.machine import machine
 from training.engine.measuring import predict
 from training.models import build
@@ -159,7 +159,7 @@ def _trained(
         few = replace(few, validation=some)
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        trained = train(recipe, few, _Nowhere(), _Quiet(), fabric=fabric)
+        trained = train(recipe, few, _Nowhere(), Unwatched(), fabric=fabric)
     except InputError as error:
         story["diverged"] = str(error)
     else:
@@ -232,17 +232,4 @@ class _Nowhere:
         return None
 
     def save(self, data: bytes) -> None:
-        return None
-
-
-class _Quiet:
-    """Lets a run go on to its end."""
-
-    def check(self) -> None:
-        return None
-
-    def at(self, position: Position) -> None:
-        return None
-
-    def epoch_over(self, history: list[dict[str, Any]]) -> None:
         return None

@@ -76,7 +76,7 @@ def calibrate(
     TooLargeError: more than `most_rows` rows.
     InputError: values that are not `input`, or K other than the model's.
     """
-    return loaded.run(checked(loaded, values, input, most_rows), _segment(loaded, segment))
+    return loaded.run(checked(loaded, values, input, most_rows), loaded.stream.segment_of(segment))
 
 
 def calibrate_with_ids(
@@ -93,13 +93,9 @@ def calibrate_with_ids(
     The rows without one have None, as all have while there is no key; the rest is as with
     `calibrate`.
     """
-    logits, number = checked(loaded, values, input, most_rows), _segment(loaded, segment)
+    logits, number = checked(loaded, values, input, most_rows), loaded.stream.segment_of(segment)
     probabilities = loaded.run(logits, number)
     return probabilities, ids.made(loaded, logits, probabilities, share, number)
-
-
-def _segment(loaded: Loaded, name: str) -> int:
-    return loaded.stream.segment_of(name) if name else 0
 
 
 def checked(

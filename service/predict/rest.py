@@ -238,7 +238,7 @@ def _calibrated(
     else:
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
     logits = checked(loaded, values, wanted.input, state.settings.max_rows)
-    segment = loaded.stream.segment_of(wanted.segment) if wanted.segment else 0
+    segment = loaded.stream.segment_of(wanted.segment)
     work = _Work(loaded, state.ids, share, segment, wanted.top_k, form)
     return Joint(work, logits) if logits.size <= _FEW else work([logits])[0]
 

@@ -23,7 +23,7 @@ from training.engine.optimising import learning_rate, set_rate
 from training.engine.rows import Step, epoch_steps, seed_of, shares
 from training.engine.run import Run, begin
 
-__all__ = ["Position", "Trained", "Watcher", "train"]
+__all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
 
 #: What streams of random numbers are for; `rows` and `run` have the smaller ones.
 _AUGMENTATION, _NETWORK, _MEASURED = 4, 5, 6
@@ -69,6 +69,19 @@ class Watcher(Protocol):
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
         """Called after each epoch with the records of all so far."""
+
+
+class Unwatched:
+    """A watcher that lets a run go on to its end."""
+
+    def check(self) -> None:
+        return None
+
+    def at(self, position: Position) -> None:
+        return None
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        return None
 
 
 @dataclass(frozen=True)
