@@ -1,11 +1,11 @@
 """HTTP/1.1 as uvicorn speaks it, but for requests that can be answered as soon as they are read.
 
-A request on a short way (`service.transport.short`) that arrives in one piece, as small ones do,
-and that nothing has to be waited for, becomes no task and no queue of messages. It joins a round:
-what has arrived on all connections when the event loop has read them once is answered together,
-each answer in one write. On a busy server these take longer than the work (`benchmarks/serving`);
-on one that is not, a round is one request. Every other request goes uvicorn's way, and so does what
-turns out to be one of them; nothing of it is lost.
+A request on a short way (`service.transport.short`) whose body says how long it is, and is not
+large, and that nothing but its own bytes has to be waited for, becomes no task and no queue of
+messages. It joins a round: what has arrived on all connections when the event loop has read them
+once is answered together, each answer in one write. On a busy server these take longer than the
+work (`benchmarks/serving`); on one that is not, a round is one request. Every other request goes
+uvicorn's way, and so does what turns out to be one of them; nothing of it is lost.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from service.state import State
 from service.transport.instruments import note
 from service.transport.problems import answer_to
-from service.transport.short import Answer, Joint, ShortWays, Way, asked_of
+from service.transport.short import LEFT, Answer, Joint, ShortWays, Way, asked_of
 
 __all__ = ["AtOnce", "Round"]
 
 #: Requests after which a round is answered, however many more there are to read.
 _MOST = 256
+#: Bytes of a body that may be kept until the rest of it comes.
+_KEPT = 256 * 1024
+#: Bytes of an answer from which copying it costs more than writing its headers by themselves.
+_APART = 16 * 1024
 
 _Headers = Iterable[tuple[bytes, bytes]]
 
@@ -103,9 +107,9 @@ class AtOnce(HttpToolsProtocol):
         self._ways: ShortWays = app.short_ways
         self._state: State = app.state.recalib
         self._round: Round = app.state.round
-        #: Never from one piece of data to the next.
         self._held: _Held | None = None
-        self._body = b""
+        #: Of what is held, the body as far as it has come.
+        self._pieces: list[bytes] = []
         #: Requests in the round, and whether one of them is the connection's last.
         self._waiting = 0
         self._last = False
@@ -116,16 +120,21 @@ class AtOnce(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._quiet_since = None
         super().data_received(data)
-        if self._held is not None:
+        if self._held is not None and not self._will_be_whole():
             self._let_go()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._timer is not None:
             self._timer.cancel()
+        if self._held is not None:
+            note("POST", self._held.way.template, LEFT, self._held.arrived)
+            self._held = None
 
     def shutdown(self) -> None:
         self._answer_waiting()
+        if self._held is not None:  # uvicorn waits for the rest of what it knows of
+            self._let_go()
         super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
@@ -143,7 +152,7 @@ class AtOnce(HttpToolsProtocol):
             found = self._ways.of_target(self.url)
             if found is not None:
                 self._held = _Held(*found, time.perf_counter())
-                self._body = b""
+                self._pieces = []
                 return
         self._hand_over()
 
@@ -151,7 +160,7 @@ class AtOnce(HttpToolsProtocol):
         if self._held is None:
             super().on_body(body)
         else:
-            self._body = self._body + body if self._body else body
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         held = self._held
@@ -207,13 +216,18 @@ class AtOnce(HttpToolsProtocol):
         self.headers += headers
         super().on_headers_complete()
 
+    def _will_be_whole(self) -> bool:
+        """Whether the body is known to end, and soon enough to be kept until then."""
+        lengths = (int(value) for name, value in self.headers if name == b"content-length")
+        return 0 < next(lengths, 0) <= min(_KEPT, self._state.settings.max_body_bytes)
+
     def _let_go(self) -> None:
         """Give what is held to uvicorn, as though it had just been read."""
         self._held = None
         if not self.transport.is_closing():
             self._hand_over()
-            if self._body:
-                super().on_body(self._body)
+            if self._pieces:
+                super().on_body(b"".join(self._pieces))
 
     def _answer_waiting(self) -> None:
         """Answer what came before on this connection."""
@@ -222,10 +236,11 @@ class AtOnce(HttpToolsProtocol):
 
     def _outcome_of(self, held: _Held) -> Answer | Joint | Exception | None:
         """Return the answer or what is to be done for it; None for what has to be waited for."""
-        if len(self._body) > self._state.settings.max_body_bytes:
+        body = b"".join(self._pieces)
+        if len(body) > self._state.settings.max_body_bytes:
             return None
         try:
-            asked = asked_of(held.path, held.query, self.headers, self._body)
+            asked = asked_of(held.path, held.query, self.headers, body)
             outcome = held.way.endpoint(self._state, asked)
         except Exception as error:
             return error
@@ -237,8 +252,12 @@ class AtOnce(HttpToolsProtocol):
         parts = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers):
             parts += (name, b": ", value, b"\r\n")
-        parts += (b"\r\n" if stays else b"connection: close\r\n\r\n", body)
-        self.transport.write(b"".join(parts))
+        parts.append(b"\r\n" if stays else b"connection: close\r\n\r\n")
+        if len(body) < _APART:
+            parts.append(body)
+            self.transport.write(b"".join(parts))
+        else:
+            self.transport.writelines((b"".join(parts), body))
         if not stays:
             self.transport.close()
             return

@@ -26,6 +26,7 @@ from service.transport.instruments import note
 from service.transport.problems import answer_to
 
 __all__ = [
+    "LEFT",
     "Answer",
     "Asked",
     "Endpoint",
@@ -36,6 +37,9 @@ __all__ = [
     "asked_of",
     "through",
 ]
+
+#: How a request is counted that its client did not wait for, as others do too.
+LEFT = 499
 
 
 class Asked(NamedTuple):
@@ -177,8 +181,7 @@ async def _answer(
         asked = asked_of(path, _query(scope["query_string"]), scope["headers"], body)
         answer = await _answered(way.endpoint, state, asked)
     except ClientDisconnect:
-        # Nobody reads it; the status, which others use for this as well, is what is counted.
-        status = 499
+        status = LEFT  # nobody reads it
     except Exception as error:
         refusal = answer_to(scope["path"], error)
         status = refusal.status_code

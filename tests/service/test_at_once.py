@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import httptools
+import prometheus_client
 import pytest
 import uvicorn
 
@@ -31,6 +32,7 @@ class App:
         self.state = SimpleNamespace(recalib=state, round=Round())
         #: Of each call of ASGI, the path.
         self.asgi: list[str] = []
+        self.server: uvicorn.Server
         #: Of each joint work, how many parts it had.
         self.joined: list[int] = []
 
@@ -42,6 +44,8 @@ class App:
             return Joint(self._together, asked)
         if name == "broken":
             return Joint(_broken, asked)
+        if name == "mirror":
+            return Answer(asked.body, b"text/plain")
         if name == "later":
             return lambda: _later(asked)
         return _echo(asked)
@@ -168,7 +172,7 @@ def served(request: pytest.FixtureRequest) -> Callable[[Act], None]:
             log_level="critical",
             timeout_keep_alive=IDLE_SECONDS,
         )
-        server = uvicorn.Server(config)
+        server = app.server = uvicorn.Server(config)
         running = asyncio.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.01)
@@ -257,12 +261,70 @@ def test_pieces_large_bodies_and_chunks_lose_nothing(served: Callable[[Act], Non
             await connection.send(whole[:cut], whole[cut:])
             (answer,) = await connection.answers(1)
             assert answer.text == "a?  10"
+        await connection.send(post("d", b"y" * 250_000))
+        assert (await connection.answers(1))[0].text == "d?  250000"
+        assert app.asgi == []
         await connection.send(post("b", b"z" * (LIMIT - 1)))
         assert (await connection.answers(1))[0].text == f"b?  {LIMIT - 1}"
-        await connection.send(chunked)
+        await connection.send(chunked[:-12], chunked[-12:])
         assert (await connection.answers(1))[0].text == "c?  7"
         await connection.send(post("b", b"z" * (LIMIT + 1)))
         assert (await connection.answers(1))[0].status == 413
+        assert app.asgi == ["/short/b/do", "/short/c/do", "/short/b/do"]
+
+    served(act)
+
+
+def test_a_large_answer_comes_whole(served: Callable[[Act], None]) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        await connection.send(post("mirror", b"xyz" * 50_000) + post("a"))
+        large, small = await connection.answers(2)
+        assert large.body == b"xyz" * 50_000
+        assert small.text == "a?  2"
+
+    served(act)
+
+
+def test_the_rest_of_a_body_is_waited_for_when_the_server_ends(
+    served: Callable[[Act], None],
+) -> None:
+    whole = post("a", b"0123456789")
+
+    async def act(app: App, connect: Any) -> None:
+        connection = await connect()
+        await connection.send(whole[:-3])
+        (protocol,) = app.server.server_state.connections
+        app.server.should_exit = True
+        while protocol.cycle is None:  # until it has been told
+            await asyncio.sleep(0.01)
+        await connection.send(whole[-3:])
+        (answer,) = await connection.answers(1)
+        assert (answer.text, answer.headers["connection"]) == ("a?  10", "close")
+        assert await connection.closed()
+
+    served(act)
+
+
+def test_who_leaves_before_the_end_is_counted(served: Callable[[Act], None]) -> None:
+    def left() -> float:
+        return (
+            prometheus_client.REGISTRY.get_sample_value(
+                "recalib_http_requests_total",
+                {"method": "POST", "route": "/short/{name}/do", "status": "499"},
+            )
+            or 0.0
+        )
+
+    async def act(app: App, connect: Any) -> None:
+        before = left()
+        connection = await connect()
+        await connection.send(post("a", b"0123456789")[:-3])
+        connection.writer.close()
+        async with asyncio.timeout(10):
+            while left() == before:
+                await asyncio.sleep(0.01)
+        assert app.asgi == []
 
     served(act)
 
