@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
 from collections.abc import Collection
@@ -11,16 +12,26 @@ from functools import cached_property
 
 from recalib.errors import ForbiddenError, InputError
 
-__all__ = ["ANONYMOUS", "SCOPES", "ApiKey", "Principal", "check_scopes", "digest_of", "new_secret"]
+__all__ = [
+    "ANONYMOUS",
+    "SCOPES",
+    "ApiKey",
+    "Principal",
+    "check_scopes",
+    "check_secret",
+    "digest_of",
+    "new_secret",
+]
 
-#: What a key may be for. `predict` is calibration, `label` late labels; `fit` is uploads, fits,
-#: training and reading everything about a model; `admin` is all of these, models, promotions and
-#: what is watched.
-SCOPES = ("predict", "label", "fit", "admin")
+#: What a key may be for. `metrics` is what any key may do and nothing else, `predict` is
+#: calibration, `label` late labels; `fit` is uploads, fits, training and reading everything about a
+#: model; `admin` is all of these, models, promotions and what is watched.
+SCOPES = ("metrics", "predict", "label", "fit", "admin")
 
 #: What every key begins with, so that scanners for leaked secrets can know one.
 _MARK = "recalib_"
 _SECRET_BYTES = 32
+_SECRET = re.compile(rf"{_MARK}[A-Za-z0-9_-]{{43}}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,20 @@ class ApiKey:
 def new_secret() -> str:
     """Return what a client sends, 256 random bits behind a mark; shown once and kept by nobody."""
     return _MARK + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def check_secret(secret: str) -> str:
+    """Return `secret` if it is one that `new_secret` might have made; `InputError` otherwise.
+
+    One that somebody thought up would be guessed, and hashes of secrets are fast here.
+    """
+    if not _SECRET.fullmatch(secret):
+        raise InputError(
+            "secret",
+            found=f"{len(secret)} characters that are no key",
+            accepted=f"{_MARK} and 32 random bytes in URL-safe base64, without padding",
+        )
+    return secret
 
 
 def digest_of(secret: str) -> bytes:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from recalib.access import SCOPES, ApiKey
+from recalib.access import SCOPES, ApiKey, check_secret
 from recalib.cli.operate import Database, Home, make_home, opened, settings_of
+from recalib.errors import InputError
 from recalib.terminal import say, warn
 
 __all__ = ["app"]
@@ -37,19 +39,32 @@ def create(
     expires_days: Annotated[
         float | None, typer.Option(help="Days that it is good for; without, until it is revoked.")
     ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with the secret that it is to have; done again, nothing happens."
+        ),
+    ] = None,
     home: Home = None,
     database_url: Database = None,
     json_output: _Json = False,
 ) -> None:
     """Make a key and print its secret, which is kept nowhere and shown only now."""
+    given = None if secret_file is None else _secret_in(secret_file)
     lifetime = None if expires_days is None else expires_days * _DAY_SECONDS
     settings = settings_of(home=home, database_url=database_url)
     make_home(settings.home)
     with opened(settings) as registry:
         registry.migrate()
         with registry.transaction() as tx:
-            secret = tx.api_keys.create(name, scope, model or None, lifetime)
-    if json_output:
+            if given is not None and tx.api_keys.is_good(name, given):
+                secret = given
+            else:
+                secret = tx.api_keys.create(name, scope, model or None, lifetime, given)
+    if given is not None:
+        # Whoever wrote the file knows it; it has no business in a log.
+        typer.echo(json.dumps({"name": name})) if json_output else say(f"the key {name} is good")
+    elif json_output:
         typer.echo(json.dumps({"name": name, "key": secret}))
     else:
         typer.echo(secret)
@@ -89,6 +104,15 @@ def revoke(
         typer.echo(json.dumps(_plain(key)))
     else:
         say(f"the key {name} is revoked")
+
+
+def _secret_in(file: Path) -> str:
+    try:
+        return check_secret(file.read_text().strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "--secret-file", found=f"{file} ({error})", accepted="a file that holds an API key"
+        ) from None
 
 
 def _plain(key: ApiKey) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from recalib.access import ApiKey, check_scopes, digest_of, new_secret
+from recalib.access import ApiKey, check_scopes, check_secret, digest_of, new_secret
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.clock import now
@@ -28,16 +28,18 @@ class ApiKeys(Queries):
         scopes: Sequence[str],
         models: Sequence[str] | None = None,
         lifetime_seconds: float | None = None,
+        secret: str | None = None,
     ) -> str:
         """Make a key, and return its secret, which is kept nowhere.
 
         Parameters
         ----------
         models: what it is bound to; None for all there are and will be. They need not exist yet.
+        secret: one that `recalib.access.new_secret` made; a new one where it is None.
 
         Raises
         ------
-        InputError: a name, scope, model or lifetime that cannot be one.
+        InputError: a name, scope, model, lifetime or secret that cannot be one.
         ExistsError: the name is another key's, or was.
         """
         check_name("name", name)
@@ -47,7 +49,8 @@ class ApiKeys(Queries):
             raise InputError("model", found="none", accepted="one or more, or nothing for all")
         if lifetime_seconds is not None and not 0 < lifetime_seconds < 1e10:
             raise InputError("expires", found=f"{lifetime_seconds} s", accepted="more than 0 s")
-        secret, made = new_secret(), self._clock()
+        secret = new_secret() if secret is None else check_secret(secret)
+        made = self._clock()
         self._insert(
             insert(_TABLE).values(
                 name=name,
@@ -60,6 +63,11 @@ class ApiKeys(Queries):
             conflict=f"there is or was an API key named {name!r}",
         )
         return secret
+
+    def is_good(self, name: str, secret: str) -> bool:
+        """Return whether there is an active key of that name with that secret."""
+        digest = digest_of(secret)
+        return any(key.name == name and key.digest == digest for key in self.active())
 
     def every(self) -> list[ApiKey]:
         """Return every key that ever was, the oldest first."""

@@ -77,6 +77,7 @@ COMMANDS = {
         "--scope",
         "--model",
         "--expires-days",
+        "--secret-file",
         "--home",
         "--database-url",
         "--json",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recalib.access import new_secret
 from recalib.cli.operate import guarded
 from recalib.errors import InputError
 from recalib.registry import Registry
@@ -37,6 +38,41 @@ def test_keys_are_made_listed_and_revoked(cli: Cli, database_url: str) -> None:
     assert cli("keys", "revoke", "web", *at, "--json").json["state"] == "revoked"
     assert "is revoked" in cli("keys", "revoke", "web", *at).out
     assert "web: revoked" in cli("keys", "list", *at).out
+
+
+def test_a_secret_may_come_from_a_file(cli: Cli, database_url: str) -> None:
+    """As deployments have it, who begin at the beginning whenever they start; it is not printed."""
+    at = ("--database-url", database_url)
+    secret = new_secret()
+    cli.write("key", f"{secret}\n".encode())
+    create = ("keys", "create", "prometheus", "--scope", "metrics", *at, "--secret-file")
+    for _ in range(2):
+        done = cli(*create, "key")
+        assert (done.status, done.out, done.err) == (0, "the key prometheus is good\n", "")
+    assert cli(*create, "key", "--json").json == {"name": "prometheus"}
+    listed = cli("keys", "list", *at, "--json").json
+    assert [(one["name"], one["scopes"]) for one in listed] == [("prometheus", ["metrics"])]
+    registry = Registry(database_url, "memory://")
+    with registry.reading() as tx:
+        assert tx.api_keys.is_good("prometheus", secret)
+        assert not tx.api_keys.is_good("prometheus", secret[:-1])
+    registry.close()
+    cli.write("other", new_secret().encode())
+    cli.write("thought-up", b"correct horse battery staple")
+    cli.write("binary", b"\xff")
+    for name, said in {
+        "other": "prometheus",
+        "thought-up": "random bytes",
+        "binary": "a file that holds",
+        "none": "a file that holds",
+    }.items():
+        done = cli(*create, name)
+        assert (done.status, done.out) == (2, "")
+        assert said in done.err
+        assert "horse" not in done.err
+    # Nor does a key that was given up come back.
+    assert cli("keys", "revoke", "prometheus", *at).status == 0
+    assert cli(*create, "key").status == 2
 
 
 @pytest.mark.parametrize(
