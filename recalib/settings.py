@@ -1,8 +1,9 @@
 """Every setting of Recalib, in one place.
 
-Each is an environment variable ``RECALIB_<NAME>``, where an empty one is as good as none; the
-command line overrides it. Relative paths are taken from where the command runs. A setting that
-`docs/settings.md` does not list, or lists otherwise, fails a test.
+Each is an environment variable ``RECALIB_<NAME>``, where an empty one is as good as none, or the
+content of the file that ``RECALIB_<NAME>_FILE`` names; the command line overrides both. Relative
+paths are taken from where the command runs. A setting that `docs/settings.md` does not list, or
+lists otherwise, fails a test.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from recalib.settings_files import SettingsFromFiles
 
 __all__ = ["Settings"]
 
@@ -140,6 +143,18 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="How often a server process looks for promotions made elsewhere, in seconds.",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Say where settings come from, the first that has one first."""
+        return init_settings, env_settings, SettingsFromFiles(settings_cls)
 
     @property
     def resolved_database_url(self) -> str:

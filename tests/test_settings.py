@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from recalib.errors import InputError
 from recalib.settings import Settings
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -64,6 +65,7 @@ def test_nothing_else_is_documented() -> None:
     """No variable on the page, in its table or its text, that is none; and the README links it."""
     known = {f"RECALIB_{name.upper()}" for name in Settings.model_fields}
     assert set(_ROWS) == known
+    known |= {f"{name}_FILE" for name in known}
     assert set(re.findall(r"RECALIB_[A-Z_]+", _PAGE)) <= known
     readme = (_ROOT / "README.md").read_text()
     assert "(docs/settings.md)" in readme
@@ -172,6 +174,41 @@ def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -
     for name in Settings.model_fields:
         monkeypatch.setenv(f"RECALIB_{name.upper()}", "")
     assert Settings() == before
+
+
+def test_a_file_may_hold_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the newline that editors end files with; the plain variable comes before it."""
+    url = "postgresql://recalib:secret@db/recalib"
+    for name, content in (("url", f"{url}\n"), ("port", "8123"), ("empty", "\n")):
+        (tmp_path / name).write_text(content)
+    monkeypatch.setenv("RECALIB_DATABASE_URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv("recalib_port_file", str(tmp_path / "port"))
+    monkeypatch.setenv("RECALIB_BLOB_URL_FILE", str(tmp_path / "empty"))
+    monkeypatch.setenv("RECALIB_HOST_FILE", "")
+    settings = Settings()
+    assert (settings.database_url, settings.port, settings.blob_url) == (url, 8123, "")
+    assert settings.host == "127.0.0.1"
+    monkeypatch.setenv("RECALIB_PORT", "8001")
+    assert Settings().port == 8001
+    assert Settings(port=8002).port == 8002
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), (b"\xff", "not text in UTF-8"), (b"x" * 65_537, "over 65536 bytes")],
+)
+def test_a_file_that_cannot_be_read_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    """By the variable that names it, and nothing of what is in it."""
+    path = tmp_path / "url"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("RECALIB_DATABASE_URL_FILE", str(path))
+    with pytest.raises(InputError, match="RECALIB_DATABASE_URL_FILE") as caught:
+        Settings()
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 300
 
 
 def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""Settings from files: ``RECALIB_DATABASE_URL_FILE=/run/secrets/database-url``.
+
+Environments are seen by whoever may look at a process, and end up in crash reports and in what
+`docker inspect` prints; a file is read by its owner.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_settings import PydanticBaseSettingsSource
+
+from recalib.errors import InputError
+
+__all__ = ["SettingsFromFiles"]
+
+#: Far more than any setting, and little enough to read by mistake.
+_LONGEST_BYTES = 65_536
+
+
+class SettingsFromFiles(PydanticBaseSettingsSource):
+    """The settings whose variable, with ``_FILE`` after it, names a file that holds the value.
+
+    White space around the value is none of it, since editors end files with a newline. An empty
+    variable is as good as none, and an empty file as an empty variable. `InputError` where the
+    file cannot be read.
+    """
+
+    def __call__(self) -> dict[str, Any]:
+        found = (
+            (name, self.get_field_value(field, name)[0])
+            for name, field in self.settings_cls.model_fields.items()
+        )
+        return {name: value for name, value in found if value is not None}
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return a setting's value or None, its name, and that the value is plain text."""
+        variable = f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
+        path = _environment().get(variable)
+        return (_content(variable, Path(path)) or None if path else None), field_name, False
+
+
+def _environment() -> dict[str, str]:
+    # Names are read in any case, as those of the settings themselves are.
+    return {name.upper(): value for name, value in os.environ.items()}
+
+
+def _content(variable: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LONGEST_BYTES + 1)
+        if len(content) <= _LONGEST_BYTES:
+            return content.decode().strip()
+        problem = f"over {_LONGEST_BYTES} bytes"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except UnicodeDecodeError:
+        problem = "not text in UTF-8"
+    raise InputError(
+        variable, found=f"{path} ({problem})", accepted="a file that can be read, with the value"
+    )
