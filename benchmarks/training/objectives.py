@@ -34,7 +34,8 @@ OBJECTIVES: dict[str, LossPart] = {
     "dual focal": _plain("dual_focal"),
     "dual focal, released": _plain("dual_focal_released"),
     "AURC": _plain("aurc"),
-    "selective risk": _plain("selective_risk"),
+    # `first_steps` says why ν is not .1 here, and KDE's bandwidth not .001: nothing is learnt then.
+    "selective risk": _plain("selective_risk", nu=1.0),
     "CE + MMCE": _with("mmce", 2.0),
     "CE + ECP": _with("entropy_penalty", 0.1),
     "CE + AvUC": _with("avuc"),
@@ -50,7 +51,7 @@ OBJECTIVES: dict[str, LossPart] = {
     "CE + MbLS": _with("mbls", 0.01, margin=6.0),
     "CE + CRL": _with("crl"),
     "CE + ACLS": _with("acls", margin=6.0),
-    "CE + KDE": _with("kde_ece", 0.3),
+    "CE + KDE": _with("kde_ece", 0.3, bandwidth=0.01),
     "CE + SB-ECE, interleaved": _with("sb_ece"),
     "CE + S-AvUC, interleaved": _with("s_avuc"),
 }
