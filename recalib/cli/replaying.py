@@ -14,7 +14,7 @@ from recalib.terminal import print_json, progress, say, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recalib.replay import Replay
+    from recalib.replay import ClassShares, Replay
 
 __all__ = ["replay"]
 
@@ -26,7 +26,8 @@ def replay(
     log: Annotated[
         Path,
         typer.Argument(
-            help="Predictions, .parquet: time, confidence, correct; label_time, segment if known.",
+            help="Predictions, .parquet: time, confidence or probabilities, correct; label_time,"
+            " segment if known.",
             show_default=False,
         ),
     ],
@@ -48,6 +49,14 @@ def replay(
     cohort: Annotated[
         float | None,
         typer.Option(help="Seconds of a cohort; by default up to 300 cohorts.", show_default=False),
+    ] = None,
+    calibrator: Annotated[
+        Path | None,
+        typer.Option(
+            help="Its parameter file: confidences are compared with those of its calibration set,"
+            " not with the log's first ones.",
+            show_default=False,
+        ),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the timeline too: .png, .svg, .html, .json.")
@@ -75,9 +84,14 @@ def replay(
         from recalib.pictures import check_suffix
 
         check_suffix(picture, "picture")
-        check_target("picture", picture, log)
+        check_target("picture", picture, log, *([] if calibrator is None else [calibrator]))
+    card = None
+    if calibrator is not None:
+        from recalib.calibrator import Calibrator
+
+        card = Calibrator.load(calibrator).card
     with progress("replay", quiet=json_output) as at:
-        found = run(log, options, at)
+        found = run(log, options, at, card)
         if picture is not None:
             _draw(picture, found, options.objective, log.name)
     if json_output:
@@ -87,6 +101,8 @@ def replay(
         warn(text)
     say(_timeline(found, f"{log.name}: {found.rows:,} predictions, {found.labelled:,} labels"))
     say(_maturity(found))
+    if found.class_shares is not None:
+        say(_class_shares(found.class_shares, None if card is None else card.labels))
     say(f"now {found.state}")
     if picture is not None:
         say(f"saved {picture}")
@@ -124,10 +140,27 @@ def _timeline(found: Replay, heading: str) -> Table:
 
 def _maturity(found: Replay) -> str:
     chosen = "99% of labels came by then" if found.maturity_from == "delays" else "as given"
+    first = "the first" if found.reference_from == "log" else "the calibration set's"
     return (
         f"read {_seconds(found.maturity)} after prediction ({chosen}): {found.late:,} labels came"
         f" too late and {found.immature:,} predictions are too young, and are not used; compared"
-        f" with the first {found.reference:,} predictions"
+        f" with {first} {found.reference:,} predictions"
+    )
+
+
+def _class_shares(found: ClassShares, names: tuple[str, ...] | None) -> str:
+    """Return how classes would have shifted, and what labels say of that."""
+    pairs = list(zip(found.before, found.now, strict=True))
+    most = sorted(range(len(pairs)), key=lambda k: -abs(pairs[k][1] - pairs[k][0]))[:3]
+    told = ", ".join(
+        f"{k if names is None else names[k]} {pairs[k][0]:.1%} to {pairs[k][1]:.1%}" for k in most
+    )
+    text = f"were it the shares of classes alone that have changed: {told}"
+    if found.brier is None or found.brier_rescaled is None:
+        return f"{text}; no labels say whether it is"
+    return (
+        f"{text}; rescaled to them, the squared error of confidences on {found.labels:,} labels"
+        f" is {found.brier_rescaled:.4f} instead of {found.brier:.4f}"
     )
 
 

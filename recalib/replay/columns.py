@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.files.lazily import Lazily
+from recalib.replay.probabilities import check_confidences, is_lists, matrix_of
 
 __all__ = ["Rows", "check_schema", "rows_of", "times_of"]
 
@@ -19,7 +20,7 @@ pc = Lazily("pyarrow.compute")
 Values = NDArray[np.float64]
 
 _NEEDED = ("time", "confidence", "correct")
-_OPTIONAL = ("label_time", "segment")
+_OPTIONAL = ("label_time", "segment", "probabilities")
 #: How far clocks may differ: a label that is earlier than its prediction by more is an error.
 _SKEW_SECONDS = 300.0
 
@@ -65,12 +66,15 @@ class Rows:
 def check_schema(schema: Any) -> list[str]:
     """Return which columns to read.
 
+    Where there are `probabilities`, their largest is the confidence, and none needs to be there.
+
     Raises
     ------
     InputError: one is missing, there twice, or of a type that it cannot have.
     """
     for name in _NEEDED:
-        if name not in schema.names:
+        told = name == "confidence" and "probabilities" in schema.names
+        if name not in schema.names and not told:
             accepted = f"columns {', '.join(_NEEDED)}, and {', '.join(_OPTIONAL)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
@@ -90,11 +94,14 @@ _TYPES = {
     "correct": "booleans, null where there is no label (or 1 and 0)",
     "label_time": "seconds as numbers, or timestamps; null where there is no label",
     "segment": "text, integers or booleans",
+    "probabilities": "lists of floats, one for each class",
 }
 
 
 def _legal(name: str, kind: Any) -> bool:
     types = pa.types
+    if name == "probabilities":
+        return is_lists(kind)
     if pa.types.is_null(kind):  # a column of nothing but nulls
         return name in ("correct", *_OPTIONAL)
     number = types.is_floating(kind) or types.is_integer(kind)
@@ -115,21 +122,23 @@ def times_of(batch: Any) -> Values:
     return _numbers(batch, "time")
 
 
-def rows_of(batch: Any, first_row: int) -> Rows:
+def rows_of(batch: Any, first_row: int, classes: int | None = None) -> Rows:
     """Return the rows of a batch, checked; rows count from `first_row` in errors.
+
+    Parameters
+    ----------
+    classes: how many `probabilities` each row must have, where the batch has them.
 
     Raises
     ------
     InputError: a time or a confidence that is null, not finite or out of range; a `correct` that
         is neither 1 nor 0; a label that came before its prediction, or a time of a label that
-        there is none of.
+        there is none of; probabilities that are none, or of another confidence.
     """
     names = batch.schema.names
     time = _numbers(batch, "time")
     _refuse("time", ~np.isfinite(time), time, first_row, "a finite number of seconds")
-    confidence = _numbers(batch, "confidence")
-    outside = ~((confidence >= 0) & (confidence <= 1))
-    _refuse("confidence", outside, confidence, first_row, "a number in [0, 1]")
+    confidence = _confidences(batch, first_row, classes)
     correct = _numbers(batch, "correct")
     labelled = ~np.isnan(correct)
     neither = labelled & (correct != 0) & (correct != 1)
@@ -139,6 +148,21 @@ def rows_of(batch: Any, first_row: int) -> Rows:
         delay = _delays(_numbers(batch, "label_time"), time, labelled, first_row)
     segment = _segments(batch.column("segment")) if "segment" in names else None
     return Rows(time, confidence, correct, delay, segment)
+
+
+def _confidences(batch: Any, first_row: int, classes: int | None) -> Values:
+    names = batch.schema.names
+    if "probabilities" in names:
+        matrix = matrix_of(batch.column("probabilities"), first_row, classes)
+        if "confidence" not in names:
+            largest: Values = matrix.max(axis=1).astype(np.float64)
+            return largest
+    confidence = _numbers(batch, "confidence")
+    outside = ~((confidence >= 0) & (confidence <= 1))
+    _refuse("confidence", outside, confidence, first_row, "a number in [0, 1]")
+    if "probabilities" in names:
+        check_confidences(confidence, matrix, first_row)
+    return confidence
 
 
 def _delays(

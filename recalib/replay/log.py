@@ -12,16 +12,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.arrays import Floats
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import readable
 from recalib.files.lazily import Lazily
 from recalib.replay.columns import Rows, check_schema, rows_of, times_of
+from recalib.replay.probabilities import matrix_of
 
 __all__ = ["Log", "Survey"]
 
+pa = Lazily("pyarrow")
 pq = Lazily("pyarrow.parquet")
 
 _BATCH = 1 << 16
+#: Rows with probabilities that are read at a time: 32 MB of 1,000 classes.
+_WIDE_BATCH = 1 << 12
 #: Rows that are sorted at a time, of some 50 bytes; a cohort of more comes whole.
 _MOST_ROWS = 1 << 20
 _MOST_SEGMENTS = 64
@@ -58,16 +63,21 @@ class Log:
     """An open log; use it as a context manager.
 
     Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct`, null where no
-    label has come, and where known `label_time` in seconds and `segment`. Others are not read.
+    label has come, and where known `label_time` in seconds, `segment` and `probabilities`, whose
+    largest is the confidence where that is not there. Others are not read.
     Rows may stand in any order; a file that is nearly in order of time is read about twice, any
     other once more for each million rows.
 
     Raises
     ------
     InputError: here or while reading: a file that is not what it should be, with the row.
+
+    Parameters
+    ----------
+    classes: how many probabilities a row must have; by default as many as the first.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, classes: int | None = None) -> None:
         if path.suffix.lower() not in (".parquet", ".pq"):
             found = f"a name ending in {path.suffix!r}"
             raise UnsupportedError("log", found=found, accepted=".parquet")
@@ -83,6 +93,16 @@ class Log:
         except BaseException:
             self._stream.close()
             raise
+        #: K, None until a row has been read, or for good where there are no probabilities.
+        self.classes = classes
+        #: What is read once all rows have been checked.
+        wide = "probabilities" in self._names and "confidence" in self._names
+        self._checked = [one for one in self._names if not wide or one != "probabilities"]
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether rows say the probabilities of all classes."""
+        return "probabilities" in self._names
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +124,7 @@ class Log:
         groups = []
         for group in range(self._file.num_row_groups):
             first, last = math.inf, -math.inf
-            for batch in self._batches(group, rows):
+            for batch in self._batches(group, rows, self._names):
                 rows += len(batch.time)
                 known = batch.delay[~np.isnan(batch.delay)]
                 labelled += len(known)
@@ -146,27 +166,59 @@ class Log:
                 yield number + k, rows.some(np.arange(ends[k], ends[k + 1]))
             number = upto
 
+    def probabilities(
+        self, survey: Survey, start: float, end: float, every: int
+    ) -> tuple[Floats, Rows]:
+        """Return probabilities (P, K) and rows of predictions from `start` until before `end`.
+
+        In the order of the file, and of them each `every`-th.
+        """
+        kept: list[Floats] = []
+        parts: list[Rows] = []
+        passed = 0
+        for group, ends in enumerate(survey.groups):
+            if ends[1] < start or ends[0] >= end:
+                continue
+            for batch in self._raw(group, self._names):
+                time = times_of(batch)
+                inside = np.flatnonzero((time >= start) & (time < end))
+                chosen = inside[-passed % every :: every]
+                passed += len(inside)
+                if len(chosen):
+                    some = batch.take(pa.array(chosen))
+                    kept.append(matrix_of(some.column("probabilities"), 0, self.classes))
+                    parts.append(rows_of(some, 0, self.classes))
+        return np.concatenate([np.zeros((0, self.classes or 0)), *kept]), Rows.together(parts)
+
     def _between(self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int) -> Rows:
         parts = []
         for group, ends in enumerate(survey.groups):
             inside = cohort_of(np.array(ends), survey.start, cohort, cohorts)
             if ends[0] > ends[1] or inside[1] < first or inside[0] >= upto:
                 continue
-            for batch in self._batches(group, 0):
+            for batch in self._batches(group, 0, self._checked):
                 where = cohort_of(batch.time, survey.start, cohort, cohorts)
                 parts.append(batch.some((where >= first) & (where < upto)))
         return Rows.together(parts)
 
-    def _batches(self, group: int, first_row: int) -> Iterator[Rows]:
-        for batch in self._raw(group, self._names):
+    def _batches(self, group: int, first_row: int, names: list[str]) -> Iterator[Rows]:
+        for batch in self._raw(group, names):
             if batch.num_rows:
-                yield rows_of(batch, first_row)
+                if self.classes is None and "probabilities" in names:
+                    self.classes = matrix_of(batch.column("probabilities"), first_row, None).shape[
+                        1
+                    ]
+                yield rows_of(batch, first_row, self.classes)
             first_row += batch.num_rows
 
     def _raw(self, group: int, names: list[str]) -> Iterator[Any]:
+        wide = "probabilities" in names
         with readable("parquet"):
             for batch in self._file.iter_batches(
-                batch_size=_BATCH, row_groups=[group], columns=names, use_threads=False
+                batch_size=_WIDE_BATCH if wide else _BATCH,
+                row_groups=[group],
+                columns=names,
+                use_threads=False,
             ):
                 batch.validate(full=True)
                 yield batch

@@ -11,9 +11,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.card import Card
 from recalib.drift import Monitor, MonitorOptions, Part, Status, Sums, quantile_edges
+from recalib.drift.served_confidences import edges_of
 from recalib.drift.sums import bin_places
+from recalib.errors import InputError
 from recalib.options import check_option
+from recalib.replay.class_shares import ClassShares, Stretch, class_shares
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log, Survey
 
@@ -79,13 +83,16 @@ class Replay:
     maturity: float
     maturity_from: Literal["delays", "given"]
     cohort: float
-    #: The first predictions, that confidences are compared with.
+    #: What confidences are compared with: rows of the calibration set, or first predictions.
     reference: int
+    reference_from: Literal["calibrator", "log"]
     #: The last state, `unverified` where nothing has matured.
     state: str
     events: list[Event]
     #: A line for each matured cohort, what was known when it had been read.
     windows: list[dict[str, Any]] = field(repr=False)
+    #: None where rows have no probabilities, or the last window reaches back to the first rows.
+    class_shares: ClassShares | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -98,6 +105,8 @@ class Replay:
             "maturity": {"seconds": self.maturity, "from": self.maturity_from},
             "cohort_seconds": self.cohort,
             "reference_rows": self.reference,
+            "reference_from": self.reference_from,
+            "class_shares": None if self.class_shares is None else self.class_shares.to_dict(),
             "events": [one.to_dict() for one in self.events],
             "windows": self.windows,
         }
@@ -107,6 +116,7 @@ def replay(
     path: Path,
     options: ReplayOptions | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    card: Card | None = None,
 ) -> Replay:
     """Return what the monitor would have said of a log, cohort by cohort.
 
@@ -114,28 +124,39 @@ def replay(
     has not matured when the log ends is left out. All times are those of predictions: a state
     that begins at time t is of predictions until t, and was known one horizon later.
 
-    The first tenth of the predictions stands for the calibration set: bins are at its quantiles,
-    and later confidences are compared with it. It is watched like the rest.
+    Without a card, the first tenth of the predictions stands for the calibration set: bins are at
+    its quantiles, and later confidences are compared with it. It is watched like the rest.
+
+    Parameters
+    ----------
+    card: of the calibrator whose predictions these are: bins and what confidences are compared
+        with are those of its calibration set.
 
     Raises
     ------
-    InputError: a log that cannot be read, or with a row that cannot be; options out of range.
+    InputError: a log that cannot be read, or with a row that cannot be; options out of range; a
+        card that does not say how sure the calibrator was, or of other classes than the log.
     """
     chosen = options or ReplayOptions()
     MonitorOptions(alpha=chosen.alpha, tolerance=chosen.tolerance, objective=chosen.objective)
-    with Log(path) as log:
+    if card is not None and card.confidences is None:
+        found = "a card without the confidences of the calibration set"
+        raise InputError("calibrator", found=found, accepted="one fitted by a newer Recalib")
+    with Log(path, None if card is None else card.classes) as log:
         progress("reading")
         survey = log.survey()
         horizon = survey.delay_quantile(_MATURED) if chosen.maturity is None else chosen.maturity
         cohort, cohorts = _cut(survey, chosen.cohort)
         counts = log.counts(survey, cohort, cohorts)
-        edges, reference = _reference(log, survey, cohort, counts)
+        edges, reference = _reference(log, survey, cohort, counts, card)
         monitor = Monitor(edges, reference, _monitor_options(chosen, survey, cohort))
         reader = _Reader(monitor, edges, horizon, survey.end)
         for number, rows in log.slices(survey, cohort, counts):
             progress(f"cohort {number + 1} of {cohorts}")
             start, end = (survey.start + k * cohort for k in (number, number + 1))
             reader.read(start, end, rows)
+        progress("shares of classes")
+        shares = _shares(log, survey, reader, cohort, counts)
     return Replay(
         rows=survey.rows,
         labelled=survey.labelled,
@@ -144,10 +165,12 @@ def replay(
         maturity=horizon,
         maturity_from="delays" if chosen.maturity is None else "given",
         cohort=cohort,
-        reference=_reference_rows(survey),
+        reference=int(reference.sum()),
+        reference_from="log" if card is None else "calibrator",
         state=reader.events[-1].status.state if reader.events else "unverified",
         events=reader.events,
         windows=reader.windows,
+        class_shares=shares,
     )
 
 
@@ -199,12 +222,33 @@ def _reference_rows(survey: Survey) -> int:
     return int(min(survey.rows, max(_FEWEST, min(_MOST, _REFERENCE * survey.rows))))
 
 
+def _first_cohorts(survey: Survey, counts: NDArray[np.int64]) -> int:
+    """Return how many cohorts the first predictions are in, that stand for the calibration set."""
+    return int(np.searchsorted(np.cumsum(counts), _reference_rows(survey))) + 1
+
+
+def _shares(
+    log: Log, survey: Survey, reader: _Reader, cohort: float, counts: NDArray[np.int64]
+) -> ClassShares | None:
+    """Compare the last window with the first predictions."""
+    last = reader.windows[-1] if reader.windows else {}
+    start, end = last.get("window_start"), last.get("window_end")
+    if start is None or end is None:
+        return None
+    begun, upto = (round((time - survey.start) / cohort) for time in (start, end))
+    window = Stretch(start, end, int(counts[begun:upto].sum()))
+    many = _first_cohorts(survey, counts)
+    first = Stretch(survey.start, survey.start + many * cohort, int(counts[:many].sum()))
+    return class_shares(log, survey, first, window, reader.horizon)
+
+
 def _reference(
-    log: Log, survey: Survey, cohort: float, counts: NDArray[np.int64]
+    log: Log, survey: Survey, cohort: float, counts: NDArray[np.int64], card: Card | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return edges of bins, and the counts in them, of the first predictions."""
-    wanted = _reference_rows(survey)
-    upto = int(np.searchsorted(np.cumsum(counts), wanted)) + 1
+    """Return edges of bins, and the counts in them, of the card or of the first predictions."""
+    if card is not None and card.confidences is not None:
+        return edges_of(card), np.array(card.confidences.counts, np.int64)
+    wanted, upto = _reference_rows(survey), _first_cohorts(survey, counts)
     first: list[NDArray[np.float64]] = []
     for number, rows in log.slices(survey, cohort, counts):
         if number >= upto:

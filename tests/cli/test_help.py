@@ -54,6 +54,7 @@ COMMANDS = {
         "--objective",
         "--window",
         "--cohort",
+        "--calibrator",
         "--picture",
         "--json",
     ],
@@ -70,7 +71,10 @@ COMMANDS = {
         "--database-url",
     ],
     "worker": ["--home", "--database-url"],
+    "prepare": ["--home", "--database-url", "--json"],
     "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
+    "backup": ["to", "--leave-out-damaged", "--home", "--database-url", "--json"],
+    "restore": ["FROM", "--force", "--home", "--database-url", "--json"],
     "doctor": ["--home", "--database-url", "--json"],
     "keys": ["create", "list", "revoke"],
     "keys create": [

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from recalib.errors import InputError
+from recalib.fitting.fit import fit
 from recalib.pictures import timeline
 from tests.cli.running import Cli
 from tests.cli.test_bad_input import check
+from tests.fitting.conftest import draw
 from tests.replay.logs import START, log, write
+from tests.replay.test_class_shares import log as shares_log
 
 
 def test_json_has_states_events_and_windows(cli: Cli):
@@ -36,6 +39,23 @@ def test_options_reach_the_monitor(cli: Cli):
     assert found["events"][0]["evidence"]["threshold"] == pytest.approx(np.log(100))
     assert max(one["n"] for one in found["windows"]) < 700
     assert found["late"] > 0
+
+
+def test_probabilities_and_the_calibration_set_are_made_use_of(cli: Cli):
+    """To a person, with the names of classes that the card has."""
+    columns = shares_log(np.array([0.1, 0.3, 0.6]))
+    write(cli.folder / "log.parquet", columns)
+    calibrator = fit(*draw(3_000, 3, 1.0), map="temperature", class_labels=("cat", "dog", "eel"))
+    calibrator.save(cli.folder / "t.calib")
+    done = cli("replay", "log.parquet", "--calibrator", "t.calib", "--cohort", 1_000)
+    said = "".join(done.out.split())
+    assert "comparedwiththecalibrationset's3,000predictions" in said
+    assert "alonethathavechanged:eel2" in said
+    options = ("--calibrator", "t.calib", "--cohort", 1_000, "--json")
+    found = cli("replay", "log.parquet", *options).json
+    assert (found["reference_from"], found["reference_rows"]) == ("calibrator", 3_000)
+    assert found["class_shares"]["brier_rescaled"] < found["class_shares"]["brier"]
+    check(cli("replay", "log.parquet", "--calibrator", "no.calib"), "calibrator", "no.calib")
 
 
 @pytest.mark.parametrize("suffix", ["svg", "json"])

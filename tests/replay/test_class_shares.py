@@ -1,0 +1,163 @@
+"""Probabilities in a log: their largest is the confidence, and they tell how classes have moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from recalib.card import ConfidenceBins
+from recalib.errors import InputError
+from recalib.fitting.fit import fit
+from recalib.replay import Replay, ReplayOptions
+from recalib.replay import class_shares as module
+from recalib.replay import replay as replay_all
+from tests.fitting.conftest import draw
+from tests.replay.logs import START, write
+
+_BEFORE = np.array([0.5, 0.3, 0.2])
+_NOW = np.array([0.1, 0.3, 0.6])
+
+
+def replay(path: Path, **options: Any) -> Replay:
+    """Replay in cohorts of a thousand predictions, which is quicker than by hundreds."""
+    return replay_all(path, ReplayOptions(cohort=1_000.0), **options)
+
+
+def lists(matrix: NDArray[Any]) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+
+
+def log(now: NDArray[Any], noise: float = 1.0, rows: int = 16_000) -> dict[str, Any]:
+    """Return a log of a calibrated classifier, whose classes or whose noise change half-way."""
+    rng = np.random.default_rng(0)
+    late = np.arange(rows) >= rows // 2
+    classes = [rng.choice(3, rows, p=shares) for shares in (_BEFORE, now)]
+    label = np.where(late, classes[1], classes[0])
+    seen = rng.normal(size=(rows, 3)) * np.where(late, noise, 1.0)[:, None]
+    seen[np.arange(rows), label] += 1.5
+    odds = np.log(_BEFORE) + 1.5 * seen
+    p = np.exp(odds - odds.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    time = START + np.arange(rows, dtype=np.float64)
+    return {"time": time, "probabilities": lists(p), "correct": p.argmax(axis=1) == label}
+
+
+def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
+    columns = log(_NOW)
+    found = replay(write(tmp_path / "a.parquet", columns, row_group_size=3_000))
+    shares = found.class_shares
+    assert shares is not None
+    np.testing.assert_allclose(shares.before, _BEFORE, atol=0.02)
+    np.testing.assert_allclose(shares.now, _NOW, atol=0.03)
+    assert shares.moved == pytest.approx(0.4, abs=0.03)
+    assert shares.labels == shares.rows == found.windows[-1]["traffic"]
+    # What a slow loop gives on the very rows of the window.
+    p = np.stack(columns["probabilities"].to_pylist())
+    inside = (columns["time"] >= shares.start) & (columns["time"] < shares.end)
+    own = rescaled = 0.0
+    for row, right in zip(p[inside], columns["correct"][inside], strict=True):
+        weighted = row * shares.now / shares.before
+        own += (row.max() - right) ** 2 / inside.sum()
+        rescaled += (weighted[row.argmax()] / weighted.sum() - right) ** 2 / inside.sum()
+    assert (shares.brier, shares.brier_rescaled) == pytest.approx((own, rescaled))
+    assert rescaled < own - 0.03
+    assert found.to_dict()["class_shares"]["now"] == shares.now
+    with mock.patch.object(module, "_NUMBERS", 3_000):
+        some = replay(tmp_path / "a.parquet").class_shares
+    assert some is not None
+    assert 500 <= some.rows <= 1_000
+    np.testing.assert_allclose(some.now, _NOW, atol=0.06)
+
+
+def test_where_it_is_another_drift_labels_say_that_rescaling_repairs_nothing(tmp_path: Path):
+    """Classes occur as before, and the classifier knows less: nothing is gained by shares."""
+    found = replay(write(tmp_path / "a.parquet", log(_BEFORE, noise=2.5)))
+    shares = found.class_shares
+    assert found.state == "stale"
+    assert shares is not None
+    assert shares.brier is not None
+    assert shares.brier_rescaled is not None
+    assert shares.brier_rescaled > shares.brier - 0.002
+
+
+def test_a_log_too_short_to_compare_says_nothing_of_shares(tmp_path: Path):
+    assert replay(write(tmp_path / "a.parquet", log(_NOW, rows=3_000))).class_shares is None
+
+
+def test_the_largest_probability_is_the_confidence(tmp_path: Path):
+    """With or without the column, in any order of rows; without probabilities nothing is said."""
+    columns = log(_NOW, rows=8_000)
+    largest = np.stack(columns["probabilities"].to_pylist()).max(axis=1)
+    both = replay(write(tmp_path / "b.parquet", {**columns, "confidence": largest}))
+    shuffled = pa.table(columns).take(np.random.default_rng(0).permutation(8_000))
+    pa.parquet.write_table(shuffled, tmp_path / "a.parquet", row_group_size=900)
+    assert replay(tmp_path / "a.parquet").to_dict()["windows"] == both.to_dict()["windows"]
+    plain = {name: one for name, one in columns.items() if name != "probabilities"}
+    found = replay(write(tmp_path / "c.parquet", {**plain, "confidence": largest}))
+    assert found.class_shares is None
+    assert found.to_dict()["windows"] == both.to_dict()["windows"]
+
+
+def test_bins_and_comparison_are_the_calibration_set_s(tmp_path: Path):
+    """A log that is unlike the calibration set from its first row on is found by nothing else."""
+    card = fit(*draw(3_000, 3, 1.0), map="temperature").card
+    path = write(tmp_path / "a.parquet", log(_BEFORE))
+    alone, beside = replay(path), replay(path, card=card)
+    assert card.confidences is not None
+    assert (alone.reference_from, beside.reference_from) == ("log", "calibrator")
+    assert beside.reference == sum(card.confidences.counts) == 3_000
+    assert alone.windows[0]["psi"] < alone.windows[0]["psi_threshold"]
+    assert beside.windows[0]["psi"] > beside.windows[0]["psi_threshold"]
+    same = with_confidences(card, np.stack(log(_BEFORE)["probabilities"].to_pylist()))
+    (window, *_) = replay(path, card=same).windows
+    assert window["psi"] < window["psi_threshold"]
+
+
+def with_confidences(card: Any, probabilities: NDArray[Any]) -> Any:
+    edges = (0.5, 0.7, 0.9)
+    counts = np.bincount(np.digitize(probabilities.max(axis=1), edges), minlength=4)
+    return msgspec.structs.replace(card, confidences=ConfidenceBins(edges, tuple(counts.tolist())))
+
+
+def test_a_card_without_confidences_or_of_other_classes_is_refused(tmp_path: Path):
+    card = fit(*draw(500, 4, 1.0), map="temperature").card
+    path = write(tmp_path / "a.parquet", log(_NOW, rows=100))
+    with pytest.raises(InputError) as refused:
+        replay(path, card=card)
+    assert (refused.value.field, refused.value.found) == ("probabilities[0]", "3 classes")
+    with pytest.raises(InputError) as refused:
+        replay(path, card=msgspec.structs.replace(card, confidences=None))
+    assert refused.value.field == "calibrator"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "found"),
+    [
+        ({"probabilities": [[0.5, 0.5], None]}, "probabilities[1]", "null"),
+        ({"probabilities": [None, [0.5, 0.5]]}, "probabilities[0]", "null"),
+        ({"probabilities": [[0.5, 0.5], [1.0]]}, "probabilities[1]", "1 classes"),
+        ({"probabilities": [[1.0], [1.0]]}, "probabilities", "1 class(es)"),
+        ({"probabilities": [[0.5, 0.5], [None, 1.0]]}, "probabilities[1]", "null"),
+        ({"probabilities": [[0.5, 0.5], [3.0, -2.0]]}, "probabilities[1][0]", "3"),
+        ({"probabilities": [[0.5, 0.5], [0.5, 0.9]]}, "probabilities[1]", "a sum of 1.4"),
+        ({"probabilities": [0.5, 0.5]}, "probabilities", "double"),
+        ({"confidence": [0.5, 0.6]}, "confidence[1]", "0.6"),
+        ({"confidence": [0.5, float("nan")]}, "confidence[1]", "NaN"),
+    ],
+)
+def test_what_is_no_row_of_probabilities_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], field: str, found: str
+):
+    columns = {"time": [1.0, 2.0], "correct": [True, False]}
+    columns |= {"probabilities": [[0.5, 0.5], [0.9, 0.1]], **changes}
+    with pytest.raises(InputError) as refused:
+        replay(write(tmp_path / "a.parquet", columns))
+    assert refused.value.field == field
+    assert found in refused.value.found
