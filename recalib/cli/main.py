@@ -15,6 +15,7 @@ from recalib.cli import (
     fusing,
     keys,
     operate,
+    preparing,
     remote,
     replaying,
     training,
@@ -68,6 +69,7 @@ app.command()(comparing.report)
 app.command()(replaying.replay)
 app.command()(training.train)
 app.command()(operate.demo)
+app.command()(preparing.prepare)
 app.command()(operate.serve)
 app.command()(operate.worker)
 app.command()(diagnosing.doctor)

@@ -69,6 +69,11 @@ class BlobStore:
         with storage_errors(self.url), suppress(FileNotFoundError):
             self.filesystem.rm_file(path)
 
+    def prepare(self) -> None:
+        """Make the folder or bucket; nothing happens where it is there already."""
+        with storage_errors(self.url):
+            self.filesystem.makedirs(self.root, exist_ok=True)
+
     def sweep(self, older_than_seconds: float = 86400.0) -> int:
         """Remove temporary files that a killed writer left behind; return how many."""
         removed = 0

@@ -54,7 +54,6 @@ COMMANDS = {
         "--objective",
         "--window",
         "--cohort",
-        "--calibrator",
         "--picture",
         "--json",
     ],
@@ -73,8 +72,6 @@ COMMANDS = {
     "worker": ["--home", "--database-url"],
     "prepare": ["--home", "--database-url", "--json"],
     "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
-    "backup": ["to", "--leave-out-damaged", "--home", "--database-url", "--json"],
-    "restore": ["FROM", "--force", "--home", "--database-url", "--json"],
     "doctor": ["--home", "--database-url", "--json"],
     "keys": ["create", "list", "revoke"],
     "keys create": [

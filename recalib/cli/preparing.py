@@ -1,0 +1,35 @@
+"""`recalib prepare`: what has to be there before servers and workers start."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from recalib.cli.operate import Database, Home, make_home, opened, settings_of
+from recalib.registry import migrate
+from recalib.terminal import print_json, say
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    home: Home = None,
+    database_url: Database = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Bring the database up to date and make the folder or bucket for blobs.
+
+    Servers bring the database up to date as well when they start; a deployment that has many does
+    it once, before any of them. Done again, nothing happens.
+    """
+    settings = settings_of(home=home, database_url=database_url)
+    make_home(settings.home)
+    with opened(settings) as registry:
+        registry.migrate()
+        registry.blobs.prepare()
+        found = {"schema": migrate.head(), "blobs": registry.blobs.url}
+    if json_output:
+        print_json(found)
+    else:
+        say(f"the database is at {found['schema']}, blobs go to {found['blobs']}")
