@@ -54,6 +54,7 @@ COMMANDS = {
         "--objective",
         "--window",
         "--cohort",
+        "--calibrator",
         "--picture",
         "--json",
     ],
