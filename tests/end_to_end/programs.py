@@ -77,12 +77,14 @@ class Programs:
         self.temporary.mkdir()
         self._mark = uuid4().hex
         self._started: list[subprocess.Popen[bytes]] = []
+        #: Makes the command line of `recalib ARGUMENTS`.
+        self.command: Callable[..., list[str]] = recalib_command
 
     def start(self, *arguments: object, **settings: object) -> subprocess.Popen[bytes]:
         """Start `recalib ARGUMENTS` with RECALIB_... from `settings`; stderr goes to a log."""
         with (self.folder / f"log-{len(self._started)}").open("wb") as log:
             process = subprocess.Popen(
-                recalib_command(*arguments),
+                self.command(*arguments),
                 env=self.environment(**settings),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
