@@ -30,6 +30,7 @@ from recalib.registry import (
     Transaction,
     Watching,
 )
+from training.checkpoint_blobs import sweep_checkpoints
 from training.refit import refit_is_due, request_refit
 from training.shadow import compare
 from training.worker import JobContext
@@ -57,7 +58,11 @@ _COARSE_AFTER, _FORGET_AFTER = 2 * _DAY, 90 * _DAY
 
 
 def run_monitor(context: JobContext) -> None:
-    """Watch every model that has a champion; one that cannot be watched keeps back no other."""
+    """Watch every model that has a champion; one that cannot be watched keeps back no other.
+
+    And tidy up behind jobs that have ended.
+    """
+    sweep_checkpoints(context.registry)
     watched = cohorts = failed = 0
     for model in _models(context.registry):
         context.check_cancelled()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from recalib.errors import InputError
 from recalib.recipe import Calibrate, Recipe
 from recalib.registry import BlobStore, Model
+from training.checkpoint_blobs import CheckpointBlobs
 from training.fit import FIT
 from training.worker import Cancelled, JobContext
 
@@ -69,12 +70,13 @@ def _train(context: JobContext, folder: Path, pause: _Pause) -> None:
     context.check_cancelled()
 
     # 2. The run, from where an earlier attempt left it. The map is fitted by a job of its own.
-    checkpoints = _Checkpoints(context, pause)
+    checkpoints = CheckpointBlobs(context)
+    watcher = _Watcher(context, checkpoints, pause)
     without_model = recipe.model_copy(update={"calibrate": None}) if model else recipe
     with tempfile.TemporaryDirectory() as name:
         output = Path(name)
         try:
-            summary = run_recipe(without_model, loaded, output, checkpoints, checkpoints.watcher)
+            summary = run_recipe(without_model, loaded, output, checkpoints, watcher)
         except Cancelled as cancelled:
             if cancelled.reason == "cancelled":
                 checkpoints.clear()
@@ -151,50 +153,10 @@ class _Pause:
             self._next = time.monotonic() + self._every_seconds
 
 
-class _Checkpoints:
-    """Keeps the newest checkpoint as a blob whose digest the job remembers, under the lease."""
-
-    def __init__(self, context: JobContext, pause: _Pause) -> None:
-        self._context = context
-        # Before the checkpoint: two runs of one recipe leave the same bytes, and a blob that both
-        # had would be removed by the first that needs it no more.
-        self._name = context.lease.job.id.encode()
-        self._kept = (context.checkpoint or {}).get("digest")
-        self.watcher = _Watcher(context, self, pause)
-        #: Whether nothing more is to be kept: nobody would go on from it.
-        self.closed = False
-
-    def load(self) -> bytes | None:
-        """Return what an earlier attempt left."""
-        if self._kept is None:
-            return None
-        with self._context.registry.blobs.open(self._kept) as file:
-            return file.read()[len(self._name) :]
-
-    def save(self, data: bytes) -> None:
-        """Keep a checkpoint; the one before goes once the job knows the new one."""
-        if self.closed:
-            return
-        blobs = self._context.registry.blobs
-        with blobs.writer() as blob:
-            blob.write(self._name + data)
-            digest = blob.commit()
-        self._context.save_checkpoint({"digest": digest})
-        before, self._kept = self._kept, digest
-        if before not in (None, digest):
-            blobs.remove(before)
-
-    def clear(self) -> None:
-        """Remove the checkpoint of a job that is over."""
-        if self._kept is not None:
-            self._context.registry.blobs.remove(self._kept)
-            self._kept = None
-
-
 class _Watcher:
     """Tells the job how far its run is, and the run when the job is no longer wanted."""
 
-    def __init__(self, context: JobContext, checkpoints: _Checkpoints, pause: _Pause) -> None:
+    def __init__(self, context: JobContext, checkpoints: CheckpointBlobs, pause: _Pause) -> None:
         self._context, self._checkpoints, self._pause = context, checkpoints, pause
         self._last = ""
 

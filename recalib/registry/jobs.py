@@ -136,6 +136,18 @@ class Jobs(Queries):
         statement = delete(_TABLE).where(*of_kind, _TABLE.c.sequence < oldest_kept)
         return int(self._connection.execute(statement).rowcount)
 
+    def left_checkpoints(self, limit: int = 100) -> dict[str, dict[str, Any]]:
+        """Return what jobs that are over have left to go on from, by the job's id."""
+        left = (~_UNFINISHED, _TABLE.c.checkpoint.is_not(None))
+        statement = select(_TABLE.c.id, _TABLE.c.checkpoint).where(*left).limit(limit)
+        return {row.id: row.checkpoint for row in self._connection.execute(statement)}
+
+    def forget_checkpoints(self, job_ids: Sequence[str]) -> None:
+        """Note that nothing is left of jobs that are over."""
+        self._connection.execute(
+            update(_TABLE).where(_TABLE.c.id.in_(job_ids), ~_UNFINISHED).values(checkpoint=null())
+        )
+
     def counts(self) -> dict[tuple[str, JobState], int]:
         """Return how many jobs there are of each kind and state."""
         rows = self._connection.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,12 @@ import torch
 from safetensors.numpy import load as load_tensors
 
 import training.engine.loop as loop
-from recalib.registry import Job, Registry
+from recalib.errors import InputError
+from recalib.registry import BlobStore, Job, Registry
+from recalib.registry.blobs import BlobWriter
 from tests.cli.test_train import write_data
 from training.fit import FIT, run_fit
+from training.monitoring import MONITOR, run_monitor
 from training.train import TRAIN, training_handler
 from training.worker import JobContext, Worker
 
@@ -294,8 +298,6 @@ def test_no_room_for_a_checkpoint_is_tried_again(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one before stands, and the next attempt goes on from it."""
-    from recalib.registry.blobs import BlobWriter
-
     write, full = BlobWriter.write, []
 
     def refuse(self: BlobWriter, data: bytes) -> int:
@@ -337,3 +339,108 @@ def test_checkpoints_of_equal_runs_are_blobs_of_their_own(
     runs.work()
     assert runs.job(first).state == "succeeded"
     assert np.isfinite(load_tensors(runs.file(first, "weights.safetensors"))["head.bias"]).all()
+
+
+def sweep(runs: Runs) -> None:
+    """Have a worker look after everything, as it does every minute."""
+    worker = Worker(runs.registry, {MONITOR: run_monitor}, name="test")
+    with runs.registry.transaction() as tx:
+        job = tx.jobs.enqueue(MONITOR, {}).id
+    assert worker.work_once(threading.Event())
+    assert runs.job(job).state == "succeeded"
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled", "abandoned"])
+def test_of_a_job_that_is_over_no_checkpoint_stays(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """It failed for good, was cancelled in the queue, or its last attempt took a worker along."""
+    stop = threading.Event()
+
+    class Death(BaseException):
+        """Nothing of the worker's own survives it."""
+
+    def act(step: int) -> None:
+        if step == 7 and end == "failed":
+            raise InputError("loss", found="nan", accepted="a number")
+        if step == 7 and end == "abandoned":
+            raise Death
+        if step == 7:
+            stop.set()
+
+    at_each_step(monkeypatch, act)
+    with runs.registry.transaction() as tx:
+        job = tx.jobs.enqueue(TRAIN, RECIPE, max_attempts=1).id
+    with contextlib.suppress(Death):
+        runs.work(stop)
+    if end == "cancelled":
+        with runs.registry.transaction() as tx:
+            tx.jobs.cancel(job)
+    if end == "abandoned":
+        threading.Event().wait(0.5)  # longer than the lease
+        runs.work()
+    assert runs.job(job).state == ("cancelled" if end == "cancelled" else "failed")
+    assert len(runs.blobs()) == 1
+    sweep(runs)
+    assert runs.blobs() == set()
+    assert runs.job(job).checkpoint is None
+    sweep(runs)
+
+
+def test_a_job_that_goes_on_keeps_its_checkpoint(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    taken = at_each_step(monkeypatch, lambda step: stop.set() if step == 6 else None)
+    job = runs.ask()
+    runs.work(stop)
+    kept = runs.blobs()
+    sweep(runs)
+    assert runs.blobs() == kept
+    runs.work()
+    assert (runs.job(job).state, len(taken)) == ("succeeded", 10)
+    sweep(runs)
+    assert runs.job(job).checkpoint is None
+    assert runs.job(job).result is not None
+    assert len(runs.blobs()) == 6
+
+
+@pytest.mark.parametrize("moment", ["commit", "tell", "remove"])
+def test_a_worker_that_dies_with_a_checkpoint_half_kept_leaves_no_blob_behind(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before it is stored, before the job knows, or before the old one is gone."""
+
+    class Death(BaseException):
+        """Nothing of the worker's own survives it."""
+
+    seen: list[None] = []
+    owner, name = {
+        "commit": (BlobWriter, "commit"),
+        "tell": (JobContext, "save_checkpoint"),
+        "remove": (BlobStore, "remove"),
+    }[moment]
+    #: The second checkpoint's; each is told of twice, and the first takes no other's place.
+    last = {"commit": 2, "tell": 4, "remove": 1}[moment]
+    act = getattr(owner, name)
+
+    def die(self: Any, *more: Any) -> Any:
+        seen.append(None)
+        if len(seen) == last:
+            raise Death
+        return act(self, *more)
+
+    monkeypatch.setattr(owner, name, die)
+    job = runs.ask(checkpoint_steps=2)
+    with pytest.raises(Death):
+        runs.work()
+    monkeypatch.undo()
+    threading.Event().wait(0.5)  # longer than the lease
+    taken = at_each_step(monkeypatch, lambda step: None)
+    runs.work()
+    found = runs.job(job)
+    assert (found.state, found.attempts) == ("succeeded", 2)
+    # From the second checkpoint where the job knew of it, and else from the first.
+    assert len(taken) == (6 if moment == "remove" else 8)
+    assert found.result is not None
+    assert runs.blobs() == {one["digest"] for one in found.result["files"].values()}
