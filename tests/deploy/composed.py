@@ -1,0 +1,46 @@
+"""docker-compose.yml, read as `docker compose` reads it: merged, and with defaults filled in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["ROOT", "SERVICES", "STACK", "mounts", "once", "settings_in"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _filled(text: str) -> str:
+    """Put defaults where variables are; what has none would be a password that has one."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: found[2], text)
+
+
+_TEXT = (ROOT / "docker-compose.yml").read_text()
+STACK: dict[str, Any] = yaml.safe_load(_filled(_TEXT))
+SERVICES: dict[str, dict[str, Any]] = STACK["services"]
+
+
+def once(service: str) -> bool:
+    """Return whether it ends by itself."""
+    return bool(SERVICES[service]["restart"] == "no")
+
+
+def mounts(service: str) -> list[tuple[str, str, bool]]:
+    """Return source, target and whether it is read only, of every volume."""
+    found = []
+    for one in SERVICES[service].get("volumes", []):
+        source, target, *flags = one.split(":")
+        found.append((source, target, flags == ["ro"]))
+    return found
+
+
+def settings_in(environment: dict[str, Any]) -> set[str]:
+    """Return the names of settings of ours that an environment has."""
+    return {
+        re.sub(r"_FILE$", "", name).removeprefix("RECALIB_").lower()
+        for name in environment
+        if name.startswith("RECALIB_")
+    }

@@ -1,0 +1,163 @@
+"""docker-compose.yml: legal, without a secret, and true about our programs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from recalib.cli import app
+from recalib.settings import Settings
+from service.run import _STOP_SECONDS
+from service.stopping import GRACE_SECONDS
+from tests.deploy.composed import ROOT, SERVICES, STACK, mounts, once, settings_in
+
+OURS = [name for name, one in SERVICES.items() if "build" in one]
+_SECRETS = {name for name in STACK["volumes"] if name.endswith("-secrets")}
+
+
+def test_it_is_a_compose_file() -> None:
+    """By the specification's own schema, which the validator's package carries."""
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("check-jsonschema"),
+            "--builtin-schema",
+            "vendor.compose-spec",
+            ROOT / "docker-compose.yml",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "${" not in yaml.safe_dump(STACK), "every variable has a default"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_kept_small_and_watched(name: str) -> None:
+    """No powers, a limit of memory, an image of one version, and a probe where it goes on."""
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
+    assert re.fullmatch(r"[\w./-]+:(?!latest)[\w.-]+", service["image"])
+    assert service.get("read_only") or name == "s3"
+    assert not service.get("privileged")
+    if once(name):
+        assert "healthcheck" not in service
+    else:
+        assert service["restart"] == "unless-stopped"
+        assert service["healthcheck"]["test"][0] == "CMD"
+    for port in service.get("ports", []):
+        assert port.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_it_waits_for_comes(name: str) -> None:
+    """Health of what goes on, success of what ends; and `secrets` stands before all."""
+    before = SERVICES[name].get("depends_on", {})
+    for other, wanted in before.items():
+        expected = "service_completed_successfully" if once(other) else "service_healthy"
+        assert wanted == {"condition": expected}
+    assert before or name == "secrets"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_volumes_and_networks_are_there(name: str) -> None:
+    service = SERVICES[name]
+    assert set(service.get("networks", [])) <= set(STACK["networks"])
+    for source, _, read_only in mounts(name):
+        if source.startswith("."):
+            assert (ROOT / source).exists(), source
+            assert read_only
+        else:
+            assert source in STACK["volumes"]
+
+
+def test_nothing_secret_is_in_the_file() -> None:
+    """Whoever needs a secret gets a file; whoever does not, does not see its volume."""
+    for name, service in SERVICES.items():
+        environment = service.get("environment", {})
+        for variable, value in environment.items():
+            if re.search(r"PASSWORD|SECRET|KEY|CREDENTIAL|DATABASE_URL", variable):
+                assert str(value).startswith("/secrets/"), variable
+        held = {source: read_only for source, _, read_only in mounts(name) if source in _SECRETS}
+        if name == "secrets":
+            assert set(held) == _SECRETS
+            continue
+        assert all(held.values())
+        own = {"key": {"recalib-secrets", "prometheus-secrets"}}
+        of_ours = {"recalib-secrets"} if name in OURS else {f"{name}-secrets"}
+        assert set(held) == own.get(name, of_ours)
+    for source in ("postgres-data", "s3-data"):
+        assert len([name for name in SERVICES if source in str(SERVICES[name].get("volumes"))]) == 1
+
+
+def test_database_and_store_reach_nothing_outside() -> None:
+    assert STACK["networks"]["inside"]["internal"]
+    for name in ("postgres", "s3", "prepare", "key", "worker"):
+        assert SERVICES[name]["networks"] == ["inside"]
+        assert "ports" not in SERVICES[name]
+
+
+def test_commands_are_ours() -> None:
+    """`recalib` has what is asked of it."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name in OURS:
+        for words in (SERVICES[name].get("command", []), _asked(name)):
+            assert not words or words[0] in commands, name
+    made = commands["keys"].commands["create"]
+    options = [word for word in SERVICES["key"]["command"] if word.startswith("--")]
+    assert set(options) <= {option for one in made.params for option in one.opts}
+
+
+def _asked(name: str) -> list[str]:
+    words: list[str] = SERVICES[name].get("healthcheck", {}).get("test", [])
+    return words[2:] if words[1:2] == ["recalib"] else []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_settings_are_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of known names, and of values that are accepted."""
+    environment = SERVICES[name].get("environment", {})
+    assert settings_in(environment) <= set(Settings.model_fields)
+    for variable, value in environment.items():
+        if not variable.endswith("_FILE"):
+            monkeypatch.setenv(variable, str(value))
+    Settings()
+
+
+def test_ports_agree() -> None:
+    """Of the server's settings, its defaults, the image, what is published, and Prometheus."""
+    settings = Settings.model_fields
+    environment = SERVICES["server"]["environment"]
+    ports = [environment["RECALIB_PORT"], environment["RECALIB_GRPC_PORT"]]
+    assert ports == [str(settings[name].default) for name in ("port", "grpc_port")]
+    assert SERVICES["server"]["ports"] == [f"127.0.0.1:{one}:{one}" for one in ports]
+    assert f"\nEXPOSE {' '.join(ports)}\n" in (ROOT / "Dockerfile").read_text()
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    assert [str(config["scrape_configs"][0]["dns_sd_configs"][0]["port"])] == ports[:1]
+
+
+def test_there_is_time_to_end() -> None:
+    """More than the server takes for what is running and for its workers."""
+    seconds = int(SERVICES["server"]["stop_grace_period"].removesuffix("s"))
+    assert seconds > GRACE_SECONDS + _STOP_SECONDS
+
+
+def test_grafana_finds_its_source_and_dashboards() -> None:
+    """Where its provisioning says that they are."""
+    folder = ROOT / "deploy" / "grafana" / "provisioning"
+    source = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())["datasources"]
+    assert [one["type"] for one in source] == ["prometheus"]
+    assert source[0]["url"] == "http://prometheus:9090"
+    provider = yaml.safe_load((folder / "dashboards" / "recalib.yml").read_text())["providers"][0]
+    targets = {target: place for place, target, _ in mounts("grafana")}
+    dashboards = ROOT / targets[provider["options"]["path"]]
+    assert len(list(dashboards.glob("*.json"))) >= 3
+    assert (ROOT / targets["/etc/grafana/provisioning"]).samefile(folder)
