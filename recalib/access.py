@@ -38,7 +38,7 @@ _SECRET = re.compile(rf"{_MARK}[A-Za-z0-9_-]{{43}}")
 class Principal:
     """Somebody who asks, and what that one may do."""
 
-    #: As the audit trail has it.
+    #: As the audit trail has it: a key's name, or `oidc:` before a token's subject.
     name: str
     scopes: frozenset[str]
     #: The models that it is for; None for all.
@@ -47,16 +47,21 @@ class Principal:
     def check_scope(self, scope: str) -> None:
         """Return if there is one that allows it; `ForbiddenError` otherwise."""
         if scope not in self.scopes and "admin" not in self.scopes:
-            raise ForbiddenError(f"the key {self.name!r} lacks the scope {scope!r}")
+            raise ForbiddenError(f"{self.name!r} lacks the scope {scope!r}")
+
+    def check_some_scope(self) -> None:
+        """Return if there is anything that it may do; `ForbiddenError` otherwise."""
+        if not self.scopes:
+            raise ForbiddenError(f"{self.name!r} has none of the scopes {', '.join(SCOPES)}")
 
     def check_model(self, model: str | None) -> None:
         """Return if it may be done to a model, None being all; `ForbiddenError` otherwise."""
         if self.models is None or model in self.models:
             return
         if model is None:
-            raise ForbiddenError(f"the key {self.name!r} is bound to models, and this concerns all")
+            raise ForbiddenError(f"{self.name!r} is bound to models, and this concerns all")
         # The same whether or not there is such a model: its name is nothing of theirs.
-        raise ForbiddenError(f"the key {self.name!r} is not for the model {model!r}")
+        raise ForbiddenError(f"{self.name!r} is not for the model {model!r}")
 
 
 #: Who asks where nobody has to say who it is.

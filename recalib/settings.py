@@ -33,6 +33,48 @@ class Settings(BaseSettings):
     insecure: bool = Field(
         False, description="Serve at such an address without API keys all the same."
     )
+    oidc_issuer: str = Field(
+        "",
+        description="Issuer whose tokens are taken as API keys are (OpenID Connect), as `iss` has "
+        "it; empty for none.",
+    )
+    oidc_audience: str = Field(
+        "", description="What tokens that are for this server have as `aud`; an issuer needs it."
+    )
+    oidc_jwks_url: str = Field(
+        "",
+        description="Where the issuer's keys are; empty means where its own description says.",
+    )
+    oidc_algorithms: str = Field(
+        "RS256 ES256",
+        description="Algorithms that tokens may be signed with, some of RS256, RS384, RS512, "
+        "PS256, PS384, PS512, ES256, ES384, ES512 and EdDSA.",
+    )
+    oidc_scope_claim: str = Field(
+        "scope",
+        min_length=1,
+        description="Claim that says what a token is for, words or a list; `outer.inner` for one "
+        "within another.",
+    )
+    oidc_scopes: str = Field(
+        "metrics=recalib:metrics predict=recalib:predict label=recalib:label fit=recalib:fit "
+        "admin=recalib:admin",
+        description="What the words of that claim mean here: SCOPE=WORD, as many as there are.",
+    )
+    oidc_models_claim: str = Field(
+        "",
+        description="Claim that names the models that a token is for, `*` for all; empty means "
+        "that every token is for all.",
+    )
+    oidc_leeway_seconds: float = Field(
+        30.0, ge=0, le=300, description="How far the issuer's clock may be from ours, in seconds."
+    )
+    oidc_keys_seconds: float = Field(
+        86_400.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How long the issuer's keys are good while it cannot be reached, in seconds.",
+    )
     home: Path = Field(
         Path.home() / ".recalib",
         description="Folder of the SQLite database and the blobs, where no URL says otherwise.",

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from fastapi import Depends, FastAPI
@@ -17,6 +17,7 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.access import Access
+from service.access.oidc import Oidc
 from service.access.rest import guard, refused
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
@@ -45,6 +46,9 @@ from service.transport.description import TAGS, completed
 from service.transport.instruments import Instrumented
 from service.transport.short import ShortWays
 
+if TYPE_CHECKING:
+    from service.access.tokens import Tokens
+
 __all__ = ["create_app"]
 
 log = logging.getLogger(__name__)
@@ -59,7 +63,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application; settings come from the environment where none are given."""
     settings = settings or Settings()
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    access = Access(registry, required=settings.require_keys)
+    access = Access(registry, settings.require_keys, _tokens(settings))
     state = State(settings, registry, _calibrators(settings, registry), access)
 
     @contextlib.asynccontextmanager
@@ -116,6 +120,16 @@ def _calibrators(settings: Settings, registry: Registry) -> LoadedCalibrators:
     return LoadedCalibrators(registry, settings.cache_bytes, settings.load_seconds, traffic)
 
 
+def _tokens(settings: Settings) -> Tokens | None:
+    oidc = Oidc.of(settings)
+    if oidc is None:
+        return None
+    # Loaded only where it is wanted: what checks signatures takes 9 MB.
+    from service.access.tokens import Tokens
+
+    return Tokens(oidc)
+
+
 class Application(FastAPI):
     """FastAPI with problems in its description, and short ways past its routing."""
 
@@ -129,7 +143,7 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = refused(self.state.recalib.access, scope)
+        refusal = await refused(self.state.recalib.access, scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -159,18 +173,25 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
 
 
 async def _first_look_at_keys(state: State) -> None:
-    """See which keys there are, unless the registry takes too long to say so."""
+    """See which keys there are, unless registry and issuer take too long to say so."""
+    asking = asyncio.ensure_future(state.access.look(due=True))
     with contextlib.suppress(UnavailableError, TimeoutError):
         looking = asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
         await asyncio.wait_for(looking, state.settings.load_seconds)
+    await asking
 
 
 async def _look_for_keys(state: State) -> None:
     """Keep up to date with keys that are made and revoked."""
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
-        with contextlib.suppress(UnavailableError):
+        try:
+            await state.access.look(due=True)
             await asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
+        except UnavailableError:
+            pass
+        except Exception:  # whatever it was, the next revocation must not be missed
+            log.exception("Keys not looked for.", extra={"action": "keys_not_looked_for"})
 
 
 async def _look_for_promotions(state: State) -> None:

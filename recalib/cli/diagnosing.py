@@ -63,6 +63,8 @@ def doctor(
 def findings(settings: Settings) -> Iterator[Finding]:
     """Look at everything, whatever fails before it."""
     yield from _looked("tls", lambda: _tls(settings))
+    if settings.oidc_issuer:
+        yield from _looked("oidc", lambda: _oidc(settings))
     yield from _looked("gpu", _gpu)
     with opened(settings) as registry:
         absent = registry.absent_file
@@ -146,6 +148,19 @@ def _clock(registry: Registry) -> Finding:
     return Finding("clock", state, f"{apart:+.3f} s at the database, as seen from here")
 
 
+def _oidc(settings: Settings) -> Finding:
+    from service.access.oidc import Oidc
+
+    oidc = Oidc.of(settings)
+    if oidc is None:
+        return Finding("oidc", "ok", "no issuer")
+    from service.access.issuer import IssuerKeys
+
+    keys = IssuerKeys(oidc)
+    keys.look()
+    return Finding("oidc", "ok", f"{oidc.issuer} has {len(keys)} keys, for {oidc.audience!r}")
+
+
 def _signing_key(registry: Registry) -> Finding:
     with registry.reading() as tx:
         keys = tx.signing_keys.all()
@@ -158,6 +173,8 @@ def _api_keys(registry: Registry, settings: Settings) -> Finding:
     with registry.reading() as tx:
         active = tx.api_keys.active()
     needed = not is_loopback(settings.host) and not settings.insecure
+    if needed and not active and settings.oidc_issuer:
+        return Finding("api keys", "ok", "none; tokens of the issuer's are asked for")
     if needed and not active:
         return Finding("api keys", "failed", f"none, and {settings.host} needs one")
     soon = [

@@ -194,16 +194,27 @@ def make_home(home: Path) -> None:
 
 def guarded(settings: Settings) -> Settings:
     """Return settings with which nobody but who may gets in."""
+    oidc = _checked_oidc(settings)
     if settings.insecure or is_loopback(settings.host):
         return settings
     # Whoever reaches the port may do everything that no key guards.
-    if not _has_keys(settings):
+    if not oidc and not _has_keys(settings):
         raise InputError(
             "host",
             found=f"{settings.host!r}, which other machines reach, and no API key",
-            accepted="a loopback address, or a key (recalib keys create), or --insecure",
+            accepted="a loopback address, or a key (recalib keys create), or RECALIB_OIDC_ISSUER, "
+            "or --insecure",
         )
     return settings.model_copy(update={"require_keys": True})
+
+
+def _checked_oidc(settings: Settings) -> bool:
+    """Return whether tokens of an issuer are taken; `InputError` where they could not be."""
+    if not settings.oidc_issuer:
+        return False
+    from service.access.oidc import Oidc
+
+    return Oidc.of(settings) is not None
 
 
 def _has_keys(settings: Settings) -> bool:

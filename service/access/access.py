@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from recalib.access import ANONYMOUS, ApiKey, Principal, digest_of
 from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry
+from service.access.oidc import LONGEST, KeysWantedError, is_token
 from service.access.rules import MODEL_LATER, RULES
+from service.predict.flights import Flights
+
+if TYPE_CHECKING:
+    from service.access.tokens import Tokens
 
 __all__ = ["Access", "acting", "begin"]
 
-_LONGEST = 512
+#: How long a request waits for the issuer to say whether it has a key.
+_PATIENCE_SECONDS = 5.0
 _acting: ContextVar[Principal] = ContextVar("acting", default=ANONYMOUS)
 
 
@@ -29,18 +38,21 @@ def begin(principal: Principal) -> None:
 class Access:
     """The keys of a registry, as this process last saw them; safe to use from threads.
 
-    Something has to call `refresh` now and then: a key that is made or revoked counts from then
-    on. While the registry is away, those that were good stay good until they expire.
+    Something has to call `refresh` and `look` now and then: a key that is made or revoked counts
+    from then on. While the registry is away, those that were good stay good until they expire.
 
     Parameters
     ----------
     required: whether everybody must have a key. Where that is not so, whoever has none may do
         everything, and whoever brings one may do what it is for.
+    tokens: what checks those of an issuer, where one is trusted.
     """
 
-    def __init__(self, registry: Registry, required: bool) -> None:
+    def __init__(self, registry: Registry, required: bool, tokens: Tokens | None = None) -> None:
         self._registry = registry
         self.required = required
+        self._tokens = tokens
+        self._flights: Flights[None] = Flights(1)
         self._keys: dict[bytes, ApiKey] | None = None
 
     def refresh(self) -> None:
@@ -48,35 +60,64 @@ class Access:
         with self._registry.reading() as tx:
             self._keys = {key.digest: key for key in tx.api_keys.active()}
 
+    async def look(self, *, due: bool = False) -> None:
+        """Ask the issuer of tokens for its keys, with all who want that now.
+
+        Whether it answers or not: what is asked next says what there is.
+
+        Parameters
+        ----------
+        due: only where it is time to, though nobody wants it.
+        """
+        tokens = self._tokens
+        if tokens is None or (due and not tokens.keys.is_due):
+            return
+        with contextlib.suppress(UnavailableError, TimeoutError):
+            flight = asyncio.wrap_future(self._flights.of("issuer", tokens.keys.look))
+            await asyncio.wait_for(flight, _PATIENCE_SECONDS)
+
+    async def identified(self, authorization: str) -> Principal:
+        """Return who comes, as `principal`, having waited for an issuer's new key."""
+        try:
+            return self.principal(authorization)
+        except KeysWantedError:
+            await self.look()
+        return self.principal(authorization)
+
     def principal(self, authorization: str) -> Principal:
         """Return who comes with a header `Authorization`, empty where there is none.
 
         Raises
         ------
         UnauthorizedError: no key where one is needed, or one that is not known or has expired.
-        UnavailableError: this process has not seen the registry's keys yet.
+        KeysWantedError: a token's key is not known, but `look` may find it.
+        UnavailableError: this process has not seen the registry's keys yet, or the issuer's.
         """
         if not authorization:
             if self.required:
                 raise UnauthorizedError("an API key is needed: send Authorization: Bearer KEY")
             return ANONYMOUS
-        kind, _, secret = authorization[:_LONGEST].partition(" ")
+        # A little more than a token, for the word before it.
+        kind, _, secret = authorization[: LONGEST + 16].partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise UnauthorizedError(
                 "Authorization is not understood: send Authorization: Bearer KEY"
             )
+        secret = secret.strip()
+        if self._tokens is not None and is_token(secret):
+            return self._tokens.principal(secret)
         if self._keys is None:
             raise UnavailableError("API keys cannot be checked: the registry has not answered yet")
         # By its digest, so that the time it takes says nothing of a key that is near.
-        key = self._keys.get(digest_of(secret.strip()))
+        key = self._keys.get(digest_of(secret))
         if key is None or (key.expires_at is not None and key.expires_at <= time.time()):
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
         return key.principal
 
-    def authenticate(self, authorization: str, operation: str) -> None:
+    async def authenticate(self, authorization: str, operation: str) -> None:
         """Refuse who is unknown, unless `operation` is for everybody; raises as `principal`."""
         if RULES.get(operation) != "open":
-            self.principal(authorization)
+            await self.identified(authorization)
 
     def check(self, authorization: str, operation: str, model: str | None) -> Principal:
         """Return who asks, where that one may do `operation`.
@@ -98,6 +139,7 @@ class Access:
             return ANONYMOUS
         principal = self.principal(authorization)
         if rule == "any":
+            principal.check_some_scope()
             return principal
         principal.check_scope(rule)
         if operation not in MODEL_LATER:

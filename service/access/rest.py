@@ -19,14 +19,14 @@ __all__ = ["guard", "refused"]
 _HEADER = b"authorization"
 
 
-def refused(access: Access, scope: Scope) -> Response | None:
+async def refused(access: Access, scope: Scope) -> Response | None:
     """Return the answer to a request of somebody unknown, or None where it is not refused."""
     if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
         return None
     started = time.perf_counter()
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     try:
-        access.principal(given.decode("latin-1"))
+        await access.identified(given.decode("latin-1"))
     except RecalibError as error:
         answer = answer_to(scope["path"], error)
         note(scope["method"], "unauthenticated", answer.status_code, started)

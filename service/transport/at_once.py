@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from service.access.oidc import KeysWantedError
 from service.state import State
 from service.transport.instruments import note
 from service.transport.problems import answer_to
@@ -242,6 +243,8 @@ class AtOnce(HttpToolsProtocol):
         try:
             asked = asked_of(held.path, held.query, self.headers, body)
             outcome = held.way.endpoint(self._state, asked)
+        except KeysWantedError:
+            return None
         except Exception as error:
             return error
         return outcome if isinstance(outcome, Answer | Joint) else None

@@ -90,12 +90,11 @@ def _handler(
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
 
-    def arrived(given: Any, context: Context) -> Any:
+    async def arrived(given: Any, context: Context) -> Any:
         sent = dict(context.invocation_metadata() or ()).get("authorization", "")
         key = sent if isinstance(sent, str) else sent.decode("latin-1")
         # Before anything is read, and again for the model that it is about.
-        access.authenticate(key, operation)
-
+        await access.authenticate(key, operation)
         model = None
 
         def read(content: bytes) -> Any:
@@ -110,13 +109,13 @@ def _handler(
 
     async def answer(given: Any, context: Context) -> bytes:
         async with _watched(path, context):
-            message: Message = await _done(act, arrived(given, context), context)
+            message: Message = await _done(act, await arrived(given, context), context)
             return message.SerializeToString()
         raise AssertionError("unreachable")  # aborting raises
 
     async def answers(given: Any, context: Context) -> AsyncIterator[bytes]:
         async with _watched(path, context):
-            async for message in act(arrived(given, context), context):
+            async for message in act(await arrived(given, context), context):
                 yield message.SerializeToString()
 
     kind = {

@@ -11,6 +11,9 @@ from sqlalchemy import text
 
 from recalib.registry import Registry
 from tests.cli.running import Cli
+from tests.service.issuers import Issuer, issuer, signing_keys
+
+__all__ = ["issuer", "signing_keys"]
 
 
 @pytest.fixture
@@ -62,6 +65,25 @@ def test_keys_that_are_missing_or_about_to_expire(
         tx.api_keys.revoke("soon")
     monkeypatch.setenv("RECALIB_INSECURE", "true")
     assert doctor()[1]["api keys"][0] == "warning"
+
+
+def test_an_issuer_is_asked(
+    doctor: Any, registry: Registry, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECALIB_HOST", "0.0.0.0")  # noqa: S104
+    monkeypatch.setenv("RECALIB_OIDC_ISSUER", issuer.url)
+    status, found = doctor()
+    assert (status, found["oidc"][0]) == (1, "failed")
+    assert "RECALIB_OIDC_AUDIENCE" in found["oidc"][1]
+    monkeypatch.setenv("RECALIB_OIDC_AUDIENCE", "recalib")
+    status, found = doctor()
+    assert status == 0
+    assert found["oidc"] == ("ok", f"{issuer.url} has 2 keys, for 'recalib'")
+    assert found["api keys"] == ("ok", "none; tokens of the issuer's are asked for")
+    issuer.stop()
+    status, found = doctor()
+    assert (status, found["oidc"][0]) == (1, "failed")
+    assert "cannot be asked for its keys" in found["oidc"][1]
 
 
 def test_jobs_that_wait_failed_or_lost_their_worker(doctor: Any, registry: Registry) -> None:

@@ -125,3 +125,14 @@ def test_an_address_that_others_reach_needs_a_key(tmp_path: Path) -> None:
     open_to_all = settings.model_copy(update={"insecure": True})
     assert not guarded(open_to_all).require_keys
     assert not guarded(Settings(home=home, host="localhost")).require_keys
+
+
+def test_an_issuer_of_tokens_does_as_well(tmp_path: Path) -> None:
+    """Where it says for whom its tokens are; it need not answer for the server to start."""
+    host = "0.0.0.0"  # noqa: S104
+    issuer = {"home": tmp_path, "host": host, "oidc_issuer": "https://login.example.com"}
+    assert guarded(Settings(**issuer, oidc_audience="recalib")).require_keys
+    for wrong in ({}, {"oidc_audience": "recalib", "oidc_algorithms": "HS256"}):
+        for where in (host, "127.0.0.1"):
+            with pytest.raises(InputError, match="RECALIB_OIDC"):
+                guarded(Settings(**{**issuer, **wrong, "host": where}))

@@ -1,8 +1,10 @@
-"""Keys: every route and every RPC is tried with all that must not get in, and with what must."""
+"""Keys and tokens: every route and every RPC is tried with all that must not get in, and with what
+must."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +20,10 @@ from service.access.rules import MODEL_LATER, OPEN_PATHS, RULES
 from service.app import create_app
 from service.transport.rpc import method_name
 from tests.service.documented import operations
+from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
 from tests.service.stubs import HEALTH, OWN, V2, Rpc, refused
+
+__all__ = ["issuer", "signing_keys"]
 
 _DOCUMENT = create_app(Settings()).openapi()  # which connects to nothing
 ROUTES = sorted(
@@ -35,12 +40,19 @@ METHODS = sorted(
 GUARDED_METHODS = [one for one in METHODS if RULES[one[0]] != "open"]
 
 
+#: What is no good, by its name among the keys of `Guarded`; None is nothing at all.
+UNKNOWN = (
+    "wrong", "revoked", "expired", "expired token", "forged token", "unsigned token",
+    "another's token", None,
+)  # fmt: skip
+
+
 class Guarded(NamedTuple):
     """A server that answers nobody without a key, with a model `mine` and another, `theirs`."""
 
     client: Any
     registry: Registry
-    #: Secrets by what they are for.
+    #: Secrets and tokens by what they are for.
     keys: dict[str, str]
 
     def ask(self, verb: str, path: str, key: str | None, model: str = "mine") -> Any:
@@ -52,8 +64,13 @@ class Guarded(NamedTuple):
 
 
 @pytest.fixture
-def guarded(database_url: str, blob_url: str, registry: Registry) -> Iterator[Guarded]:
+def guarded(
+    database_url: str, blob_url: str, registry: Registry, issuer: Issuer
+) -> Iterator[Guarded]:
     settings = Settings(
+        oidc_issuer=issuer.url,
+        oidc_audience=AUDIENCE,
+        oidc_models_claim="models",
         database_url=database_url,
         blob_url=blob_url,
         grpc_port=0,
@@ -61,7 +78,7 @@ def guarded(database_url: str, blob_url: str, registry: Registry) -> Iterator[Gu
         refresh_seconds=3600,
         load_seconds=60,
     )
-    keys = {}
+    keys = _tokens(issuer)
     with registry.transaction() as tx:
         for scope in SCOPES:
             keys[scope] = tx.api_keys.create(scope, [scope])
@@ -76,6 +93,23 @@ def guarded(database_url: str, blob_url: str, registry: Registry) -> Iterator[Gu
         yield Guarded(client, registry, keys)
 
 
+def _tokens(issuer: Issuer) -> dict[str, str]:
+    every = " ".join(f"recalib:{one}" for one in SCOPES)
+    all_of_all = {"models": "*", "scope": every}
+    return {
+        **{
+            f"{scope} token": issuer.token(scope=f"recalib:{scope}", models=["*"])
+            for scope in SCOPES
+        },
+        "bound token": issuer.token("ec", "ES256", scope=every, models=["mine"]),
+        "token for nothing": issuer.token(scope="openid", models="*"),
+        "expired token": issuer.token(**all_of_all, exp=int(time.time()) - 60),
+        "forged token": issuer.token("other", headers={"kid": "rsa"}, **all_of_all),
+        "unsigned token": encoded({"alg": "none", "kid": "rsa"}, issuer.claims(**all_of_all)),
+        "another's token": issuer.token(**all_of_all, aud="another"),
+    }
+
+
 def test_everything_has_a_rule() -> None:
     names = {one[0] for one in ROUTES} | {one[0] for one in METHODS}
     assert names == set(RULES)
@@ -84,7 +118,7 @@ def test_everything_has_a_rule() -> None:
 
 def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
     for name, verb, path in GUARDED:
-        for kind in ("wrong", "revoked", "expired", None):
+        for kind in UNKNOWN:
             key = None if kind is None else guarded.keys[kind]
             answer = guarded.ask(verb, path, key)
             assert answer.status_code == 401, (name, kind, answer.text)
@@ -99,20 +133,23 @@ def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
 def test_every_route_refuses_a_key_for_something_else(guarded: Guarded) -> None:
     for name, verb, path in GUARDED:
         for scope in SCOPES:
-            answer = guarded.ask(verb, path, guarded.keys[scope])
-            may = RULES[name] in (scope, "any") or scope == "admin"
-            assert (answer.status_code != 403) is may, (name, scope, answer.text)
-            assert answer.status_code != 401
+            for kind in (scope, f"{scope} token"):
+                answer = guarded.ask(verb, path, guarded.keys[kind])
+                may = RULES[name] in (scope, "any") or scope == "admin"
+                assert (answer.status_code != 403) is may, (name, kind, answer.text)
+                assert answer.status_code != 401
+        assert guarded.ask(verb, path, guarded.keys["token for nothing"]).status_code == 403
 
 
 def test_every_route_refuses_another_tenants_model(guarded: Guarded) -> None:
     for name, verb, path in GUARDED:
-        if "{model}" in path:
-            assert guarded.ask(verb, path, guarded.keys["bound"], "theirs").status_code == 403, name
-            assert guarded.ask(verb, path, guarded.keys["bound"], "no-such").status_code == 403
-            assert guarded.ask(verb, path, guarded.keys["bound"], "mine").status_code != 403, name
-        elif RULES[name] != "any" and name not in MODEL_LATER:
-            assert guarded.ask(verb, path, guarded.keys["bound"]).status_code == 403, name
+        for bound in (guarded.keys["bound"], guarded.keys["bound token"]):
+            if "{model}" in path:
+                assert guarded.ask(verb, path, bound, "theirs").status_code == 403, name
+                assert guarded.ask(verb, path, bound, "no-such").status_code == 403
+                assert guarded.ask(verb, path, bound, "mine").status_code != 403, name
+            elif RULES[name] != "any" and name not in MODEL_LATER:
+                assert guarded.ask(verb, path, bound).status_code == 403, name
 
 
 def test_open_routes_need_no_key(guarded: Guarded) -> None:
@@ -130,13 +167,14 @@ def test_jobs_are_their_models(guarded: Guarded) -> None:
             name: tx.jobs.enqueue("fit", {}, model=tx.models.get(name)).id
             for name in ("mine", "theirs")
         }
-    bound = {"Authorization": f"Bearer {guarded.keys['bound']}"}
-    for verb in ("GET", "DELETE"):
-        for name, status in (("mine", 200), ("theirs", 403)):
-            answer = guarded.client.request(verb, f"/v1/jobs/{jobs[name]}", headers=bound)
-            assert answer.status_code == status, answer.text
-    for query, status in (("?model=mine", 200), ("?model=theirs", 403), ("", 403)):
-        assert guarded.client.get(f"/v1/jobs{query}", headers=bound).status_code == status
+    for key in ("bound", "bound token"):
+        bound = {"Authorization": f"Bearer {guarded.keys[key]}"}
+        for verb in ("GET", "DELETE"):
+            for name, status in (("mine", 200), ("theirs", 403)):
+                answer = guarded.client.request(verb, f"/v1/jobs/{jobs[name]}", headers=bound)
+                assert answer.status_code == status, answer.text
+        for query, status in (("?model=mine", 200), ("?model=theirs", 403), ("", 403)):
+            assert guarded.client.get(f"/v1/jobs{query}", headers=bound).status_code == status
     with guarded.registry.reading() as tx:
         assert tx.jobs.get(jobs["theirs"]).state == "queued"
 
@@ -158,11 +196,12 @@ def test_an_idempotency_key_is_its_callers(guarded: Guarded) -> None:
 
 
 def test_the_audit_trail_names_the_key(guarded: Guarded) -> None:
-    headers = {"Authorization": f"Bearer {guarded.keys['admin']}"}
-    created = guarded.client.post("/v1/models", json={"name": "new", "classes": 3}, headers=headers)
-    assert created.status_code == 201
-    with guarded.registry.reading() as tx:
-        assert tx.models.get("new").created_by == "admin"
+    for key, name in (("admin", "admin"), ("admin token", "oidc:anna")):
+        headers = {"Authorization": f"Bearer {guarded.keys[key]}"}
+        model = {"name": key.replace(" ", "-"), "classes": 3}
+        assert guarded.client.post("/v1/models", json=model, headers=headers).status_code == 201
+        with guarded.registry.reading() as tx:
+            assert tx.models.get(model["name"]).created_by == name
 
 
 def test_keys_made_and_revoked_count_when_they_are_looked_at(guarded: Guarded) -> None:
@@ -212,7 +251,7 @@ _NO, _NOT_FOR = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENI
 
 def test_every_rpc_refuses_who_is_unknown(guarded: Guarded, rpc: Rpc) -> None:
     for name, service, method in GUARDED_METHODS:
-        for kind in ("wrong", "revoked", "expired", None):
+        for kind in UNKNOWN:
             key = None if kind is None else guarded.keys[kind]
             assert _call(rpc, service, method, key) is _NO, (name, kind)
 
@@ -220,20 +259,22 @@ def test_every_rpc_refuses_who_is_unknown(guarded: Guarded, rpc: Rpc) -> None:
 def test_every_rpc_refuses_a_key_for_something_else(guarded: Guarded, rpc: Rpc) -> None:
     for name, service, method in GUARDED_METHODS:
         for scope in SCOPES:
-            code = _call(rpc, service, method, guarded.keys[scope])
-            may = RULES[name] in (scope, "any") or scope == "admin"
-            assert (code is not _NOT_FOR) is may, (name, scope, code)
-            assert code is not _NO
+            for kind in (scope, f"{scope} token"):
+                code = _call(rpc, service, method, guarded.keys[kind])
+                may = RULES[name] in (scope, "any") or scope == "admin"
+                assert (code is not _NOT_FOR) is may, (name, kind, code)
+                assert code is not _NO
+        assert _call(rpc, service, method, guarded.keys["token for nothing"]) is _NOT_FOR
 
 
 def test_every_rpc_refuses_another_tenants_model(guarded: Guarded, rpc: Rpc) -> None:
-    bound = guarded.keys["bound"]
     for name, service, method in GUARDED_METHODS:
         if RULES[name] == "any" or name in MODEL_LATER:
             continue
-        assert _call(rpc, service, method, bound, "theirs") is _NOT_FOR, name
-        if name not in ("create_model", "list_models"):
-            assert _call(rpc, service, method, bound, "mine") is not _NOT_FOR, name
+        for bound in (guarded.keys["bound"], guarded.keys["bound token"]):
+            assert _call(rpc, service, method, bound, "theirs") is _NOT_FOR, name
+            if name not in ("create_model", "list_models"):
+                assert _call(rpc, service, method, bound, "mine") is not _NOT_FOR, name
 
 
 def test_a_stream_is_looked_at_piece_by_piece(guarded: Guarded, rpc: Rpc) -> None:

@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 from recalib.errors import InputError
+from service.access.oidc import KeysWantedError
 from service.state import State
 from service.transport.at_once import AtOnce, Round
 from service.transport.short import Answer, Asked, Joint, Later, ShortWays
@@ -33,6 +34,8 @@ class App:
         #: Of each call of ASGI, the path.
         self.asgi: list[str] = []
         self.server: uvicorn.Server
+        #: Whether the issuer of tokens was asked for its keys, as only ASGI's way can.
+        self.asked = False
         #: Of each joint work, how many parts it had.
         self.joined: list[int] = []
 
@@ -46,12 +49,15 @@ class App:
             return Joint(_broken, asked)
         if name == "mirror":
             return Answer(asked.body, b"text/plain")
+        if name == "token" and not self.asked:
+            raise KeysWantedError("the issuer is being asked")
         if name == "later":
             return lambda: _later(asked)
         return _echo(asked)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.asgi.append(scope["path"])
+        self.asked = True
         answer = self.short_ways.find(scope)
         if answer is not None:
             await answer(self.state.recalib, receive, send)
@@ -330,7 +336,10 @@ def test_who_leaves_before_the_end_is_counted(served: Callable[[Act], None]) -> 
 
 
 def test_pipelined_requests_are_answered_in_their_order(served: Callable[[Act], None]) -> None:
-    names = ["a", "later", "joint", "bad", "b", "joint", "later", "later", "c", "broken", "joint"]
+    names = [
+        "a", "token", "later", "joint", "bad", "b", "joint", "later", "later", "c", "broken",
+        "joint",
+    ]  # fmt: skip
 
     async def act(app: App, connect: Any) -> None:
         connection = await connect()

@@ -1,0 +1,141 @@
+"""An issuer of tokens, over HTTP on this machine: real keys, real tokens, and bad ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+__all__ = ["AUDIENCE", "Issuer", "encoded", "issuer", "signing_keys"]
+
+AUDIENCE = "recalib"
+_WELL_KNOWN = "/.well-known/openid-configuration"
+
+
+class Issuer:
+    """What it says may be changed at any time; `asked` counts the requests for its keys."""
+
+    def __init__(self, keys: dict[str, Any]) -> None:
+        self.private = keys
+        self.shown = ["rsa", "ec"]
+        self.asked = 0
+        #: What is answered instead, by path: status, headers and body.
+        self.instead: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        #: Called before an answer.
+        self.before: Callable[[], None] = lambda: None
+        self._server: ThreadingHTTPServer | None = None
+        self.port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Listen, at the same port as before."""
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.before()
+                status, headers, body = issuer.answer(self.path)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
+        if path == "/keys":
+            self.asked += 1
+        if path in self.instead:
+            return self.instead[path]
+        if path == _WELL_KNOWN:
+            found: Any = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+        elif path == "/keys":
+            found = {"keys": [self.public(name) for name in self.shown]}
+        else:
+            return 404, {}, b""
+        return 200, {"Content-Type": "application/json"}, json.dumps(found).encode()
+
+    def public(self, name: str, **more: Any) -> dict[str, Any]:
+        """Return a key as the issuer shows it."""
+        key = self.private[name].public_key()
+        kind = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "Ed": OKPAlgorithm}
+        algorithm: Any = next(
+            of for begin, of in kind.items() if type(key).__name__.lstrip("_").startswith(begin)
+        )
+        return {**algorithm.to_jwk(key, as_dict=True), "kid": name, "use": "sig", **more}
+
+    def claims(self, **changed: Any) -> dict[str, Any]:
+        now = int(time.time())
+        claims = {
+            "iss": self.url, "aud": AUDIENCE, "sub": "anna", "iat": now, "exp": now + 600,
+            "scope": "openid recalib:fit",
+        }  # fmt: skip
+        claims.update(changed)
+        return {name: value for name, value in claims.items() if value is not None}
+
+    def token(
+        self,
+        key: str = "rsa",
+        algorithm: str = "RS256",
+        headers: dict[str, Any] | None = None,
+        **changed: Any,
+    ) -> str:
+        """Return a token that is good but for what is changed; a claim of None is left out."""
+        said = {"kid": key, **(headers or {})}
+        kept = {name: value for name, value in said.items() if value is not None}
+        return jwt.encode(self.claims(**changed), self.private[key], algorithm, kept)
+
+
+def encoded(header: Any, claims: Any, signature: bytes = b"") -> str:
+    """Return a token by hand, as no library makes it."""
+    parts = [
+        one if isinstance(one, bytes) else json.dumps(one).encode() for one in (header, claims)
+    ]
+    return ".".join(
+        base64.urlsafe_b64encode(one).rstrip(b"=").decode() for one in (*parts, signature)
+    )
+
+
+@pytest.fixture(scope="session")
+def signing_keys() -> dict[str, Any]:
+    """Private keys; `other` is nobody's whom we know, and `small` is too small."""
+    return {
+        "rsa": rsa.generate_private_key(65537, 2048),
+        "other": rsa.generate_private_key(65537, 2048),
+        "small": rsa.generate_private_key(65537, 1024),  # noqa: S505
+        "ec": ec.generate_private_key(ec.SECP256R1()),
+        "next": ec.generate_private_key(ec.SECP256R1()),
+        "ed": ed25519.Ed25519PrivateKey.generate(),
+    }
+
+
+@pytest.fixture
+def issuer(signing_keys: dict[str, Any]) -> Iterator[Issuer]:
+    issuer = Issuer(signing_keys)
+    yield issuer
+    issuer.stop()

@@ -1,0 +1,127 @@
+"""Tokens as a server takes them: an issuer with a new key, one that is away, and ugly tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from starlette.testclient import TestClient
+
+from recalib.registry import Registry
+from recalib.settings import Settings
+from service.app import create_app
+from tests.service.issuers import AUDIENCE, Issuer, issuer, signing_keys
+from tests.service.stubs import OWN, Rpc, refused
+
+__all__ = ["issuer", "signing_keys"]
+
+
+@pytest.fixture
+def client(issuer: Issuer, registry: Registry, database_url: str, blob_url: str) -> Iterator[Any]:
+    settings = Settings(
+        oidc_issuer=issuer.url,
+        oidc_audience=AUDIENCE,
+        database_url=database_url,
+        blob_url=blob_url,
+        grpc_port=0,
+        require_keys=True,
+        refresh_seconds=3600,
+    )
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def rpc(client: Any) -> Iterator[Rpc]:
+    with Rpc(f"127.0.0.1:{client.app.state.grpc_port}") as rpc:
+        yield rpc
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _metadata(token: str) -> list[tuple[str, str]]:
+    return [("authorization", f"Bearer {token}")]
+
+
+def _some_time_goes_by(client: Any) -> None:
+    """More than keys that are not known are looked for only once in."""
+    keys = client.app.state.recalib.access._tokens.keys
+    keys._tried_at = keys._fetched_at = time.monotonic() - 60
+
+
+_LIST = OWN["Models"].methods_by_name["ListModels"].input_type._concrete_class
+
+
+def test_a_request_waits_for_a_key_that_is_new(client: Any, rpc: Rpc, issuer: Issuer) -> None:
+    """Nobody has to try again because the issuer has begun to sign with another key."""
+    token = issuer.token("next", "ES256")
+    assert client.get("/v1/models", headers=_bearer(token)).status_code == 401
+    issuer.shown = ["next", "ec"]
+    assert client.get("/v1/models", headers=_bearer(token)).status_code == 401
+    _some_time_goes_by(client)
+    assert client.get("/v1/models", headers=_bearer(token)).status_code == 200
+    issuer.shown = ["rsa", "ec"]
+    _some_time_goes_by(client)
+    # By gRPC as well, and by the short way past FastAPI.
+    again = issuer.token("rsa", scope="recalib:predict recalib:fit")
+    assert rpc.models.list_models(_LIST(), metadata=_metadata(again)).items == []
+    issuer.shown = ["next"]
+    _some_time_goes_by(client)
+    token = issuer.token("next", "ES256", scope="recalib:predict")
+    answer = client.post("/v1/models/m/calibrate", headers=_bearer(token), json={"logits": [[1]]})
+    assert answer.status_code == 404, answer.text
+
+
+def test_while_the_issuer_is_away_keys_go_on(
+    client: Any, rpc: Rpc, issuer: Issuer, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.transaction() as tx:
+        key = tx.api_keys.create("ci", ["fit"])
+    client.app.state.recalib.access.refresh()
+    known, unknown = issuer.token(), issuer.token("next", "ES256")
+    issuer.stop()
+    _some_time_goes_by(client)
+    for good in (key, known):
+        assert client.get("/v1/models", headers=_bearer(good)).status_code == 200
+    answer = client.get("/v1/models", headers=_bearer(unknown))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "cannot be asked for its keys" in answer.json()["detail"]
+    error = refused(
+        grpc.StatusCode.UNAVAILABLE, rpc.models.list_models, _LIST(), metadata=_metadata(unknown)
+    )
+    assert "cannot be asked for its keys" in error.details()
+    # When its keys are too old as well, tokens wait, and keys still do not.
+    monkeypatch.setattr(client.app.state.recalib.access._tokens.keys, "_fetched_at", None)
+    assert client.get("/v1/models", headers=_bearer(known)).status_code == 503
+    assert client.get("/v1/models", headers=_bearer(key)).status_code == 200
+    assert client.get("/livez").status_code == 200
+
+
+def test_ugly_headers_are_refused_and_nothing_else(client: Any, rpc: Rpc, issuer: Issuer) -> None:
+    good = issuer.token()
+    for ugly in (
+        good * 40,
+        f"{good}, Bearer {good}",
+        "a.b.c\tx",
+        "\xe9.\xff.\x80",
+        "." * 50_000,
+        "..",
+        f"{good} x",
+    ):
+        header = {b"Authorization": b"Bearer " + ugly.encode("latin-1")}
+        assert client.get("/v1/models", headers=header).status_code == 401, ugly[:40]
+    # gRPC itself refuses metadata of more than 8 KB.
+    for ugly, code in (
+        ("..", grpc.StatusCode.UNAUTHENTICATED),
+        ("A" * 100_000, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ):
+        refused(code, rpc.models.list_models, _LIST(), metadata=_metadata(ugly))
+    assert client.get("/v1/models", headers=_bearer(good)).status_code == 200
+    assert (
+        client.get("/v1/models", headers={"Authorization": f"bEARER  {good} "}).status_code == 200
+    )
