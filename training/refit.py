@@ -7,6 +7,7 @@ champion on predictions made afterwards.
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -75,10 +76,11 @@ def run_refit(context: JobContext) -> None:
         _end_without(context, model, champion.version, reason)
         return
     context.progress(0.0, "reading logits that were kept")
-    start, end = _since(row, model, now), now - model.watching.maturity_seconds
+    start, onset = _since(row, model, now)
+    end = now - model.watching.maturity_seconds
     rows = captured(context.registry, model, champion.version, start, end, newest=True)
     if len(rows) < model.watching.least_labels:
-        _end_without(context, model, champion.version, _too_few(rows, model))
+        _end_without(context, model, champion.version, _too_few(rows, model, onset))
         return
     try:
         calibrator = _fitted(context, model, card, rows)
@@ -90,25 +92,45 @@ def run_refit(context: JobContext) -> None:
     _publish(context, model, champion.version, calibrator, now, end)
 
 
-def _since(row: MonitorRow | None, model: Model, now: float) -> float:
-    """Return since when predictions are like those to come."""
+def _since(row: MonitorRow | None, model: Model, now: float) -> tuple[float, float | None]:
+    """Return since when predictions are like those to come, and the onset of a drift, if any.
+
+    Without a drift that labels show, that is since logits are kept: an onset is where the bettor
+    that leads began to win, which is a moment ago where none does.
+    """
     kept = now - model.watching.capture_seconds
-    onset = None if row is None or row.status["state"] == "fresh" else row.status["onset"]
-    return kept if onset is None else max(kept, onset)
+    onset = row.status["onset"] if row is not None and _drifts(row.status) else None
+    return (kept, None) if onset is None else (max(kept, onset), onset)
 
 
-def _too_few(rows: Captured, model: Model) -> str:
+def _drifts(status: dict[str, Any]) -> bool:
+    """Whether labels show a drift that has begun at some time."""
+    if status["state"] not in ("stale", "suspect"):
+        return False
+    segment = status["segment"]
+    found = (status if segment is None else status["segments"][segment])["evidence"]
+    suspicion = found["suspicion"]
+    suspected = suspicion is not None and suspicion >= found["suspicion_threshold"]
+    return suspected or found["rejected_at"] is not None
+
+
+def _too_few(rows: Captured, model: Model, onset: float | None) -> str:
     watching = model.watching
     if watching.capture == 0:
         return (
             "no logits are kept: declare a `capture` rate, and labels of predictions made from "
             "then on can be fitted on"
         )
+    since = "" if onset is None else f" since the drift began ({_when(onset)})"
     return (
-        f"{len(rows)} predictions since the drift began have both kept logits ({rows.kept}) and a "
+        f"{len(rows)} predictions{since} have both kept logits ({rows.kept}) and a "
         f"label, and {watching.least_labels} are needed; more come with time, with a `capture` "
         f"rate above {watching.capture:g}, or with more labels"
     )
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _fitted(context: JobContext, model: Model, card: Card, rows: Captured) -> Calibrator:

@@ -120,9 +120,11 @@ class Track:
             self._rejected_time = float(times[self.test.rejected_at - before - 1])
         if self.test.labels > before:
             earlier = self._onsets or [start] * len(self.test.onsets)
-            # Where a bettor stood lowest in this cohort, it is this cohort that it wins from.
+            # Where a bettor stood lowest in this cohort, it wins from the row after that; rows
+            # without a time of their own have the cohort's end, of which that row is not the first.
+            begun = np.where(times < end, times, start)
             self._onsets = [
-                start if label >= before else time
+                float(begun[label - before]) if label >= before else time
                 for label, time in zip(self.test.onsets, earlier, strict=True)
             ]
         self._recent.add(start, end, sums)

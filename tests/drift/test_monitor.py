@@ -114,6 +114,24 @@ def test_drift_makes_it_suspect_and_then_stale_for_good():
     assert fed(monitor, range(60, 90), lambda: part(rng, 200))[-1].state == "stale"
 
 
+def test_the_onset_is_a_row_s_own_time():
+    """A drift in the middle of a long cohort: a refit wants none of what came before it."""
+    rng = np.random.default_rng(2)
+    monitor = Monitor(EDGES, REFERENCE)
+    many = part(rng, 4_000)
+    p = np.asarray(many.confidences)
+    truth = np.where(np.arange(4_000) < 2_000, p, p - 0.2)
+    times = np.arange(4_000.0)
+    whole = Part(many.traffic, p, rng.random(4_000) < truth, times=times)
+    monitor.add(0.0, 4_000.0, whole)
+    found = monitor.assess(4_000.0)
+    assert found.state == "stale"
+    assert found.onset == pytest.approx(2_000, abs=300)
+    timeless = Monitor(EDGES, REFERENCE)
+    timeless.add(0.0, 4_000.0, Part(many.traffic, p, whole.correct))
+    assert timeless.assess(4_000.0).onset == 0.0
+
+
 def test_a_shift_of_confidences_alone_makes_suspect_until_labels_say_it_is_harmless():
     rng = np.random.default_rng(3)
     monitor = Monitor(EDGES, REFERENCE, MonitorOptions(least_labels=1_000))

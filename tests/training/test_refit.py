@@ -13,14 +13,14 @@ from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
 from recalib.prediction_ids import mint, predictions_of, read_ids
-from recalib.registry import Candidate, Capture, Counted, Model, Registry, Watching
+from recalib.registry import Candidate, Capture, Counted, Model, MonitorRow, Registry, Watching
 from service.monitoring.captures import Captures, _Kept, _parquet, write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.captured import captured
-from training.monitoring import MONITOR, tidy
-from training.refit import REFIT, refit_is_due, request_refit
+from training.monitoring import MONITOR, tidy, watch
+from training.refit import REFIT, _since, refit_is_due, request_refit
 from training.run import HANDLERS
 from training.shadow import compare
 from training.worker import Worker
@@ -118,8 +118,8 @@ def test_stale_then_fitted_anew_then_promoted_on_evidence(
     assert (begun.version, begun.champion, begun.verdict) == (2, 1, None)
     with registry.reading() as tx:
         card: Any = tx.calibrators.get(drifted, 2).card
-    rows = card["data"]["rows"]
-    assert 1_000 < rows <= 1_700  # those since the drift began
+    assert 1_000 < card["data"]["rows"] <= 1_700
+    check_that_rows_are_of_the_drift(registry, drifted)
     work(registry)
     assert candidate(registry, drifted).verdict is None  # nothing new has matured
     # As though time had passed: what is predicted after the fit, and has matured since.
@@ -139,6 +139,73 @@ def test_stale_then_fitted_anew_then_promoted_on_evidence(
     assert (change.actor, change.from_version, change.to_version) == ("monitor", 1, 2)
     assert "Brier" in change.reason
     assert events[0].evidence["log_evidence"] >= events[0].evidence["threshold"]
+
+
+def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
+    """Candidate 2 is better than one of all that is kept, and near one that knows the truth."""
+    with registry.reading() as tx:
+        fitted = Calibrator.from_bytes(tx.calibrators.parameters(model, 2))
+        row = tx.monitors.find(model, 1)
+        card: Any = tx.calibrators.get(model, 2).card
+        now = tx.labels.clock()
+    assert row is not None
+    assert abs(row.status["onset"] - (now - 2_400)) < 120
+    every = captured(registry, model, 1, 0, now)
+    assert len(every) == 3_000
+    assert card["data"]["rows"] == len(captured(registry, model, 1, row.status["onset"], now))
+    unseen, truth = draw(4_000, 4, 9.0, seed=77)
+
+    def error(temperature: float) -> float:
+        scaled = unseen / temperature
+        logs = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+        return float(-logs[np.arange(len(truth)), truth].mean())
+
+    of_all = _temperature(fit(every.logits, every.labels, map="temperature"))
+    best = error(9.0)
+    assert error(_temperature(fitted)) < error(of_all) - 0.01
+    assert error(_temperature(fitted)) - best < 0.2 * (error(of_all) - best)
+
+
+def _temperature(calibrator: Calibrator) -> float:
+    return float(calibrator.parameters["temperature"])
+
+
+def test_without_a_drift_all_that_is_kept_is_fitted_on(registry: Registry) -> None:
+    """An onset is where the leading bettor stood lowest: a moment ago where nothing is wrong.
+
+    Suspect by its confidences or its window alone is no drift that labels date.
+    """
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=4_000, temperature=3.0, rows=900)
+    watch(registry, model)
+    with registry.transaction() as tx:
+        row = tx.monitors.find(model, 1)
+        assert row is not None
+        assert row.status["onset"] > row.assessed_at - 3_900
+        for state in ("fresh", "unverified", "suspect"):
+            row = replace(row, turn=row.turn + 1, status={**row.status, "state": state})
+            assert _since(row, model, 1e10) == (1e10 - model.watching.capture_seconds, None)
+        tx.monitors.save(model, replace(row, turn=2))
+        request_refit(tx, model, "asked")
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        card: Any = tx.calibrators.get(model, 2).card
+    assert card["data"]["rows"] == 900
+
+
+def test_a_segment_s_drift_dates_it_as_all_traffic_s_does(registry: Registry) -> None:
+    calm = {"suspicion": 0.1, "suspicion_threshold": 2.3, "rejected_at": None}
+    wild = {**calm, "suspicion": 3.0}
+    status = {
+        "state": "suspect", "segment": "eu", "onset": 9e9, "evidence": calm,
+        "segments": {"eu": {"evidence": wild}},
+    }  # fmt: skip
+    row = MonitorRow(1, 1, 1, {}, 0.0, {}, status, {}, 0, 0.0)
+    model = a_champion(registry)
+    assert _since(row, model, 9e9 + 60) == (9e9, 9e9)
+    assert _since(row, model, 1e10) == (1e10 - model.watching.capture_seconds, 9e9)
+    whole = replace(row, status={**status, "segment": None})
+    assert _since(whole, model, 9e9 + 60)[1] is None
 
 
 def shadowed(registry: Registry, model: Model, watching: Watching, temperature: float) -> int:
@@ -226,7 +293,9 @@ def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
     work(registry)
     assert story(registry, model) == [(1, "stale"), (1, "refit_impossible")]
     with registry.reading() as tx:
-        assert word in tx.monitors.events(model, 1)[0].reason
+        reason = tx.monitors.events(model, 1)[0].reason
+        assert word in reason
+        assert ("since the drift began (2" in reason) is (watching is CAPTURING)
     work(registry)
     assert len(story(registry, model)) == 2
     with registry.reading() as tx:
