@@ -4,7 +4,8 @@
 promoted every two seconds, data sets are uploaded, maps are fitted, metrics are read, and one
 request in a few is wrong. What must hold:
 
-- no answer is a 5xx and no connection breaks; each wrong request is refused as it should be;
+- no answer is a 5xx, no RPC fails and no connection breaks; each wrong request is refused as it
+  should be;
 - each answer's probabilities are those of the version that it names, and the version is the
   champion, or was at most a second before;
 - memory is flat once the server is warm;
@@ -30,6 +31,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import httpx2
 import numpy as np
 import psutil
@@ -40,13 +42,15 @@ from benchmarks.serving.champions import npz_of
 from benchmarks.serving.processes import Tree, free_port, running, until
 from benchmarks.serving.wire import Request
 from recalib.calibrator import Calibrator
+from service.transport.generated.recalib.v1 import recalib_pb2 as v1
+from service.transport.generated.recalib.v2wire import inference_pb2 as v2
 
 __all__ = ["Champions", "Report", "main", "rise_mib"]
 
 _MODEL, _CLASSES = "digits", 10
 _MAPS = ("identity", "temperature", "class_temperature", "vector", "ensemble_temperature")
 _PROMOTE_SECONDS, _UPLOAD_SECONDS, _FIT_SECONDS, _SCRAPE_SECONDS = 2.0, 1.5, 5.0, 1.0
-_ASKERS, _PAUSE_SECONDS = 6, 0.02
+_ASKERS, _CALLERS, _PAUSE_SECONDS = 6, 2, 0.02
 #: Requests over one connection; the next may reach the other process.
 _PER_CONNECTION = 40
 #: The share of the time after which memory counts.
@@ -140,8 +144,8 @@ def rise_mib(memory: list[tuple[float, float]]) -> float:
 class Load:
     """All traffic on one server."""
 
-    def __init__(self, url: str, tree: Tree, seconds: float, lag: float) -> None:
-        self.url, self.tree, self.seconds = url, tree, seconds
+    def __init__(self, url: str, rpc: str, tree: Tree, seconds: float, lag: float) -> None:
+        self.url, self.rpc, self.tree, self.seconds = url, rpc, tree, seconds
         self.report, self.champions = Report(), Champions(lag)
         self._until = 0.0
         self._client = httpx2.AsyncClient(base_url=url, timeout=60)
@@ -154,6 +158,7 @@ class Load:
             self._until = started + self.seconds
             await asyncio.gather(
                 *(self._ask_on(np.random.default_rng(n)) for n in range(_ASKERS)),
+                *(self._call_on(np.random.default_rng(n)) for n in range(_CALLERS)),
                 self._each(_PROMOTE_SECONDS, self._promote),
                 self._each(_UPLOAD_SECONDS, self._upload),
                 self._each(_FIT_SECONDS, self._fit),
@@ -208,8 +213,7 @@ class Load:
                     await asyncio.sleep(float(rng.exponential(_PAUSE_SECONDS)))
 
     async def _calibrate(self, client: httpx2.AsyncClient, rng: np.random.Generator) -> None:
-        rows = int(rng.choice([1, 1, 1, 32, 500]))
-        logits = (rng.normal(size=(rows, _CLASSES)) * 3).astype(np.float32)
+        logits = _batch(rng)
         kind = str(rng.choice(list(_FORMS)))
         request = _FORMS[kind](logits)
         asked = time.monotonic()
@@ -222,7 +226,41 @@ class Load:
         headers = {name.lower(): value for name, value in answer.headers.items()}
         numbers = request.numbers((headers, answer.content))
         named = _named(kind, headers, answer.content)
-        problem = self.champions.problem(logits, numbers, named, asked, answered)
+        self._check(kind, logits, numbers, named, asked, answered)
+
+    async def _call_on(self, rng: np.random.Generator) -> None:
+        """Calibrate over gRPC, over a new connection now and then."""
+        # Channels to one place would share a connection, and with it a process.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        while time.monotonic() < self._until:
+            async with grpc.aio.insecure_channel(self.rpc, options) as channel:
+                for _ in range(_PER_CONNECTION):
+                    if time.monotonic() > self._until:
+                        return
+                    try:
+                        await self._call(channel, rng)
+                    except grpc.aio.AioRpcError as error:
+                        self.report.problems[f"gRPC: {error.code()} {error.details()}"] += 1
+                        break
+                    await asyncio.sleep(float(rng.exponential(_PAUSE_SECONDS)))
+
+    async def _call(self, channel: grpc.aio.Channel, rng: np.random.Generator) -> None:
+        logits = _batch(rng)
+        kind = str(rng.choice(list(_RPCS)))
+        rpc = _RPCS[kind]
+        asked = time.monotonic()
+        answer = await channel.unary_unary(
+            rpc.method,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=rpc.answer.FromString,
+        )(rpc.request(logits), timeout=60)
+        answered = time.monotonic()
+        self.report.seconds[kind].append(answered - asked)
+        content, named = rpc.read(answer)
+        self._check(kind, logits, np.frombuffer(content, "<f4"), named, asked, answered)
+
+    def _check(self, kind: str, logits: NDArray[np.float32], *answer: Any) -> None:
+        problem = self.champions.problem(logits, *answer)
         if problem:
             self.report.problems[f"{kind}: {problem}"] += 1
 
@@ -295,6 +333,53 @@ _FORMS: dict[str, Callable[[NDArray[np.float32]], Request]] = {
     "V2": lambda logits: wire.tensor(_INFER, logits),
     "V2 bytes": lambda logits: wire.tensor_bytes(_INFER, logits),
 }
+
+
+@dataclass(frozen=True)
+class _Rpc:
+    """One way of calibrating over gRPC."""
+
+    method: str
+    request: Callable[[NDArray[np.float32]], Any]
+    #: The message that answers.
+    answer: Any
+    #: From an answer to the bytes of its probabilities, and the version.
+    read: Callable[[Any], tuple[bytes, int]]
+
+
+def _matrix(logits: NDArray[np.float32]) -> v1.Matrix:
+    rows, classes = logits.shape
+    return v1.Matrix(rows=rows, classes=classes, datatype=v1.DATATYPE_FP32, raw=logits.tobytes())
+
+
+_RPCS = {
+    "gRPC": _Rpc(
+        "/recalib.v1.Calibration/Calibrate",
+        lambda logits: v1.CalibrateRequest(model=_MODEL, matrix=_matrix(logits)),
+        v1.CalibrateResponse,
+        lambda answer: (answer.probabilities.raw, answer.calibrator.version),
+    ),
+    "gRPC, V2": _Rpc(
+        "/inference.GRPCInferenceService/ModelInfer",
+        lambda logits: v2.ModelInferRequest(
+            model_name=_MODEL,
+            inputs=[
+                v2.ModelInferRequest.InferInputTensor(
+                    name="logits", datatype="FP32", shape=logits.shape
+                )
+            ],
+            raw_input_contents=[logits.tobytes()],
+        ),
+        v2.ModelInferResponse,
+        lambda answer: (answer.raw_output_contents[0], int(answer.model_version)),
+    ),
+}
+
+
+def _batch(rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return logits (N, K) of a request."""
+    rows = int(rng.choice([1, 1, 1, 32, 500]))
+    return (rng.normal(size=(rows, _CLASSES)) * 3).astype(np.float32)
 
 
 def _named(kind: str, headers: dict[str, str], content: bytes) -> int | None:
@@ -371,15 +456,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
+    port, rpc_port = free_port(), free_port()
+    url, rpc = f"http://127.0.0.1:{port}", f"127.0.0.1:{rpc_port}"
     with tempfile.TemporaryDirectory(prefix="recalib-load-") as name:
         command = [sys.executable, "-m", "recalib.cli", "serve", "--workers", "2"]
         command += ["--port", str(port), "--home", str(Path(name) / "home")]
-        settings = {"RECALIB_GRPC_PORT": "0", "RECALIB_DATABASE_URL": given.database_url}
+        settings = {"RECALIB_GRPC_PORT": str(rpc_port), "RECALIB_DATABASE_URL": given.database_url}
         with running(command, Path(name), settings) as tree:
             until(lambda: _ready(url), tree, "recalib serve")
-            report = asyncio.run(Load(url, tree, given.seconds, given.lag).run())
+            report = asyncio.run(Load(url, rpc, tree, given.seconds, given.lag).run())
             rise = rise_mib(report.memory)
             if rise > given.rise:
                 report.problems[f"memory rose by {rise:.1f} MiB"] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, cast
@@ -95,8 +96,8 @@ class Inference:
 
     async def _loaded(self, model: str, version: str) -> Loaded:
         """Return a version, or without one what the champion is."""
-        if version and not (version.isascii() and version.isdigit()):
-            raise InputError("model_version", found=repr(version)[:80], accepted="a number")
+        if version and not re.fullmatch(r"[1-9][0-9]*", version):
+            raise InputError("model_version", found=repr(version)[:80], accepted="1, 2, ...")
         return await loaded_for(self._state.calibrators, model, version or CHAMPION)
 
 

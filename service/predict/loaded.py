@@ -292,7 +292,7 @@ def warm_up() -> None:
 
 def _is_version(selector: str) -> bool:
     """Return whether `selector` is a number; '²' is a digit to Python, and no number to `int`."""
-    return selector.isascii() and selector.isdigit()
+    return selector.isascii() and selector.isdigit() and selector[0] != "0"
 
 
 def _resolve(tx: Transaction, model: Model, selector: str) -> tuple[int, int]:

@@ -193,5 +193,11 @@ async def _answer(
 
 
 def _query(text: bytes) -> Mapping[str, str]:
+    """Return values by name; a name that comes again is another, which nobody accepts."""
+    if not text:
+        return {}
+    found: dict[str, str] = {}
     # What is said with nothing behind it is said, and seldom meant: it must not be the default.
-    return dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True)) if text else {}
+    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        found[f"{name} (again)" if name in found else name] = value
+    return found

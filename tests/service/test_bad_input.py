@@ -111,6 +111,8 @@ def test_calibrate_other_mistakes(ready: Service) -> None:
     [
         ("topk=2", 422, "query: found 'topk'"),
         ("calibrator=1&version=2", 422, "query: found 'version'"),
+        ("calibrator=1&calibrator=2", 422, "query: found 'calibrator (again)'"),
+        ("calibrator=01", 404, "alias '01' does not exist"),
         ("top_k=", 422, "top_k: found ''"),
         ("ids=", 422, "ids: found ''"),
         ("input=", 422, "input: found ''"),

@@ -259,6 +259,9 @@ BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
         "parameters.segment",
     ),
     "a version that is none": (question(tensor(ROWS), model_version="x"), "model_version"),
+    "a version written otherwise": (
+        question(tensor(ROWS), model_version="01"), "model_version",
+    ),
     "bytes cut": (question(tensor(), raw_input_contents=[RAW[:-1]]), "raw_input_contents"),
     "bytes left over": (question(tensor(), raw_input_contents=[RAW + b"x"]), "raw_input_contents"),
     "bytes of two": (question(tensor(), raw_input_contents=[RAW, RAW]), "raw_input_contents"),
