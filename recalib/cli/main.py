@@ -13,6 +13,7 @@ from recalib.cli import (
     comparing,
     diagnosing,
     fusing,
+    keeping,
     keys,
     operate,
     preparing,
@@ -73,6 +74,8 @@ app.command()(preparing.prepare)
 app.command()(operate.serve)
 app.command()(operate.worker)
 app.command()(diagnosing.doctor)
+app.command()(keeping.backup)
+app.command()(keeping.restore)
 app.command("rotate-key")(operate.rotate_key)
 app.add_typer(keys.app, name="keys")
 

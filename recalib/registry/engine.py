@@ -19,13 +19,12 @@ from sqlalchemy.exc import (
     DBAPIError,
     InterfaceError,
     OperationalError,
-    ProgrammingError,
     TimeoutError,  # SQLAlchemy's own, of its pool
 )
 
 from recalib.errors import InputError, UnavailableError
 
-__all__ = ["connect_to", "database_errors", "reading", "unbegun", "writing"]
+__all__ = ["connect_to", "database_errors", "in_use", "reading", "unbegun", "writing"]
 
 _ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
 #: How long a writer of SQLite waits for the one before it. Transactions take milliseconds; this
@@ -34,6 +33,11 @@ _BUSY_SECONDS = 30.0
 _CONNECT_SECONDS = 5
 #: How long PostgreSQL lets a transaction lie open with nothing said in it.
 _IDLE_SECONDS = 30
+#: What SQLite calls a file that is no database, and one that is damaged.
+_DAMAGED_SQLITE = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
+#: What PostgreSQL calls a table or column that does not exist, in a schema of another version; a
+#: transaction that lay open for too long; a standby, which takes no writes; damaged data.
+_UNUSABLE_POSTGRESQL = ("42P01", "42703", "25P03", "25006", "XX001", "XX002")
 
 
 def connect_to(database_url: str) -> Engine:
@@ -77,17 +81,49 @@ def unbegun(engine: Engine) -> Engine:
     return engine.execution_options(recalib_use="unbegun")
 
 
+def in_use(engine: Engine) -> bool:
+    """Return whether anybody else has the database open; `engine` must have no connection out."""
+    if engine.dialect.name == "sqlite":
+        return _sqlite_in_use(engine)
+    with engine.connect() as connection:
+        others = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = 'recalib' AND pid <> pg_backend_pid()"
+        )
+        return bool(connection.exec_driver_sql(others).scalar_one())
+
+
+def _sqlite_in_use(engine: Engine) -> bool:
+    """Leaving the log for a moment takes the file to oneself, which is refused while others read.
+
+    Their connections have it open for as long as they live, so that idle ones are noticed too.
+    """
+    engine.dispose()
+    with unbegun(engine).connect() as connection:
+        try:
+            connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+            connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
+        except OperationalError as error:
+            if "locked" in str(error):
+                return True
+            raise
+        finally:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
+        connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+    return False
+
+
 @contextmanager
 def database_errors(engine: Engine) -> Iterator[None]:
-    """Turn "the database cannot be reached" in its many forms into `UnavailableError`."""
+    """Turn "the database cannot be used" in its many forms into `UnavailableError`."""
     try:
         yield
     except (OperationalError, InterfaceError) as error:
         raise _unavailable(engine, _first_line(error)) from error
     except TimeoutError as error:
         raise _unavailable(engine, "every connection is in use") from error
-    except ProgrammingError as error:
-        if getattr(error.orig, "sqlstate", None) == "42P01":  # a table that does not exist
+    except DBAPIError as error:
+        if _is_unusable(error.orig):
             raise _unavailable(engine, _first_line(error)) from error
         raise
 
@@ -139,6 +175,12 @@ def _begin_sqlite(connection: Connection) -> None:
 def _unavailable(engine: Engine, reason: str) -> UnavailableError:
     where = engine.url.set(query={}).render_as_string(hide_password=True)
     return UnavailableError(f"the database {where} cannot be used: {reason}")
+
+
+def _is_unusable(error: object) -> bool:
+    if isinstance(error, sqlite3.DatabaseError):
+        return error.sqlite_errorname.startswith(_DAMAGED_SQLITE)
+    return getattr(error, "sqlstate", None) in _UNUSABLE_POSTGRESQL
 
 
 def _first_line(error: DBAPIError) -> str:

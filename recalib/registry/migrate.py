@@ -5,21 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
 from recalib.errors import UnavailableError
 from recalib.registry.engine import unbegun, writing
+from recalib.registry.tables import METADATA
 
-__all__ = ["current", "downgrade", "head", "upgrade"]
+__all__ = ["advance", "current", "downgrade", "head", "knows", "rebuild", "upgrade"]
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 #: "recalib" in ASCII: any number that no other program locks in the same database.
@@ -32,7 +34,10 @@ _one_at_a_time = threading.Lock()
 def upgrade(engine: Engine) -> None:
     """Bring the schema to this version's; nothing happens where it is there already."""
     if engine.dialect.name == "sqlite":
-        Path(engine.url.database or "").absolute().parent.mkdir(parents=True, exist_ok=True)
+        path = Path(engine.url.database or "").absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # SQLite says better why it cannot
+            path.touch(mode=0o600)  # it holds the keys that sign; its log gets the same mode
         _use_wal(engine)
     _run(engine, lambda config: command.upgrade(config, "head"))
 
@@ -48,18 +53,45 @@ def head() -> str:
     return str(ScriptDirectory(str(_SCRIPTS)).get_current_head())
 
 
+def knows(revision: str) -> bool:
+    """Return whether this version of the code can bring a schema at `revision` up to date."""
+    return any(one.revision == revision for one in _history())
+
+
 def current(connection: Connection) -> str | None:
     """Return the revision that the database is at, None for an empty one."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def rebuild(connection: Connection, revision: str) -> None:
+    """Drop all tables of ours and make those of `revision`, empty, in a transaction that writes."""
+    METADATA.drop_all(connection)
+    connection.execute(text("DROP TABLE IF EXISTS alembic_version"))
+    _step(connection, lambda config: command.upgrade(config, revision))
+
+
+def advance(connection: Connection) -> None:
+    """Bring the schema to this version's in a transaction that writes."""
+    _step(connection, lambda config: command.upgrade(config, "head"))
+
+
+@cache
+def _history() -> tuple[Script, ...]:
+    return tuple(ScriptDirectory(str(_SCRIPTS)).walk_revisions())
+
+
 def _run(engine: Engine, step: Callable[[Config], None]) -> None:
+    with writing(engine).begin() as connection:
+        _step(connection, step)
+
+
+def _step(connection: Connection, step: Callable[[Config], None]) -> None:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    with _one_at_a_time, writing(engine).begin() as connection:
+    with _one_at_a_time:
         # Servers and workers start together and all migrate. The first one in does it, the others
         # wait here and then find nothing to do. SQLite's BEGIN IMMEDIATE is such a lock already.
-        if engine.dialect.name == "postgresql":
+        if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         config.attributes["connection"] = connection
         try:

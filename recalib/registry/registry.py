@@ -57,6 +57,11 @@ class Registry:
         path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
         return None if path is None or path.exists() else path
 
+    def in_use(self) -> bool:
+        """Whether another process has the database open: a server or a worker, say."""
+        with engines.database_errors(self._engine):
+            return engines.in_use(self._engine)
+
     def migrate(self) -> None:
         """Create or upgrade the schema; several processes may do so at once."""
         from recalib.registry import migrate  # Alembic is slow to import and rarely needed

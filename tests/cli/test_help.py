@@ -73,6 +73,8 @@ COMMANDS = {
     "worker": ["--home", "--database-url"],
     "prepare": ["--home", "--database-url", "--json"],
     "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
+    "backup": ["to", "--leave-out-damaged", "--home", "--database-url", "--json"],
+    "restore": ["FROM", "--force", "--home", "--database-url", "--json"],
     "doctor": ["--home", "--database-url", "--json"],
     "keys": ["create", "list", "revoke"],
     "keys create": [

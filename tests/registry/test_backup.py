@@ -1,0 +1,483 @@
+"""Backups: what comes out of one is what went in, from either database into either, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import stat
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import select, text
+
+from recalib.calibrator import Calibrator
+from recalib.errors import ConflictError, CorruptError, InputError, NotFoundError
+from recalib.registry import Capture, Model, Registry, migrate, tables
+from recalib.registry.backup import backup
+from recalib.registry.engine import connect_to
+from recalib.registry.restore import read_manifest, restore
+from recalib.registry.tables import METADATA
+from tests.fitting.conftest import draw
+from tests.registry.fixtures import execute
+from tests.registry.scenes import a_lease
+from tests.registry.test_labels import prediction
+from tests.training.watched import Stream, a_champion
+from training.monitoring import watch
+
+LOGITS = draw(50, 4, 1.0)[0]
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> Path:
+    return tmp_path / "backup.zip"
+
+
+def _fresh(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
+    blobs = (tmp_path / "other-blobs").as_uri()
+    if kind == "sqlite":
+        registry = Registry(f"sqlite:///{tmp_path / 'other.db'}", blobs)
+        yield registry
+        registry.close()
+        return
+    server = request.getfixturevalue("postgresql_url")
+    name = f"restored_{uuid4().hex}"
+    execute(server, f"CREATE DATABASE {name}")
+    registry = Registry(server.replace("/postgres?", f"/{name}?"), blobs)
+    yield registry
+    registry.close()
+    execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
+    """Another registry, without even a schema, in each of the two."""
+    yield from _fresh(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def opposite(
+    request: pytest.FixtureRequest, tmp_path: Path, database_url: str
+) -> Iterator[Registry]:
+    """The same in the other one than `registry`."""
+    kind = "postgresql" if database_url.startswith("sqlite") else "sqlite"
+    yield from _fresh(kind, request, tmp_path)
+
+
+@pytest.fixture
+def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
+    """The same in SQLite only, for what the database makes no difference to."""
+    yield from _fresh("sqlite", request, tmp_path)
+
+
+def a_blob(registry: Registry, content: bytes) -> str:
+    with registry.blobs.writer() as blob:
+        blob.write(content)
+        return blob.commit()
+
+
+def full(registry: Registry) -> None:
+    """Put something into every table: traffic, labels, evidence, keys, jobs of every state."""
+    model = a_champion(registry)
+    Stream(registry, model).send(400, ago=1_000)
+    watch(registry, model)
+    with registry.transaction() as tx:
+        digest = a_blob(registry, b"rows" * 1000)
+        tx.datasets.create(model, "validation", digest, 5, 4, 4000, "text/csv", "logits", {"a": 1})
+        tx.captures.add(model.id, Capture(a_blob(registry, b"kept"), 5, 4, 1e9, 1e9 + 1))
+        tx.labels.add(model, [(prediction(1), 2)])
+        tx.labels.add(model, [(prediction(1), 3)])  # disputed, which is a boolean
+        tx.monitors.note(model, 1, "stale", "monitor", "drift", {"ece": 0.1 + 0.2})
+        tx.signing_keys.rotate()
+        tx.api_keys.create("web", ["predict", "label"], models=["resnet"], lifetime_seconds=1e6)
+        tx.idempotency.store("key", "scope", "\x7f\N{SNOWMAN}", 201, bytes(range(256)))
+        tx.jobs.enqueue("fit", {"text": 'a "quoted"\nline \N{SNOWMAN}', "pi": 0.1 + 0.2})
+    delivered = a_lease(registry)
+    with registry.transaction() as tx:
+        file = {"digest": a_blob(registry, b"weights"), "bytes": 7}
+        tx.jobs.succeed(delivered, {"files": {"model.safetensors": file}})
+    running = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.jobs.checkpoint(running, {"digest": a_blob(registry, b"half a run")})
+
+
+def some(registry: Registry) -> Model:
+    """Put in a model with a data set and a file of kept logits."""
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 4, "anna")
+        digest = a_blob(registry, b"rows" * 1000)
+        tx.datasets.create(model, "validation", digest, 5, 4, 4000, "text/csv", "logits", {})
+        tx.captures.add(model.id, Capture(a_blob(registry, b"kept"), 5, 4, 1e9, 1e9 + 1))
+    return model
+
+
+def contents(registry: Registry) -> dict[str, list[Any]]:
+    """Return all rows, as this version reads them."""
+    with registry.reading() as tx:
+        return {
+            name: list(tx.connection.execute(select(of).order_by(*of.primary_key.columns)))
+            for name, of in METADATA.tables.items()
+        }
+
+
+def job_states(registry: Registry) -> list[tuple[str, int, bool]]:
+    with registry.reading() as tx:
+        jobs = tx.jobs.page(None, None, None, 100)
+    return [(one.state, one.attempts, one.worker is None) for one in jobs]
+
+
+def test_what_comes_back_is_what_went_in(registry: Registry, other: Registry, to: Path) -> None:
+    """Every row of every table, every blob, and probabilities to the last bit; both ways."""
+    full(registry)
+    said: list[str] = []
+    made = backup(registry, to, say=said.append)
+    before = contents(registry)
+    assert sum(1 for rows in before.values() if rows) >= 16
+    assert made.left_out == {}
+    assert (len(made.blobs), len(said)) == (4, 4 + len(METADATA.tables))
+    assert stat.S_IMODE(to.stat().st_mode) == 0o600
+    assert read_manifest(to) == made
+
+    restore(other, to)
+    other.check()
+    after = contents(other)
+    jobs, again = before.pop("jobs"), after.pop("jobs")
+    assert after == before
+    finished = [row for row in jobs if row.state not in ("queued", "running")]
+    assert [row for row in again if row.state not in ("queued", "running")] == finished
+    for digest in made.blobs:
+        other.blobs.verify(digest)
+    with registry.reading() as tx, other.reading() as restored:
+        model = tx.models.get("resnet")
+        here = Calibrator.from_bytes(tx.calibrators.parameters(model, 1)).predict(LOGITS)
+        there = Calibrator.from_bytes(restored.calibrators.parameters(model, 1)).predict(LOGITS)
+    assert here.tobytes() == there.tobytes()
+
+
+def test_a_running_job_is_queued_again(registry: Registry, elsewhere: Registry, to: Path) -> None:
+    """Without its counting as an attempt; whoever still runs it has an old fence."""
+    with registry.transaction() as tx:
+        tx.jobs.enqueue("fit", {}, priority=9)
+    running = a_lease(registry)
+    asked = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.jobs.cancel(asked.job.id)
+    backup(registry, to)
+    restore(elsewhere, to)
+    assert [state for state, *_ in job_states(registry)] == ["queued", "running", "running"]
+    states = job_states(elsewhere)
+    assert sorted(states) == [("cancelled", 0, True), ("queued", 0, True), ("queued", 0, True)]
+    with elsewhere.transaction() as tx:
+        again = tx.jobs.claim("w", ["fit"], 60)
+        assert again is not None
+        assert again.job.attempts == 1
+        assert again.fence > running.fence + 1_000_000
+
+
+def test_new_rows_are_numbered_on(registry: Registry, opposite: Registry, to: Path) -> None:
+    """A database that counts from 1 again would refuse the next model."""
+    with registry.transaction() as tx:
+        first = tx.models.create("one", None, 2, "anna")
+        tx.jobs.enqueue("fit", {})
+    backup(registry, to)
+    restore(opposite, to)
+    with opposite.transaction() as tx:
+        assert tx.models.create("two", None, 2, "anna").id > first.id
+        tx.jobs.enqueue("fit", {})
+
+
+def test_it_is_made_while_the_registry_is_used(
+    registry: Registry, elsewhere: Registry, to: Path
+) -> None:
+    """Rows are of one moment, and blobs that come and go meanwhile are there or not named."""
+    model = some(registry)
+
+    def meanwhile(what: str) -> None:
+        number = len(changes)
+        changes.append(what)
+        if number % 4 != 1 and what != "table models":
+            return
+        with registry.transaction() as tx:
+            digest = a_blob(registry, b"%d" % number)
+            tx.datasets.create(model, f"d{number}", digest, 1, 4, 1, "text/csv", "logits", {})
+            if number == 1 or (what == "table models" and changes.count(what) < 3):
+                gone = tx.captures.forget(model, 1e11)
+                kept = a_blob(registry, b"kept %d" % number)
+                tx.captures.add(model.id, Capture(kept, 1, 1, 1e9, 1e9))
+                for one in gone:
+                    registry.blobs.remove(one)
+
+    changes: list[str] = []
+    made = backup(registry, to, say=meanwhile)
+    assert changes.count("table models") == 3  # the first two snapshots named what had gone
+    restore(elsewhere, to)
+    with elsewhere.reading() as tx:
+        named = {one.digest for one in tx.datasets.page(model, None, 1000)}
+        named |= {one.digest for one in tx.captures.between(model, 0, 1e11)}
+    assert len(named) > 5
+    assert named <= set(made.blobs)
+    for digest in named:
+        elsewhere.blobs.verify(digest)
+
+
+def test_a_blob_that_is_lost_or_damaged_is_said(
+    registry: Registry, elsewhere: Registry, to: Path
+) -> None:
+    """And there is no backup without it, unless that is asked for."""
+    some(registry)
+    with registry.reading() as tx:
+        lost = tx.datasets.get(tx.models.get("resnet"), "validation").digest
+    path = Path(registry.blobs.path(lost))
+    for damage in (lambda: path.write_bytes(b"rot"), path.unlink):
+        damage()
+        with pytest.raises(CorruptError, match=f"blob {lost} of data set validation"):
+            backup(registry, to)
+        assert not to.exists()
+    made = backup(registry, to, leave_out_damaged=True)
+    assert made.left_out == {lost: "data set validation"}
+    restore(elsewhere, to)
+    with pytest.raises(NotFoundError):
+        elsewhere.blobs.open(lost)
+
+
+def test_nothing_is_overwritten(registry: Registry, to: Path, tmp_path: Path) -> None:
+    to.write_text("mine")
+    with pytest.raises(InputError, match=r"to: found .*which exists"):
+        backup(registry, to)
+    assert to.read_text() == "mine"
+    with pytest.raises(InputError, match="No such file"):
+        backup(registry, tmp_path / "none" / "b.zip")
+    new = tmp_path / "new.zip"
+    with pytest.raises(InputError, match="File exists"):
+        backup(registry, new, say=lambda _: new.write_text("meanwhile"))
+    assert new.read_text() == "meanwhile"
+    with pytest.raises(InputError, match="accepted: a registry"):
+        backup(Registry(f"sqlite:///{tmp_path}/none.db", "memory://"), tmp_path / "b.zip")
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_two_at_once_to_one_name(registry: Registry, to: Path) -> None:
+    def again(_: str) -> None:
+        with pytest.raises(InputError, match="another backup is writing"):
+            backup(registry, to)
+
+    backup(registry, to, say=again)
+    assert read_manifest(to).tables["models"].rows == 0
+
+
+def test_a_registry_with_anything_in_it_is_not_replaced(
+    registry: Registry, elsewhere: Registry, to: Path
+) -> None:
+    """Unless asked to; what a server makes for itself as it starts is not anything."""
+    some(registry)
+    backup(registry, to)
+    elsewhere.migrate()
+    with elsewhere.transaction() as tx:
+        tx.signing_keys.first()
+    restore(elsewhere, to)
+    with elsewhere.transaction() as tx:
+        tx.models.create("later", None, 2, "anna")
+    before = contents(elsewhere)
+    with pytest.raises(ConflictError, match=r"not empty: .* has \d+ rows; --force"):
+        restore(elsewhere, to)
+    assert contents(elsewhere) == before
+    restore(elsewhere, to, force=True)
+    assert [one.name for one in contents(elsewhere)["models"]] == ["resnet"]
+
+
+def test_not_while_somebody_uses_it(registry: Registry, opposite: Registry, to: Path) -> None:
+    """An idle connection is enough: its owner goes by what it has read."""
+    backup(registry, to)
+    opposite.migrate()
+    idle = connect_to(opposite._engine.url.render_as_string(hide_password=False))
+    with idle.connect() as connection:
+        connection.execute(text("SELECT count(*) FROM models"))
+    with pytest.raises(ConflictError, match="stop every server and worker"):
+        restore(opposite, to, force=True)
+    idle.dispose()
+    restore(opposite, to)
+
+
+def test_an_older_schema_is_brought_up_to_date(
+    registry: Registry, elsewhere: Registry, to: Path
+) -> None:
+    """Made before an upgrade, restored after it; one of a later version is refused."""
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 2, "anna")
+    migrate.downgrade(registry._engine, "0002")
+    made = backup(registry, to)
+    assert (made.schema, "traffic" in made.tables) == ("0002", False)
+    restore(elsewhere, to)
+    elsewhere.check()
+    with elsewhere.reading() as tx:
+        assert tx.models.get("resnet") == model
+    migrate.upgrade(registry._engine)
+    for name, value in (("schema", "9999"), ("version", 2)):
+        later = to.with_name(f"{name}.zip")
+        _rewritten(to, later, "manifest.json", lambda old, n=name, v=value: _changed(old, n, v))
+        with pytest.raises(InputError, match="needs a later Recalib"):
+            restore(elsewhere, later, force=True)
+    with elsewhere.transaction() as tx:
+        tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(Exception, match="newer Recalib"):
+        restore(elsewhere, to, force=True)
+
+
+def _changed(manifest: bytes, name: str, value: Any) -> bytes:
+    return json.dumps({**json.loads(manifest), name: value}).encode()
+
+
+def _rewritten(
+    source: Path, target: Path, member: str, change: Callable[[bytes], bytes | None]
+) -> None:
+    """Copy an archive with one member changed, or left out."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = change(old.read(name)) if name == member else old.read(name)
+            if content is not None:
+                new.writestr(name, content)
+
+
+def test_what_is_no_whole_backup_changes_nothing(
+    registry: Registry, elsewhere: Registry, to: Path
+) -> None:
+    """Cut short, bent or left out anywhere, or something else altogether."""
+    some(registry)
+    backup(registry, to)
+    whole = to.read_bytes()
+    bad = to.with_name("bad.zip")
+    for content in (b"", b"text", b"\x00" * 100, whole[1:]):
+        bad.write_bytes(content)
+        with pytest.raises(InputError, match=r"from: found .*accepted: a file that"):
+            restore(elsewhere, bad)
+    with zipfile.ZipFile(bad, "w") as archive:
+        archive.writestr("word/document.xml", "<a/>")
+    with pytest.raises(InputError, match="accepted: a file that"):
+        restore(elsewhere, bad)
+    for end in (10, len(whole) // 3, len(whole) - 1):
+        bad.write_bytes(whole[:end])
+        with pytest.raises(CorruptError):
+            restore(elsewhere, bad)
+    with zipfile.ZipFile(to) as archive:
+        members = [one for one in archive.infolist() if one.file_size]
+    assert len(members) == 7  # three tables with rows, one with a number, two blobs, the manifest
+    for one in members:
+        extra = int.from_bytes(whole[one.header_offset + 28 : one.header_offset + 30], "little")
+        begin = one.header_offset + 30 + len(one.filename) + extra
+        place = begin + one.compress_size // 2
+        bad.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises((CorruptError, InputError)):
+            restore(elsewhere, bad)
+        if one.filename != "manifest.json":
+            _rewritten(to, bad, one.filename, lambda _: None)
+            with pytest.raises(CorruptError, match="lacks"):
+                restore(elsewhere, bad)
+            _rewritten(to, bad, one.filename, lambda old: old + b"[1]\n")
+            with pytest.raises(CorruptError, match="promises"):
+                restore(elsewhere, bad)
+    assert contents(elsewhere)["models"] == []
+
+
+def _killed(at: int, act: Callable[[Callable[[str], None]], object]) -> bool:
+    """Do something in a process that kills itself at its n-th word; return whether it had to."""
+    child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    words = iter(range(at))
+
+    def say(_: str) -> None:
+        if next(words, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        act(say)
+    finally:
+        os._exit(0)
+
+
+def test_kill_9_leaves_nothing_half_done(
+    registry: Registry, opposite: Registry, to: Path, tmp_path: Path
+) -> None:
+    """Of a backup no file by its name; of a restore the registry that was there before."""
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 2, "anna")
+        for number in range(2):
+            digest = a_blob(registry, b"%d" % number)
+            tx.datasets.create(model, f"d{number}", digest, 1, 2, 1, "text/csv", "logits", {})
+    urls = [one._engine.url.render_as_string(hide_password=False) for one in (registry, opposite)]
+    registry.close()
+
+    def make(say: Callable[[str], None]) -> None:
+        backup(Registry(urls[0], registry.blobs.url), to, say=say)
+
+    words = 2 + len(METADATA.tables)
+    for at in (1, 2, words - 1):
+        assert _killed(at, make)
+        assert not to.exists()
+    assert not _killed(words, make)
+    assert not list(tmp_path.glob(".*"))
+
+    opposite.migrate()
+    with opposite.transaction() as tx:
+        tx.models.create("before", None, 2, "anna")
+    before = contents(opposite)
+    opposite.close()
+
+    def bring_back(say: Callable[[str], None]) -> None:
+        restore(Registry(urls[1], opposite.blobs.url), to, force=True, say=say)
+
+    for at in (len(METADATA.tables) + 1, words + 4, words + len(METADATA.tables) - 1):
+        assert _killed(at, bring_back)
+        looked = Registry(urls[1], opposite.blobs.url)
+        assert contents(looked) == before
+        looked.close()
+    assert not _killed(words + len(METADATA.tables), bring_back)
+    looked = Registry(urls[1], opposite.blobs.url)
+    assert [one.name for one in contents(looked)["models"]] == ["resnet"]
+    looked.close()
+
+
+def test_blobs_in_a_bucket(elsewhere: Registry, to: Path, tmp_path: Path) -> None:
+    """Which has neither folders nor renames that are safe; from there and to there."""
+    bucket = Registry(f"sqlite:///{tmp_path}/bucket.db", f"memory://{uuid4().hex}")
+    bucket.migrate()
+    with bucket.transaction() as tx:
+        model = tx.models.create("resnet", None, 2, "anna")
+        digest = a_blob(bucket, b"rows")
+        tx.datasets.create(model, "d", digest, 1, 2, 1, "text/csv", "logits", {})
+    backup(bucket, to)
+    bucket.close()
+    restore(elsewhere, to)
+    elsewhere.blobs.verify(digest)
+    again = Registry(f"sqlite:///{tmp_path}/again.db", f"memory://{uuid4().hex}")
+    restore(again, to)
+    again.blobs.verify(digest)
+    again.close()
+
+
+def test_a_database_file_is_its_owners_only(elsewhere: Registry, tmp_path: Path) -> None:
+    """It holds the keys that sign."""
+    elsewhere.migrate()
+    elsewhere.check()
+    for name in ("other.db", "other.db-wal"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+
+
+def test_digests_are_those_of_sha256sum(registry: Registry, to: Path) -> None:
+    """So that a backup can be looked through without Recalib."""
+    some(registry)
+    made = backup(registry, to)
+    with zipfile.ZipFile(to) as archive:
+        assert archive.testzip() is None
+        for digest in made.blobs:
+            content = archive.read(f"blobs/{digest[:2]}/{digest}")
+            assert hashlib.sha256(content).hexdigest() == digest
+        rows = archive.read(made.tables["models"].member).splitlines()
+    assert json.loads(rows[0])[made.tables["models"].columns.index("name")] == "resnet"
+    assert made.tables["models"].rows == len(rows) == 1
+    assert tables.models.c.keys() == made.tables["models"].columns
