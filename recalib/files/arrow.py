@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.lazily import Lazily
+from recalib.files.limits import refuse_unpacked
 from recalib.files.messages import Messages
 from recalib.files.raw import Window, size_of
 from recalib.files.tables import Columns
@@ -45,16 +46,21 @@ class ArrowFile(DataFile):
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         reader, messages = self._reader()
-        row = 0
+        row = unpacked = 0
         start = messages.position
         while messages.pass_batch():
             # Arrow reads forward from where the stream stands, here after its claims were checked.
             self._stream.seek(start)
             batch = reader.read_next_batch()
             start = messages.position
-            if batch.num_rows:
-                yield self._columns.arrays(batch, row)
-                row += batch.num_rows
+            batch.validate()
+            # Columns may share their bytes, so that a batch is not as small as its message.
+            unpacked += batch.num_rows * (self._columns.classes or 1) * self._columns.dtype.itemsize
+            refuse_unpacked(unpacked, self._size)
+            for first in range(0, batch.num_rows, step):
+                part = batch.slice(first, step)
+                yield self._columns.arrays(part, row)
+                row += part.num_rows
 
     def _reader(self) -> tuple[Any, Messages]:
         """Return Arrow's reader and our walker, both behind the schema."""

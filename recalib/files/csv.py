@@ -14,6 +14,7 @@ from typing import ClassVar
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.lazily import Lazily
+from recalib.files.limits import refuse_columns
 from recalib.files.raw import PIECE, Window, size_of
 from recalib.files.tables import Columns
 
@@ -21,7 +22,7 @@ __all__ = ["CsvFile"]
 
 pa, arrow_csv = Lazily("pyarrow"), Lazily("pyarrow.csv")
 
-#: Names and commas of some 300,000 columns, more than anybody has kept as text.
+#: Names of 128 characters for as many columns as are read.
 _LONGEST_HEADER = 4 << 20
 #: No float64 takes more characters (-1.2345678901234567e-308), its comma included.
 _CELL = 25
@@ -36,6 +37,8 @@ class CsvFile(DataFile):
 
     def _open(self) -> Layout:
         line, self._start = self._first_line()
+        # By commas, before there is an object for each name; a quoted one counts as well.
+        refuse_columns(line.count(",") + 1)
         self._names = next(csv.reader([line], strict=True), [])
         # Text has no types: every column is float64, and labels prove to be whole later.
         self._columns = Columns(

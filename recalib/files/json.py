@@ -20,8 +20,14 @@ from recalib.files.raw import size_of
 
 __all__ = ["JsonFile", "array_of", "decoded"]
 
-#: Numbers as Python objects take four times the space of their text.
+#: Numbers of 17 digits take about twice the space of their text as Python objects.
 _LARGEST = 64 << 20
+#: `1,` is a float and its place in a list, and `[` a list: 16 and 64 times their text.
+_NUMBER_BYTES, _LIST_BYTES = 32, 64
+#: What the largest file of such numbers takes; three seconds of making lists, at most.
+_MOST_BYTES = 128 << 20
+#: Too little text to become much.
+_SHORT = 1 << 20
 #: Numbers up to which plain Python is faster than NumPy, and what each float can hold.
 _FEW, _LARGE = 64, 3e38
 
@@ -71,8 +77,11 @@ def decoded(
 ) -> Any:
     """Return the document; `InputError` with the path of what is wrong with it, else `field`.
 
-    NaN and Infinity are not JSON, and text and booleans are no numbers.
+    NaN and Infinity are not JSON, and text and booleans are no numbers. `TooLargeError` where it
+    could become far more memory than text.
     """
+    if len(body) > _SHORT:
+        _refuse_large(body, field)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -111,6 +120,16 @@ def array_of(
     if masked.any():
         array[masked] = -np.inf
     return array
+
+
+def _refuse_large(body: bytes, field: str) -> None:
+    size = _NUMBER_BYTES * body.count(b",") + _LIST_BYTES * body.count(b"[")
+    if size > _MOST_BYTES:
+        raise TooLargeError(
+            field,
+            found=f"{len(body)} bytes of JSON that take up to {size >> 20} MiB",
+            accepted=f"at most {_MOST_BYTES >> 20} MiB; or another format",
+        )
 
 
 def _are_plain(rows: Sequence[Sequence[float | None]]) -> bool:

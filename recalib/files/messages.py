@@ -2,8 +2,9 @@
 
 An Arrow stream is a row of messages: 0xFFFFFFFF, the length of the metadata, the metadata (a
 flatbuffer), a body. Arrow allocates what the metadata says, a body and, where buffers are
-compressed, whatever size each buffer names; so both are summed here first. The few fields that
-this takes are read by hand, with every offset checked by struct.
+compressed, whatever size each buffer names; so both are summed here first. A schema costs what it
+names, and a flatbuffer may name one thing any number of times: 3 MB of metadata cost 1.6 GB. The
+few fields that this takes are read by hand, with every offset checked by struct.
 
 Source: the Arrow columnar format, "Serialization and IPC"; `format/Message.fbs`.
 """
@@ -25,6 +26,9 @@ MOST_BATCH = 256 << 20
 _MOST_METADATA = 16 << 20
 
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+_TIMESTAMP, _UNION = 10, 14
+#: Bytes of a field's table and its entry in a vector, and of a pair of texts, at the least.
+_FIELD, _PAIR = 20, 16
 _COMPRESSED_LENGTH = struct.Struct("<q")
 
 
@@ -41,6 +45,7 @@ class Messages:
         self._stream = stream
         self.position = position
         self._size = size
+        self._dictionaries = 0
 
     def pass_schema(self) -> None:
         """Move behind the first message.
@@ -59,7 +64,8 @@ class Messages:
         ------
         InputError: the file ends without an end-of-stream mark, which every writer leaves and
             only a truncated file lacks; or a message that is damaged.
-        TooLargeError: a batch of over 256 MiB, as it lies there or decompressed.
+        TooLargeError: a batch of over 256 MiB, as it lies there or decompressed; or dictionaries
+            that are so large together, since Arrow keeps them.
         """
         while (kind := self._next()) is not None:
             if kind == _BATCH:
@@ -95,8 +101,13 @@ class Messages:
             batch = message.table(2)
             if kind == _DICTIONARY:
                 batch = batch.table(1)
-            if batch.has(3):
-                _refuse_large(self._decompressed(batch, body))
+            unpacked = self._decompressed(batch, body) if batch.has(3) else length
+            _refuse_large(unpacked)
+            if kind == _DICTIONARY:
+                self._dictionaries += unpacked
+                _refuse_large(self._dictionaries)
+        elif kind == _SCHEMA:
+            _check_schema(message.table(2), len(metadata))
         self.position = body + length
         return kind
 
@@ -110,6 +121,49 @@ class Messages:
             (claimed,) = _COMPRESSED_LENGTH.unpack(read_exactly(window, 8, "data"))
             total += max(claimed, length)
         return total
+
+
+def _check_schema(schema: _Table, size: int) -> None:
+    """Refuse a schema that names more than the `size` bytes of its message can hold.
+
+    No writer names a field or a text twice, so that what an honest schema names adds up to less
+    than its own length. What lies on one place, or overlaps, is counted as often as it is named.
+
+    Raises
+    ------
+    TooLargeError: it does.
+    """
+    left = size - _pairs_cost(schema, 2, size)
+    waiting = schema.tables(1, left // _FIELD)
+    while waiting and left >= 0:
+        field = waiting.pop()
+        left -= _FIELD + field.length(0) + _type_cost(field)
+        left -= _pairs_cost(field, 6, left)
+        waiting += field.tables(5, max(0, left) // _FIELD)
+    if left < 0 or len(waiting) * _FIELD > left:
+        raise _repeated()
+
+
+def _type_cost(field: _Table) -> int:
+    """Bytes of what a type holds besides itself: a time zone, or the numbers of a union."""
+    kind = field.number("<B", 2)
+    if kind not in (_TIMESTAMP, _UNION) or not field.has(3):
+        return 0
+    return field.table(3).length(1) * (4 if kind == _UNION else 1)
+
+
+def _pairs_cost(owner: _Table, slot: int, left: int) -> int:
+    """Bytes of the metadata in a slot, pairs of texts."""
+    pairs = owner.tables(slot, max(0, left) // _PAIR)
+    return sum(_PAIR + pair.length(0) + pair.length(1) for pair in pairs)
+
+
+def _repeated() -> TooLargeError:
+    return TooLargeError(
+        "data",
+        found="a schema that names things more often than it holds them",
+        accepted="each once, as every writer does",
+    )
 
 
 class _Table:
@@ -130,6 +184,21 @@ class _Table:
 
     def table(self, slot: int) -> _Table:
         return _Table(self._data, self._target(slot))
+
+    def length(self, slot: int) -> int:
+        """Return the length of a text or a vector, 0 where it was left out."""
+        return _at("<I", self._data, self._target(slot)) if self.has(slot) else 0
+
+    def tables(self, slot: int, most: int) -> list[_Table]:
+        """Return a vector of tables; `TooLargeError` for more than `most`."""
+        if not self.has(slot):
+            return []
+        start = self._target(slot)
+        count = _at("<I", self._data, start)
+        if count > most:
+            raise _repeated()
+        places = range(start + 4, start + 4 + 4 * count, 4)
+        return [_Table(self._data, place + _at("<I", self._data, place)) for place in places]
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
         """Return a vector of structs of two int64."""

@@ -3,6 +3,7 @@
 Arrow allocates what a page's header says, up to 2 GB, before it looks at the page: one changed
 byte in a file of 1.6 kB cost 1.9 GB (found by fuzzing). The sizes in the footer may lie about
 the pages, so the headers themselves are walked; bodies are not read.
+Column chunks may not share them, or a small file would be hours of work.
 
 Neither can pyarrow's own view of the footer be used: its `.column(i)` lets a C++ exception about
 damaged statistics end the process (found by fuzzing, pyarrow 26).
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from recalib.errors import InputError, TooLargeError
+from recalib.files.limits import refuse_unpacked
 from recalib.files.raw import Window
-from recalib.files.thrift import STRUCT, Cursor
+from recalib.files.thrift import I32, I64, STRUCT, Cursor
 
 __all__ = ["MOST_GROUP", "Pages"]
 
@@ -30,6 +32,8 @@ MOST_GROUP = 256 << 20
 #: A header of a page of numbers takes some 50 bytes, with statistics.
 _HEADER = 512
 _LONGEST_HEADER = 64 << 10
+#: Pages without values are legal, and nobody writes many.
+_MOST_EMPTY = 1000
 
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 #: The field of a page header that holds the number of values, by the page's type.
@@ -61,14 +65,17 @@ class Pages:
         self._size = size
         self._itemsizes = itemsizes
         self._columns = columns
+        #: Bytes of all pages as the footer has them, and of all values.
+        self._claimed = self._decoded = 0
 
     def check(self, footer: bytes) -> None:
         """Check each row group of which the footer (a FileMetaData) tells.
 
         Raises
         ------
-        InputError: a page beyond the file's end, or values that do not add up.
-        TooLargeError: a row group of over 256 MiB.
+        InputError: a page beyond the file's end, values that do not add up, or column chunks that
+            overlap.
+        TooLargeError: a row group of over 256 MiB, or a file that unpacks to far more than it is.
         """
         cursor = Cursor(footer)
         for number, kind in cursor.fields():
@@ -88,6 +95,8 @@ class Pages:
                     column += 1
             else:
                 cursor.skip(kind)
+        self._decoded += cost.decoded
+        refuse_unpacked(self._decoded, self._size)
         if column != self._columns:
             raise _damaged(f"{column} columns in a row group", f"{self._columns}")
 
@@ -95,7 +104,7 @@ class Pages:
         metadata: dict[int, int] = {}
         for number, kind in cursor.fields():
             if number == 3 and kind == STRUCT:
-                metadata |= cursor.integers()
+                metadata |= cursor.integers(I64)
             else:
                 cursor.skip(kind)
         if column in self._itemsizes:
@@ -107,8 +116,11 @@ class Pages:
         if 0 < metadata.get(11, 0) < position:
             position = metadata[11]
         end = position + metadata[7]
+        self._claimed += max(0, metadata[7])
+        if self._claimed > self._size:
+            raise _damaged("pages that are in several columns", "each page in one")
         _refuse_large(_Cost(cost.decoded + expected * itemsize, cost.encoded))
-        values = 0
+        values = empty = 0
         while values < expected:
             if not 0 <= position < end <= self._size:
                 raise _damaged(f"{values} values in a column", f"{expected}, as the footer says")
@@ -123,6 +135,9 @@ class Pages:
                 cost.encoded += max(header.uncompressed, header.compressed)
                 cost.decoded += size
                 values += header.values
+            empty += header.values == 0
+            if empty > _MOST_EMPTY:
+                raise _damaged("pages without values", "pages with values")
             _refuse_large(cost)
 
     def _header(self, position: int) -> tuple[_PageHeader, int]:
@@ -152,9 +167,9 @@ def _page_header(cursor: Cursor) -> _PageHeader:
     values: dict[int, int] = {}
     for number, kind in cursor.fields():
         if kind == STRUCT:
-            values[number] = cursor.integers().get(1, 0)
-        elif 4 <= kind <= 6:
-            numbers[number] = cursor.integer()
+            values[number] = cursor.integers(I32).get(1, 0)
+        elif kind == I32:
+            numbers[number] = cursor.sized(I32)
         else:
             cursor.skip(kind)
     kind = numbers[1]

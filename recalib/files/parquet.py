@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.footer import check_footer
 from recalib.files.lazily import Lazily
 from recalib.files.pages import Pages
 from recalib.files.raw import Window, read_exactly, size_of
@@ -17,7 +18,7 @@ __all__ = ["ParquetFile"]
 pq = Lazily("pyarrow.parquet")
 
 #: The footer is parsed whole. A thousand columns in a hundred groups take 10 MB.
-_MOST_FOOTER = 32 << 20
+_MOST_FOOTER = 16 << 20
 #: Arrow keeps a batch several times over while decoding it (values, levels, pages).
 _BATCH = 2 << 20
 
@@ -29,6 +30,7 @@ class ParquetFile(DataFile):
 
     def _open(self) -> Layout:
         footer = self._read_footer()
+        check_footer(footer)
         self._file = pq.ParquetFile(
             self._stream,
             pre_buffer=False,  # which would fetch whole row groups ahead

@@ -13,6 +13,7 @@ import numpy as np
 from recalib.errors import InputError
 from recalib.files.base import Input, Numbers
 from recalib.files.lazily import Lazily
+from recalib.files.limits import refuse_columns
 from recalib.files.names import Names, column_names
 
 __all__ = ["Columns"]
@@ -28,6 +29,7 @@ class Columns:
 
     def __init__(self, schema: Any, declared: Input) -> None:
         self._declared = declared
+        refuse_columns(len(schema))
         self.names: Names = column_names(schema.names, declared)
         self.classes: int | None
         if self.names.values is None:
