@@ -37,6 +37,8 @@ DATATYPES: dict[str, Any] = {
     # NumPy has none: the upper half of a float32.
     "BF16": np.dtype("<u2"),
 }
+#: A length that no tensor has; Python does not even print the product of two much larger ones.
+_MOST = 2**40
 _IN_JSON = ("FP16", "FP32", "FP64")
 
 
@@ -209,7 +211,7 @@ def dtype_of(datatype: str) -> Any:
 
 def shape_of(shape: Sequence[int]) -> tuple[int, int]:
     """Return N and K of a shape; `InputError` for any other."""
-    if len(shape) != 2 or min(shape) < 1:
+    if len(shape) != 2 or not all(0 < length <= _MOST for length in shape):
         raise InputError(
             "inputs[0].shape", found=str(list(shape))[:80], accepted="[N, K], both at least 1"
         )

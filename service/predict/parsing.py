@@ -28,6 +28,9 @@ NPZ = "application/x-npz"
 #: Media types of requests.
 READ = (JSON, NPY, ARROW)
 
+#: A length that fits into every machine's integers; no body is as long.
+_MOST = 2**40
+
 _decoder = msgspec.json.Decoder(CalibrateRequest)
 
 
@@ -65,9 +68,14 @@ def decode_npy(body: bytes, field: str) -> Floats:
         start = 8 + length + int.from_bytes(body[8 : 8 + length], "little")
         shape, fortran, dtype = _described(body[:start])
     except Exception as error:  # what NumPy raises for a broken header it does not promise
-        raise InputError("body", found=f"{error}", accepted="a .npy file") from None
+        raise InputError(
+            "body", found=f"{error}"[:80] or "no header", accepted="a .npy file"
+        ) from None
     if dtype.kind not in "fiu":
         raise InputError(field, found=f"dtype {dtype}", accepted="numbers; never a pickle")
+    if len(shape) != 2 or not all(0 < length <= _MOST for length in shape):
+        found = "no rows" if shape[:1] == (0,) else f"shape {shape}"[:80]
+        raise InputError(field, found=found, accepted="shape (N, K), both at least 1")
     size, rest = math.prod(shape) * dtype.itemsize, len(body) - start
     if size != rest:
         raise InputError(
@@ -86,7 +94,8 @@ def _described(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = npy.read_magic(file)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran, dtype = read(file)
-    return shape, fortran, dtype
+    # NumPy takes True for a length, and cannot make an array of it.
+    return tuple(int(length) for length in shape), fortran, dtype
 
 
 def decode_arrow(body: bytes, input: Input, most_bytes: int) -> Floats:
