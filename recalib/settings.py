@@ -94,6 +94,11 @@ class Settings(BaseSettings):
         description="Folder of the data that training runs may name; empty means "
         "HOME/training-data.",
     )
+    max_weights: int = Field(
+        100_000_000,
+        gt=0,
+        description="Most weights of a network that a training run may name.",
+    )
     host: str = Field("127.0.0.1", description="Address that the server listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the REST server.")
     grpc_port: int = Field(

@@ -27,7 +27,12 @@ def handlers(
     settings: Settings, between: Callable[[], object] = lambda: None
 ) -> dict[str, JobHandler]:
     """Return what each kind of job is done by; a job that takes hours calls `between` in them."""
-    trains = training_handler(settings.resolved_training_data, between, settings.poll_seconds)
+    trains = training_handler(
+        settings.resolved_training_data,
+        between,
+        settings.poll_seconds,
+        max_weights=settings.max_weights,
+    )
     return {**HANDLERS, TRAIN: trains}
 
 

@@ -31,7 +31,11 @@ _TRAINING_SHARE = 0.95
 
 
 def training_handler(
-    folder: Path, between: Callable[[], object] = lambda: None, every_seconds: float = 0.5
+    folder: Path,
+    between: Callable[[], object] = lambda: None,
+    every_seconds: float = 0.5,
+    *,
+    max_weights: int = 100_000_000,
 ) -> Callable[[JobContext], None]:
     """Return what does training jobs.
 
@@ -40,11 +44,15 @@ def training_handler(
     folder: below which data lie; nothing outside is read.
     between: called between two steps, `every_seconds` at most: a run takes hours, in which a
         worker has other jobs to do. Nothing that it does changes the run's numbers.
+    max_weights: of a network that a job may ask for; larger ones are refused before any memory is
+        taken.
     """
-    return partial(_train, folder=folder, pause=_Pause(between, every_seconds))
+    return partial(
+        _train, folder=folder, pause=_Pause(between, every_seconds), max_weights=max_weights
+    )
 
 
-def _train(context: JobContext, folder: Path, pause: _Pause) -> None:
+def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -> None:
     """Train what the payload asks for; files, data set and the wish for a fit appear at once.
 
     An attempt that ends early leaves its checkpoint, under its fence, and the next goes on there.
@@ -52,6 +60,7 @@ def _train(context: JobContext, folder: Path, pause: _Pause) -> None:
     # Here: a worker that waits has not loaded torch.
     try:
         from training.engine.delivering import load_all, run_recipe
+        from training.engine.run import check_network
     except ModuleNotFoundError as error:
         accepted = "a worker with `pip install 'recalib[train]'`"
         raise InputError("train", found=f"no package {error.name}", accepted=accepted) from None
@@ -67,6 +76,7 @@ def _train(context: JobContext, folder: Path, pause: _Pause) -> None:
             found=f"{model.name!r} with {model.classes} classes",
             accepted=f"a model with {loaded.splits.classes}, as the data have",
         )
+    check_network(recipe, loaded.splits, max_weights)
     context.check_cancelled()
 
     # 2. The run, from where an earlier attempt left it. The map is fitted by a job of its own.

@@ -139,6 +139,10 @@ def test_a_champion_comes_of_it_if_asked(runs: Runs) -> None:
         ({"calibrate": {"model": "two"}}, "calibrate.model: found 'two' with 2 classes"),
         ({"epochs": 0}, "epochs: found 0"),
         ({"model": {"name": "os.system"}}, "model.name: found 'os.system'"),
+        (
+            {"model": {"name": "linear", "options": {"features": 10**12}}},
+            "model.options: found more than 100000000 weights",
+        ),
         ({"model": {"name": "linear", "weights": "../w.safetensors"}}, "model.weights: found no"),
         ({"model": {"name": "linear", "weights": "/etc/hostname"}}, "below the data folder"),
         (

@@ -23,6 +23,9 @@ from training.data.split import Inputs, Split, keys_of
 
 __all__ = ["Encoded", "Images", "Pixels", "Scale", "Stored", "decode", "read_table"]
 
+#: Height and width to which images may be scaled: a request may name any.
+_LARGEST = 4096
+
 
 @dataclass
 class Images(Source):
@@ -53,7 +56,7 @@ class Images(Source):
         if self.classes is not None:
             check_option("classes", self.classes, self.classes >= 2, "2 or more")
         if self.size is not None:
-            check_option("size", self.size, self.size >= 1, "1 or more")
+            check_option("size", self.size, 1 <= self.size <= _LARGEST, f"1 to {_LARGEST}")
         check_option("memory", self.memory, self.memory >= 0, "0 or more")
 
     def read(self, files: Files) -> Parts:

@@ -16,6 +16,8 @@ __all__ = ["SHAPES", "Shapes"]
 
 #: Class 0 is what is behind them.
 SHAPES = ("disc", "square", "cross")
+#: A place takes some 30 bytes while it is drawn, and a request may name any number of them.
+_MOST_PLACES = 2**27
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Shapes(Source):
     most places are background.
 
     Options: `train`, `validation`, `test`, numbers of images; `size` S ≥ 16; `noise`, its standard
-    deviation, where shapes stand out by ½, 1 and 1½; `seed`.
+    deviation, where shapes stand out by ½, 1 and 1½; `seed`. At most 2^27 places in all.
     """
 
     train: int = 600
@@ -42,6 +44,8 @@ class Shapes(Source):
         for name in ("train", "validation", "test"):
             check_option(name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
         check_option("size", self.size, self.size >= 16, "16 or more")
+        places = (self.train + self.validation + self.test) * self.size**2
+        check_option("size", self.size, places <= _MOST_PLACES, "at most 2^27 places in all images")
         check_option("noise", self.noise, self.noise >= 0, "0 or more")
         check_option("seed", self.seed, self.seed >= 0, "0 or more")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import safetensors.torch
@@ -14,16 +16,16 @@ from torch.optim import Optimizer
 
 from recalib.errors import InputError
 from recalib.losses.composition import Composition
-from recalib.recipe import Recipe
+from recalib.recipe import ModelPart, Recipe
 from training.data import Splits
 from training.engine.checkpoints import Checkpoints
 from training.engine.optimising import optimiser_for
 from training.engine.rows import seed_of
 from training.engine.state import Counters, load_state, save_state, snapshot
 from training.engine.weights import freeze_all_but_head, load_weights, trained_parameters
-from training.models import build
+from training.models import build, check_model
 
-__all__ = ["Run", "begin"]
+__all__ = ["Run", "begin", "check_network"]
 
 #: What a stream of random numbers is for; `rows` has 1 and 2.
 _WEIGHTS = 3
@@ -140,13 +142,30 @@ def begin(
     return Run(recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum)
 
 
+def check_network(recipe: Recipe, splits: Splits, most: int) -> None:
+    """Raise `InputError` for a network that cannot be built, or of more than `most` weights.
+
+    No memory is taken for them.
+    """
+    with _fields_of_model(recipe.model):
+        part = recipe.model
+        check_model(part.name, splits.classes, splits.facts, part.options, most)
+
+
 def _built(recipe: Recipe, splits: Splits) -> nn.Module:
-    part = recipe.model
+    with _fields_of_model(recipe.model):
+        part = recipe.model
+        return build(part.name, splits.classes, facts=splits.facts, **part.options)
+
+
+@contextmanager
+def _fields_of_model(part: ModelPart) -> Iterator[None]:
+    """Name a recipe's fields in errors."""
     for option in _OURS & set(part.options):
         accepted = "nothing: the data say"
         raise InputError(f"model.options.{option}", found="a value", accepted=accepted)
     try:
-        return build(part.name, splits.classes, facts=splits.facts, **part.options)
+        yield
     except InputError as error:
         field = "model.name" if error.field == "model" else f"model.{error.field}"
         raise InputError(field, found=error.found, accepted=error.accepted) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -23,11 +23,12 @@ from training.models.densenet import DenseNet, DenseNetBottleneck
 from training.models.linear import Linear
 from training.models.resnet import ResNet, ResNetBottleneck
 from training.models.segmenter import Segmenter
+from training.models.size import check_size
 from training.models.text_cnn import TextCnn
 from training.models.tree_lstm import TreeLstm
 from training.models.wide_resnet import WideResNet
 
-__all__ = ["MODELS", "Make", "build", "head", "known"]
+__all__ = ["MODELS", "Make", "build", "check_model", "head", "known"]
 
 MODELS: dict[str, Make] = {
     "linear": Linear,
@@ -75,6 +76,31 @@ def build(
     InputError: no such name; fewer than 2 classes; an option that the network does not have, that
         it needs, or of the wrong type or size.
     """
+    return _prepared(name, classes, facts, options)()
+
+
+def check_model(
+    name: str, classes: int, facts: Mapping[str, int], options: Mapping[str, Any], most: int
+) -> None:
+    """Raise `InputError` where `build` would, or would make a network of more than `most` weights.
+
+    No memory is taken for them. A package's network that cannot be made without its tensors' values
+    is not counted: whoever installs it answers for it.
+    """
+    make = _prepared(name, classes, facts, options)
+    try:
+        check_size(make, most)
+    except InputError:
+        raise
+    except Exception:
+        if name in MODELS:
+            raise
+
+
+def _prepared(
+    name: str, classes: int, facts: Mapping[str, int] | None, options: Mapping[str, Any]
+) -> Callable[[], nn.Module]:
+    """Return what makes the network, its options checked."""
     make = known().get(name)
     if make is None:
         raise InputError("model", found=repr(name), accepted=", ".join(known()))
@@ -85,12 +111,12 @@ def build(
         if option not in types:
             accepted = ", ".join(types) or f"none: {name} has no options"
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
-    given = {one: value for one, value in (facts or {}).items() if one in types} | options
+    given = {one: value for one, value in (facts or {}).items() if one in types} | dict(options)
     checked = {one: _converted(one, value, types[one]) for one, value in given.items()}
     for option in _needed(make):
         if option not in checked:
             raise InputError(f"options.{option}", found="nothing", accepted=f"{name} needs it")
-    return make(classes, **checked)
+    return partial(make, classes, **checked)
 
 
 def head(model: nn.Module) -> nn.Module:

@@ -32,5 +32,6 @@ Make: TypeAlias = Callable[..., nn.Module]
 def initialise(network: nn.Module) -> None:
     """Draw convolutions as He et al. do (ICCV 2015, eq. 10, fan out): unit variance forward."""
     for module in network.modules():
-        if isinstance(module, nn.Conv2d):
+        # Shapes alone, as `check_size` makes them, have nothing to draw.
+        if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

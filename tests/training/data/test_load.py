@@ -358,6 +358,23 @@ def test_shapes() -> None:
     assert not inputs[:, 0][labels == 0].any()
 
 
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("shapes", {"train": 10**12}),
+        ("shapes", {"size": 10**6}),
+        ("shapes", {"train": 2**17, "size": 32}),
+        ("images", {**_IMAGES, "size": 10**5}),
+    ],
+)
+def test_sizes_that_no_memory_holds_are_refused(
+    source: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Before anything is drawn or read: a request may name any."""
+    with pytest.raises(InputError, match=r"size: found [0-9e+]+; accepted: (at most|1 to)"):
+        load(DataSpec(source, options, validation=4), tmp_path)
+
+
 def test_cifar10(real_data: Path, tmp_path: Path) -> None:
     """Real JPEG rows, decoded here once more, are what models are given."""
     for name, rows in (("train", 300), ("test", 100)):

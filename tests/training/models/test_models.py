@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import training.models
 from recalib.errors import InputError
-from training.models import MODELS, build, head
+from training.models import MODELS, build, check_model, head
 
 _FACTS = {"channels": 3, "features": 12, "vocabulary": 40}
 #: Small forms of those that would take long.
@@ -155,6 +155,54 @@ def test_what_is_refused(name: str, classes: int, options: dict[str, Any], field
     with pytest.raises(InputError) as raised:
         build(name, classes, **options)
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_are_counted_without_them(name: str) -> None:
+    """As many as are there then, one fewer is not enough, and the generator is left alone."""
+    there = sum(one.numel() for one in _built(name).parameters())
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    asked = (name, 4, _FACTS, _SMALL.get(name, {}))
+    check_model(*asked, there)
+    with pytest.raises(InputError, match=f"options: found more than {there - 1} weights"):
+        check_model(*asked, there - 1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("linear", {"features": 10**9}),
+        ("linear", {"features": 10**18}),
+        ("resnet50", {"width": 2**31}),
+        ("wide_resnet", {"widen": 2**62}),
+        ("wide_resnet", {"widen": 2**70}),
+        ("text_cnn", {"vocabulary": 10, "kernel": 2**40 + 1}),
+        ("tree_lstm", {"vocabulary": 2**61}),
+        ("segmenter", {"channels": 10**10}),
+        # A billion layers of few weights each.
+        ("wide_resnet", {"depth": 6 * 10**9 + 4, "widen": 1}),
+    ],
+)
+def test_no_network_is_too_large_to_be_refused(name: str, options: dict[str, Any]) -> None:
+    """Before there is memory for it, which no machine has."""
+    with pytest.raises(InputError, match="accepted: a network of at most 100000000 weights"):
+        check_model(name, 10, {}, options, 100_000_000)
+
+
+def test_a_network_of_a_package_that_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at its weights while it is made: let through, by who installed it."""
+
+    def make(classes: int, *, width: int = 2) -> nn.Module:
+        layer = nn.Linear(width, classes)
+        assert float(layer.weight.detach().sum()) < 1e9
+        return layer
+
+    monkeypatch.setattr(training.models, "_of_packages", lambda: {"mine": make})
+    check_model("mine", 3, {}, {}, 9)
+    with pytest.raises(InputError, match="options: found more than 8 weights"):
+        check_model("mine", 3, {}, {}, 8)
 
 
 def test_names_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
