@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -142,7 +144,9 @@ class Calibrator:
     def to_bytes(self) -> bytes:
         """Return the parameter file's bytes: safetensors with the card in its metadata."""
         arrays = {name: np.asarray(value, order="C") for name, value in self.parameters.items()}
-        data: bytes = safetensors.numpy.save(arrays, metadata={"card": self.card.to_json()})
+        card = self.card.to_json()
+        metadata = {"card": card, "sha256": _digest(card, arrays)}
+        data: bytes = safetensors.numpy.save(arrays, metadata=metadata)
         return data
 
     @classmethod
@@ -160,6 +164,9 @@ class Calibrator:
             raise CorruptError("not a Recalib parameter file: its metadata has no card")
         if any(array.dtype != np.float64 for array in arrays.values()):
             raise CorruptError("not a Recalib parameter file: parameters are not float64")
+        found = _digest(header["card"], arrays)
+        if header.get("sha256", found) != found:  # files of the first days have none
+            raise CorruptError("the parameter file is damaged: its checksum is another")
         return cls(arrays, Card.from_json(header["card"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -204,6 +211,15 @@ def _share_memory() -> None:
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
     onnxruntime.create_and_register_allocator(memory, None)
+
+
+def _digest(card: str, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return SHA-256 of all that a parameter file says: one flipped bit is still a number."""
+    found = hashlib.sha256(card.encode())
+    for name, array in sorted(arrays.items()):
+        found.update(f"\0{name}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array))
+    return found.hexdigest()
 
 
 class _Header(msgspec.Struct):

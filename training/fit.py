@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
 from recalib.card import DataSummary, Selection
-from recalib.errors import ConflictError, InputError
+from recalib.errors import ConflictError, CorruptError, InputError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.fit import configured, fit
 from recalib.fitting.selection import Candidate, compare_by_cross_validation
@@ -17,6 +18,8 @@ from recalib.registry import Dataset, Expected, Model
 from training.worker import JobContext
 
 __all__ = ["FIT", "run_fit"]
+
+log = logging.getLogger(__name__)
 
 #: The kind of job that this module does.
 FIT = "fit"
@@ -50,6 +53,8 @@ def run_fit(context: JobContext) -> None:
 
     # 2. The rows, as float arrays in memory.
     context.progress(0.0, "reading the data set")
+    # A format without checksums would hand out damaged rows as if they were good.
+    context.registry.blobs.verify(dataset.digest)
     with context.registry.blobs.open(dataset.digest) as file:
         data = read(file, format=MEDIA_TYPES[dataset.media_type], input=dataset.input)
     context.check_cancelled()
@@ -123,7 +128,13 @@ def _champion(context: JobContext, model: Model) -> tuple[Expected, Calibrator |
         if alias is None:
             return Expected(None), None
         parameters = tx.calibrators.parameters(model, alias.version)
+    try:
         return Expected(alias.version), Calibrator.from_bytes(parameters)
+    except CorruptError as error:
+        # Otherwise one that is damaged would be in the way of every other.
+        fields = {"action": "champion_damaged", "model": model.name}
+        log.warning("The champion is not compared with: %s", error, extra=fields)
+        return Expected(alias.version), None
 
 
 def _select(

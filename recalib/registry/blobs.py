@@ -58,7 +58,10 @@ class BlobStore:
             while chunk := file.read(_CHUNK):
                 found.update(chunk)
         if found.hexdigest() != digest:
-            raise CorruptError(f"blob {digest} holds other bytes than its name promises")
+            raise CorruptError(
+                f"blob {digest} holds other bytes than its name promises; the same file, uploaded "
+                "again, mends it"
+            )
 
     def remove(self, digest: str) -> None:
         """Remove a blob that nothing names any more; one that is not there is no error.
@@ -182,15 +185,14 @@ class BlobWriter:
         self._close()
         store, target = self._store, self._store.path(self.digest)
         with storage_errors(store.url):
-            if self._stands(target):
-                return self.digest
             if store.is_local:
+                # Also over one that stands: it may have been damaged, and is whole again.
                 _sync(self._path)
                 store.filesystem.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH120
                 os.replace(self._path, target)  # noqa: PTH105
                 _sync(os.path.dirname(target))  # noqa: PTH120
                 _sync(store.root)
-            else:
+            elif not self._stands(target):
                 store.filesystem.mv(self._path, target)
         return self.digest
 

@@ -114,9 +114,11 @@ async def set_alias(
     ------
     InputError: an alias that is no name.
     NotFoundError: no such model or version.
+    CorruptError: the version's parameters are damaged, so that it could not serve.
     """
 
     def act() -> Alias:
+        calibrators.Calibrator.from_bytes(get_parameters(registry, model, change.version))
         with registry.transaction() as tx:
             owner = tx.models.get(model)
             return Alias.of(tx.aliases.set(owner, alias, change.version, actor, change.reason))
