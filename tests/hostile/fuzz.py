@@ -1,0 +1,89 @@
+"""Fuzz the parsers for a while, led by coverage: `make fuzz-parsers`.
+
+`python -m tests.hostile.fuzz` takes them in turn, each in a process of its own; with a name it
+fuzzes that parser alone. What was found to lead somewhere new stays in `.fuzz/NAME`, from which the
+next run goes on; what ended in a fault is `.fuzz/crash-...` and printed with its traceback. atheris
+is not one of this project's dependencies: 35 MB, and not there for every Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["main"]
+
+_FOLDER = Path(".fuzz")
+#: Of the whole process, libraries included; more than any small file may cost.
+_MOST_MIB = 1500
+_LONGEST_SECONDS = 20
+_LARGEST = 1 << 16
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fuzz one parser or all of them; returns 1 where something was found."""
+    reader = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz", description=__doc__)
+    reader.add_argument("parser", nargs="?", help="one parser; all of them by default")
+    reader.add_argument("--seconds", type=int, default=60, help="for each parser")
+    given = reader.parse_args(arguments)
+    _FOLDER.mkdir(exist_ok=True)
+    if given.parser is not None:
+        _fuzz(given.parser, given.seconds)
+        return 0
+    from tests.hostile.parsers import PARSERS
+
+    found = []
+    for name in PARSERS:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.hostile.fuzz",
+            name,
+            "--seconds",
+            str(given.seconds),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        last = [line for line in done.stderr.splitlines() if "cov:" in line][-1:]
+        print(f"{name}: {'fault' if done.returncode else 'nothing'}; {' '.join(last)}", flush=True)  # noqa: T201
+        if done.returncode:
+            found.append(name)
+            print(done.stdout[-4000:], done.stderr[-4000:], sep="\n", flush=True)  # noqa: T201
+    return 1 if found else 0
+
+
+def _fuzz(name: str, seconds: int) -> None:
+    """Fuzz one parser until the time is over, or until a fault ends this process."""
+    try:
+        import atheris
+    except ImportError:
+        sys.exit("atheris is missing; `make fuzz-parsers` installs it")
+    with atheris.instrument_imports(include=["recalib", "service"]):
+        from tests.hostile.parsers import PARSERS, refusal
+    if name not in PARSERS:
+        sys.exit(f"no parser {name!r}; one of {', '.join(PARSERS)}")
+    parser = PARSERS[name]
+    corpus = _FOLDER / name
+    corpus.mkdir(exist_ok=True)
+    for seed in parser.seeds:
+        (corpus / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
+    options = {
+        "max_total_time": seconds,
+        "max_len": _LARGEST,
+        "rss_limit_mb": _MOST_MIB,
+        "timeout": _LONGEST_SECONDS,
+        "artifact_prefix": f"{_FOLDER}/",
+    }
+    flags = [f"-{option}={value}" for option, value in options.items()]
+    atheris.Setup([sys.argv[0], *flags, str(corpus)], lambda data: _once(refusal, parser, data))
+    atheris.Fuzz()
+
+
+def _once(refusal, parser, data: bytes) -> None:  # type: ignore[no-untyped-def]
+    refusal(parser.read, data)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

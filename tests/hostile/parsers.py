@@ -1,0 +1,286 @@
+"""Every parser of bytes from outside, with valid bytes for it to begin from.
+
+A parser takes bytes, and returns or raises a `RecalibError`; anything else is a fault of ours. Both
+the tests here and `python -m tests.hostile.fuzz` go through this table, so that a parser that is
+added to it is fuzzed by both.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recalib import Calibrator
+from recalib.arrays import check_logits
+from recalib.card import Card, DataSummary, FitSummary
+from recalib.errors import InputError, RecalibError
+from recalib.files import FORMATS, read
+from recalib.files.json import decoded
+from recalib.maps import MAPS
+from recalib.options import configure
+from recalib.prediction_ids import Predictions, SigningKey, mint, read_ids
+from recalib.recipe import read_recipe
+from service.inference import compression, tensors
+from service.inference import rpc as inference_rpc
+from service.labels import rest as labels
+from service.pages import decode_cursor
+from service.predict import ids, parsing
+from service.predict import rest as predict
+from service.predict import rpc as predict_rpc
+from service.transport import bodies, negotiation, short
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.generated.recalib.v2wire import inference_pb2 as v2
+from tests.files.examples import WRITERS, example, list_table, stream_of
+from tests.service.conftest import npy
+
+__all__ = ["PARSERS", "Parser", "refusal"]
+
+_LOGITS, _LABELS = example(5)
+_KEY = SigningKey(1, bytes(range(32)))
+_NOW = 1_800_000_000.0
+#: Of a request, in bytes.
+_MOST_BODY = 1 << 20
+#: Classes of a hostile card for which a batch is still made.
+_FEW_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Parser:
+    """What reads `seeds` and must survive whatever they are changed into."""
+
+    read: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+
+
+def refusal(read: Callable[[bytes], object], content: bytes) -> str | None:
+    """Return what the parser says of bytes that it refuses, None where it takes them."""
+    try:
+        read(content)
+    except InputError as error:
+        if not (error.field and error.found and error.accepted):
+            raise AssertionError(f"an error that leaves something out: {error}") from error
+        return str(error)
+    except RecalibError as error:
+        return str(error)
+    return None
+
+
+def _file(name: str) -> Parser:
+    def parse(content: bytes) -> object:
+        data = read(io.BytesIO(content), format=name, labels="optional")
+        assert not np.isnan(data.logits).any()
+        assert data.labels is None or len(data.labels) == len(data.logits)
+        return data
+
+    seeds = [write(_LOGITS, _LABELS) for format, write in WRITERS.values() if format == name]
+    return Parser(parse, tuple(seeds))
+
+
+def _parameter_file(content: bytes) -> object:
+    calibrator = Calibrator.from_bytes(content)
+    classes = calibrator.card.classes
+    if classes > _FEW_CLASSES:
+        return calibrator
+    # Parameters may be any numbers; a row of theirs that is no distribution is the fit's affair.
+    with np.errstate(all="ignore"):
+        return calibrator.predict(np.zeros((2, classes)))
+
+
+def _calibrator(name: str, classes: int = 4) -> bytes:
+    map = configure(MAPS, name, {}, field="map")
+    card = Card(
+        map=name,
+        objective="nll",
+        classes=classes,
+        library="0",
+        created_at="2026-01-01T00:00:00Z",
+        data=DataSummary(9),
+        fit=FitSummary(0.1, 3, True, 0.5),
+    )
+    return Calibrator(map.start(classes, 1.5), card).to_bytes()
+
+
+def _recipe(suffix: str) -> Callable[[bytes], object]:
+    def parse(content: bytes) -> object:
+        with tempfile.TemporaryDirectory(prefix="recipe-") as folder:
+            path = Path(folder, f"recipe{suffix}")
+            path.write_bytes(content)
+            return read_recipe(path)
+
+    return parse
+
+
+_TOML = b"""name = "a"
+epochs = 3
+data = {source = "arrays", options = {train = "t.npz", test = "u.npz"}, validation = 0.1}
+[model]
+name = "linear"
+[loss]
+primary = "focal"
+options = {gamma = 3.0}
+[optimiser]
+milestones = [1.0, 2.0]
+[tune]
+beta = [0.5, 1.0]
+"""
+_JSON_RECIPE = json.dumps(
+    {
+        "data": {"source": "shapes", "validation": 10},
+        "model": {"name": "segmenter", "options": {"width": 8}},
+        "loss": {"secondary": "mmce", "beta": 2, "schedules": {"beta": {"values": [1], "at": [0]}}},
+    }
+).encode()
+
+
+def _calibrate(decode: Callable[[bytes], Any]) -> Callable[[bytes], object]:
+    return lambda body: check_logits(decode(body))
+
+
+def _v2(content: bytes) -> object:
+    """The header, a line end, and the body; no header where nothing is before the line end."""
+    length, _, body = content.partition(b"\n")
+    question = tensors.parse(body, length.decode("latin-1") or None)
+    return check_logits(question.values)
+
+
+def _v2_json(**more: Any) -> bytes:
+    tensor = {"name": "logits", "shape": [2, 3], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6]}
+    request = {"id": "é", "inputs": [{**tensor, **more.pop("tensor", {})}], **more}
+    return json.dumps(request).encode()
+
+
+def _v2_binary(datatype: str, size: int) -> bytes:
+    tensor = {"name": "logits", "shape": [2, 3], "datatype": datatype}
+    tensor["parameters"] = {"binary_data_size": size}  # type: ignore[assignment]
+    outputs = [{"name": "probabilities", "parameters": {"binary_data": True}}]
+    text = json.dumps({"inputs": [tensor], "outputs": outputs}).encode()
+    return b"%d\n" % len(text) + text + bytes(range(1, size + 1))
+
+
+def _prediction_ids(content: bytes) -> object:
+    texts = content.decode("utf-8", "surrogateescape").split("\n")
+    return read_ids(texts, {1: _KEY}, model=7, now=_NOW, lifetime_seconds=1e6)
+
+
+def _query(content: bytes) -> object:
+    wanted = predict._wanted(short._query(content))
+    if wanted.share is not None:
+        assert 0 <= wanted.share <= 1
+    return wanted
+
+
+def _own_matrix(content: bytes) -> object:
+    request = _message(pb.CalibrateRequest, content)
+    return check_logits(predict_rpc._array(request.matrix))
+
+
+def _v2_tensor(content: bytes) -> object:
+    request = _message(v2.ModelInferRequest, content)
+    if not request.inputs:
+        return None
+    inference_rpc._input(request.parameters)
+    return check_logits(inference_rpc._values(request))
+
+
+def _message(kind: Any, content: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(content)
+    except DecodeError:  # answered by `service.transport.rpc` before any of our code sees it
+        return kind()
+
+
+def _unpacked(encoding: str) -> Callable[[bytes], object]:
+    def parse(body: bytes) -> object:
+        plain = compression.decompressed(body, encoding, _MOST_BODY)
+        assert len(plain) <= _MOST_BODY
+        return plain
+
+    return parse
+
+
+def _text(act: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda content: act(content.decode("latin-1"))
+
+
+_V2_RAW = v2.ModelInferRequest(model_name="m", raw_input_contents=[bytes(24)])
+_V2_RAW.inputs.add(name="logits", datatype="FP32", shape=[2, 3])
+_V2_RAW.parameters["input"].string_param = "logits"
+_V2_TYPED = v2.ModelInferRequest(model_name="m")
+_V2_TYPED.inputs.add(name="logits", datatype="FP64", shape=[1, 3]).contents.fp64_contents.extend(
+    [1, 2, 3]
+)
+_ROWS = b'{"logits": [[1, 2.5, null], [-3e2, 0, 1]]}'
+_MANY = b'{"logits": [' + b", ".join([b"[1.25, 2.5, -3.75]"] * 150) + b"]}"
+_IDS = mint(_KEY, 7, 1, _NOW, Predictions([0.5, 0.25], [0.5, 0.75], [1, 0]))
+
+PARSERS: dict[str, Parser] = {
+    **{name: _file(name) for name in FORMATS},
+    "calib": Parser(
+        _parameter_file,
+        tuple(_calibrator(name) for name in ("temperature", "matrix", "vector", "dirichlet")),
+    ),
+    "recipe.toml": Parser(_recipe(".toml"), (_TOML,)),
+    "recipe.json": Parser(_recipe(".json"), (_JSON_RECIPE,)),
+    "calibrate json": Parser(
+        _calibrate(lambda body: parsing.decode_json(body, "logits")), (_ROWS, _MANY)
+    ),
+    "calibrate npy": Parser(
+        _calibrate(lambda body: parsing.decode_npy(body, "logits")),
+        (npy(_LOGITS), npy(np.asfortranarray(_LOGITS.astype(">f8"))), npy(np.eye(3, dtype=int))),
+    ),
+    "calibrate arrow": Parser(
+        _calibrate(lambda body: parsing.decode_arrow(body, "logits", _MOST_BODY)),
+        (stream_of(list_table(_LOGITS, None)),),
+    ),
+    "v2": Parser(
+        _v2,
+        (
+            b"\n" + _v2_json(),
+            b"\n" + _v2_json(tensor={"data": [[1, 2, None], [4, 5, 6]], "datatype": "FP64"}),
+            b"\n" + _v2_json(parameters={"input": "probabilities", "binary_data_output": True}),
+            _v2_binary("FP32", 24),
+            _v2_binary("BF16", 12),
+        ),
+    ),
+    "v2 gzip": Parser(_unpacked("gzip"), (gzip.compress(_MANY),)),
+    "v2 deflate": Parser(_unpacked("deflate"), (zlib.compress(_MANY),)),
+    "labels": Parser(
+        lambda body: decoded(labels._decoder, body, "labels"),
+        (json.dumps([{"prediction_id": one, "label": 1} for one in _IDS]).encode(),),
+    ),
+    "prediction ids": Parser(_prediction_ids, ("\n".join(_IDS).encode(),)),
+    "cursor": Parser(_text(decode_cursor), (b"cmVzbmV0LTUw", b"MTI=")),
+    "query": Parser(_query, (b"calibrator=champion&ids=0.5&top_k=3&input=logits&segment=a%20b",)),
+    "ids": Parser(_text(ids.share_of), (b"0.25", b"1e-3")),
+    "accept": Parser(
+        _text(lambda text: negotiation.chosen(text, parsing.READ)),
+        (b"application/json;q=0.5, application/x-npy, */*;q=0.001",),
+    ),
+    "content type": Parser(
+        _text(lambda text: bodies.supported(text, parsing.READ)),
+        (b"Application/JSON; charset=utf-8",),
+    ),
+    "grpc matrix": Parser(
+        _own_matrix,
+        (
+            pb.CalibrateRequest(
+                model="m", matrix=pb.Matrix(rows=2, classes=3, raw=bytes(24))
+            ).SerializeToString(),
+            pb.CalibrateRequest(
+                model="m", matrix=pb.Matrix(rows=1, classes=3, values=[1, 2, 3])
+            ).SerializeToString(),
+        ),
+    ),
+    "grpc tensor": Parser(_v2_tensor, (_V2_RAW.SerializeToString(), _V2_TYPED.SerializeToString())),
+}
