@@ -1,0 +1,250 @@
+"""Kubernetes: resources that its API takes, which know each other and our programs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import typer.main
+import yaml
+
+from recalib.cli import app
+from recalib.settings import Settings
+from service.access.rules import OPEN_PATHS
+from service.run import _STOP_SECONDS
+from service.stopping import GRACE_SECONDS
+from tests.deploy.composed import ROOT, settings_in
+from tests.deploy.test_image import stage
+
+_FOLDER = ROOT / "deploy" / "kubernetes"
+_OPERATOR = json.loads((Path(__file__).parent / "schemas/monitoring.coreos.com.json").read_text())
+#: The oldest that has all we use, and the newest whose schemas the validator carries.
+_VERSIONS = ("1.30", "1.37")
+
+
+def written() -> dict[str, dict[str, Any]]:
+    """Return every resource as it is in the files, by folder, kind and name."""
+    found = {}
+    for path in sorted(_FOLDER.rglob("*.yaml")):
+        for one in yaml.safe_load_all(path.read_text()):
+            if one["kind"] != "Kustomization":
+                found[f"{path.parent.name}/{one['kind']}/{one['metadata']['name']}"] = one
+    return found
+
+
+RESOURCES = written()
+PODS = {
+    name: one["spec"]["template"]
+    for name, one in RESOURCES.items()
+    if one["kind"] in ("Deployment", "Job")
+}
+CONTAINERS = {
+    f"{name}/{container['name']}": (pod["spec"], container)
+    for name, pod in PODS.items()
+    for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+}
+SERVER = RESOURCES["base/Deployment/recalib-server"]
+CONFIG = RESOURCES["base/ConfigMap/recalib"]["data"]
+
+
+def check(one: dict[str, Any]) -> None:
+    """Raise where Kubernetes, or the Prometheus operator, would refuse a resource."""
+    if one["apiVersion"].startswith("monitoring.coreos.com/"):
+        jsonschema.validate(one, _OPERATOR)
+        return
+    for version in _VERSIONS:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+def test_the_api_takes_it(name: str) -> None:
+    check(RESOURCES[name])
+
+
+def test_the_schemas_refuse_what_is_misspelt() -> None:
+    """Else the test above would show nothing."""
+    for name, one in RESOURCES.items():
+        if "spec" in one:
+            wrong = {**one, "spec": {**one["spec"], "misspelt": 1}}
+            with pytest.raises((kubernetes_validate.ValidationError, jsonschema.ValidationError)):
+                check(wrong)
+            assert "misspelt" not in RESOURCES[name]["spec"]
+
+
+@pytest.mark.parametrize("folder", ["base", "gpu", "monitoring"])
+def test_kustomize_renders_it(folder: str) -> None:
+    """All of the files, in the namespace, with images that have a version."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl, whose kustomize renders the folders")
+    done = subprocess.run(
+        [kubectl, "kustomize", _FOLDER / folder], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rendered = list(yaml.safe_load_all(done.stdout))
+    names = {f"{one['kind']}/{one['metadata']['name']}" for one in rendered}
+    folders = ("base", "gpu") if folder == "gpu" else (folder,)
+    expected = {name.partition("/")[2] for name in RESOURCES if name.startswith(folders)}
+    assert names == expected
+    for one in rendered:
+        check(one)
+        assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "recalib"
+    images = re.findall(r"image: (\S+)", done.stdout)
+    assert all(re.fullmatch(r"recalib-[a-z-]+:\d+\.\d+\.\d+", image) for image in images)
+
+
+def test_every_file_is_in_a_kustomization() -> None:
+    for folder in ("base", "gpu", "monitoring"):
+        named = yaml.safe_load((_FOLDER / folder / "kustomization.yaml").read_text())["resources"]
+        files = {path.name for path in (_FOLDER / folder).glob("*.yaml")} - {"kustomization.yaml"}
+        assert files == set(named) - {"../base"}
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_every_pod_is_as_the_strictest_profile_has_it(name: str) -> None:
+    """Nobody in particular, no token, and a seccomp profile."""
+    pod = PODS[name]["spec"]
+    context = pod["securityContext"]
+    assert context["runAsNonRoot"]
+    assert (context["runAsUser"], context["fsGroup"]) == (10001, 10001)
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert f"base/ServiceAccount/{pod['serviceAccountName']}" in RESOURCES
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_container_writes_only_where_it_may(name: str) -> None:
+    pod, container = CONTAINERS[name]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+    assert "memory" in container["resources"]["limits"]
+    mounted = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert set(mounted) <= set(volumes)
+    assert {"/tmp", "/var/lib/recalib"} <= set(mounted.values())  # noqa: S108
+    for volume in volumes.values():
+        assert volume.get("secret") or volume["emptyDir"]["sizeLimit"]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_it_runs_what_there_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of ours, options that it has, settings that are some, files that are mounted."""
+    pod, container = CONTAINERS[name]
+    image = container["image"].removeprefix("recalib-")
+    assert 'ENTRYPOINT ["recalib"]' in stage(image)
+    command = typer.main.get_command(app)
+    for word in container["args"]:
+        if hasattr(command, "commands"):
+            command = command.commands[word]
+    options = {option for one in command.params for option in one.opts}
+    assert {word for word in container["args"] if word.startswith("--")} <= options
+
+    assert container["envFrom"] == [{"configMapRef": {"name": "recalib"}}]
+    environment = CONFIG | {one["name"]: one["value"] for one in container.get("env", [])}
+    assert settings_in(environment) <= set(Settings.model_fields)
+    for variable, value in environment.items():
+        if not variable.endswith("_FILE"):
+            monkeypatch.setenv(variable, value)
+    Settings()
+    mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    secrets = {
+        one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one
+    }
+    paths = [one for one in [*environment.values(), *container["args"]] if one.startswith("/")]
+    documented = (_FOLDER / "base" / "settings.yaml").read_text()
+    for path in paths:
+        folder, _, key = path.rpartition("/")
+        assert mounted[folder] in secrets
+        assert key in documented
+
+
+def test_ports_and_probes_are_the_servers() -> None:
+    container = SERVER["spec"]["template"]["spec"]["containers"][0]
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    fields = Settings.model_fields
+    assert ports == {"http": fields["port"].default, "grpc": fields["grpc_port"].default}
+    environment = {one["name"]: one["value"] for one in container["env"]}
+    assert environment["RECALIB_PORT"] == str(ports["http"])
+    assert environment["RECALIB_GRPC_PORT"] == str(ports["grpc"])
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["path"] in OPEN_PATHS
+        assert asked["port"] in ports
+    service = RESOURCES["base/Service/recalib"]["spec"]["ports"]
+    assert {one["targetPort"]: one["port"] for one in service} == ports
+    for rule in RESOURCES["base/NetworkPolicy/recalib-server"]["spec"]["ingress"]:
+        assert {one["port"] for one in rule["ports"]} <= set(ports)
+    monitor = RESOURCES["monitoring/ServiceMonitor/recalib"]["spec"]["endpoints"][0]
+    assert monitor["port"] in ports
+    keys = CONTAINERS["base/Job/recalib-prepare/prometheus"][0]["volumes"]
+    secret = next(one["secret"]["secretName"] for one in keys if one["name"] == "keys")
+    assert monitor["authorization"]["credentials"] == {"name": secret, "key": "prometheus"}
+
+
+def test_there_is_time_to_end() -> None:
+    """More than the pause before SIGTERM and all that the server may then take."""
+    pod = SERVER["spec"]["template"]["spec"]
+    pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pause >= 5
+    assert pod["terminationGracePeriodSeconds"] > pause + GRACE_SECONDS + _STOP_SECONDS
+    # Readiness is asked with more patience than the server has with its registry.
+    probe = pod["containers"][0]["readinessProbe"]
+    assert probe["timeoutSeconds"] > Settings.model_fields["load_seconds"].default
+
+
+def test_selectors_find_what_they_are_for() -> None:
+    """Each its own pods, and no others'."""
+    labels = {name: pod["metadata"]["labels"] for name, pod in PODS.items()}
+
+    def found(selector: dict[str, str]) -> set[str]:
+        return {name for name, own in labels.items() if selector.items() <= own.items()}
+
+    servers = {"base/Deployment/recalib-server"}
+    for name, one in RESOURCES.items():
+        if one["kind"] == "Deployment":
+            assert found(one["spec"]["selector"]["matchLabels"]) == {name}
+    assert found(RESOURCES["base/Service/recalib"]["spec"]["selector"]) == servers
+    budget = RESOURCES["base/PodDisruptionBudget/recalib-server"]["spec"]["selector"]
+    assert found(budget["matchLabels"]) == servers
+    policies = {
+        name: found(one["spec"]["podSelector"]["matchLabels"])
+        for name, one in RESOURCES.items()
+        if one["kind"] == "NetworkPolicy"
+    }
+    assert policies["base/NetworkPolicy/recalib"] == set(PODS)
+    assert policies["base/NetworkPolicy/recalib-server"] == servers
+    spread = SERVER["spec"]["template"]["spec"]["topologySpreadConstraints"][0]
+    assert found(spread["labelSelector"]["matchLabels"]) == servers
+    scaled = RESOURCES["base/HorizontalPodAutoscaler/recalib-server"]["spec"]["scaleTargetRef"]
+    assert f"base/{scaled['kind']}/{scaled['name']}" in RESOURCES
+    assert "replicas" not in SERVER["spec"], "two would say how many there are"
+    service = RESOURCES["base/Service/recalib"]["metadata"]["labels"]
+    monitor = RESOURCES["monitoring/ServiceMonitor/recalib"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service.items()
+    assert monitor["jobLabel"] in service
+
+
+def test_the_rules_become_a_resource() -> None:
+    """All of both files, as the operator takes them."""
+    program = _FOLDER / "monitoring" / "rules.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    made = yaml.safe_load(done.stdout)
+    check(made)
+    rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
+    texts = [
+        (ROOT / "deploy" / "prometheus" / name).read_text()
+        for name in ("alerts.yml", "recording.yml")
+    ]
+    assert len(rules) == len(re.findall(r"^ +- (?:alert|record): ", "\n".join(texts), re.MULTILINE))
