@@ -218,7 +218,7 @@ def _digest(card: str, arrays: Mapping[str, NDArray[Any]]) -> str:
     found = hashlib.sha256(card.encode())
     for name, array in sorted(arrays.items()):
         found.update(f"\0{name}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array))
+        found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
 
 

@@ -43,6 +43,7 @@ def run(settings: Settings, *, embedded: bool) -> None:
     if embedded:
         watch_parent(stop)
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    _refuse_a_newer_schema(registry)
     name = f"{socket.gethostname()}-{os.getpid()}"
     seconds = {"lease_seconds": settings.lease_seconds, "poll_seconds": settings.poll_seconds}
     # Fits and looks at what matured are not to wait for a network to be trained.
@@ -57,3 +58,12 @@ def run(settings: Settings, *, embedded: bool) -> None:
         worker.run(stop)
     finally:
         registry.close()
+
+
+def _refuse_a_newer_schema(registry: Registry) -> None:
+    # One that is away, or not migrated yet, is waited for.
+    remark = ""
+    with contextlib.suppress(UnavailableError):
+        remark = registry.check()
+    if remark:
+        raise UnavailableError(f"{remark}; run a worker of that version")

@@ -184,7 +184,9 @@ class Jobs(Queries):
         SQLite, the writer's lock on the whole file keeps them apart.
         """
         self._bury()
-        ready = and_(_TABLE.c.state == "queued", _TABLE.c.run_after <= now())
+        # A job from the future: the clock was set back, and what it is to wait for means nothing.
+        due = or_(_TABLE.c.run_after <= now(), _TABLE.c.created_at > now())
+        ready = and_(_TABLE.c.state == "queued", due)
         chosen = (
             select(_TABLE.c.sequence)
             .where(_TABLE.c.kind.in_(kinds), or_(ready, _EXPIRED))

@@ -69,17 +69,24 @@ class Registry:
         with engines.database_errors(self._engine):
             migrate.upgrade(self._engine)
 
-    def check(self) -> None:
-        """Raise `UnavailableError` unless the database answers and its schema is this version's."""
+    def check(self) -> str:
+        """Raise `UnavailableError` unless the database answers and its schema will do.
+
+        A later version's will, for a program that runs already: migrations add, and take away
+        only what nothing has used for a version. Returns a remark on one, otherwise nothing.
+        """
         from recalib.registry import migrate
 
         with self.reading() as transaction:
             found = migrate.current(transaction.connection)
+        if found is not None and not migrate.knows(found):
+            return f"the database's schema is at {found}, of a newer Recalib"
         if found != migrate.head():
             raise UnavailableError(
                 f"the database's schema is at {found or 'nothing'}, this version of Recalib needs "
                 f"{migrate.head()}; migrate it, or run the version that it belongs to"
             )
+        return ""
 
     @contextmanager
     def _begin(self, engine: Engine) -> Iterator[Transaction]:

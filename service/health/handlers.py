@@ -32,10 +32,10 @@ def readiness(state: State) -> Ready:
     loaded = len(state.calibrators)
     patience = _PATIENCE_SECONDS if loaded else state.settings.load_seconds
     try:
-        state.flights.of("check", state.registry.check).result(patience)
+        remark: str = state.flights.of("check", state.registry.check).result(patience)
     except UnavailableError as error:
         return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=str(error))
     except TimeoutError:
         detail = f"the registry has not answered within {patience:g} seconds"
         return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=detail)
-    return Ready(ready=True, registry="reachable", loaded=loaded, detail="")
+    return Ready(ready=True, registry="reachable", loaded=loaded, detail=remark)

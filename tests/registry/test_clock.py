@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from sqlalchemy import Dialect, select
+from sqlalchemy import Dialect, select, update
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 
-from recalib.registry import Registry
+from recalib.registry import Registry, tables
 from recalib.registry.clock import now
 from tests.registry.scenes import KIND, a_lease
 
@@ -45,3 +45,17 @@ def test_a_wrong_clock_in_the_worker_changes_no_lease(
     monkeypatch.undo()
     with registry.transaction() as tx:
         assert tx.jobs.claim("right", [KIND], 60) is not None
+
+
+def test_jobs_from_the_future_are_done_now(registry: Registry) -> None:
+    """The database's clock was set back by an hour: nothing waits until it is as late again."""
+    with registry.transaction() as tx:
+        tx.jobs.enqueue(KIND, {})
+        tx.jobs.enqueue(KIND, {}, run_after_seconds=5)
+        table = tables.jobs
+        later = {name: table.c[name] + 3600 for name in ("created_at", "run_after")}
+        tx.connection.execute(update(table).values(**later))
+        tx.jobs.enqueue(KIND, {}, run_after_seconds=5)
+    with registry.transaction() as tx:
+        claimed = [tx.jobs.claim("w", [KIND], 60) for _ in range(3)]
+    assert [one is None for one in claimed] == [False, False, True]

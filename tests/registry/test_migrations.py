@@ -42,17 +42,16 @@ def test_migrations_can_be_taken_back_and_applied_again(database_url: str) -> No
 
 
 def test_check_tells_an_empty_database_and_a_newer_one(empty_database_url: str) -> None:
-    """Neither can be used; migrating helps the first only."""
+    """Migrating helps the first only; a program that runs already goes on with the second."""
     registry = Registry(empty_database_url, "memory://")
     with pytest.raises(UnavailableError, match="at nothing"):
         registry.check()
     registry.migrate()
     registry.migrate()
-    registry.check()
+    assert registry.check() == ""
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(UnavailableError, match="at 9999"):
-        registry.check()
+    assert registry.check() == "the database's schema is at 9999, of a newer Recalib"
     with pytest.raises(UnavailableError, match="newer Recalib"):
         registry.migrate()
     registry.close()
