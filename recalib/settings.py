@@ -99,6 +99,17 @@ class Settings(BaseSettings):
         gt=0,
         description="Most weights of a network that a training run may name.",
     )
+    log_format: str = Field(
+        "text",
+        pattern="^(text|json)$",
+        description="Form of the log on standard error: text for people, json for machines.",
+    )
+    log_level: str = Field(
+        "info",
+        pattern="^(debug|info|warning|error)$",
+        description="Least severity that is logged: debug, info, warning or error.",
+    )
+    access_log: bool = Field(False, description="Whether every request gets a line in the log.")
     host: str = Field("127.0.0.1", description="Address that the server listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the REST server.")
     grpc_port: int = Field(

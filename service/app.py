@@ -44,6 +44,7 @@ from service.transport.at_once import Round
 from service.transport.bodies import BodyLimit
 from service.transport.description import TAGS, completed
 from service.transport.instruments import Instrumented
+from service.transport.request_ids import named
 from service.transport.short import ShortWays
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = named(scope, send)
         refusal = await refused(self.state.recalib.access, scope)
         if refusal is not None:
             await refusal(scope, receive, send)

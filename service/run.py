@@ -111,7 +111,7 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         http=AtOnce,
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
-        log_level="warning",
+        log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,

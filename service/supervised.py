@@ -14,6 +14,8 @@ from multiprocessing.process import BaseProcess
 
 from fastapi import FastAPI
 
+from recalib import logs
+from recalib.settings import Settings
 from service import app
 
 __all__ = ["create_app"]
@@ -21,6 +23,7 @@ __all__ = ["create_app"]
 
 def create_app() -> FastAPI:
     """Return the application, and shut this process down once its parent is gone."""
+    logs.configure(Settings())
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), name="parent", daemon=True).start()

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from recalib.errors import FencedError, RecalibError, UnavailableError
+from recalib.logs import bound
 from recalib.registry import Lease, Registry, Transaction
 from training.context import Cancelled, JobContext
 from training.heartbeat import heartbeat
@@ -83,13 +84,14 @@ class Worker:
             lease = tx.jobs.claim(self._name, list(self._handlers), self._lease_seconds)
         if lease is None:
             return False
-        _log.info(
-            "Running %s job %s.",
-            lease.job.kind,
-            lease.job.id,
-            extra=self._fields("job_started", lease),
-        )
-        self._attempt(lease, JobContext(self._registry, lease, stop))
+        with bound(job_id=lease.job.id, kind=lease.job.kind):
+            _log.info(
+                "Running %s job %s.",
+                lease.job.kind,
+                lease.job.id,
+                extra=self._fields("job_started", lease),
+            )
+            self._attempt(lease, JobContext(self._registry, lease, stop))
         return True
 
     def _attempt(self, lease: Lease, context: JobContext) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
+from recalib import logs
 from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.terminal import say
@@ -97,7 +98,7 @@ def serve(
     if reserved is not None:
         ports["grpc_port"] = reserved.getsockname()[1]
     settings = settings.model_copy(update=ports)
-    _log_to_stderr()
+    logs.configure(settings)
     from service.run import serve as run
 
     # Uvicorn shuts down on this signal and then raises it again. As an exception it unwinds
@@ -126,7 +127,7 @@ def worker(
 ) -> None:
     """Do jobs from the registry's queue until told to stop."""
     settings = settings_of(home=home, database_url=database_url)
-    _log_to_stderr()
+    logs.configure(settings)
     from training.run import run
 
     run(settings, embedded=embedded)
@@ -330,10 +331,3 @@ def _announce(settings: Settings, json_output: bool) -> None:
         besides = "" if grpc is None else f", gRPC on {grpc}"
         say(f"Recalib on {url} (docs at {url}/docs){besides}, state in {settings.home}")
     sys.stdout.flush()
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("alembic").setLevel(logging.WARNING)

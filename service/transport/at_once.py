@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from recalib.logs import bound
 from service.access.oidc import KeysWantedError
 from service.state import State
 from service.transport.instruments import note
 from service.transport.problems import answer_to
+from service.transport.request_ids import HEADER, request_id_of
 from service.transport.short import LEFT, Answer, Joint, ShortWays, Way, asked_of
 
 __all__ = ["AtOnce", "Round"]
@@ -52,6 +54,7 @@ class _Entry(NamedTuple):
     held: _Held
     #: Its path, as errors are written for it.
     target: str
+    request_id: str
     #: Whether the connection outlives the answer.
     stays: bool
     outcome: Answer | Joint | Exception
@@ -177,21 +180,26 @@ class AtOnce(HttpToolsProtocol):
         self._waiting += 1
         stays = self.parser.should_keep_alive()
         self._last = not stays
-        entry = _Entry(self, held, self.url.decode("ascii"), stays, outcome)
+        request_id = request_id_of(self.headers)
+        entry = _Entry(self, held, self.url.decode("ascii"), request_id, stays, outcome)
         self._round.add(entry, self.loop)
 
     def finish(self, entry: _Entry, outcome: Answer | Exception) -> None:
         """Write the answer to a request of a round."""
         self._waiting -= 1
         self.server_state.total_requests += 1
+        name = (HEADER, entry.request_id.encode())
         if isinstance(outcome, Answer):
             status = 200
-            self._write(status, outcome.headers, outcome.body, entry.stays)
+            self._write(status, (*outcome.headers, name), outcome.body, entry.stays)
         else:
-            refusal = answer_to(entry.target, outcome)
+            with bound(request_id=entry.request_id):
+                refusal = answer_to(entry.target, outcome)
             status = refusal.status_code
-            self._write(status, refusal.raw_headers, bytes(refusal.body), entry.stays)
-        note("POST", entry.held.way.template, status, entry.held.arrived)
+            headers = (*refusal.raw_headers, name)
+            self._write(status, headers, bytes(refusal.body), entry.stays)
+        template, arrived = entry.held.way.template, entry.held.arrived
+        note("POST", template, status, arrived, entry.request_id)
 
     def _may_be_held(self) -> bool:
         """Whether the request may be answered before anything else is done on this connection."""

@@ -5,6 +5,7 @@ Labels hold route templates, model names that exist and states; never a path as 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recalib.logs import ACCESS
 
 __all__ = ["CALIBRATED_ROWS", "LABELS", "Instrumented", "exposition", "note", "note_rpc"]
 
@@ -68,11 +71,31 @@ class Instrumented:
             note(scope["method"], route, status, started)
 
 
-def note(method: str, route: str, status: int, started: float) -> None:
-    """Count a request that came at `started`, by `time.perf_counter`, and has been answered."""
+def note(
+    method: str, route: str, status: int, started: float, request_id: str | None = None
+) -> None:
+    """Count a request that came at `started`, by `time.perf_counter`, and has been answered.
+
+    Parameters
+    ----------
+    request_id: what it is called, where the log does not know from its task.
+    """
     count, observe = _children(method, route, status)
+    seconds = time.perf_counter() - started
     count()
-    observe(time.perf_counter() - started)
+    observe(seconds)
+    if ACCESS.isEnabledFor(logging.INFO):
+        _log_access(method, route, status, seconds, request_id)
+
+
+def _log_access(
+    method: str, route: str, result: int | str, seconds: float, request_id: str | None = None
+) -> None:
+    milliseconds = round(seconds * 1000, 3)
+    fields = {"method": method, "route": route, "status": result, "milliseconds": milliseconds}
+    if request_id is not None:
+        fields["request_id"] = request_id
+    ACCESS.info("%s %s: %s", method, route, result, extra={"action": "request", **fields})
 
 
 @lru_cache(maxsize=4096)
@@ -86,8 +109,11 @@ def _children(
 def note_rpc(method: str, code: str, started: float) -> None:
     """Count an RPC that came at `started`, by `time.perf_counter`, and has ended."""
     count, observe = _rpc_children(method, code)
+    seconds = time.perf_counter() - started
     count()
-    observe(time.perf_counter() - started)
+    observe(seconds)
+    if ACCESS.isEnabledFor(logging.INFO):
+        _log_access("RPC", method, code, seconds)
 
 
 @lru_cache(maxsize=4096)

@@ -24,8 +24,10 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from recalib.errors import InputError
+from recalib.logs import about
 from service.access.access import Access, begin
 from service.transport.instruments import note_rpc
+from service.transport.request_ids import HEADER, request_id_of
 from service.transport.rpc_errors import failure_of
 
 __all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
@@ -155,6 +157,11 @@ async def _watched(path: str, context: Context) -> AsyncIterator[None]:
     """End an RPC as its errors say, count it, and do not begin it past its deadline."""
     started = time.perf_counter()
     code = grpc.StatusCode.OK
+    sent = context.invocation_metadata() or ()
+    request_id = request_id_of((str(name).encode(), _bytes(value)) for name, value in sent)
+    name = (HEADER.decode(), request_id)
+    about(request_id=request_id)
+    context.set_trailing_metadata((name,))
     try:
         if _is_late(context):
             code = grpc.StatusCode.DEADLINE_EXCEEDED
@@ -169,9 +176,13 @@ async def _watched(path: str, context: Context) -> AsyncIterator[None]:
     except Exception as error:
         failure = failure_of(error)
         code = failure.code
-        await context.abort(code, failure.message, failure.metadata())
+        await context.abort(code, failure.message, (*failure.metadata(), name))
     finally:
         note_rpc(path, code.name, started)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
 
 
 def _is_late(context: Context) -> bool:

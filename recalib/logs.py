@@ -1,0 +1,117 @@
+"""Log lines: a sentence with structured fields, for people or as JSON, on standard error.
+
+Fields are what code gives as `extra`, `action` first, and what `bound` adds to every line of a
+request or a job: `request_id`, `job_id`. Their names are ours; whatever came from outside is a
+value, and a line stays one line, whatever a name in it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from recalib.settings import Settings
+
+__all__ = ["ACCESS", "about", "bound", "configure", "fields_of"]
+
+#: Gets a line for each request, where that is wanted.
+ACCESS = logging.getLogger("recalib.access")
+
+_NOTHING: Mapping[str, Any] = {}
+_here: ContextVar[Mapping[str, Any]] = ContextVar("recalib_log_fields", default=_NOTHING)
+#: What every record has; the rest is `extra`.
+_USUAL = set(logging.makeLogRecord({}).__dict__) | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",
+}
+#: Characters that would begin another line, or speak to a terminal, as they are written instead.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_CONTROL |= {code: f"\\u{code:04x}" for code in (0x2028, 0x2029, 0x202A, 0x202B, 0x202D, 0x202E)}
+
+
+def configure(settings: Settings) -> None:
+    """Write this process's log to standard error as the settings say."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
+    root = logging.getLogger()
+    for one in list(root.handlers):
+        root.removeHandler(one)
+    root.addHandler(handler)
+    root.setLevel(settings.log_level.upper())
+    ACCESS.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
+    for name in ("alembic", "asyncio", "httpx", "httpcore", "botocore", "uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def about(**fields: Any) -> None:
+    """Say what this task's lines are about from now on."""
+    _here.set(fields)
+
+
+@contextmanager
+def bound(**fields: Any) -> Iterator[None]:
+    """Add fields to every line that is written in this block, and in tasks begun in it."""
+    before = _here.set({**_here.get(), **fields})
+    try:
+        yield
+    finally:
+        _here.reset(before)
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return a record's own fields and those of the request or job that it is about."""
+    own = {name: value for name, value in record.__dict__.items() if name not in _USUAL}
+    return {**_here.get(), **own}
+
+
+class _Json(logging.Formatter):
+    """An object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: _plain(value) for name, value in fields_of(record).items()},
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        # In ASCII: half of a surrogate pair has no UTF-8.
+        return json.dumps(line)
+
+
+class _Text(logging.Formatter):
+    """A line for people; a traceback's lines are indented, so that none looks like another's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(
+            f" {name}={_escaped(str(value))}" for name, value in fields_of(record).items()
+        )
+        line = f"{_time(record)} {record.levelname} {record.name}: {_escaped(record.getMessage())}"
+        if record.exc_info:
+            trace = self.formatException(record.exc_info).splitlines()
+            fields += "".join(f"\n    {_escaped(one)}" for one in trace)
+        return line + fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+
+
+def _escaped(text: str) -> str:
+    text = text.translate(_CONTROL)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,113 @@
+"""What a request is called: in its answer, whichever way it went, and in the lines about it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from recalib.logs import ACCESS, fields_of
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.request_ids import request_id_of
+from tests.service.conftest import Service
+from tests.service.stubs import Rpc
+
+_ROUTES = ("/v1/models", "/v1/models/{model}", "/v1/models/{model}/calibrate", "unmatched")
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+class Kept(logging.Handler):
+    """Keeps the fields of every line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[dict[str, object]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(fields_of(record))
+
+
+@pytest.fixture
+def accesses() -> Iterator[list[dict[str, object]]]:
+    """The access log, turned on."""
+    kept, level = Kept(), ACCESS.level
+    ACCESS.addHandler(kept)
+    ACCESS.setLevel(logging.INFO)
+    yield kept.lines
+    ACCESS.setLevel(level)
+    ACCESS.removeHandler(kept)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"x-request-id": "order-17:3.a_B"}, "order-17:3.a_B"),
+        ({"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}, TRACE),
+        ({"traceparent": f"cc-{TRACE}-00f067aa0ba902b7-01-more"}, TRACE),
+        ({"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01", "x-request-id": "mine"}, "mine"),
+        ({"traceparent": f"00-{'0' * 32}-00f067aa0ba902b7-01"}, None),
+        ({"traceparent": f"00-{TRACE.upper()}-00f067aa0ba902b7-01"}, None),
+        ({"traceparent": "00-1-2-3"}, None),
+        ({"x-request-id": ""}, None),
+        ({"x-request-id": "a" * 129}, None),
+        ({"x-request-id": "two words"}, None),
+        ({"x-request-id": "a\r\nSet-Cookie: b"}, None),
+        ({"x-request-id": "\x1b[31m"}, None),
+        ({}, None),
+    ],
+)
+def test_names_that_are_kept(headers: dict[str, str], expected: str | None) -> None:
+    """And others, for which there is one of ours, never the same twice."""
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    found = request_id_of(sent)
+    if expected is not None:
+        assert found == expected
+    else:
+        assert len(found) == 24
+        assert found not in (TRACE, request_id_of(sent))
+
+
+def test_every_answer_and_its_line_have_it(
+    service: Service, accesses: list[dict[str, object]]
+) -> None:
+    """The short way, the long one, errors, and a path that there is not."""
+    service.model()
+    mine = {"X-Request-ID": "mine"}
+    for verb, path in [
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/none"),
+        ("GET", "/nowhere"),
+        ("POST", "/v1/models/digits/calibrate"),
+    ]:
+        accesses.clear()
+        answer = service.client.request(verb, path, headers=mine)
+        assert answer.headers.get_list("x-request-id") == ["mine"], path
+        (line,) = accesses
+        assert line["request_id"] == "mine"
+        assert line["action"] == "request"
+        assert (line["method"], line["status"]) == (verb, answer.status_code)
+        assert isinstance(line["milliseconds"], float)
+        # The template, not what was sent: a path may hold anything.
+        assert line["route"] in _ROUTES
+    made = [service.client.get("/livez").headers["x-request-id"] for _ in range(2)]
+    assert len(set(made)) == 2
+
+
+def test_rpcs_have_it_too(service: Service, rpc: Rpc, accesses: list[dict[str, object]]) -> None:
+    """In trailing metadata, of failures as well."""
+    sent = (("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01"),)
+    listing = rpc.channel.unary_unary(
+        "/recalib.v1.Models/ListModels",
+        request_serializer=pb.ListModelsRequest.SerializeToString,
+    )
+    _, call = listing.with_call(pb.ListModelsRequest(), metadata=sent, timeout=60)
+    assert dict(call.trailing_metadata())["x-request-id"] == TRACE
+    with pytest.raises(grpc.RpcError) as caught:
+        rpc.models.get_model(pb.GetModelRequest(model="none"), metadata=(("x-request-id", "a"),))
+    assert dict(caught.value.trailing_metadata())["x-request-id"] == "a"
+    assert [line["request_id"] for line in accesses] == [TRACE, "a"]
+    assert [line["status"] for line in accesses] == ["OK", "NOT_FOUND"]
+    assert json.dumps(accesses)
