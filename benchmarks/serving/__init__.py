@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.serving.champions import prepare
 from benchmarks.serving.contestants import CONTESTANTS
-from benchmarks.serving.measuring import Measured, measure
+from benchmarks.serving.measuring import CONNECTIONS, Measured, measure
 from benchmarks.serving.report import goals
 from benchmarks.timing import Goal
 
@@ -36,7 +36,12 @@ def missing() -> str:
 
 
 def measured_by_workers(
-    names: Sequence[str], workers: Sequence[int], *, rounds: int, seconds: int
+    names: Sequence[str],
+    workers: Sequence[int],
+    *,
+    rounds: int,
+    seconds: int,
+    connections: int = CONNECTIONS,
 ) -> dict[int, Measured]:
     """Return all trials of the servers named, by number of workers."""
     with tempfile.TemporaryDirectory(prefix="recalib-serving-") as name:
@@ -51,6 +56,7 @@ def measured_by_workers(
                 workers=count,
                 rounds=rounds,
                 seconds=seconds,
+                connections=connections,
             )
             for count in workers
         }

@@ -9,6 +9,7 @@ import sys
 
 import benchmarks.serving
 from benchmarks.serving.contestants import CONTESTANTS, OURS
+from benchmarks.serving.measuring import CONNECTIONS
 from benchmarks.serving.report import as_json, goals, show
 
 
@@ -20,6 +21,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--rounds", type=int, default=5, help="turns, of which medians are taken")
     parser.add_argument("--seconds", type=int, default=4, help="for each server, case and round")
+    parser.add_argument(
+        "--connections", type=int, default=CONNECTIONS, help="that ask at the same time"
+    )
     peers = [name for name in CONTESTANTS if name != OURS]
     parser.add_argument("--against", nargs="+", choices=peers, default=peers, metavar="SERVER")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
@@ -30,7 +34,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     names = [OURS, *(name for name in peers if name in given.against)]
     measured = benchmarks.serving.measured_by_workers(
-        names, given.workers, rounds=given.rounds, seconds=given.seconds
+        names,
+        given.workers,
+        rounds=given.rounds,
+        seconds=given.seconds,
+        connections=given.connections,
     )
     found = [goal for workers, one in measured.items() for goal in goals(one, workers)]
     if given.json:

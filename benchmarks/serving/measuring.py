@@ -35,11 +35,11 @@ from benchmarks.serving.contestants import (
 from benchmarks.serving.processes import Tree, free_port, running, until
 from benchmarks.serving.wire import Request
 
-__all__ = ["Measured", "Trial", "batches", "cases", "measure", "median", "wrong"]
+__all__ = ["CONNECTIONS", "Measured", "Trial", "batches", "cases", "measure", "median", "wrong"]
 
 _POST = Path(__file__).with_name("post.lua")
 #: Enough that each of two processes gets some of them.
-_CONNECTIONS = 16
+CONNECTIONS = 16
 
 Batches = dict[str, NDArray[np.float32]]
 
@@ -87,6 +87,7 @@ def measure(
     workers: int,
     rounds: int,
     seconds: int,
+    connections: int = CONNECTIONS,
 ) -> Measured:
     """Start all servers, check what they answer, and load them in turns.
 
@@ -131,7 +132,7 @@ def measure(
                 turn = turn[at % len(turn) :] + turn[: at % len(turn)]
                 for name in turn:
                     if case in servers[name].requests:
-                        found[case][name] += _turn(name, servers[name], case, seconds)
+                        found[case][name] += _turn(name, servers[name], case, seconds, connections)
     return {
         case: {name: trials for name, trials in of_case.items() if trials}
         for case, of_case in found.items()
@@ -206,10 +207,10 @@ def _keep_answers(server: _Server, folder: Path) -> None:
         (folder / case.replace(" ", "-")).write_bytes(content)
 
 
-def _turn(name: str, server: _Server, case: str, seconds: int) -> list[Trial]:
+def _turn(name: str, server: _Server, case: str, seconds: int, connections: int) -> list[Trial]:
     """Return a trial, or none where a peer has failed: that is its affair, and the others go on."""
     try:
-        return [_trial(server, case, seconds)]
+        return [_trial(server, case, seconds, connections)]
     except RuntimeError as error:
         if name == OURS:
             raise
@@ -217,10 +218,10 @@ def _turn(name: str, server: _Server, case: str, seconds: int) -> list[Trial]:
         return []
 
 
-def _trial(server: _Server, case: str, seconds: int) -> Trial:
+def _trial(server: _Server, case: str, seconds: int, connections: int) -> Trial:
     """Load one server with one request, over and over."""
     request = server.requests[case]
-    command = ["wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{seconds}s", "--timeout", "60s"]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
     command += ["-s", str(_POST), server.url + request.path, "--", str(server.bodies[case])]
     for name, value in request.headers.items():
         command += [name, value]
