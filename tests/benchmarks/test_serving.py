@@ -150,10 +150,10 @@ def test_a_peer_that_fails_once_takes_no_other_along(
 
     monkeypatch.setattr(measuring, "_trial", failing)
     server: Any = None
-    assert measuring._turn("KServe", server, SMALL, 1) == []
+    assert measuring._turn("KServe", server, SMALL, 1, 16) == []
     assert "KServe, 1x10 JSON: one round left out: no answer" in capsys.readouterr().err
     with pytest.raises(RuntimeError):
-        measuring._turn(OURS, server, SMALL, 1)
+        measuring._turn(OURS, server, SMALL, 1, 16)
 
 
 _FORKS = """
