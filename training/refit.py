@@ -38,8 +38,8 @@ def request_refit(tx: Transaction, model: Model, reason: str) -> None:
 def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str | None:
     """Return why a model's calibrator should be fitted anew without anybody's asking, or None.
 
-    After one that came to nothing or failed, so long is waited as labels take: sooner there is
-    nothing new.
+    After one that came to nothing, failed or was dropped, so long is waited as labels take: sooner
+    there is nothing new.
     """
     watching = model.watching
     if tx.candidates.undecided(model) is not None:
@@ -48,6 +48,9 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
         [one.at for one in tx.monitors.events(model, 100) if one.kind.startswith("refit")],
         default=0.0,
     )
+    began = tx.candidates.latest(model)
+    if began is not None and began.verdict == "dropped":
+        last = max(last, began.ended_at or 0.0)
     job = tx.jobs.latest(model, REFIT)
     if job is not None and job.finished_at is not None:
         last = max(last, job.finished_at)
@@ -55,7 +58,6 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     if state == "stale" and watching.refit == "on_stale" and now - last >= wait:
         return "the calibrator is stale"
     every = watching.refit_every_seconds
-    began = tx.candidates.latest(model)
     before = max(last, began.began_at if began is not None else model.created_at)
     return f"every {every:g} seconds" if every is not None and now - before >= every else None
 

@@ -20,6 +20,7 @@ from recalib.cli import (
     remote,
     replaying,
     training,
+    watching,
     work,
 )
 from recalib.errors import RecalibError
@@ -68,6 +69,8 @@ app.command()(work.evaluate)
 app.command()(comparing.compare)
 app.command()(comparing.report)
 app.command()(replaying.replay)
+app.command()(watching.monitoring)
+app.command("drop-candidate")(watching.drop_candidate)
 app.command()(training.train)
 app.command()(operate.demo)
 app.command()(preparing.prepare)

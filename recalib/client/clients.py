@@ -62,6 +62,7 @@ class Operations:
     add_labels = Operation(labels.add_labels)
     get_monitoring = Operation(monitoring.get_monitoring)
     refit = Operation(monitoring.refit)
+    drop_candidate = Operation(monitoring.drop_candidate)
     set_monitoring = Operation(monitoring.set_monitoring)
 
     train = Operation(training.train)

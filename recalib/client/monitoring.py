@@ -6,9 +6,9 @@ from typing import Any
 
 from recalib.client.asking import fetch, path
 from recalib.client.plans import Plan, Session
-from recalib.client.results import Job, Model, Monitoring
+from recalib.client.results import Candidate, Job, Model, Monitoring
 
-__all__ = ["get_monitoring", "refit", "set_monitoring"]
+__all__ = ["drop_candidate", "get_monitoring", "refit", "set_monitoring"]
 
 
 def get_monitoring(session: Session, model: str) -> Plan[Monitoring]:
@@ -32,6 +32,25 @@ def refit(session: Session, model: str) -> Plan[Job]:
     ContradictionError: it has no champion.
     """
     return fetch(session, Job, "POST", path("models", model, "monitoring", "refit"))
+
+
+def drop_candidate(
+    session: Session, model: str, version: int, *, reason: str = ""
+) -> Plan[Candidate]:
+    """Give a candidate up, while it is compared or has proven better; the champion goes on.
+
+    Parameters
+    ----------
+    reason: kept in the audit trail.
+
+    Raises
+    ------
+    MissingError: no such model, or a version that was never a candidate.
+    ContradictionError: it has been promoted.
+    """
+    where = path("models", model, "monitoring", "candidates", str(version))
+    query = {"reason": reason} if reason else {}
+    return fetch(session, Candidate, "DELETE", where, query=query)
 
 
 def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Model]:

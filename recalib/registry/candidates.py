@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Select, insert, select, update
 
-from recalib.errors import ConflictError
+from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
+from recalib.registry.clock import now
 from recalib.registry.queries import Queries
 from recalib.registry.records import Candidate, Model
 
@@ -38,6 +39,31 @@ class Candidates(Queries):
             insert(_TABLE).values(model_id=model.id, **asdict(candidate)),
             conflict=f"{model.name} has a candidate already",
         )
+
+    def get(self, model: Model, version: int) -> Candidate:
+        """Return a version that is or was a candidate; `NotFoundError` for any other."""
+        row = self._connection.execute(_select(model).where(_TABLE.c.version == version))
+        found = row.one_or_none()
+        if found is None:
+            hint = f"no version of {model.name} so numbered was ever one"
+            raise NotFoundError("candidate", str(version), hint=hint)
+        return Candidate(**found._mapping)
+
+    def drop(self, model: Model, version: int) -> bool:
+        """End a candidate that is compared, or has proven better and waits; return whether it did.
+
+        What a worker has read of it before is outdated then: it can promote it no more.
+        """
+        result = self._connection.execute(
+            update(_TABLE)
+            .where(
+                _TABLE.c.model_id == model.id,
+                _TABLE.c.version == version,
+                _TABLE.c.verdict.is_(None) | (_TABLE.c.verdict == "proven"),
+            )
+            .values(verdict="dropped", ended_at=now(), turn=_TABLE.c.turn + 1)
+        )
+        return result.rowcount == 1
 
     def save(self, model: Model, candidate: Candidate) -> None:
         """Write the candidate's next turn; `ConflictError` where another has written it."""

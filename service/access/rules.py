@@ -61,6 +61,7 @@ RULES: dict[str, Rule] = {
     "create_model": "admin",
     "set_alias": "admin",
     "set_monitoring": "admin",
+    "drop_candidate": "admin",
 }
 
 #: Which model these are about is known only when they have looked: their handlers check it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from recalib.registry import Model as ModelRow
 from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring.schemas import (
+    CandidateDrop,
     CandidateReport,
     MonitoringEvent,
     MonitoringReport,
@@ -22,7 +24,9 @@ from service.monitoring.schemas import (
 from service.predict.loaded import CHAMPION
 from service.transport.times import iso
 
-__all__ = ["create_refit", "get_monitoring", "set_monitoring"]
+__all__ = ["create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
+
+log = logging.getLogger(__name__)
 
 #: The kind of job; `training.refit` does it.
 REFIT = "refit"
@@ -91,6 +95,32 @@ def create_refit(tx: Transaction, model: str) -> Job:
     return Job.of(tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}"))
 
 
+def drop_candidate(tx: Transaction, model: str, drop: CandidateDrop, actor: str) -> CandidateReport:
+    """Give a candidate up, whatever the comparison says; the champion goes on.
+
+    One that has been dropped already stays so, and nothing is written then.
+
+    Raises
+    ------
+    NotFoundError: no such model, or a version that was never a candidate.
+    ConflictError: it serves, or did: rolling back is `set_alias`.
+    """
+    owner = tx.models.get(model)
+    version = drop.version
+    before = tx.candidates.get(owner, version)
+    champion = tx.aliases.find(owner, CHAMPION)
+    if before.verdict == "promoted" or (champion is not None and champion.version == version):
+        raise ConflictError(
+            f"version {version} of {model!r} has been promoted; to roll back, let the champion be "
+            f"{before.champion} again"
+        )
+    if tx.candidates.drop(owner, version):
+        tx.monitors.note(owner, version, "dropped", actor, drop.reason or "somebody has dropped it")
+        fields = {"action": "candidate_dropped", "model": owner.name, "version": version}
+        log.info("Candidate %d of %s is dropped by hand.", version, owner.name, extra=fields)
+    return _told(tx.candidates.get(owner, version))
+
+
 def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) -> Model:
     """Say what of a model is watched, and how, from now on.
 
@@ -117,8 +147,10 @@ _UNSEEN: dict[str, Any] = {
 
 
 def _candidate(row: Candidate | None) -> CandidateReport | None:
-    if row is None:
-        return None
+    return None if row is None else _told(row)
+
+
+def _told(row: Candidate) -> CandidateReport:
     test = ScoreTest(alpha=row.alpha)
     if row.state:
         test.restore(row.state)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
 
+from fastapi import APIRouter, Path, Query
+
+from service.access.access import acting
+from service.calibrators.schemas import MOST_VERSIONS
 from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring import handlers
-from service.monitoring.schemas import MonitoringReport, MonitoringSettings
+from service.monitoring.schemas import (
+    CandidateDrop,
+    CandidateReport,
+    MonitoringReport,
+    MonitoringSettings,
+)
 from service.state import StateOf
 from service.transport.description import problems
+from service.transport.texts import Text
 
 __all__ = ["router"]
 
@@ -30,6 +40,19 @@ def create_refit(model: str, state: StateOf) -> Job:
     """Ask for a candidate, fitted on kept logits; it becomes the champion only on evidence."""
     with state.registry.transaction() as tx:
         return handlers.create_refit(tx, model)
+
+
+@router.delete("/candidates/{version}", responses=problems(409, 422), operation_id="drop_candidate")
+def drop_candidate(
+    model: str,
+    version: Annotated[int, Path(ge=1, le=MOST_VERSIONS)],
+    state: StateOf,
+    reason: Annotated[Text, Query(max_length=500, description="Kept in the audit trail.")] = "",
+) -> CandidateReport:
+    """Give a candidate up, while it is compared or has proven better; the champion goes on."""
+    drop = CandidateDrop(version=version, reason=reason)
+    with state.registry.transaction() as tx:
+        return handlers.drop_candidate(tx, model, drop, acting().name)
 
 
 @router.put("/settings", responses=problems(409, 413, 415, 422), operation_id="set_monitoring")

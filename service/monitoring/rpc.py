@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from service.access.access import acting
 from service.monitoring import handlers
-from service.monitoring.schemas import MonitoringSettings
+from service.monitoring.schemas import CandidateDrop, MonitoringSettings
 from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import Context
@@ -29,6 +30,17 @@ class Monitoring:
         """Ask for a candidate, fitted on kept logits."""
         with self._state.registry.transaction() as tx:
             return filled(pb.Job, handlers.create_refit(tx, request.model))
+
+    def drop_candidate(
+        self, request: pb.DropCandidateRequest, context: Context
+    ) -> pb.CandidateReport:
+        """Give a candidate up; the champion goes on."""
+        drop = CandidateDrop(version=request.version, reason=request.reason)
+        with self._state.registry.transaction() as tx:
+            return filled(
+                pb.CandidateReport,
+                handlers.drop_candidate(tx, request.model, drop, acting().name),
+            )
 
     def set_monitoring(self, request: pb.SetMonitoringRequest, context: Context) -> pb.Model:
         """Say what of a model is watched, and how, from now on."""

@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.registry import MOST_SEGMENTS, Watching
-from service.transport.texts import NAME, Documented
+from service.calibrators.schemas import MOST_VERSIONS
+from service.transport.texts import NAME, Documented, Text
 from service.transport.whole import WHOLE
 
 __all__ = [
     "CalibrationState",
+    "CandidateDrop",
     "CandidateReport",
     "MonitoringEvent",
     "MonitoringReport",
@@ -132,6 +134,13 @@ class MonitoringEvent(BaseModel):
     actor: str
     reason: str
     evidence: dict[str, Any]
+
+
+class CandidateDrop(BaseModel):
+    """Which candidate is given up, and why."""
+
+    version: int = Field(ge=1, le=MOST_VERSIONS)
+    reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
 
 
 class CandidateReport(BaseModel):

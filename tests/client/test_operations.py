@@ -45,6 +45,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "calibrate": lambda client: client.calibrate("m", LOGITS),
     "add_labels": lambda client: client.add_labels("m", ["i"], [0]),
     "create_refit": lambda client: client.refit("m"),
+    "drop_candidate": lambda client: client.drop_candidate("m", 2),
     "get_monitoring": lambda client: client.get_monitoring("m"),
     "set_monitoring": lambda client: client.set_monitoring("m", alpha=0.01),
     "create_training_run": lambda client: client.train({"model": {"name": "linear"}}),

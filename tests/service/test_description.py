@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from recalib.errors import UnavailableError
-from recalib.registry import Registry
+from recalib.registry import Candidate, Registry
 from service.transport.problems import PROBLEMS
 from tests.service.conftest import NPZ, Service, npz
 from tests.service.documented import operations
@@ -35,6 +35,9 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("get_model", 404): ("GET", NOBODY, {}),
     ("create_refit", 404): ("POST", f"{NOBODY}/monitoring/refit", {}),
     ("create_refit", 409): ("POST", "/v1/models/new/monitoring/refit", {}),
+    ("drop_candidate", 404): ("DELETE", f"{DIGITS}/monitoring/candidates/9", {}),
+    ("drop_candidate", 409): ("DELETE", f"{DIGITS}/monitoring/candidates/1", {}),
+    ("drop_candidate", 422): ("DELETE", f"{DIGITS}/monitoring/candidates/0", {}),
     ("get_monitoring", 404): ("GET", f"{NOBODY}/monitoring", {}),
     ("set_monitoring", 404): ("PUT", f"{NOBODY}/monitoring/settings", {"json": {}}),
     ("set_monitoring", 409): ("PUT", f"{DIGITS}/monitoring/settings", {"json": {}}),
@@ -124,6 +127,9 @@ def stocked(ready: Service) -> Service:
     assert answer.status_code == 202
     answer = ready.client.post("/v1/training-runs", json=RECIPE, headers=KEY)
     assert answer.status_code == 202
+    with ready.registry.transaction() as tx:
+        promoted = Candidate(1, 1, 0, 1.0, 1.0, 0.05, {}, "promoted", 2.0)
+        tx.candidates.add(tx.models.get("digits"), promoted)
     settings = {"segments": ["eu"]}
     answer = ready.client.put(f"{DIGITS}/monitoring/settings", json=settings)
     assert answer.status_code == 200

@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
+from recalib.errors import ConflictError
+from recalib.fitting.fit import fit
 from recalib.registry import Candidate
 from service.monitoring.captures import write_captures
 from service.monitoring.flushing import flush
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from tests.fitting.conftest import draw
+from tests.registry.scenes import a_lease
 from tests.service.conftest import Service
-from tests.service.stubs import Rpc
+from tests.service.stubs import Rpc, refused
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.monitoring import watch
+from training.refit import refit_is_due
 
 
 def report(service: Service, model: str = "resnet") -> dict[str, Any]:
@@ -99,6 +105,69 @@ def test_a_refit_is_asked_for_once_and_its_candidate_told_of(service: Service, r
     by_rpc = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet")).candidate
     assert (by_rpc.version, by_rpc.verdict) == (1, "")
     assert by_rpc.evidence["threshold"] == found["evidence"]["threshold"]
+
+
+@pytest.mark.parametrize("verdict", [None, "proven"])
+def test_a_candidate_is_dropped_by_hand(service: Service, rpc: Rpc, verdict: str | None) -> None:
+    """While it is compared, or when it has proven better; by REST and gRPC, with who and why.
+
+    Dropped again it stays dropped, without another entry; a worker that has read it before can
+    promote it no more.
+    """
+    model = a_champion(service.registry)
+    other = fit(*draw(500, 4, 2.0), map="temperature")
+    versions = []
+    for _ in range(2):
+        lease = a_lease(service.registry)
+        with service.registry.transaction() as tx:
+            card, data = other.card.to_dict(), other.to_bytes()
+            version = tx.calibrators.publish(lease, model, None, card, data, None, "")
+            tx.jobs.succeed(lease, {})
+            begun = Candidate(version, 1, 3, 1.0, 1.0, 0.05, {}, verdict, None)
+            tx.candidates.add(model, begun)
+        versions.append(version)
+        if version == 2:
+            answer = service.client.delete(
+                "/v1/models/resnet/monitoring/candidates/2", params={"reason": "odd"}
+            )
+            assert (answer.status_code, answer.json()["verdict"]) == (200, "dropped")
+        else:
+            asked = pb.DropCandidateRequest(model="resnet", version=3)
+            assert rpc.monitoring.drop_candidate(asked).verdict == "dropped"
+        with pytest.raises(ConflictError), service.registry.transaction() as tx:
+            tx.candidates.save(model, replace(begun, turn=4, verdict="promoted"))
+    again = service.client.delete("/v1/models/resnet/monitoring/candidates/2").json()
+    assert again["verdict"] == "dropped"
+    found = report(service)
+    told = [(one["version"], one["kind"], one["actor"], one["reason"]) for one in found["events"]]
+    assert told == [
+        (3, "dropped", "anonymous", "somebody has dropped it"),
+        (2, "dropped", "anonymous", "odd"),
+    ]
+    assert found["candidate"]["verdict"] == "dropped"
+    with service.registry.reading() as tx:
+        now = tx.labels.clock()
+        assert refit_is_due(tx, model, "stale", now) is None
+        assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
+
+
+def test_what_is_no_candidate_is_not_dropped(service: Service, rpc: Rpc) -> None:
+    """Never one, promoted by evidence, or promoted by somebody while it was compared."""
+    model = a_champion(service.registry)
+    refused(
+        grpc.StatusCode.NOT_FOUND,
+        lambda: rpc.monitoring.drop_candidate(pb.DropCandidateRequest(model="resnet", version=1)),
+    )
+    with service.registry.transaction() as tx:
+        tx.candidates.add(model, Candidate(1, 1, 0, 1.0, 1.0, 0.05, {}, None, None))
+    answer = service.client.delete("/v1/models/resnet/monitoring/candidates/1")
+    assert answer.status_code == 409
+    assert "has been promoted" in answer.json()["detail"]
+    assert report(service)["candidate"]["verdict"] is None
+    refused(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        lambda: rpc.monitoring.drop_candidate(pb.DropCandidateRequest(model="resnet")),
+    )
 
 
 def test_logits_are_kept_however_they_are_asked_about(ready: Service, rpc: Rpc) -> None:

@@ -191,6 +191,16 @@ class CreateRefitRequest(_message.Message):
     model: str
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
+class DropCandidateRequest(_message.Message):
+    __slots__ = ("model", "version", "reason")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: int
+    reason: str
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class CandidateReport(_message.Message):
     __slots__ = ("version", "verdict", "began_at", "evidence")
     VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,105 @@
+"""`recalib monitoring` and `recalib drop-candidate`: what a server knows, told at a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recalib.client import Client
+from service.monitoring.schemas import MonitoringReport
+from tests.cli.conftest import cli
+from tests.cli.running import Cli
+from tests.client.flaky import Flaky, problem, says
+from tests.end_to_end.programs import Server
+
+__all__ = ["cli"]
+
+_AT = "2026-03-04T05:06:07.000+00:00"
+_EVIDENCE: dict[str, Any] = {
+    "log_evidence": 4.5, "threshold": 3.0, "psi": 0.25, "psi_threshold": 0.125,
+    "n": 4_000, "traffic": 16_000,
+}  # fmt: skip
+_MEASURED = {
+    "ece": 0.081, "ece_low": 0.061, "ece_high": 0.101, "ece_floor": 0.021, "ce": 0.09,
+    "labelled": 400, "traffic": 1_600, "delay": 75.0,
+}  # fmt: skip
+#: As the service writes it; a field more or less fails there.
+REPORT = MonitoringReport.model_validate(
+    {
+        "model": "m", "version": 3, "state": "stale", "since": _AT,
+        "reason": "accuracy is not within 2.0% of confidence", "evidence": _EVIDENCE, "onset": _AT,
+        "segments": [{"segment": "[red]eu", "state": "stale", "reason": "so", "evidence": {}}],
+        "windows": [
+            {"start": _AT, "end": _AT, "measured": _MEASURED},
+            {"start": _AT, "end": _AT, "measured": {**dict.fromkeys(_MEASURED), "labelled": 0}},
+        ],
+        "late_labels": 7, "assessed_at": _AT,
+        "events": [
+            {"at": _AT, "version": 3, "kind": "stale", "actor": "monitor", "reason": "x",
+             "evidence": {}},
+        ],
+        "candidate": {"version": 4, "verdict": None, "began_at": _AT,
+                      "evidence": {"labels": 1_500, "mean_difference": 0.0123,
+                                   "log_evidence": 1.5, "threshold": 3.0}},
+        "captured_rows": 1_234,
+    }
+).model_dump(mode="json")  # fmt: skip
+
+
+def test_a_person_is_told_all_that_the_server_knows(cli: Cli, flaky: Flaky) -> None:
+    flaky.will(says(200, REPORT))
+    done = cli("monitoring", "m", "--server", flaky.url)
+    assert (done.status, done.err) == (0, "")
+    said = "".join(done.out.split())
+    for text in (
+        "m, version 3: stale since 2026-03-04 05:06:07 UTC",
+        "accuracy is not within 2.0% of confidence",
+        "log E 4.50 of 3.00; PSI 0.25, threshold 0.12; 4,000 labels of 16,000 predictions",
+        "7 labels came too late; 1,234 logits kept",
+        "[red]eu",
+        "8.1% [6.1%, 10.1%]",
+        "75 s",
+        "candidate 4: is being compared; Brier score lower by 0.0123 on 1,500 labels",
+        "monitor",
+    ):
+        assert "".join(text.split()) in said, text
+
+
+def test_a_machine_is_told_the_same(cli: Cli, flaky: Flaky) -> None:
+    flaky.will(says(200, REPORT))
+    found = cli("monitoring", "m", "--server", flaky.url, "--json").json
+    assert (found["state"], found["candidate"]["version"]) == ("stale", 4)
+    assert found["windows"][0]["measured"] == _MEASURED
+    assert set(found) == set(REPORT)
+
+
+def test_a_model_that_nobody_has_looked_at(cli: Cli, server: Server) -> None:
+    """By a real server; and one that it does not have, in one line."""
+    with Client(server.url) as client:
+        client.create_model("unwatched", 4, exist_ok=True)
+    done = cli("monitoring", "unwatched", "--server", server.url)
+    assert done.out.splitlines() == [
+        "unwatched, no champion: unverified",
+        "the model has no champion, so that nothing is watched",
+    ]
+    done = cli("monitoring", "nobody", "--server", server.url)
+    assert (done.status, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert "nobody" in done.err
+    done = cli("drop-candidate", "unwatched", 1, "--server", server.url)
+    assert (done.status, done.out) == (2, "")
+    assert "candidate '1' does not exist" in done.err
+
+
+def test_a_candidate_is_dropped_with_a_reason(cli: Cli, flaky: Flaky) -> None:
+    dropped = {**REPORT["candidate"], "verdict": "dropped"}
+    flaky.will(says(200, dropped), says(200, dropped), problem(409, "It serves."))
+    there = ("drop-candidate", "m", 4, "--server", flaky.url)
+    done = cli(*there, "--reason", "it is odd")
+    assert done.out == "candidate 4 of m is dropped; the champion goes on\n"
+    sent = flaky.received[-1]
+    assert sent.method == "DELETE"
+    assert sent.path.startswith("/v1/models/m/monitoring/candidates/4?reason=it")
+    assert cli(*there, "--json").json["verdict"] == "dropped"
+    assert "?" not in flaky.received[-1].path
+    done = cli(*there)
+    assert (done.status, "It serves." in done.err) == (2, True)
