@@ -58,6 +58,8 @@ COMMANDS = {
         "--picture",
         "--json",
     ],
+    "monitoring": ["model", "--server", "--json"],
+    "drop-candidate": ["model", "version", "--server", "--reason", "--json"],
     "demo": ["--keep", "--examples", "--json"],
     "serve": [
         "--host",
