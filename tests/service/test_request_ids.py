@@ -12,6 +12,7 @@ import pytest
 from recalib.logs import ACCESS, fields_of
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.request_ids import request_id_of
+from tests.end_to_end.programs import until
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc
 
@@ -108,6 +109,7 @@ def test_rpcs_have_it_too(service: Service, rpc: Rpc, accesses: list[dict[str, o
     with pytest.raises(grpc.RpcError) as caught:
         rpc.models.get_model(pb.GetModelRequest(model="none"), metadata=(("x-request-id", "a"),))
     assert dict(caught.value.trailing_metadata())["x-request-id"] == "a"
+    until(lambda: len(accesses) == 2, "the line, which comes after the answer")
     assert [line["request_id"] for line in accesses] == [TRACE, "a"]
     assert [line["status"] for line in accesses] == ["OK", "NOT_FOUND"]
     assert json.dumps(accesses)
