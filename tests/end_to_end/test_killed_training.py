@@ -1,0 +1,154 @@
+"""Training by real workers that are killed or told to stop: another goes on, to the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from recalib.registry import Job, Registry
+from tests.cli.test_train import write_data
+from tests.end_to_end.programs import (
+    PATIENCE_SECONDS,
+    Programs,
+    paused,
+    recalib_command,
+    until,
+)
+from training.train import TRAIN, training_handler
+from training.worker import Worker
+
+#: Long enough for a busy machine to send a heartbeat in a third of it.
+_LEASE_SECONDS = 3
+_EPOCHS = 60
+_RECIPE: dict[str, Any] = {
+    "name": "points",
+    "data": {
+        "source": "arrays",
+        "options": {"train": "points-train.npz", "test": "points-test.npz"},
+        "validation": 80,
+    },
+    "model": {"name": "linear"},
+    "epochs": _EPOCHS,
+    "batch_size": 32,
+    "device": "cpu",
+    "report": False,
+}
+
+
+@dataclass
+class _Queue:
+    """Training jobs in a database of their own, and the workers that take them."""
+
+    programs: Programs
+    registry: Registry
+
+    def ask(self) -> str:
+        with self.registry.transaction() as tx:
+            return tx.jobs.enqueue("train", _RECIPE).id
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        return self.programs.worker(
+            lease_seconds=_LEASE_SECONDS, training_data=self.programs.folder
+        )
+
+    def job(self, job_id: str) -> Job:
+        with self.registry.reading() as tx:
+            return tx.jobs.get(job_id)
+
+    def read(self, digest: str) -> bytes:
+        with self.registry.blobs.open(digest) as file:
+            return file.read()
+
+    def checkpoint(self, job_id: str) -> list[dict[str, Any]]:
+        """Return what the job's checkpoint says of the epochs before it."""
+        data = self.read((self.job(job_id).checkpoint or {})["digest"]).partition(b"\n")[2]
+        length = int.from_bytes(data[:8], "little")
+        header = msgspec.json.decode(data[8 : 8 + length])["__metadata__"]
+        history: list[dict[str, Any]] = msgspec.json.decode(header["counters"])["history"]
+        return history
+
+    def finished(self, job_id: str) -> Job:
+        until(lambda: self.job(job_id).finished_at, "the end of the run")
+        found = self.job(job_id)
+        assert found.state == "succeeded", found.error
+        return found
+
+    def files(self, job_id: str) -> dict[str, str]:
+        """Return the digests of what a run has delivered, but for how long its epochs took."""
+        result = self.job(job_id).result
+        assert result is not None
+        found = {name: one["digest"] for name, one in result["files"].items()}
+        del found["metrics.jsonl"]
+        return found
+
+    def epochs(self, job_id: str) -> list[dict[str, Any]]:
+        """Return the records of a run's epochs."""
+        result = self.job(job_id).result
+        assert result is not None
+        lines = self.read(result["files"]["metrics.jsonl"]["digest"]).splitlines()
+        return [msgspec.json.decode(line) for line in lines]
+
+
+@pytest.fixture
+def queue(programs: Programs, sqlite_template: Path) -> Iterator[_Queue]:
+    # Torch is large: where its bytecode lies already, it is not compiled once more.
+    programs.command = lambda *more: ["env", "-u", "PYTHONPYCACHEPREFIX", *recalib_command(*more)]
+    programs.home.mkdir()
+    shutil.copy(sqlite_template, programs.home / "recalib.db")
+    write_data(programs.folder)
+    url = f"sqlite:///{programs.home / 'recalib.db'}"
+    registry = Registry(url, (programs.home / "blobs").as_uri())
+    yield _Queue(programs, registry)
+    registry.close()
+
+
+def test_a_run_outlives_its_workers(queue: _Queue) -> None:
+    """One run is left alone; the next one's worker is killed, and that of a third told to stop.
+
+    All three come to the same weights, logits and results, byte for byte, and the epochs before the
+    end of a worker are not done again.
+    """
+    alone = queue.ask()
+    first = queue.worker()
+    queue.finished(alone)
+
+    # kill -9 in the middle: the lease runs out.
+    killed = queue.ask()
+    until(lambda: "digest" in (queue.job(killed).checkpoint or {}), "a checkpoint")
+    with paused(psutil.Process(first.pid)):
+        assert queue.job(killed).state == "running"
+        before = queue.checkpoint(killed)
+        first.kill()
+    first.wait()
+    assert 0 < len(before) < _EPOCHS
+    second = queue.worker()
+    found = queue.finished(killed)
+    assert (found.attempts, queue.files(killed)) == (2, queue.files(alone))
+    # With the seconds that the first worker took for them.
+    assert queue.epochs(killed)[: len(before)] == before
+
+    # SIGTERM: the worker lets go between two steps, and its attempt does not count.
+    stopped = queue.ask()
+    until(lambda: "digest" in (queue.job(stopped).checkpoint or {}), "a checkpoint")
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(PATIENCE_SECONDS) == 0
+    found = queue.job(stopped)
+    assert (found.state, found.attempts) == ("queued", 0)
+    before = queue.checkpoint(stopped)
+    assert 0 < len(before) < _EPOCHS
+    # A third, in this process.
+    handlers = {TRAIN: training_handler(queue.programs.folder)}
+    assert Worker(queue.registry, handlers, name="third").work_once(threading.Event())
+    found = queue.finished(stopped)
+    assert (found.attempts, queue.files(stopped)) == (1, queue.files(alone))
+    assert queue.epochs(stopped)[: len(before)] == before
