@@ -67,9 +67,9 @@ CMD ["serve"]
 FROM base AS worker
 COPY --from=build-worker /opt/recalib /opt/recalib
 USER 10001:10001
-# It listens nowhere: asked is whether database and blobs can be used from here.
-HEALTHCHECK --interval=120s --timeout=60s --start-period=60s --retries=3 \
-    CMD ["recalib", "doctor"]
+# It listens nowhere: asked is whether it finds its queue.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
+    CMD ["python", "-m", "training.probe"]
 ENTRYPOINT ["recalib"]
 CMD ["worker"]
 
@@ -79,7 +79,7 @@ COPY --from=build-worker-gpu /opt/recalib /opt/recalib
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001:10001
-HEALTHCHECK --interval=120s --timeout=60s --start-period=60s --retries=3 \
-    CMD ["recalib", "doctor"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
+    CMD ["python", "-m", "training.probe"]
 ENTRYPOINT ["recalib"]
 CMD ["worker"]

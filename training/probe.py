@@ -1,0 +1,41 @@
+"""`python -m training.probe`: ends with 0 where a worker finds its queue.
+
+For container engines that probe by a command. A worker listens nowhere, and one that ends is
+started anew by the engine; what can be asked is whether the database answers and is at our schema.
+It is asked again and again, so torch and the drivers of buckets are left alone; `recalib doctor`
+looks at everything.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from recalib.errors import RecalibError
+from recalib.registry import Registry
+from recalib.settings import Settings
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Ask, say on standard error what is wrong, and return the exit status."""
+    try:
+        settings = Settings()
+        registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+        try:
+            # Looking at a file of SQLite's that is not there would make it.
+            missing = registry.absent_file
+            wrong = f"there is no {missing}" if missing is not None else ""
+            if not wrong:
+                registry.check()
+        finally:
+            registry.close()
+    except RecalibError as error:
+        wrong = str(error)
+    if wrong:
+        sys.stderr.write(f"not ready: {wrong}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
