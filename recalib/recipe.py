@@ -50,6 +50,10 @@ _Secondary = Literal[
 ]  # fmt: skip
 
 
+#: Characters of a recipe, a thousand times those of any that we know of.
+_LONGEST = 1 << 20
+#: tomllib takes the square of the parts of a dotted name in memory: 100 kB of them take 10 GB.
+_MOST_DOTS = 2000
 #: What a count may be; a run of more would end after us all.
 _MOST = 2**31 - 1
 
@@ -305,6 +309,9 @@ def read_recipe(path: Path) -> Recipe:
         raise InputError(
             "config", found=f"{path} ({why})", accepted="a .toml or .json file"
         ) from None
+    if len(text) > _LONGEST or max(map(_dots, text.splitlines()), default=0) > _MOST_DOTS:
+        accepted = f"at most {_LONGEST} characters, and {_MOST_DOTS} dots in a line"
+        raise InputError("config", found=f"{path}: {len(text)} characters", accepted=accepted)
     parsers = {".toml": tomllib.loads, ".json": json.loads}
     if path.suffix not in parsers:
         raise InputError("config", found=str(path), accepted="a name that ends in .toml or .json")
@@ -316,6 +323,10 @@ def read_recipe(path: Path) -> Recipe:
     if not isinstance(document, dict):
         raise InputError("config", found=f"{path}: no table", accepted="the fields of a recipe")
     return Recipe.of(document)
+
+
+def _dots(line: str) -> int:
+    return line.count(".")
 
 
 def _as_input_error(error: ValidationError) -> InputError:
