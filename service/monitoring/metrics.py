@@ -98,6 +98,11 @@ def _of_champions(champions: list[tuple[str, Watching, MonitorRow]]) -> Iterable
     objective = GaugeMetricFamily(
         "recalib_calibration_objective_ratio", "The error that is still good.", labels=owner
     )
+    needed = GaugeMetricFamily(
+        "recalib_window_labels_needed",
+        "Labels below which a window says nothing, as the model declares.",
+        labels=owner,
+    )
     assessed = GaugeMetricFamily(
         "recalib_assessed_timestamp_seconds", "When it was last looked at.", labels=owner
     )
@@ -123,6 +128,7 @@ def _of_champions(champions: list[tuple[str, Watching, MonitorRow]]) -> Iterable
             for name in _ESTIMATORS:
                 _add(error, [*labels, segment, name], part["evidence"][name])
         objective.add_metric(labels, watching.objective)
+        needed.add_metric(labels, watching.least_labels)
         assessed.add_metric(labels, row.assessed_at)
         _add(since, labels, row.status["since"])
         late.add_metric(labels, row.late)
@@ -131,7 +137,7 @@ def _of_champions(champions: list[tuple[str, Watching, MonitorRow]]) -> Iterable
         for name, counter in counters.items():
             for bin, total in enumerate(row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
-    yield from (states, error, objective, assessed, since, late)
+    yield from (states, error, objective, needed, assessed, since, late)
     yield from gauges.values()
     yield from counters.values()
 

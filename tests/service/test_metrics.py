@@ -46,6 +46,7 @@ def test_a_champion_is_told_of_as_the_last_look_found_it(service: Service) -> No
     assert error["1", "ece", "resnet", ""] == report["evidence"]["ece"]
     assert error["1", "ece_floor", "resnet", "(rest)"] > 0
     assert found["recalib_calibration_objective_ratio"] == {("1", "resnet"): 0.15}
+    assert found["recalib_window_labels_needed"] == {("1", "resnet"): 200.0}
     assert found["recalib_window_labels"] == {("1", "resnet"): report["evidence"]["n"]}
     assert found["recalib_registry_up"] == {(): 1}
 
