@@ -1,8 +1,8 @@
 # syntax=docker/dockerfile:1
 # Three images: `serve` answers requests and has no torch; `worker` does jobs on the CPU;
-# `worker-gpu` on NVIDIA's. docker build --target serve -t recalib .
-# None has a compiler or a shell's profile; root's file system may be read-only where /tmp and
-# /var/lib/recalib may be written to. docs/deployment.md says how they are run.
+# `worker-gpu` on NVIDIA's. docker build --target serve --tag recalib-serve .
+# None has a compiler; the root file system may be read-only where /tmp and /var/lib/recalib may be
+# written to. docs/deployment.md says how they are run.
 
 FROM python:3.11.15-slim-bookworm AS base
 # Bytecode is compiled below, once: a root file system that is read-only could not take it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -99,6 +100,27 @@ def test_kustomize_renders_it(folder: str) -> None:
         assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "recalib"
     images = re.findall(r"image: (\S+)", done.stdout)
     assert all(re.fullmatch(r"recalib-[a-z-]+:\d+\.\d+\.\d+", image) for image in images)
+
+
+def test_the_documented_folder_renders(tmp_path: Path) -> None:
+    """With images and a bucket of one's own, as docs/deployment.md has it."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl, whose kustomize renders the folders")
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    text = re.findall(r"```yaml\n(# kustomization.yaml\n.*?)```", page, re.DOTALL)[0]
+    base = os.path.relpath(_FOLDER / "base", tmp_path.resolve())
+    text = re.sub(r"resources: .*", f"resources: [{base}]", text)
+    (tmp_path / "kustomization.yaml").write_text(text)
+    done = subprocess.run(
+        [kubectl, "kustomize", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    config = next(one for one in yaml.safe_load_all(done.stdout) if one["kind"] == "ConfigMap")
+    assert config["data"]["RECALIB_BLOB_URL"] == "s3://your-bucket/recalib"
+    assert config["data"].keys() == CONFIG.keys()
+    images = set(re.findall(r"image: (\S+)", done.stdout))
+    assert images == {f"registry.example.com/recalib-{name}:0.1.0" for name in ("serve", "worker")}
 
 
 def test_every_file_is_in_a_kustomization() -> None:

@@ -1,0 +1,151 @@
+"""What docker-compose.yml starts, as processes of this machine.
+
+Each service has a folder for a root: below it, volumes and files of the repository lie where the
+compose file mounts them, and every path under a mount that a command or a variable names is led
+there. Names of other services become addresses of this machine. Nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.deploy.composed import ROOT, SERVICES, mounts
+from tests.end_to_end.programs import Programs, recalib_command, until
+
+__all__ = ["Containers", "free_port"]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as asking:
+        asking.bind(("127.0.0.1", 0))
+        return int(asking.getsockname()[1])
+
+
+class Containers:
+    """Services of the compose file on this machine.
+
+    Parameters
+    ----------
+    addresses: what stands for what, such as ``{"http://s3:8333": "http://127.0.0.1:4711"}``.
+    """
+
+    def __init__(self, folder: Path, programs: Programs, addresses: dict[str, str]) -> None:
+        self.folder = folder
+        self.addresses = addresses
+        self._programs = programs
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def volume(self, name: str) -> Path:
+        """Return the folder of a volume."""
+        found = self.folder / "volumes" / name
+        found.mkdir(parents=True, exist_ok=True)
+        return found
+
+    def run(self, service: str, command: list[str] | None = None) -> str:
+        """Run a service, or another command in its place, to its end; returns what it printed."""
+        done = subprocess.run(
+            self._words(service, command),
+            env=self._environment(service),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{service}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self, service: str) -> subprocess.Popen[bytes]:
+        """Start a service; what it says goes to a file of its name."""
+        with (self.folder / f"{service}.log").open("wb") as log:
+            process = subprocess.Popen(
+                self._words(service, None),
+                env=self._environment(service),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._started.append(process)
+        return process
+
+    def until_healthy(self, service: str) -> None:
+        """Ask as the engine does, until the answer is yes."""
+        _, *words = SERVICES[service]["healthcheck"]["test"]
+        command, said = self._program(service, words), ""
+
+        def look() -> bool:
+            nonlocal said
+            asked = subprocess.run(
+                command,
+                env=self._environment(service),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            said = asked.stdout + asked.stderr
+            return asked.returncode == 0
+
+        try:
+            until(look, f"{service} to be healthy")
+        except AssertionError as error:
+            log = (self.folder / f"{service}.log").read_text()
+            raise AssertionError(f"{error}: {said}\n{log[-4000:]}") from None
+
+    def clean_up(self) -> None:
+        """End all that is left; what those have started, `Programs` ends."""
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+    def localized(self, service: str, text: str) -> str:
+        """Return a word or a value as it is on this machine."""
+        for name, address in self.addresses.items():
+            text = text.replace(name, address)
+        root = self.folder / "roots" / service
+        for source, target, _ in mounts(service):
+            place = root / target.removeprefix("/")
+            if not place.exists():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(ROOT / source if source[0] == "." else self.volume(source))
+        # By whole words: /prometheus is a mount, and a part of /etc/prometheus.
+        tops = {f"/{target.split('/')[1]}" for _, target, _ in mounts(service)}
+        head, _, path = text.rpartition("=")
+        found = f"{root}{path}" if path[:1] == "/" and f"/{path.split('/')[1]}" in tops else path
+        return f"{head}={found}" if head else found
+
+    def _words(self, service: str, command: list[str] | None) -> list[str]:
+        entry = SERVICES[service].get("entrypoint", ["recalib"] if _is_ours(service) else [service])
+        return self._program(service, [*entry, *(command or SERVICES[service].get("command", []))])
+
+    def _program(self, service: str, words: list[str]) -> list[str]:
+        program, *rest = [self.localized(service, one) for one in words]
+        if program == "recalib":
+            return recalib_command(*rest)
+        found = sys.executable if program == "python" else shutil.which(program)
+        assert found is not None, program
+        return [found, *rest]
+
+    def _environment(self, service: str) -> dict[str, str]:
+        given = {
+            name: self.localized(service, str(value))
+            for name, value in SERVICES[service].get("environment", {}).items()
+        }
+        return {**self._programs.environment(), **given, **self.settings(service)}
+
+    def settings(self, service: str) -> dict[str, str]:
+        """Return what is not as in the container: ports, which are shared with all others here."""
+        if service != "server":
+            return {}
+        return {
+            "RECALIB_PORT": self.addresses["server:8000"].rpartition(":")[2],
+            "RECALIB_GRPC_PORT": "0",
+        }
+
+
+def _is_ours(service: str) -> bool:
+    return "build" in SERVICES[service]

@@ -1,0 +1,201 @@
+"""`docker compose up`, as processes: the README's main job, from no secrets to a scraped label."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx2
+import numpy as np
+import pytest
+
+from recalib.client import Client
+from recalib.errors import UnauthorizedError
+from tests.deploy.composed import ROOT, SERVICES, once
+from tests.deploy.containers import Containers, free_port
+from tests.end_to_end.conftest import compiled, programs
+from tests.end_to_end.programs import Programs, until
+from tests.fitting.conftest import draw
+from tests.registry.fixtures import execute
+from tests.service.conftest import npz
+
+__all__ = ["compiled", "programs"]
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[str]:
+    """An object store's address."""
+    port = free_port()
+    server = Path(sys.executable).with_name("moto_server")
+    with (tmp_path / "moto.log").open("wb") as log:
+        process = subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(port)], stderr=log)
+    address = f"http://127.0.0.1:{port}"
+
+    until(lambda: _answers(f"{address}/moto-api/"), "the object store")
+    yield address
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def containers(tmp_path: Path, programs: Programs, s3: str) -> Iterator[Containers]:
+    folder = tmp_path / "containers"
+    folder.mkdir()
+    addresses = {
+        "http://s3:8333": s3,
+        "server:8000": f"127.0.0.1:{free_port()}",
+        "0.0.0.0:9090": f"127.0.0.1:{free_port()}",
+    }
+    addresses["http://127.0.0.1:9090"] = f"http://{addresses['0.0.0.0:9090']}"
+    containers = Containers(folder, programs, addresses)
+    yield containers
+    containers.clean_up()
+
+
+def at_home(containers: Containers, postgresql_url: str) -> None:
+    """Give the database service its role and database, and say that it is on this machine.
+
+    The address is all that differs from what the service `secrets` has written.
+    """
+    secrets = containers.volume("recalib-secrets")
+    password = (containers.volume("postgres-secrets") / "password").read_text().strip()
+    file = secrets / "database-url"
+    assert file.read_text() == f"postgresql://recalib:{password}@postgres/recalib\n"
+    _, _, place = postgresql_url.partition("?host=")
+    assert place
+    made = SERVICES["postgres"]["environment"]
+    assert (made["POSTGRES_USER"], made["POSTGRES_DB"]) == ("recalib", "recalib")
+    execute(
+        postgresql_url,
+        f"CREATE ROLE recalib LOGIN PASSWORD '{password}'",
+        "CREATE DATABASE recalib OWNER recalib",
+    )
+    file.unlink()
+    file.write_text(f"postgresql://recalib:{password}@/recalib?host={place}\n")
+
+
+@pytest.fixture
+def database(postgresql_url: str) -> Iterator[str]:
+    """The server, without what the test makes in it at the end."""
+    yield postgresql_url
+    execute(
+        postgresql_url,
+        "DROP DATABASE IF EXISTS recalib WITH (FORCE)",
+        "DROP ROLE IF EXISTS recalib",
+    )
+
+
+def test_the_whole_system_does_the_main_job(
+    containers: Containers, database: str, tmp_path: Path
+) -> None:
+    """In the order of `depends_on`."""
+    containers.run("secrets")
+    made = {path: path.read_text() for path in (containers.folder / "volumes").glob("*-secrets/*")}
+    assert len(made) == 6
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o444}
+    containers.run("secrets")
+    assert {path: path.read_text() for path in made} == made
+    at_home(containers, database)
+    key = (containers.volume("prometheus-secrets") / "recalib-key").read_text().strip()
+    said = [containers.run(name) for name in ("prepare", "key")]
+    assert key not in str(said)
+
+    server, worker = containers.start("server"), containers.start("worker")
+    # While it starts, as README.md has it: docker compose exec server recalib keys create ...
+    create = ["keys", "create", "me", "--scope", "admin"]
+    admin = containers.run("server", create).strip()
+    url = f"http://{containers.addresses['server:8000']}"
+    until(lambda: _answers(f"{url}/livez"), "the server to listen")
+    containers.until_healthy("server")
+    containers.until_healthy("worker")
+
+    def may() -> bool:
+        try:
+            return isinstance(list(client.list_models()), list)
+        except UnauthorizedError:
+            return False
+
+    logits, labels = draw(600, 4, 3.0)
+    data = tmp_path / "val.npz"
+    data.write_bytes(npz(logits, labels))
+    with Client(url) as nobody, pytest.raises(UnauthorizedError):
+        nobody.create_model("resnet", 4)
+    with Client(url, api_key=admin) as client:
+        until(may, "the key to be known")
+        client.create_model("resnet", 4)
+        client.upload_dataset("resnet", "val", data, progress=False)
+        job = client.wait(client.fit("resnet", "val", promote=True), progress=False)
+        assert job.result is not None
+        assert job.result["version"] == 1
+        answer = client.predict("resnet", logits[:40])
+        np.testing.assert_allclose(answer.probabilities.sum(1), 1, rtol=1e-5)
+        assert client.add_labels("resnet", answer.prediction_ids, labels[:40]).counts == {
+            "accepted": 40
+        }
+    # What Prometheus may: nothing but look.
+    headers = {"Authorization": f"Bearer {key}"}
+    text = httpx2.get(f"{url}/metrics", headers=headers, timeout=60).text
+    assert 'recalib_labels_total{model="resnet",status="accepted"} 40' in text
+    assert httpx2.get(f"{url}/v1/models", headers=headers, timeout=60).status_code == 403
+
+    if shutil.which("prometheus"):
+        _scraped(containers)
+    else:
+        assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
+    for process in (server, worker):
+        process.terminate()
+    assert [process.wait(60) for process in (server, worker)] == [0, 0]
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(url, timeout=30).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def _scraped(containers: Containers) -> None:
+    """Prometheus, with its file of this repository, sees the label."""
+    place = containers.folder / "roots" / "prometheus" / "etc" / "recalib"
+    shutil.copytree(ROOT / "deploy" / "prometheus", place)
+    config = place / "prometheus.yml"
+    text = config.read_text().replace(": 15s", ": 1s")
+    # Here are no names to look up, nor folders at the root.
+    text = re.sub(
+        r"dns_sd_configs:.*?\n  - job_name",
+        f"static_configs: [{{targets: ['{containers.addresses['server:8000']}']}}]\n  - job_name",
+        text,
+        flags=re.DOTALL,
+    )
+    credentials = containers.localized("prometheus", "/secrets/recalib-key")
+    config.write_text(text.replace("/secrets/recalib-key", credentials))
+    containers.start("prometheus")
+    address = containers.addresses["http://127.0.0.1:9090"]
+    # As the engine asks, promtool can from 2.43 on only; Debian has 2.42.
+    until(lambda: _answers(f"{address}/-/healthy"), "Prometheus to be healthy")
+    asked = urlencode({"query": 'recalib_labels_total{status="accepted", job="recalib"}'})
+
+    def seen() -> bool:
+        answer = httpx2.get(f"{address}/api/v1/query?{asked}", timeout=30).json()
+        return [one["value"][1] for one in answer["data"]["result"]] == ["40"]
+
+    until(seen, "the label in Prometheus")
+    rules = httpx2.get(f"{address}/api/v1/rules", timeout=30).json()["data"]["groups"]
+    assert {rule["type"] for group in rules for rule in group["rules"]} == {"alerting", "recording"}
+
+
+def test_every_service_of_ours_is_started_above() -> None:
+    """One that is added to the file has to be added to the test, or to be said to be like one."""
+    ours = {name for name, one in SERVICES.items() if "build" in one}
+    assert ours == {"secrets", "prepare", "key", "server", "worker", "worker-gpu"}
+    assert {name for name in SERVICES if once(name)} == {"secrets", "prepare", "key"}
+    gpu, cpu = SERVICES["worker-gpu"], SERVICES["worker"]
+    differing = {"image", "build", "deploy", "profiles", "shm_size"}
+    assert {name for name in gpu if gpu[name] != cpu.get(name)} == differing
