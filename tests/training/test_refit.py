@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
+from recalib.metrics.evaluate import evaluate
 from recalib.prediction_ids import mint, predictions_of, read_ids
 from recalib.registry import Candidate, Capture, Counted, Model, MonitorRow, Registry, Watching
 from service.monitoring.captures import Captures, _Kept, _parquet, write_captures
@@ -133,6 +135,12 @@ def test_stale_then_fitted_anew_then_promoted_on_evidence(
     assert ended.state["labels"] == 1_500
     assert champion(registry, drifted) == 2
     assert story(registry, drifted)[-1] == (2, "promoted")
+    # In how many parts rows come makes no difference to the test, and so none to the onset: what is
+    # fitted is the same each time.
+    found, floor = errors(registry, drifted, 2)
+    assert found < floor
+    before, floor_before = errors(registry, drifted, 1)
+    assert before > 3 * floor_before
     with registry.reading() as tx:
         (change, _) = tx.aliases.history(drifted, "champion")
         events = tx.monitors.events(drifted, 1)
@@ -164,6 +172,24 @@ def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
     best = error(9.0)
     assert error(_temperature(fitted)) < error(of_all) - 0.01
     assert error(_temperature(fitted)) - best < 0.2 * (error(of_all) - best)
+
+
+def errors(registry: Registry, model: Model, version: int) -> tuple[float, float]:
+    """Return ECE on 1,500 unseen rows of the drift, and what 95% of perfect answers show."""
+    with registry.reading() as tx:
+        served = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
+    logits, truth = draw(1_500, 4, 9.0, seed=10_000)
+    answered = served.predict(logits)
+    ends = np.cumsum(answered, axis=1)
+    draws = np.random.default_rng(0)
+
+    def ece(labels: NDArray[Any]) -> float:
+        return float(evaluate(labels, probabilities=answered, metrics=["ece"])["ece"].value)
+
+    perfect = [
+        ece((draws.random((len(answered), 1)) > ends).sum(axis=1).clip(max=3)) for _ in range(200)
+    ]
+    return ece(truth), float(np.quantile(perfect, 0.95))
 
 
 def _temperature(calibrator: Calibrator) -> float:
