@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from recalib.errors import ForbiddenError, InputError
@@ -16,6 +16,7 @@ __all__ = [
     "ANONYMOUS",
     "SCOPES",
     "ApiKey",
+    "Limits",
     "Principal",
     "check_scopes",
     "check_secret",
@@ -31,7 +32,41 @@ SCOPES = ("metrics", "predict", "label", "fit", "admin")
 #: What every key begins with, so that scanners for leaked secrets can know one.
 _MARK = "recalib_"
 _SECRET_BYTES = 32
+#: Of any limit.
+_MOST = 1e12
 _SECRET = re.compile(rf"{_MARK}[A-Za-z0-9_-]{{43}}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one caller may ask for; 0 is no limit, and None is what a server has for all."""
+
+    requests_per_second: float | None = None
+    #: Of logits to be calibrated.
+    rows_per_second: float | None = None
+    #: Requests in work at once.
+    concurrency: int | None = None
+    #: Of one request; an upload is one.
+    body_bytes: int | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is limited."""
+        return not any((self.requests_per_second, self.rows_per_second)) and not any(
+            (self.concurrency, self.body_bytes)
+        )
+
+    def over(self, usual: Limits) -> Limits:
+        """Return these, with what is usual where nothing is said."""
+        own = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(usual, **own)
+
+    def checked(self) -> Limits:
+        """Return these if they can be limits; `InputError` otherwise."""
+        for name, value in asdict(self).items():
+            if value is not None and not 0 <= value <= _MOST:
+                raise InputError(name, found=str(value), accepted=f"0, no limit, to {_MOST:g}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -43,6 +78,13 @@ class Principal:
     scopes: frozenset[str]
     #: The models that it is for; None for all.
     models: frozenset[str] | None = None
+    #: None where there are none.
+    limits: Limits | None = None
+
+    def limited(self, usual: Limits) -> Principal:
+        """Return the same one with its limits, which are the usual ones but for its own."""
+        limits = (self.limits or Limits()).over(usual)
+        return replace(self, limits=None if limits.is_none else limits)
 
     def check_scope(self, scope: str) -> None:
         """Return if there is one that allows it; `ForbiddenError` otherwise."""
@@ -81,6 +123,8 @@ class ApiKey:
     created_at: float
     expires_at: float | None
     revoked_at: float | None
+    #: Its own; what is None is as the server has it.
+    limits: Limits = Limits()
 
     @property
     def state(self) -> str:
@@ -93,7 +137,7 @@ class ApiKey:
     def principal(self) -> Principal:
         """Whoever comes with it."""
         models = None if self.models is None else frozenset(self.models)
-        return Principal(self.name, frozenset(self.scopes), models)
+        return Principal(self.name, frozenset(self.scopes), models, self.limits)
 
 
 def new_secret() -> str:

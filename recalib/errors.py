@@ -12,6 +12,7 @@ The tree::
     │   └── ExistsError         something else has that name
     ├── UnauthorizedError       nobody knows who asks
     ├── ForbiddenError          whoever asks may not
+    ├── LimitedError            whoever asks has asked for too much, for now
     ├── CorruptError            something we stored, or a file of ours, is damaged
     ├── UnavailableError        the database or the blob store cannot be reached
     └── FencedError             this worker has lost the lease on its job
@@ -29,6 +30,7 @@ __all__ = [
     "FencedError",
     "ForbiddenError",
     "InputError",
+    "LimitedError",
     "NotAcceptableError",
     "NotFoundError",
     "RecalibError",
@@ -107,3 +109,16 @@ class UnauthorizedError(RecalibError):
 
 class ForbiddenError(RecalibError):
     """Whoever asks is known, and may not do this."""
+
+
+class LimitedError(RecalibError):
+    """Whoever asks has asked for too much of late, and may ask again after a while.
+
+    Parameters
+    ----------
+    retry_after_seconds: when it makes sense to.
+    """
+
+    def __init__(self, message: str, retry_after_seconds: int) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(f"{message}; try again in {retry_after_seconds} s")

@@ -75,6 +75,25 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="How long the issuer's keys are good while it cannot be reached, in seconds.",
     )
+    key_requests_per_second: float = Field(
+        0.0,
+        ge=0,
+        le=1e12,
+        description="Requests a second of each API key or token, where the key has no limit of its "
+        "own; 0 for no limit, as with the next three.",
+    )
+    key_rows_per_second: float = Field(
+        0.0, ge=0, le=1e12, description="Rows a second that each may have calibrated."
+    )
+    key_concurrency: int = Field(
+        0, ge=0, le=1_000_000, description="Requests that each may have in work at once."
+    )
+    key_body_bytes: int = Field(
+        0,
+        ge=0,
+        le=2**50,
+        description="Largest body of each, where it is less than others may send, in bytes.",
+    )
     home: Path = Field(
         Path.home() / ".recalib",
         description="Folder of the SQLite database and the blobs, where no URL says otherwise.",

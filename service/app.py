@@ -13,12 +13,13 @@ from fastapi import Depends, FastAPI
 from starlette.types import Receive, Scope, Send
 
 import recalib
+from recalib.access import Limits
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.access import Access
 from service.access.oidc import Oidc
-from service.access.rest import guard, refused
+from service.access.rest import guard, let_in
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
@@ -64,13 +65,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application; settings come from the environment where none are given."""
     settings = settings or Settings()
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    access = Access(registry, settings.require_keys, _tokens(settings))
+    access = Access(registry, settings.require_keys, _tokens(settings), _usual_limits(settings))
     state = State(settings, registry, _calibrators(settings, registry), access)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await _first_look_at_keys(state)
-        loops = (_look_for_promotions, _look_for_keys, upkeep, keep_flushing, keep_watching)
+        loops = (
+            _look_for_promotions,
+            _look_for_keys,
+            _look_for_issuers_keys,
+            upkeep,
+            keep_flushing,
+            keep_watching,
+        )
         working = [asyncio.create_task(one(state)) for one in loops]
         try:
             async with _rpc(state) as port:
@@ -121,6 +129,15 @@ def _calibrators(settings: Settings, registry: Registry) -> LoadedCalibrators:
     return LoadedCalibrators(registry, settings.cache_bytes, settings.load_seconds, traffic)
 
 
+def _usual_limits(settings: Settings) -> Limits:
+    return Limits(
+        settings.key_requests_per_second,
+        settings.key_rows_per_second,
+        settings.key_concurrency,
+        settings.key_body_bytes,
+    )
+
+
 def _tokens(settings: Settings) -> Tokens | None:
     oidc = Oidc.of(settings)
     if oidc is None:
@@ -145,10 +162,9 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = named(scope, send)
-        refusal = await refused(self.state.recalib.access, scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
+        await let_in(self._answer, self.state.recalib.access, scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self.short_ways.find(scope)
         if answer is None:
             await super().__call__(scope, receive, send)
@@ -188,12 +204,21 @@ async def _look_for_keys(state: State) -> None:
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
         try:
-            await state.access.look(due=True)
             await asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
         except UnavailableError:
             pass
         except Exception:  # whatever it was, the next revocation must not be missed
             log.exception("Keys not looked for.", extra={"action": "keys_not_looked_for"})
+
+
+async def _look_for_issuers_keys(state: State) -> None:
+    """Keep up to date with the issuer of tokens; by itself, as it may take its time to answer."""
+    while True:
+        await asyncio.sleep(1.0)
+        try:
+            await state.access.look(due=True)
+        except Exception:  # whatever it was, its next key must not be missed
+            log.exception("Issuer not asked.", extra={"action": "issuer_failed"})
 
 
 async def _look_for_promotions(state: State) -> None:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 
 import uvicorn
@@ -23,6 +24,7 @@ from uvicorn.supervisors import Multiprocess
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
+from service.access.ledger import FILE, size_of
 from service.stopping import GRACE_SECONDS
 from service.transport.at_once import AtOnce
 
@@ -136,13 +138,16 @@ def _prepare(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _shared_metrics(processes: int) -> Iterator[None]:
-    """Give several processes a folder to count in together."""
+    """Give several processes a folder to count in together, requests and what callers may ask."""
     if processes == 1:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="recalib-metrics-") as folder:
         # Read when prometheus_client is imported, which only the server processes do.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        os.environ[FILE] = str(Path(folder) / "ledger")
+        with Path(os.environ[FILE]).open("wb") as file:
+            file.truncate(size_of(processes))
         yield
 
 

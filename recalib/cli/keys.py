@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recalib.access import SCOPES, ApiKey, check_secret
+from recalib.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.cli.operate import Database, Home, make_home, opened, settings_of
 from recalib.errors import InputError
 from recalib.terminal import say, warn
@@ -25,6 +25,13 @@ app = typer.Typer(
 )
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+#: Of each limit, its unit, and what it is where there is none.
+_UNITS = {
+    "requests_per_second": ("requests/s", "any number of requests"),
+    "rows_per_second": ("rows/s", "any number of rows"),
+    "concurrency": ("at once", "any number at once"),
+    "body_bytes": ("bytes at most", "bodies of any size"),
+}
 _DAY_SECONDS = 86_400.0
 
 
@@ -39,6 +46,17 @@ def create(
     expires_days: Annotated[
         float | None, typer.Option(help="Days that it is good for; without, until it is revoked.")
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Requests a second; 0 for no limit. Without, as servers say."),
+    ] = None,
+    rows_rate: Annotated[
+        float | None, typer.Option(help="Rows a second that it may have calibrated.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Requests that it may have in work at once.")
+    ] = None,
+    max_body: Annotated[int | None, typer.Option(help="Bytes of its largest body.")] = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -51,6 +69,7 @@ def create(
 ) -> None:
     """Make a key and print its secret, which is kept nowhere and shown only now."""
     given = None if secret_file is None else _secret_in(secret_file)
+    limits = Limits(rate, rows_rate, concurrency, max_body)
     lifetime = None if expires_days is None else expires_days * _DAY_SECONDS
     settings = settings_of(home=home, database_url=database_url)
     make_home(settings.home)
@@ -60,7 +79,7 @@ def create(
             if given is not None and tx.api_keys.is_good(name, given):
                 secret = given
             else:
-                secret = tx.api_keys.create(name, scope, model or None, lifetime, given)
+                secret = tx.api_keys.create(name, scope, model or None, lifetime, given, limits)
     if given is not None:
         # Whoever wrote the file knows it; it has no business in a log.
         typer.echo(json.dumps({"name": name})) if json_output else say(f"the key {name} is good")
@@ -84,7 +103,8 @@ def list_keys(home: Home = None, database_url: Database = None, json_output: _Js
         return
     for key in found:
         models = "all models" if key.models is None else ", ".join(key.models)
-        say(f"{key.name}: {key.state}; {', '.join(key.scopes)}; {models}; {_times(key)}")
+        said = (key.state, ", ".join(key.scopes), models, *_limits(key), _times(key))
+        say(f"{key.name}: {'; '.join(said)}")
 
 
 @app.command()
@@ -120,6 +140,16 @@ def _plain(key: ApiKey) -> dict[str, Any]:
         **{field: value for field, value in asdict(key).items() if field != "digest"},
         "state": key.state,
     }
+
+
+def _limits(key: ApiKey) -> list[str]:
+    """Return what a key's own limits are, in words."""
+    own = {name: value for name, value in asdict(key.limits).items() if value is not None}
+    return [
+        words if value == 0 else f"{value:.15g} {unit}"
+        for name, value in own.items()
+        for unit, words in [_UNITS[name]]
+    ]
 
 
 def _times(key: ApiKey) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from recalib.access import ApiKey, check_scopes, check_secret, digest_of, new_secret
+from recalib.access import ApiKey, Limits, check_scopes, check_secret, digest_of, new_secret
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.clock import now
@@ -17,6 +18,7 @@ from recalib.registry.queries import Queries
 __all__ = ["ApiKeys"]
 
 _TABLE = tables.api_keys
+_NO_LIMITS = Limits()
 
 
 class ApiKeys(Queries):
@@ -29,17 +31,19 @@ class ApiKeys(Queries):
         models: Sequence[str] | None = None,
         lifetime_seconds: float | None = None,
         secret: str | None = None,
+        limits: Limits = _NO_LIMITS,
     ) -> str:
         """Make a key, and return its secret, which is kept nowhere.
 
         Parameters
         ----------
         models: what it is bound to; None for all there are and will be. They need not exist yet.
+        limits: its own; what is None is as servers have it.
         secret: one that `recalib.access.new_secret` made; a new one where it is None.
 
         Raises
         ------
-        InputError: a name, scope, model, lifetime or secret that cannot be one.
+        InputError: a name, scope, model, lifetime, secret or limit that cannot be one.
         ExistsError: the name is another key's, or was.
         """
         check_name("name", name)
@@ -59,6 +63,7 @@ class ApiKeys(Queries):
                 models=None if models is None else sorted(set(models)),
                 created_at=made,
                 expires_at=None if lifetime_seconds is None else made + lifetime_seconds,
+                limits=_own(limits.checked()) or None,
             ),
             conflict=f"there is or was an API key named {name!r}",
         )
@@ -106,4 +111,9 @@ def _key(row: Row[Any]) -> ApiKey:
         row.created_at,
         row.expires_at,
         row.revoked_at,
+        Limits(**(row.limits or {})),
     )
+
+
+def _own(limits: Limits) -> dict[str, float]:
+    return {name: value for name, value in asdict(limits).items() if value is not None}

@@ -341,4 +341,6 @@ api_keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
+    # Those of `recalib.access.Limits` that are the key's own; null where none is.
+    Column("limits", _Json),
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from recalib.access import ANONYMOUS, ApiKey, Principal, digest_of
+from recalib.access import ANONYMOUS, Limits, Principal, digest_of
 from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry
+from service.access.limits import FailedAttempts, Limiter
 from service.access.oidc import LONGEST, KeysWantedError, is_token
 from service.access.rules import MODEL_LATER, RULES
 from service.predict.flights import Flights
@@ -22,6 +24,7 @@ __all__ = ["Access", "acting", "begin"]
 
 #: How long a request waits for the issuer to say whether it has a key.
 _PATIENCE_SECONDS = 5.0
+_NO_LIMITS = Limits()
 _acting: ContextVar[Principal] = ContextVar("acting", default=ANONYMOUS)
 
 
@@ -46,19 +49,40 @@ class Access:
     required: whether everybody must have a key. Where that is not so, whoever has none may do
         everything, and whoever brings one may do what it is for.
     tokens: what checks those of an issuer, where one is trusted.
+    usual: limits of everybody who brings a key or a token, where a key has none of its own.
     """
 
-    def __init__(self, registry: Registry, required: bool, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        required: bool,
+        tokens: Tokens | None = None,
+        usual: Limits = _NO_LIMITS,
+    ) -> None:
         self._registry = registry
         self.required = required
         self._tokens = tokens
+        self._usual = usual
         self._flights: Flights[None] = Flights(1)
-        self._keys: dict[bytes, ApiKey] | None = None
+        #: Who comes with a key and until when, by its digest.
+        self._keys: dict[bytes, tuple[Principal, float]] | None = None
+        self.limiter = Limiter()
+        #: Whether anybody has a limit.
+        self.limits_some = not usual.is_none
+        self._failed = FailedAttempts()
 
     def refresh(self) -> None:
         """Look which keys there are."""
         with self._registry.reading() as tx:
-            self._keys = {key.digest: key for key in tx.api_keys.active()}
+            active = tx.api_keys.active()
+        self.limits_some = not (self._usual.is_none and all(key.limits.is_none for key in active))
+        self._keys = {
+            key.digest: (
+                key.principal.limited(self._usual),
+                math.inf if key.expires_at is None else key.expires_at,
+            )
+            for key in active
+        }
 
     async def look(self, *, due: bool = False) -> None:
         """Ask the issuer of tokens for its keys, with all who want that now.
@@ -76,13 +100,31 @@ class Access:
             flight = asyncio.wrap_future(self._flights.of("issuer", tokens.keys.look))
             await asyncio.wait_for(flight, _PATIENCE_SECONDS)
 
-    async def identified(self, authorization: str) -> Principal:
-        """Return who comes, as `principal`, having waited for an issuer's new key."""
+    async def identified(self, authorization: str, address: str) -> Principal:
+        """Return who comes, as `principal`, having waited for an issuer's new key.
+
+        Parameters
+        ----------
+        address: where from, as sockets have it.
+
+        Raises
+        ------
+        LimitedError: nobody is known, and that has been so too often for this address.
+        """
         try:
-            return self.principal(authorization)
-        except KeysWantedError:
-            await self.look()
-        return self.principal(authorization)
+            try:
+                return self.principal(authorization)
+            except KeysWantedError:
+                await self.look()
+                return self.principal(authorization)
+        except UnauthorizedError:
+            self.note_failure(authorization, address)
+            raise
+
+    def note_failure(self, authorization: str, address: str) -> None:
+        """Count a key or token that is no good; `LimitedError` where there were too many."""
+        if authorization:
+            self._failed.note(address)
 
     def principal(self, authorization: str) -> Principal:
         """Return who comes with a header `Authorization`, empty where there is none.
@@ -105,19 +147,23 @@ class Access:
             )
         secret = secret.strip()
         if self._tokens is not None and is_token(secret):
-            return self._tokens.principal(secret)
+            principal = self._tokens.principal(secret)
+            return principal.limited(self._usual) if self.limits_some else principal
         if self._keys is None:
             raise UnavailableError("API keys cannot be checked: the registry has not answered yet")
         # By its digest, so that the time it takes says nothing of a key that is near.
-        key = self._keys.get(digest_of(secret))
-        if key is None or (key.expires_at is not None and key.expires_at <= time.time()):
+        found = self._keys.get(digest_of(secret))
+        if found is None or found[1] <= time.time():
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
-        return key.principal
+        return found[0]
 
-    async def authenticate(self, authorization: str, operation: str) -> None:
-        """Refuse who is unknown, unless `operation` is for everybody; raises as `principal`."""
-        if RULES.get(operation) != "open":
-            await self.identified(authorization)
+    async def authenticate(
+        self, authorization: str, operation: str, address: str
+    ) -> Principal | None:
+        """Return who asks, or None where `operation` is for everybody; raises as `identified`."""
+        if RULES.get(operation) == "open":
+            return None
+        return await self.identified(authorization, address)
 
     def check(self, authorization: str, operation: str, model: str | None) -> Principal:
         """Return who asks, where that one may do `operation`.

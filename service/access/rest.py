@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
-from fastapi import Request, Response
-from starlette.types import Scope
+from fastapi import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recalib.errors import RecalibError
+from recalib.errors import LimitedError, RecalibError
 from service.access.access import Access, begin
 from service.access.rules import OPEN_PATHS
 from service.state import StateOf
+from service.transport.bodies import bounded
 from service.transport.instruments import note
 from service.transport.problems import answer_to
 
-__all__ = ["guard", "refused"]
+__all__ = ["guard", "let_in"]
 
 _HEADER = b"authorization"
 
 
-async def refused(access: Access, scope: Scope) -> Response | None:
-    """Return the answer to a request of somebody unknown, or None where it is not refused."""
+async def let_in(app: ASGIApp, access: Access, scope: Scope, receive: Receive, send: Send) -> None:
+    """Have `app` answer who is known and within his limits, and refuse others before the body."""
     if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
-        return None
+        await app(scope, receive, send)
+        return
     started = time.perf_counter()
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-    try:
-        await access.identified(given.decode("latin-1"))
-    except RecalibError as error:
-        answer = answer_to(scope["path"], error)
-        note(scope["method"], "unauthenticated", answer.status_code, started)
-        return answer
-    return None
+    with contextlib.ExitStack() as work:
+        try:
+            caller = await access.identified(given.decode("latin-1"), _address(scope))
+            work.enter_context(access.limiter.entered(caller))
+        except RecalibError as error:
+            refusal = answer_to(scope["path"], error)
+            kind = "limited" if isinstance(error, LimitedError) else "unauthenticated"
+            note(scope["method"], kind, refusal.status_code, started)
+        else:
+            most = None if caller.limits is None else caller.limits.body_bytes
+            await app(scope, bounded(scope, receive, most) if most else receive, send)
+            return
+    await refusal(scope, receive, send)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return "" if client is None else str(client[0])
 
 
 async def guard(request: Request, state: StateOf) -> None:

@@ -9,6 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Request, Response
 
 import recalib
+from recalib.access import Principal
 from recalib.errors import ConflictError, UnavailableError
 from service.health.handlers import readiness
 from service.inference import compression, tensors
@@ -168,21 +169,23 @@ async def infer_by_version(model: str, version: Version, request: Request) -> Re
 
 def infer_rows(state: State, asked: Asked) -> Answer | Later:
     """Answer an inference request."""
-    state.access.check(asked.header(b"authorization"), "v2_infer", asked.path["model"])
+    caller = state.access.check(asked.header(b"authorization"), "v2_infer", asked.path["model"])
     selector = asked.path.get("version", CHAMPION)
     loaded = state.calibrators.get(asked.path["model"], selector)
     wants_ids = tensors.IDS.encode() in asked.body or b"content-encoding" in asked.headers
     if loaded is None or (wants_ids and not state.ids.has_key) or len(asked.body) > LARGE:
-        return partial(_later, state, asked, selector, wants_ids)
-    return _inferred(state, loaded, asked)
+        return partial(_later, state, caller, asked, selector, wants_ids)
+    return _inferred(state, caller, loaded, asked)
 
 
-async def _later(state: State, asked: Asked, selector: str, wants_ids: bool) -> Answer:
+async def _later(
+    state: State, caller: Principal, asked: Asked, selector: str, wants_ids: bool
+) -> Answer:
     """Wait for what is missing, and do large work beside the event loop."""
     loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
     if wants_ids:
         await state.ids.ready()
-    act = partial(_inferred, state, loaded, asked)
+    act = partial(_inferred, state, caller, loaded, asked)
     return act() if len(asked.body) <= LARGE else await beside(act)
 
 
@@ -195,13 +198,14 @@ async def _readiness(state: State, model: str, selector: str, response: Response
     return ModelReady(name=model, ready=is_ready)
 
 
-def _inferred(state: State, loaded: Loaded, asked: Asked) -> Answer:
+def _inferred(state: State, caller: Principal, loaded: Loaded, asked: Asked) -> Answer:
     limit = state.settings.max_body_bytes
     plain = compression.decompressed(asked.body, asked.header(b"content-encoding"), limit)
     given = asked.header(_SENT_LENGTH) if _SENT_LENGTH in asked.headers else None
     question = tensors.parse(plain, given)
     share = 1.0 if tensors.IDS in question.outputs else 0.0
     most = state.settings.max_rows
+    state.access.limiter.take_rows(caller, len(question.values))
     result, ids = calibrate_with_ids(
         loaded, question.values, question.input, most, state.ids, share, question.segment
     )

@@ -13,6 +13,7 @@ from anyio import to_thread
 import recalib
 from recalib.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
+from service.access.access import acting
 from service.health.handlers import readiness
 from service.inference.handlers import metadata_of
 from service.inference.tensors import (
@@ -107,9 +108,11 @@ def _inferred(state: State, loaded: Loaded, request: pb.ModelInferRequest) -> An
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
     check_outputs([(one.name, one.parameters) for one in request.outputs])
     wanted = [one.name for one in request.outputs] or [OUTPUT]
+    values = _values(request)
+    state.access.limiter.take_rows(acting(), len(values))
     result, ids = calibrate_with_ids(
         loaded,
-        _values(request),
+        values,
         _input(request.parameters),
         state.settings.max_rows,
         state.ids,

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from fastapi import APIRouter, Request, Response
 
+from recalib.access import Principal
 from recalib.arrays import Floats
 from recalib.calibrator import SMALL
 from recalib.errors import InputError, UnsupportedError
@@ -144,7 +145,7 @@ async def calibrate_rows(request: Request) -> Response:
 
 def respond(state: State, asked: Asked) -> Answer | Joint | Later:
     """Answer a calibrate request."""
-    state.access.check(asked.header(b"authorization"), "calibrate", asked.path["model"])
+    caller = state.access.check(asked.header(b"authorization"), "calibrate", asked.path["model"])
     wanted = _wanted(asked.query)
     encoding = asked.header(b"content-encoding")
     if encoding not in ("", "identity"):
@@ -158,7 +159,7 @@ def respond(state: State, asked: Asked) -> Answer | Joint | Later:
     if share is None:
         share = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
     loaded = state.calibrators.get(asked.path["model"], wanted.selector)
-    act = partial(_calibrated, state, asked.body, given, wanted, share, form)
+    act = partial(_calibrated, state, caller, asked.body, given, wanted, share, form)
     if loaded is None or (share and not state.ids.has_key) or len(asked.body) > LARGE:
         return partial(_later, state, asked, wanted.selector, share, act)
     return act(loaded)
@@ -206,7 +207,7 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
         raise InputError("query", found=repr(unknown)[:80], accepted=", ".join(sorted(_NAMES)))
     input = query.get("input", "logits")
     if input not in ("logits", "probabilities"):
-        raise InputError("input", found=repr(input), accepted="logits or probabilities")
+        raise InputError("input", found=repr(input)[:80], accepted="logits or probabilities")
     text, top_k = query.get("top_k"), None
     if text is not None:
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
@@ -220,6 +221,7 @@ def _wanted(query: Mapping[str, str]) -> _Wanted:
 
 def _calibrated(
     state: State,
+    caller: Principal,
     body: bytes,
     given: str,
     wanted: _Wanted,
@@ -238,6 +240,7 @@ def _calibrated(
     else:
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
     logits = checked(loaded, values, wanted.input, state.settings.max_rows)
+    state.access.limiter.take_rows(caller, len(logits))
     segment = loaded.stream.segment_of(wanted.segment)
     work = _Work(loaded, state.ids, share, segment, wanted.top_k, form)
     return Joint(work, logits) if logits.size <= _FEW else work([logits])[0]

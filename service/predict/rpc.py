@@ -10,6 +10,7 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.errors import InputError
+from service.access.access import acting
 from service.inference.tensors import DATATYPES, from_bytes
 from service.predict.handlers import LARGE, beside, calibrate, calibrate_with_ids, loaded_for
 from service.predict.loaded import CHAMPION, Loaded
@@ -76,6 +77,7 @@ def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> p
         accepted = f"1 to {classes}, the classes, or 0 for all in their order"
         raise InputError("top_k", found=str(request.top_k), accepted=accepted)
     given, most, share = _array(request.matrix), state.settings.max_rows, request.ids
+    state.access.limiter.take_rows(acting(), len(given))
     if share:
         result, ids = calibrate_with_ids(
             loaded, given, input, most, state.ids, share, request.segment

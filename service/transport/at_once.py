@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from recalib.errors import LimitedError, UnauthorizedError
 from recalib.logs import bound
 from service.access.oidc import KeysWantedError
 from service.state import State
 from service.transport.instruments import note
 from service.transport.problems import answer_to
 from service.transport.request_ids import HEADER, request_id_of
-from service.transport.short import LEFT, Answer, Joint, ShortWays, Way, asked_of
+from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, asked_of
 
 __all__ = ["AtOnce", "Round"]
 
@@ -248,14 +249,33 @@ class AtOnce(HttpToolsProtocol):
         body = b"".join(self._pieces)
         if len(body) > self._state.settings.max_body_bytes:
             return None
+        caller, access = None, self._state.access
         try:
             asked = asked_of(held.path, held.query, self.headers, body)
+            if access.limits_some:
+                caller = access.principal(asked.header(b"authorization"))
+                access.limiter.check_body(caller, len(body))
+                access.limiter.take_request(caller)
             outcome = held.way.endpoint(self._state, asked)
         except KeysWantedError:
             return None
+        except UnauthorizedError as error:
+            return self._unknown(asked, error)
         except Exception as error:
             return error
+        if caller is not None and not isinstance(outcome, Answer | Joint):
+            # It comes again, with those that have to be waited for.
+            access.limiter.give_request_back(caller)
         return outcome if isinstance(outcome, Answer | Joint) else None
+
+    def _unknown(self, asked: Asked, error: UnauthorizedError) -> Exception:
+        """Return what somebody unknown is told."""
+        address = "" if self.client is None else self.client[0]
+        try:
+            self._state.access.note_failure(asked.header(b"authorization"), address)
+        except LimitedError as limited:
+            return limited
+        return error
 
     def _write(self, status: int, headers: _Headers, body: bytes, stays: bool) -> None:
         if self.transport.is_closing():

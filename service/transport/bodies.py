@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalib.errors import TooLargeError, UnsupportedError
 
-__all__ = ["BodyLimit", "read_body", "supported"]
+__all__ = ["BodyLimit", "bounded", "read_body", "supported"]
 
 #: Uploads stream to disk and have a limit of their own.
 _UPLOAD = "/datasets/"
@@ -23,7 +23,9 @@ def supported(content_type: str, accepted: tuple[str, ...]) -> str:
     """
     found = content_type.partition(";")[0].strip().lower()
     if found not in accepted:
-        raise UnsupportedError("Content-Type", found=found or "none", accepted=", ".join(accepted))
+        raise UnsupportedError(
+            "Content-Type", found=found[:80] or "none", accepted=", ".join(accepted)
+        )
     return found
 
 
@@ -41,12 +43,16 @@ class BodyLimit:
             return
         upload = scope["method"] == "PUT" and _UPLOAD in scope["path"]
         limit = self.upload_limit if upload else self.limit
-        for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value) > limit:
-                # Only recorded: the error must rise inside the application, where handlers are.
-                await self.app(scope, _refusing(limit, int(value)), send)
-                return
-        await self.app(scope, _counting(receive, limit), send)
+        await self.app(scope, bounded(scope, receive, limit), send)
+
+
+def bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
+    """Return what receives a body of at most `limit` bytes, and then raises `TooLargeError`."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > limit:
+            # Only recorded: the error must rise inside the application, where handlers are.
+            return _refusing(limit, int(value))
+    return _counting(receive, limit)
 
 
 async def read_body(receive: Receive, limit: int) -> bytes:

@@ -37,6 +37,7 @@ _MEANING = {
     413: "Larger than a limit, which `errors` states.",
     415: "A content type that is not read; `errors` lists those that are.",
     422: "Input that cannot be used; `errors` says where, what was found and what is accepted.",
+    429: "Too many requests, rows or wrong keys of late; or too many requests at once.",
     500: "The service is at fault; its log says how.",
     503: "The database or the blob store cannot be reached; trying again may help.",
 }
@@ -73,7 +74,7 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
 def _guard(operation: dict[str, Any], path: str) -> None:
     """Say that a key may be needed: without one where the server does not ask for any."""
     operation["security"] = [{"key": []}, {}]
-    for status in (401, 403):
+    for status in (401, 403, 429):
         described = _described(status)
         if path.startswith(PLAIN_PREFIX):
             described["content"] = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Error"}}}
@@ -93,7 +94,7 @@ def _described(status: int) -> dict[str, Any]:
         "description": _MEANING[status],
         "content": {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}},
     }
-    if status == 503:
+    if status in (429, 503):
         described["headers"] = {
             "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}
         }

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalib.logs import ACCESS
 
-__all__ = ["CALIBRATED_ROWS", "LABELS", "Instrumented", "exposition", "note", "note_rpc"]
+__all__ = ["CALIBRATED_ROWS", "LABELS", "LIMITED", "Instrumented", "exposition", "note", "note_rpc"]
 
 _BUCKETS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60
@@ -40,6 +40,9 @@ RPC_LATENCY = Histogram(
 )
 CALIBRATED_ROWS = Counter(
     "recalib_calibrated_rows", "Rows of logits calibrated.", ["model", "calibrator"]
+)
+LIMITED = Counter(
+    "recalib_limited_requests", "Requests refused because their caller had a limit.", ["limit"]
 )
 LABELS = Counter("recalib_labels", "Late labels by what became of them.", ["model", "status"])
 

@@ -42,6 +42,7 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.ExistsError: (409, "Conflict"),
     errors.UnauthorizedError: (401, "Unauthorized"),
     errors.ForbiddenError: (403, "Forbidden"),
+    errors.LimitedError: (429, "Too many requests"),
     errors.CorruptError: (500, "Stored data is damaged"),
     errors.UnavailableError: (503, "Temporarily unavailable"),
     errors.FencedError: (409, "Job has passed to another worker"),
@@ -53,6 +54,7 @@ MEDIA_TYPE = "application/problem+json"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 #: What goes with some statuses, whatever the request.
 _HEADERS = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}
+_KEPT = ("Retry-After", "WWW-Authenticate")
 #: Paths of the Open Inference Protocol, whose errors are plain JSON.
 PLAIN_PREFIX = "/v2"
 
@@ -118,15 +120,17 @@ def problem_of(error: Exception) -> Response:
     violations = None
     if isinstance(error, errors.InputError):
         violations = [{"field": error.field, "found": error.found, "accepted": error.accepted}]
-    return problem(status, title, str(error), violations)
+    answer = problem(status, title, str(error), violations)
+    if isinstance(error, errors.LimitedError):
+        answer.headers["Retry-After"] = str(error.retry_after_seconds)
+    return answer
 
 
-def _in_plain_json(status: int, detail: str) -> Response:
+def _in_plain_json(status: int, detail: str, headers: dict[str, str]) -> Response:
     """Return an error in the form of the Open Inference Protocol: `{"error": ...}`.
 
     The protocol knows no 422: input that cannot be used is a bad request.
     """
-    headers = _HEADERS.get(status)
     status = 400 if status == 422 else status
     return Response(json.dumps({"error": detail}), status, headers, media_type="application/json")
 
@@ -139,7 +143,8 @@ def answer_to(path: str, error: Exception) -> Response:
 def _in_the_form_of(path: str, answer: Response) -> Response:
     if not path.startswith(PLAIN_PREFIX):
         return answer
-    return _in_plain_json(answer.status_code, json.loads(bytes(answer.body))["detail"])
+    headers = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+    return _in_plain_json(answer.status_code, json.loads(bytes(answer.body))["detail"], headers)
 
 
 async def _of_recalib(request: Request, error: Exception) -> Response:

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from anyio import to_thread
@@ -23,6 +24,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from recalib.access import Principal
 from recalib.errors import InputError
 from recalib.logs import about
 from service.access.access import Access, begin
@@ -36,6 +38,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 _KEY = "idempotency-key"
 _LONGEST_KEY = 255
+_UPLOAD = "upload_dataset"
 
 
 def handler_of(
@@ -92,32 +95,43 @@ def _handler(
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
 
-    async def arrived(given: Any, context: Context) -> Any:
-        sent = dict(context.invocation_metadata() or ()).get("authorization", "")
-        key = sent if isinstance(sent, str) else sent.decode("latin-1")
-        # Before anything is read, and again for the model that it is about.
-        await access.authenticate(key, operation)
-        model = None
+    def read(given: Any, key: str, caller: Principal | None) -> Any:
+        """Return the message, or a stream's, each looked at for the model that it is about."""
+        model, size = None, 0
 
-        def read(content: bytes) -> Any:
-            nonlocal model
+        def one(content: bytes) -> Any:
+            nonlocal model, size
+            # Pieces of an upload are one body; those of other streams are answered one by one.
+            size = len(content) + (size if operation == _UPLOAD else 0)
+            access.limiter.check_body(caller, size)
             message = parse(content)
             # Later pieces of a stream need not name it again.
             model = _model_of(message) or model
             begin(access.check(key, operation, model))
             return message
 
-        return _read_all(read, given) if method.client_streaming else read(given)
+        return _read_all(one, given) if method.client_streaming else one(given)
+
+    @contextlib.asynccontextmanager
+    async def arrived(given: Any, context: Context) -> AsyncIterator[Any]:
+        """Yield what was sent by somebody who is known, and within his limits, until it is done."""
+        async with _watched(path, context):
+            sent = dict(context.invocation_metadata() or ()).get("authorization", "")
+            key = sent if isinstance(sent, str) else sent.decode("latin-1")
+            # Before anything is read, and again for the model that it is about.
+            caller = await access.authenticate(key, operation, _address(context))
+            with access.limiter.entered(caller):
+                yield read(given, key, caller)
 
     async def answer(given: Any, context: Context) -> bytes:
-        async with _watched(path, context):
-            message: Message = await _done(act, await arrived(given, context), context)
+        async with arrived(given, context) as sent:
+            message: Message = await _done(act, sent, context)
             return message.SerializeToString()
         raise AssertionError("unreachable")  # aborting raises
 
     async def answers(given: Any, context: Context) -> AsyncIterator[bytes]:
-        async with _watched(path, context):
-            async for message in act(await arrived(given, context), context):
+        async with arrived(given, context) as sent:
+            async for message in act(sent, context):
                 yield message.SerializeToString()
 
     kind = {
@@ -128,6 +142,12 @@ def _handler(
     }[method.client_streaming, method.server_streaming]
     handler: grpc.RpcMethodHandler[Any, Any] = kind(answers if method.server_streaming else answer)
     return handler
+
+
+def _address(context: Context) -> str:
+    """Return the address of the other end, of `ipv4:1.2.3.4:5` or `ipv6:%5B::1%5D:5`."""
+    kind, _, place = unquote(context.peer() or "").partition(":")
+    return place.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
 
 
 def _model_of(message: Any) -> str | None:

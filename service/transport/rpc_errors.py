@@ -30,6 +30,7 @@ CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
     errors.ExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.UnauthorizedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.ForbiddenError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.LimitedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.CorruptError: grpc.StatusCode.DATA_LOSS,
     errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.FencedError: grpc.StatusCode.ABORTED,
@@ -77,8 +78,14 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, errors.InputError):
         place = {"field": error.field, "found": error.found, "accepted": error.accepted}
         return _bad_request(code, [place])
-    again = (RetryInfo(retry_delay=Duration(seconds=1)),)
-    return Failure(code, _short(str(error)), again if code is grpc.StatusCode.UNAVAILABLE else ())
+    if isinstance(error, errors.LimitedError):
+        return Failure(code, _short(str(error)), (_again(error.retry_after_seconds),))
+    unavailable = code is grpc.StatusCode.UNAVAILABLE
+    return Failure(code, _short(str(error)), (_again(1),) if unavailable else ())
+
+
+def _again(seconds: int) -> RetryInfo:
+    return RetryInfo(retry_delay=Duration(seconds=seconds))
 
 
 def _violations(error: ValidationError) -> list[dict[str, str]]:

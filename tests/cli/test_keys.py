@@ -75,9 +75,32 @@ def test_a_secret_may_come_from_a_file(cli: Cli, database_url: str) -> None:
     assert cli(*create, "key").status == 2
 
 
+def test_a_key_may_have_limits_of_its_own(cli: Cli, tmp_path: Path) -> None:
+    """What is not said is as servers have it; 0 is no limit, whatever they have."""
+    at = ("--home", str(tmp_path))
+    create = ("keys", "create", "--scope", "predict", *at)
+    assert cli(*create, "plain").status == 0
+    limits = ("--rate", "2.5", "--rows-rate", "0", "--concurrency", "3", "--max-body", "1000000")
+    assert cli(*create, "web", *limits).status == 0
+    listed = cli("keys", "list", *at, "--json").json
+    assert set(listed[0]["limits"].values()) == {None}
+    assert listed[1]["limits"] == {
+        "requests_per_second": 2.5,
+        "rows_per_second": 0,
+        "concurrency": 3,
+        "body_bytes": 1_000_000,
+    }
+    plain, web = cli("keys", "list", *at).out.splitlines()
+    assert "all models; made" in plain
+    said = "2.5 requests/s; any number of rows; 3 at once; 1000000 bytes at most; made"
+    assert said in " ".join(web.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (("create", "x", "--scope", "fit", "--rate", "-1"), "requests_per_second"),
+        (("create", "x", "--scope", "fit", "--rows-rate", "nan"), "rows_per_second"),
         (("create", "x y", "--scope", "fit"), "name"),
         (("create", "x", "--scope", "root"), "scope"),
         (("create", "x", "--scope", "fit", "--model", "../m"), "model"),

@@ -11,6 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, inspect, text
 
+from recalib.access import Limits
 from recalib.errors import UnavailableError
 from recalib.registry import Capture, Counted, Registry, Watching, migrate
 from recalib.registry.engine import connect_to, writing
@@ -224,6 +225,26 @@ def test_candidates_come_and_go_without_touching_monitors(database_url: str) -> 
         assert tx.captures.held(model) == (0, 0)
         assert tx.candidates.latest(model) is None
         assert [one.kind for one in tx.monitors.events(model, 9)] == ["stale"]
+    assert _differences(engine) == []
+    engine.dispose()
+    registry.close()
+
+
+def test_limits_of_keys_come_and_go_without_touching_the_keys(database_url: str) -> None:
+    """0008 forward and back: keys from before have no limits of their own, and stay good."""
+    registry = Registry(database_url, "memory://")
+    engine = connect_to(database_url)
+    with registry.transaction() as tx:
+        tx.api_keys.create("web", ["predict"], ["m"], limits=Limits(3.5, concurrency=2))
+    migrate.downgrade(engine, "0006")
+    assert "limits" not in {one["name"] for one in inspect(engine).get_columns("api_keys")}
+    registry.migrate()
+    with registry.transaction() as tx:
+        (key,) = tx.api_keys.active()
+        assert (key.name, key.models, key.limits) == ("web", ("m",), Limits())
+        tx.api_keys.create("new", ["predict"], limits=Limits(rows_per_second=0))
+    with registry.reading() as tx:
+        assert tx.api_keys.active()[1].limits == Limits(rows_per_second=0)
     assert _differences(engine) == []
     engine.dispose()
     registry.close()

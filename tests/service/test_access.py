@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from recalib.access import SCOPES
 from recalib.registry import Registry
 from recalib.settings import Settings
+from service.access import limits
 from service.access.rules import MODEL_LATER, OPEN_PATHS, RULES
 from service.app import create_app
 from service.transport.rpc import method_name
@@ -65,8 +66,14 @@ class Guarded(NamedTuple):
 
 @pytest.fixture
 def guarded(
-    database_url: str, blob_url: str, registry: Registry, issuer: Issuer
+    database_url: str,
+    blob_url: str,
+    registry: Registry,
+    issuer: Issuer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Guarded]:
+    # What becomes of an address that tries so many is in test_limits.py.
+    monkeypatch.setattr(limits, "_ATTEMPTS", 10**9)
     settings = Settings(
         oidc_issuer=issuer.url,
         oidc_audience=AUDIENCE,
@@ -316,4 +323,4 @@ def test_every_description_says_that_a_key_may_be_needed() -> None:
     for name, operation in operations(_DOCUMENT).items():
         guarded = RULES[name] != "open"
         assert ("security" in operation) is guarded, name
-        assert ({"401", "403"} <= set(operation["responses"])) is guarded, name
+        assert ({"401", "403", "429"} <= set(operation["responses"])) is guarded, name

@@ -29,7 +29,9 @@ class App:
     def __init__(self) -> None:
         self.short_ways = ShortWays({"/short/{name}/do": self.endpoint})
         settings = SimpleNamespace(max_body_bytes=LIMIT)
-        state = cast("State", SimpleNamespace(settings=settings))
+        state = cast(
+            "State", SimpleNamespace(settings=settings, access=SimpleNamespace(limits_some=False))
+        )
         self.state = SimpleNamespace(recalib=state, round=Round())
         #: Of each call of ASGI, the path.
         self.asgi: list[str] = []

@@ -148,8 +148,8 @@ def promised(document: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
 
 def test_every_problem_that_is_promised_comes(stocked: Service) -> None:
     """A status that no request is answered with is noise in every generated client."""
-    # What keys are refused with is in test_access.py.
-    elsewhere = (401, 403, 500, 503)
+    # What keys are refused with is in test_access.py and test_limits.py.
+    elsewhere = (401, 403, 429, 500, 503)
     asked = {key for key in promised(stocked.client.app.openapi()) if key[1] not in elsewhere}
     assert asked == set(PROVOKED)
     for (name, status), (verb, path, more) in PROVOKED.items():

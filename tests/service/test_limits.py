@@ -1,0 +1,461 @@
+"""Limits of callers: what they let through, over REST and gRPC, and over several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import uvicorn
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from recalib.access import ANONYMOUS, Limits, Principal
+from recalib.errors import InputError, LimitedError, TooLargeError
+from recalib.registry import Registry
+from recalib.settings import Settings
+from service.access.ledger import FILE, REQUESTS, Ledger, size_of
+from service.access.limits import FailedAttempts, Limiter
+from service.app import create_app
+from service.transport.at_once import AtOnce
+from tests.fitting.conftest import draw
+from tests.service.conftest import Service, npz
+from tests.service.stubs import OWN, V2, Rpc, refused
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _caller(name: str = "web", **limits: Any) -> Principal:
+    return Principal(name, frozenset({"predict"}), limits=Limits(**limits))
+
+
+@given(
+    waits=st.lists(st.floats(0, 0.5), min_size=5, max_size=200),
+    rate=st.sampled_from([0.5, 1.0, 3.0, 100.0]),
+)
+def test_nobody_has_more_than_a_second_ahead_of_his_rate(waits: list[float], rate: float) -> None:
+    """However requests come; and who keeps to the rate is never refused."""
+    clock = Clock()
+    limiter = Limiter(Ledger(), clock)
+    let_in: list[float] = []
+    for wait in waits:
+        clock.now += wait
+        with contextlib.suppress(LimitedError):
+            limiter.take_request(_caller(requests_per_second=rate))
+            let_in.append(clock.now)
+    for first, begin in enumerate(let_in):
+        for count, end in enumerate(let_in[first:], 1):
+            assert count <= rate * (end - begin) + rate + 1 + 1e-6
+    steady = _caller("steady", requests_per_second=rate)
+    for _ in range(20):
+        limiter.take_request(steady)
+        clock.now += 1 / rate
+
+
+def test_who_waits_as_long_as_is_said_is_let_in() -> None:
+    clock = Clock()
+    limiter = Limiter(Ledger(), clock)
+    web = _caller(requests_per_second=0.25, rows_per_second=100)
+    limiter.take_request(web)
+    # A batch of any size is let in, and then has to be paid off.
+    limiter.take_rows(web, 100_000)
+    for again, rows in ((limiter.take_request, ()), (limiter.take_rows, (1,))):
+        with pytest.raises(LimitedError, match="try again in") as caught:
+            again(web, *rows)
+        clock.now += caught.value.retry_after_seconds - 1.001
+        with pytest.raises(LimitedError):
+            again(web, *rows)
+        clock.now += 1.002
+        again(web, *rows)
+    # Others owe nothing, nor do those who have no limits.
+    limiter.take_request(_caller("other", requests_per_second=1))
+    for _ in range(1000):
+        limiter.take_request(ANONYMOUS)
+        limiter.take_rows(ANONYMOUS, 10**9)
+
+
+def test_a_request_that_comes_again_counts_once() -> None:
+    limiter = Limiter(Ledger(), Clock())
+    web = _caller(requests_per_second=0.5)
+    for _ in range(50):
+        limiter.take_request(web)
+        limiter.give_request_back(web)
+    limiter.take_request(web)
+    with pytest.raises(LimitedError):
+        limiter.take_request(web)
+
+
+def test_requests_at_once_are_counted_until_they_end() -> None:
+    limiter = Limiter(Ledger(), Clock())
+    web = _caller(concurrency=2)
+    with contextlib.ExitStack() as work:
+        for _ in range(2):
+            work.enter_context(limiter.entered(web))
+        with pytest.raises(LimitedError, match="2 requests in work"), limiter.entered(web):
+            pass
+        with limiter.entered(_caller("other", concurrency=1)):
+            pass
+    with pytest.raises(RuntimeError), limiter.entered(web):
+        raise RuntimeError
+    with limiter.entered(web), limiter.entered(web):
+        pass
+
+
+def test_a_body_has_a_size() -> None:
+    limiter = Limiter(Ledger(), Clock())
+    limiter.check_body(_caller(body_bytes=10), 10)
+    with pytest.raises(TooLargeError, match="at most 10 bytes"):
+        limiter.check_body(_caller(body_bytes=10), 11)
+    for boundless in (_caller(body_bytes=0), ANONYMOUS, None):
+        limiter.check_body(boundless, 10**9)
+
+
+def test_a_keys_own_limits_come_first_and_none_is_one() -> None:
+    usual = Limits(10.0, 20.0, 3, None)
+    assert Limits(requests_per_second=0, concurrency=5).over(usual) == Limits(0, 20.0, 5, None)
+    assert Limits().is_none
+    assert Limits(0, 0.0, 0, 0).is_none
+    anna = Principal("anna", frozenset({"fit"}))
+    assert anna.limited(Limits()) == anna
+    assert anna.limited(usual).limits == usual
+    free = Principal("free", frozenset({"fit"}), limits=Limits(0, 0, 0, 0))
+    assert free.limited(usual).limits is None
+    for wrong in (-1.0, float("nan"), float("inf"), 1e13):
+        with pytest.raises(InputError, match="rows_per_second"):
+            Limits(rows_per_second=wrong).checked()
+
+
+def test_more_callers_than_there_is_room_for() -> None:
+    """Each is let in; the place of one who is busy goes last."""
+    clock = Clock()
+    limiter = Limiter(Ledger(), clock)
+    busy = _caller("busy", requests_per_second=0.001)
+    limiter.take_request(busy)
+    for number in range(10_000):
+        limiter.take_request(_caller(f"c{number}", requests_per_second=1000))
+    with pytest.raises(LimitedError):
+        limiter.take_request(busy)
+
+
+_CHILD = """
+import sys, time
+from recalib.access import Limits, Principal
+from service.access.limits import Limiter
+web = Principal("web", frozenset(), limits=Limits(requests_per_second=100, concurrency=3))
+limiter = Limiter()
+with limiter.entered(web):
+    for _ in range(20):
+        limiter.take_request(web)
+    print("in", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_processes_of_a_server_count_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one that is killed had in work no longer counts when another has taken its place."""
+    file = tmp_path / "ledger"
+    with file.open("wb") as made:
+        made.truncate(size_of(1))
+    monkeypatch.setenv(FILE, str(file))
+    command = [sys.executable, "-c", _CHILD]
+    children = []
+    try:
+        for _ in range(2):
+            children.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ))
+            assert children[-1].stdout is not None
+            assert children[-1].stdout.readline() == b"in\n"
+        # As many as there is room for; a third does not share a column with one of them.
+        third = subprocess.run(command, capture_output=True, check=False)
+        assert b"more processes than 2" in third.stderr
+        children[0].kill()
+        children[0].wait()
+        limiter = Limiter()
+        ledger = limiter._ledger
+        row = ledger.row("web")
+        assert ledger.running(row) == 1
+        # Forty-two requests were let in by others: that is four tenths of a second at this rate.
+        begin = ledger.until(row, REQUESTS)
+        web = Principal("web", frozenset(), limits=Limits(requests_per_second=1, concurrency=2))
+        assert begin > 0
+        with limiter.entered(web):
+            assert ledger.until(row, REQUESTS) >= begin
+            assert ledger.running(row) == 2
+            with pytest.raises(LimitedError, match="in work"), limiter.entered(web):
+                pass
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+
+
+def test_wrong_keys_are_counted_by_address_and_forgotten() -> None:
+    clock = Clock()
+    failed = FailedAttempts(clock)
+    for _ in range(30):
+        failed.note("10.0.0.1")
+    with pytest.raises(LimitedError) as caught:
+        failed.note("10.0.0.1")
+    assert caught.value.retry_after_seconds == 1
+    failed.note("10.0.0.2")
+    clock.now += 1
+    failed.note("10.0.0.1")
+    with pytest.raises(LimitedError):
+        failed.note("10.0.0.1")
+    # One customer has a whole network of IPv6.
+    for last in range(30):
+        failed.note(f"2001:db8::{last:x}")
+    with pytest.raises(LimitedError):
+        failed.note("2001:db8::ffff")
+    failed.note("2001:db8:0:1::1")
+    for number in range(10_000):
+        failed.note(f"10.1.{number // 256}.{number % 256}")
+    assert len(failed) == 4096
+    for odd in ("", "testclient", "[::1]", "\n"):
+        failed.note(odd)
+
+
+class Limited:
+    """A server that has keys with limits, and one with none."""
+
+    def __init__(self, client: Any, keys: dict[str, str]) -> None:
+        self.client = client
+        self.keys = keys
+
+    def ask(self, key: str, path: str = "/v1/models/m/calibrate", rows: int = 1) -> Any:
+        logits = [[0.1, 0.2, 0.3, 0.4]] * rows
+        body: Any = {"logits": logits}
+        if path.startswith("/v2"):
+            data = [one for row in logits for one in row]
+            tensor = {"name": "logits", "datatype": "FP32", "shape": [rows, 4], "data": data}
+            body = {"inputs": [tensor]}
+        return self.client.post(path, json=body, headers=self.header(key))
+
+    def header(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.keys[key]}"}
+
+
+@pytest.fixture(scope="module")
+def prepared(
+    sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Settings, dict[str, str]]:
+    """A model with a champion, and keys; on SQLite alone, as the registry has no say in limits."""
+    folder = tmp_path_factory.mktemp("limited")
+    shutil.copy(sqlite_template, folder / "recalib.db")
+    settings = Settings(
+        home=folder,
+        grpc_port=0,
+        require_keys=True,
+        refresh_seconds=3600,
+        load_seconds=60,
+        key_rows_per_second=5.0,
+    )
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    own = {
+        "free": Limits(rows_per_second=0),
+        "usual": Limits(),
+        "slow": Limits(requests_per_second=0.001),
+        "one": Limits(concurrency=1, rows_per_second=0),
+        "small": Limits(body_bytes=200, rows_per_second=0),
+    }
+    with registry.transaction() as tx:
+        keys = {
+            name: tx.api_keys.create(name, ["admin"], limits=limits) for name, limits in own.items()
+        }
+    open_to_all = settings.model_copy(update={"require_keys": False, "grpc_port": -1})
+    with TestClient(create_app(open_to_all)) as client:
+        service = Service(client, registry)
+        service.model("m", 4)
+        assert service.upload(npz(*draw(300, 4, 3.0)), model="m").status_code == 201
+        service.ask_fit(model="m", promote=True)
+        service.work()
+    registry.close()
+    return settings, keys
+
+
+@pytest.fixture
+def limited(prepared: tuple[Settings, dict[str, str]]) -> Iterator[Limited]:
+    settings, keys = prepared
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        limited = Limited(client, dict(keys))
+        assert limited.ask("free").status_code == 200
+        yield limited
+
+
+def _counted(limited: Limited, limit: str) -> float:
+    text = limited.client.get("/metrics", headers=limited.header("free")).text
+    begin = f'recalib_limited_requests_total{{limit="{limit}"}} '
+    return sum(float(line[len(begin) :]) for line in text.splitlines() if line.startswith(begin))
+
+
+def test_too_many_requests_or_rows_are_429(limited: Limited) -> None:
+    before = {what: _counted(limited, what) for what in ("requests", "rows")}
+    assert limited.ask("slow").status_code == 200
+    answer = limited.ask("slow")
+    assert (answer.status_code, answer.json()["title"]) == (429, "Too many requests")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert 900 <= int(answer.headers["retry-after"]) <= 1000
+    assert answer.json()["detail"].startswith("'slow' may ask for 0.001 requests a second")
+    # Whatever it asks for.
+    models = limited.client.get("/v1/models", headers=limited.header("slow"))
+    assert models.status_code == 429
+    plain = limited.ask("slow", "/v2/models/m/infer")
+    assert (plain.status_code, list(plain.json())) == (429, ["error"])
+    assert plain.headers["retry-after"]
+    for path in ("/v1/models/m/calibrate", "/v2/models/m/infer"):
+        assert limited.ask("usual", path, rows=40).status_code in (200, 429)
+        answer = limited.ask("usual", path)
+        assert answer.status_code == 429
+        assert "rows" in answer.text
+    assert limited.ask("usual", rows=1).headers["retry-after"]
+    assert limited.client.get("/v1/models", headers=limited.header("usual")).status_code == 200
+    assert limited.ask("free", rows=50).status_code == 200
+    assert _counted(limited, "requests") == before["requests"] + 3
+    assert _counted(limited, "rows") > before["rows"]
+
+
+def test_a_body_over_the_keys_own_limit_is_413(limited: Limited) -> None:
+    assert limited.ask("small").status_code == 200
+    for path in ("/v1/models/m/calibrate", "/v2/models/m/infer"):
+        assert limited.ask("small", path, rows=30).status_code == 413
+    upload = limited.client.put(
+        "/v1/models/m/datasets/x",
+        content=npz(*draw(300, 4, 3.0)),
+        headers={**limited.header("small"), "Content-Type": "application/x-npz"},
+    )
+    assert upload.status_code == 413
+    pieces = limited.client.put(
+        "/v1/models/m/datasets/x",
+        content=iter([b"x" * 150, b"x" * 150]),
+        headers={**limited.header("small"), "Content-Type": "application/x-npz"},
+    )
+    assert pieces.status_code == 413
+
+
+def test_grpc_has_the_same_limits(limited: Limited) -> None:
+    port = limited.client.app.state.grpc_port
+
+    def asked(key: str, rows: int = 1) -> Any:
+        kind = OWN["Calibration"].methods_by_name["Calibrate"].input_type._concrete_class
+        message = kind(model="m")
+        message.matrix.rows, message.matrix.classes = rows, 4
+        message.matrix.values.extend([0.1] * 4 * rows)
+        return message, {"metadata": [("authorization", f"Bearer {limited.keys[key]}")]}
+
+    with Rpc(f"127.0.0.1:{port}") as rpc:
+        message, more = asked("slow")
+        rpc.calibration.calibrate(message, **more)
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+        error = refused(code, rpc.calibration.calibrate, message, **more)
+        assert "requests a second" in error.details()
+        details = rpc_status.from_call(error).details
+        again = error_details_pb2.RetryInfo()
+        assert details[0].Unpack(again)
+        assert 900 <= again.retry_delay.seconds <= 1000
+        message, more = asked("usual", 40)
+        rpc.calibration.calibrate(message, **more)
+        assert "rows" in refused(code, rpc.calibration.calibrate, message, **more).details()
+        # Pieces of a stream are rows as well.
+        message, more = asked("usual")
+        error = refused(code, rpc.calibration.calibrate_stream, iter([message]), **more)
+        assert "rows" in error.details()
+        infer = V2.methods_by_name["ModelInfer"].input_type._concrete_class(model_name="m")
+        tensor = infer.inputs.add(name="logits", datatype="FP32", shape=[1, 4])
+        tensor.contents.fp32_contents.extend([0.1] * 4)
+        assert "rows" in refused(code, rpc.v2.model_infer, infer, **more).details()
+        message, more = asked("small", 60)
+        error = refused(code, rpc.calibration.calibrate, message, **more)
+        assert "at most 200 bytes" in error.details()
+        message, more = asked("one")
+        for _ in range(3):
+            rpc.calibration.calibrate(message, **more)
+
+
+def test_requests_at_once_are_429_and_end_with_their_answers(limited: Limited) -> None:
+    limiter = limited.client.app.state.recalib.access.limiter
+    one = limited.client.app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
+    with limiter.entered(one):
+        answer = limited.ask("one")
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    # Whatever became of each, it is not in work any more.
+    for _ in range(3):
+        assert limited.ask("one").status_code == 200
+        assert limited.ask("one", "/v1/models/none/calibrate").status_code == 404
+        assert limited.client.get("/nowhere", headers=limited.header("one")).status_code == 404
+
+
+def test_wrong_keys_are_429_after_a_while_and_good_ones_go_on(limited: Limited) -> None:
+    limited.keys["wrong"] = limited.keys["free"][:-2] + "xx"
+    found = [limited.ask("wrong").status_code for _ in range(40)]
+    assert found[:30] == [401] * 30
+    assert 429 in found[30:]
+    assert limited.ask("free").status_code == 200
+    assert limited.client.get("/v1/models").status_code == 401
+
+
+def test_requests_answered_at_once_have_the_same_limits(limited: Limited) -> None:
+    """Over sockets, where small requests are no requests of ASGI's."""
+    app = limited.client.app
+    with _served(app) as port:
+        assert [_status(port, limited.keys["slow"]) for _ in range(2)] == [200, 429]
+        assert [_status(port, limited.keys["usual"], rows) for rows in (8, 1)] == [200, 429]
+        assert _status(port, limited.keys["small"], 30) == 413
+        assert _status(port, limited.keys["one"]) == 200
+        one = app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
+        with app.state.recalib.access.limiter.entered(one):
+            assert _status(port, limited.keys["one"]) == 429
+        assert _status(port, limited.keys["free"]) == 200
+        found = [_status(port, "wrong") for _ in range(40)]
+        assert found[:30] == [401] * 30
+        assert 429 in found[30:]
+
+
+def _status(port: int, key: str, rows: int = 1) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    body = json.dumps({"logits": [[0.1, 0.2, 0.3, 0.4]] * rows})
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    connection.request("POST", "/v1/models/m/calibrate", body, headers)
+    answer = connection.getresponse()
+    answer.read()
+    if answer.status == 429:
+        assert int(answer.headers["Retry-After"]) >= 1
+    connection.close()
+    return answer.status
+
+
+@contextlib.contextmanager
+def _served(app: Any) -> Iterator[int]:
+    """Answer on a socket, beside the client that has brought the application up."""
+    config = uvicorn.Config(app, port=0, http=AtOnce, lifespan="off", proxy_headers=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
