@@ -1,0 +1,257 @@
+"""A real server meets the worst of it, while somebody else's requests go on being answered."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import httpx2
+import pytest
+
+from recalib.files import MEDIA_TYPES
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server
+from tests.fitting.conftest import draw
+from tests.hostile.bombs import BOMBS
+from tests.service.conftest import NPY
+
+pytestmark = pytest.mark.xdist_group("hostile")
+
+#: What the process may have grown by when it has read all bombs, some of them beside others.
+_MOST_MIB = 500
+_TYPES = {format: kind for kind, format in reversed(MEDIA_TYPES.items())}
+_ROW = {"logits": [[1.0, 2.0, 3.0, 4.0]]}
+_CALIBRATE = "/v1/models/digits/calibrate"
+#: Text that would colour a terminal, end a line of a log and begin another, or end a header.
+_EVIL = "\x1b[31mred\r\n2026-01-01 00:00:00 ERROR forged: yes\u202e\x9b"
+#: What stands where a name is expected.
+_PATHS = (
+    "../../../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e", "%252e%252e%252f",
+    "a%00b", "a%0d%0aX-Evil:%201", "%1b%5b31m", "a/../../b", "..\\..\\b", "%5c..%5c",
+    "\uff44igits".encode().hex("%").join(("%", "")), "d%C4%B1gits", "%ff%fe", "x" * 5000, ".",
+    "..", "%20digits", "digits%20", "digits%00", "-", "~root", "$(id)", "%7B%7B7*7%7D%7D", "con:",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Programs]:
+    """One server's worth of programs for the whole module."""
+    programs = Programs(tmp_path_factory.mktemp("hostile"), compiled)
+    yield programs
+    programs.clean_up()
+
+
+@pytest.fixture(scope="module")
+def server(programs: Programs) -> Iterator[Server]:
+    """A server with a champion, whose classes have names that nobody should print as they are."""
+    with programs.serve() as server:
+        labels = [f"{_EVIL}{k}" for k in range(4)]
+        server.ask("POST", "/v1/models", json={"name": "digits", "classes": labels})
+        server.upload(*draw(300, 4, 2.0))
+        server.finished(server.ask_fit(promote=True))
+        yield server
+
+
+class _Bystander:
+    """Somebody who sends one small request after the other, and counts the answers."""
+
+    def __init__(self, url: str) -> None:
+        self.answered = 0
+        self.wrong: list[object] = []
+        self._url = url
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def __enter__(self) -> _Bystander:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        with httpx2.Client(base_url=self._url, timeout=PATIENCE_SECONDS) as client:
+            while not self._stopped.is_set():
+                try:
+                    answer = client.post(_CALIBRATE, json=_ROW)
+                except httpx2.HTTPError as error:
+                    self.wrong.append(error)
+                    return
+                if answer.status_code != 200:
+                    self.wrong.append(answer.text)
+                self.answered += 1
+                self._stopped.wait(0.01)
+
+
+def _requests() -> Iterator[tuple[str, str, str, bytes, dict[str, str]]]:
+    """Every bomb that can be sent, as an upload or a request: name, verb, path, body, headers."""
+    for name, (parser, make) in BOMBS.items():
+        if name == "calibrate: npy of true rows":  # which is one row, and is answered
+            continue
+        if parser in _TYPES:
+            path = f"/v1/models/digits/datasets/{re.sub('[^a-z0-9]+', '-', name)}"
+            yield name, "PUT", path, make(), {"Content-Type": _TYPES[parser]}
+        elif parser == "calibrate npy":
+            yield name, "POST", _CALIBRATE, make(), NPY
+        elif parser == "calibrate json":
+            yield name, "POST", _CALIBRATE, make(), {"Content-Type": "application/json"}
+        elif parser == "v2":
+            yield name, "POST", "/v2/models/digits/infer", make().partition(b"\n")[2], {}
+        elif parser == "v2 gzip":
+            encoded = {"Content-Encoding": "gzip"}
+            yield name, "POST", "/v2/models/digits/infer", make(), encoded
+        elif parser == "labels":
+            labels = {"Content-Type": "application/json"}
+            yield name, "POST", "/v1/models/digits/labels", make(), labels
+    deep = b'{"data": {"options": ' + b'{"a": ' * 50_000
+    yield "recipe: deep", "POST", "/v1/training-runs", deep, {"Content-Type": "application/json"}
+
+
+def test_bombs_beside_others(server: Server) -> None:
+    """Each is answered for what it is, and somebody else is answered meanwhile."""
+    before = _peak_mib(server.pid)
+    with _Bystander(server.url) as bystander:
+        for name, verb, path, body, headers in _requests():
+            seen = bystander.answered
+            answer = server.client.request(verb, path, content=body, headers=headers)
+            _check_refusal(name, answer, (400, 413, 415, 422))
+            while bystander.answered == seen and not bystander.wrong:
+                threading.Event().wait(0.01)
+            assert not bystander.wrong, name
+    assert server.process.poll() is None
+    assert _peak_mib(server.pid) - before < _MOST_MIB
+    kept = server.ask("GET", "/v1/models/digits/datasets")["items"]
+    assert [one["name"] for one in kept] == ["validation"]
+
+
+@pytest.mark.parametrize("verb", ["GET", "PUT", "POST", "DELETE"])
+def test_paths_in_names(server: Server, verb: str) -> None:
+    """Nothing but a name is a name, however it is written; and nothing comes back as a header."""
+    places = (
+        "/v1/models/{}", "/v1/models/digits/datasets/{}", "/v1/models/digits/aliases/{}",
+        "/v1/models/{}/calibrate", "/v1/models/digits/calibrators/{}", "/v1/jobs/{}",
+        "/v2/models/{}/infer", "/{}",
+    )  # fmt: skip
+    for place in places:
+        for name in _PATHS:
+            head, body = _raw(server, f"{verb} {place.format(name)} HTTP/1.1", b"{}")
+            status = int(head.split()[1])
+            assert 400 <= status < 500, (verb, place, name, head, body)
+            assert "x-evil" not in head.lower()
+            _check_text(name, body)
+
+
+def test_names_in_bodies_and_queries(server: Server) -> None:
+    """What cannot be a name, a key or a cursor is refused by name, and shown escaped."""
+    ask = server.client.request
+    for name in (
+        _EVIL,
+        "..",
+        "../x",
+        "a/b",
+        "a\0b",
+        "\uff44igits",
+        "d\u0131gits",
+        "x" * 200,
+        "",
+        " a",
+    ):
+        made = ask("POST", "/v1/models", json={"name": name, "classes": 2})
+        _check_refusal(name, made, (422,))
+        listed = ask("GET", "/v1/models", params={"cursor": name})
+        _check_refusal(name, listed, (422,))
+        asked = ask("POST", _CALIBRATE, json=_ROW, params={"calibrator": name})
+        _check_refusal(name, asked, (404, 422))
+        fit = {"dataset": "validation", "map": name}
+        _check_refusal(name, ask("POST", "/v1/models/digits/calibrators", json=fit), (404, 422))
+    # A segment is any text; one that is not declared is none.
+    answer = ask("POST", _CALIBRATE, json=_ROW, params={"segment": _EVIL})
+    assert answer.status_code == 200
+
+
+def test_header_tricks(server: Server) -> None:
+    """Line ends and NULs in headers, two lengths, a length that lies, chunks that are none."""
+    post = f"POST {_CALIBRATE} HTTP/1.1"
+    body = json.dumps(_ROW).encode()
+    heads = (
+        "Idempotency-Key: a\0b", "Idempotency-Key: a\x1b[31m", "X: a\rb", "Content-Length: -1",
+        "Content-Length: 99999999999999999999", "Content-Length: 5\r\nContent-Length: 6",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5", "Content-Type: \x1b[31m", "X" * 100_000,
+        "Accept: " + "a/b;q=0.1," * 2000, "Inference-Header-Content-Length: 99",
+        "Content-Encoding: \x1b[2J",
+    )  # fmt: skip
+    for head in heads:
+        answer, text = _raw(server, f"{post}\r\n{head}", body, length="length" not in head.lower())
+        assert not answer or 200 <= int(answer.split()[1]) < 500, (head[:80], answer)
+        _check_text(head[:80], text)
+    assert server.client.post(_CALIBRATE, json=_ROW).status_code == 200
+
+
+def test_messages_that_lie(server: Server) -> None:
+    """gRPC: bytes that are no message, matrices that are not there, a message over the limit."""
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        call = channel.unary_unary("/recalib.v1.Calibration/Calibrate")
+        lying = pb.CalibrateRequest(model="digits")
+        lying.matrix.rows, lying.matrix.classes, lying.matrix.raw = 2**31 - 1, 2**31 - 1, b"1"
+        evil = pb.CalibrateRequest(model=_EVIL, matrix=pb.Matrix(rows=1, classes=4, raw=bytes(16)))
+        for message in (b"\xff" * 1000, b"\x0a\xff\xff\xff\xff\x0f", lying.SerializeToString(),
+                        evil.SerializeToString(), bytes(65 << 20)):  # fmt: skip
+            with pytest.raises(grpc.RpcError) as caught:
+                call(message, timeout=PATIENCE_SECONDS)
+            code = caught.value.code()
+            allowed = ("INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED")
+            assert code.name in allowed, (message[:40], caught.value)
+            _check_text(message[:40], caught.value.details())
+
+
+def test_nothing_of_it_is_in_the_log_as_it_was(server: Server) -> None:
+    """No escape sequences, no line that somebody else wrote, no traceback of what was refused."""
+    log = server.log()
+    assert "Traceback" not in log
+    assert "\x1b" not in log
+    assert not [line for line in log.splitlines() if line.startswith("2026-01-01 00:00:00")]
+
+
+def _check_refusal(name: str, answer: Any, statuses: tuple[int, ...]) -> None:
+    assert answer.status_code in statuses, (name, answer.status_code, answer.text[:500])
+    document = answer.json()
+    assert document.get("detail") or document.get("error"), (name, document)
+    assert len(answer.content) < 4000, name
+    _check_text(name, answer.text)
+
+
+def _check_text(name: object, text: str) -> None:
+    """No code of ours, and nothing that a terminal would obey."""
+    assert "Traceback" not in text, name
+    assert '.py"' not in text, name
+    assert "\x1b" not in text, name
+
+
+def _raw(server: Server, start: str, body: bytes, *, length: bool = True) -> tuple[str, str]:
+    """Send a request as it is written, and return the answer's head and body."""
+    place = urlsplit(server.url)
+    own = f"Content-Length: {len(body)}\r\n" if length else ""
+    head = f"{start}\r\nHost: {place.netloc}\r\nConnection: close\r\n{own}\r\n"
+    with socket.create_connection((place.hostname, place.port), PATIENCE_SECONDS) as connection:
+        try:
+            connection.sendall(head.encode() + body)
+            if not length:  # the server may wait for more
+                connection.shutdown(socket.SHUT_WR)
+            found = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        except ConnectionError:  # refused before it was read
+            return "", ""
+    answer, _, rest = found.decode("latin-1").partition("\r\n\r\n")
+    return answer, rest
+
+
+def _peak_mib(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) >> 10
