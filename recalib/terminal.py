@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from recalib.card import Choice, Measured
 
@@ -22,12 +24,34 @@ __all__ = [
     "print_json",
     "progress",
     "say",
+    "visible",
     "warn",
 ]
 
+#: What a terminal obeys instead of showing it, line ends and tabs aside: control characters, and
+#: those that turn the direction of text about.
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Return `text` with whatever a terminal would obey written as an escape, `\\x1b`.
+
+    Names of classes, columns and files come from whoever made the file: an escape sequence in one
+    would recolour the terminal, move its cursor, or rename its window.
+    """
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class _Console(Console):
+    """Shows text and the cells of tables as they are, and never obeys them."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+
 # What is said holds names of files and classes, in which [red] and :smile: mean themselves.
-_out = Console(highlight=False, markup=False, emoji=False)
-_err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+_out = _Console(highlight=False, markup=False, emoji=False)
+_err = _Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 #: Metrics that people read as percentages; JSON always carries fractions.
 PERCENT = {

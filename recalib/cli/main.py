@@ -24,6 +24,7 @@ from recalib.cli import (
     work,
 )
 from recalib.errors import RecalibError
+from recalib.terminal import visible
 
 __all__ = ["app", "main"]
 
@@ -107,5 +108,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _fail(line: str, status: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    typer.echo(" ".join(line.split()), err=True)
+    typer.echo(visible(" ".join(line.split())), err=True)
     return status

@@ -51,7 +51,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterat
 @pytest.fixture(scope="module")
 def server(programs: Programs) -> Iterator[Server]:
     """A server with a champion, whose classes have names that nobody should print as they are."""
-    with programs.serve() as server:
+    with programs.serve(access_log="true") as server:
         labels = [f"{_EVIL}{k}" for k in range(4)]
         server.ask("POST", "/v1/models", json={"name": "digits", "classes": labels})
         server.upload(*draw(300, 4, 2.0))
