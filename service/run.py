@@ -12,7 +12,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.ledger import FILE, size_of
+from service.shared import shared_folder
 from service.stopping import GRACE_SECONDS
 from service.transport.at_once import AtOnce
 
@@ -142,10 +142,10 @@ def _shared_metrics(processes: int) -> Iterator[None]:
     if processes == 1:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="recalib-metrics-") as folder:
+    with shared_folder() as folder:
         # Read when prometheus_client is imported, which only the server processes do.
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        os.environ[FILE] = str(Path(folder) / "ledger")
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+        os.environ[FILE] = str(folder / "ledger")
         with Path(os.environ[FILE]).open("wb") as file:
             file.truncate(size_of(processes))
         yield
