@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser
+from recalib.losses.base import Regulariser, sum_of_squares
 from recalib.options import check_option
 
 __all__ = ["Acls"]
@@ -51,16 +52,17 @@ class Acls(Regulariser):
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        largest = logits.max(dim=1, keepdim=True).values
+        with torch.no_grad():
+            places = torch.stack([logits.argmax(dim=1), logits.argmin(dim=1)], dim=1)
+        largest, smallest = logits.gather(1, places).unbind(dim=1)
         held = largest.detach() if self.variant == "gradient" else largest
         # The predicted class is 0 here: it lies no margin below itself.
-        others = (held - logits - self.margin).relu().square().sum(dim=1)
+        others = sum_of_squares((held[:, None] - self.margin - logits).relu())
         if self.variant == "released":
-            predicted = (largest[:, 0] - self.margin).relu().square()
+            predicted = (largest - self.margin).relu().square()
             others = others / (logits.shape[1] - 1)
         else:
-            smallest = logits.min(dim=1).values
             smallest = smallest.detach() if self.variant == "gradient" else smallest
-            predicted = (largest[:, 0] - smallest - self.margin).relu().square()
+            predicted = (largest - smallest - self.margin).relu().square()
         total = (self.lambda1 * predicted + self.lambda2 * others).mean()
         return total / 2 if self.variant == "gradient" else total

@@ -37,9 +37,10 @@ class Aurc(Loss):
     confidence: Confidence = "msp"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = functional.cross_entropy(logits, labels, reduction="none")
+        log_p = logits.log_softmax(dim=1)
+        losses = functional.nll_loss(log_p, labels, reduction="none")
         with torch.no_grad():
-            score = confidence_of(logits.log_softmax(dim=1), self.confidence)
+            score = confidence_of(log_p, self.confidence)
             surest_first = score.argsort(descending=True, stable=True)
             counts = torch.arange(len(score), 0, -1, device=score.device, dtype=score.dtype)
             # Of the k-th surest: the sum of 1/n from n = k to N.

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, correct, entropy
+from recalib.losses.base import Regulariser, correct, entropy, top
 from recalib.options import check_option
 
 __all__ = ["Avuc", "AvucGradientStopping", "SoftAvuc"]
@@ -107,10 +107,9 @@ class SoftAvuc(Regulariser):
 def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stopped: bool) -> Tensor:
     log_p = logits.log_softmax(dim=1)
     h = entropy(log_p)
-    confidence = log_p.max(dim=1).values.exp()
+    confidence, right = top(logits, log_p, labels)
     if stopped:
         confidence = confidence.detach()
-    right = correct(logits, labels)
     certain = h <= kappa * math.log(logits.shape[1])
     terms = torch.where(right, confidence, 1 - confidence)
     terms = terms * torch.where(certain, 1 - h.tanh(), h.tanh())

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.formulas import squared_error
-from recalib.losses.base import Loss, ops_for
+from recalib.losses.base import Loss, sum_of_squares
 
 __all__ = ["Brier"]
 
@@ -27,5 +26,6 @@ class Brier(Loss):
     summary: ClassVar[str] = "squared distance from the one-hot label, a proper score"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        terms: Tensor = squared_error(ops_for(logits), logits.log_softmax(dim=1), labels)
-        return terms.mean()
+        # `formulas.squared_error` without the logarithms, which an objective has already.
+        p = logits.softmax(dim=1)
+        return (sum_of_squares(p) - 2 * p.gather(1, labels[:, None])[:, 0] + 1).mean()

@@ -69,6 +69,6 @@ class DualFocalReleased(DualFocal):
 def _label_and_rival(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p of the label, and the largest log p of another class, each (N,)."""
     log_p = logits.log_softmax(dim=1)
-    place = labels[:, None]
-    rival = log_p.scatter(1, place, -torch.inf).max(dim=1).values
-    return log_p.gather(1, place)[:, 0], rival
+    rivals = log_p.detach().scatter(1, labels[:, None], -torch.inf).argmax(dim=1)
+    both = log_p.gather(1, torch.stack([labels, rivals], dim=1))
+    return both[:, 0], both[:, 1]

@@ -43,4 +43,4 @@ class Mbls(Regulariser):
         largest = logits.max(dim=1, keepdim=True).values
         if self.variant == "gradient":
             largest = largest.detach()
-        return (largest - logits - self.margin).relu().sum(dim=1).mean()
+        return (largest - self.margin - logits).relu().sum(dim=1).mean()

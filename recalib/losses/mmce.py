@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, correct
+from recalib.losses.base import Regulariser, top
 from recalib.options import check_option
 
 __all__ = ["Mmce"]
@@ -44,8 +44,7 @@ class Mmce(Regulariser):
         check_option("width", self.width, self.width > 0, "width > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence = logits.log_softmax(dim=1).max(dim=1).values.exp()
-        right = correct(logits, labels)
+        confidence, right = top(logits, logits.log_softmax(dim=1), labels)
         kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / self.width)
         error = right.to(confidence.dtype) - confidence
         if self.weighted:

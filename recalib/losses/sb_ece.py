@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recalib.formulas import soft_binned_error
-from recalib.losses.base import Regulariser, correct, ops_for
+from recalib.losses.base import Regulariser, ops_for, top
 from recalib.options import check_option
 
 __all__ = ["SoftBinnedEce"]
@@ -47,10 +47,9 @@ class SoftBinnedEce(Regulariser):
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence = logits.log_softmax(dim=1).max(dim=1).values.exp()
-        right = correct(logits, labels).to(confidence.dtype)
+        confidence, right = top(logits, logits.log_softmax(dim=1), labels)
         error: Tensor = soft_binned_error(
-            ops_for(logits), confidence, right, torch.ones_like(confidence),
+            ops_for(logits), confidence, right.to(confidence.dtype), torch.ones_like(confidence),
             self.bins, self.temperature, self.order, self.variant,
         )  # fmt: skip
         return error
