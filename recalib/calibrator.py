@@ -132,7 +132,7 @@ class Calibrator:
         self.session = self._session(threads, shared=True)
 
     def _session(self, threads: int = 0, *, shared: bool = False) -> Any:
-        import onnxruntime
+        from recalib.runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -206,7 +206,7 @@ class Calibrator:
 @cache
 def _share_memory() -> None:
     """Make the memory that sessions of this process may share, once."""
-    import onnxruntime
+    from recalib.runtime import onnxruntime
 
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)

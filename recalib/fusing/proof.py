@@ -73,7 +73,7 @@ class Runtime:
     """
 
     def __init__(self, data: bytes, folder: Path) -> None:
-        import onnxruntime
+        from recalib.runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what goes wrong is raised, and said once

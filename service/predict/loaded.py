@@ -287,7 +287,7 @@ class LoadedCalibrators:
 def warm_up() -> None:
     """Load what preparing the first calibrator loads: it takes longer than a thousand of them."""
     importlib.import_module("recalib.ops.onnx_ops")
-    importlib.import_module("onnxruntime")
+    importlib.import_module("recalib.runtime")
 
 
 def _is_version(selector: str) -> bool:
