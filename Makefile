@@ -79,6 +79,10 @@ bench-training: $(STAMP) ## Train with every loss at one budget, and tabulate ca
 load: $(STAMP) ## Put a real server under ten minutes of mixed traffic, and check every answer.
 	@$(BIN)/python -m benchmarks.load
 
+.PHONY: faults
+faults: $(STAMP) ## Kill a service at random moments for ten minutes, and hold it to all that it acknowledged.
+	@$(BIN)/python -m tests.faults.for_long
+
 .PHONY: scenario
 scenario: $(STAMP) ## Let a served calibrator go wrong, and see it found out, fitted anew and promoted (minutes).
 	@RECALIB_TESTS_SCENARIO=1 $(BIN)/pytest tests/end_to_end/test_monitoring.py -k drift

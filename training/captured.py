@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,12 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from recalib.errors import CorruptError, NotFoundError
 from recalib.registry import Capture, Model, Registry
 
 __all__ = ["MOST_ROWS", "Captured", "captured"]
+
+log = logging.getLogger(__name__)
 
 #: Rows read at a time.
 MOST_ROWS = 200_000
@@ -60,8 +64,9 @@ def captured(
     found: list[tuple[float, int, Any]] = []
     kept = 0
     for one in chosen:
-        with registry.blobs.open(one.digest) as file:
-            table = pq.read_table(file)
+        table = _table(registry, one)
+        if table is None:
+            continue
         logits = table["logits"].combine_chunks()
         rows = logits.flatten().to_numpy().reshape(len(table), -1)
         kept += len(table)
@@ -72,6 +77,18 @@ def captured(
     found.sort(key=lambda one: one[0])
     logits = np.stack([one[2] for one in found]) if found else np.zeros((0, model.classes), "f4")
     return Captured(logits, np.array([one[1] for one in found], np.int64), end, kept)
+
+
+def _table(registry: Registry, one: Capture) -> Any:
+    """Return what a file holds, or None where it is damaged or gone: the rest is a sample too."""
+    try:
+        registry.blobs.verify(one.digest)
+        with registry.blobs.open(one.digest) as file:
+            return pq.read_table(file)
+    except (CorruptError, NotFoundError) as error:
+        fields = {"action": "capture_left_out", "digest": one.digest}
+        log.warning("Kept logits are left out: %s", error, extra=fields)
+        return None
 
 
 def _some(files: list[Capture]) -> list[Capture]:

@@ -30,11 +30,11 @@ import numpy as np
 
 import recalib
 from recalib.registry import Registry
-from tests.end_to_end.programs import Server, until
+from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 
-__all__ = ["MODEL", "Entry", "Ledger", "publish_two"]
+__all__ = ["MODEL", "Entry", "Ledger", "begun", "publish_two"]
 
 MODEL, _CLASSES = "digits", 4
 _PATH = f"/v1/models/{MODEL}"
@@ -264,6 +264,17 @@ class Ledger:
             entry.content, entry.acknowledged = again["id"], True
 
 
+@contextlib.contextmanager
+def begun(database_url: str, programs: Programs) -> Iterator[Ledger]:
+    """Give the empty ledger of a registry with versions 1 and 2, for servers on that home."""
+    programs.home.mkdir(exist_ok=True)
+    blobs = (programs.home / "blobs").as_uri()
+    with contextlib.closing(Registry(database_url, blobs)) as registry:
+        registry.migrate()
+        publish_two(registry)
+        yield Ledger(registry)
+
+
 def publish_two(registry: Registry) -> None:
     """Make the model, data to fit on, and versions 1 and 2 with 1 as champion: no worker needed."""
     logits, labels = draw(300, _CLASSES, 3.0)
@@ -276,7 +287,7 @@ def publish_two(registry: Registry) -> None:
         tx.datasets.create(
             model, "validation", digest, 300, _CLASSES, len(body), NPZ["Content-Type"], "logits", {}
         )
-    for map in ("temperature", "identity"):
+    for map in ("temperature", "vector"):
         fitted = recalib.fit(logits, labels, map=map)
         with registry.transaction() as tx:
             tx.jobs.enqueue("fit", {}, model=model)

@@ -15,7 +15,7 @@ from tests.end_to_end.programs import (
     until,
 )
 from tests.faults.dying import dying_command
-from tests.faults.ledger import MODEL, Ledger, publish_two
+from tests.faults.ledger import MODEL, begun
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
 
@@ -46,42 +46,38 @@ def test_a_server_that_is_killed_again_and_again(
     programs: Programs, empty_database_url: str
 ) -> None:
     """Each life of it ends in the middle of something else; the last answers for all, at once."""
-    registry = Registry(empty_database_url, (programs.home / "blobs").as_uri())
-    registry.migrate()
-    publish_two(registry)
-    ledger = Ledger(registry)
-    settings = {"database_url": empty_database_url, "flush_seconds": 0.1}
-    port: int | None = 0
-    for death in _DEATHS:
-        programs.command = partial(dying_command, *death)
-        with (
-            programs.serve("--port", port, "--job-workers", 0, **settings) as server,
-            ledger.traffic(server, fits=True),
-        ):
-            assert server.process.wait() == -9, server.log()
-        assert ledger.wrong == []
-        assert "Traceback" not in server.log()
-        # The same for all lives.
-        port = urlsplit(server.url).port
-    assert {"upload", "promote", "label"} <= ledger.cut
-    assert ledger.refused == {}
-    ids = ledger.labels[0].content[:1]
+    with begun(empty_database_url, programs) as ledger:
+        settings = {"database_url": empty_database_url, "flush_seconds": 0.1}
+        port: int | None = 0
+        for death in _DEATHS:
+            programs.command = partial(dying_command, *death)
+            with (
+                programs.serve("--port", port, "--job-workers", 0, **settings) as server,
+                ledger.traffic(server, fits=True),
+            ):
+                assert server.process.wait() == -9, server.log()
+            assert ledger.wrong == []
+            assert "Traceback" not in server.log()
+            # The same for all lives.
+            port = urlsplit(server.url).port
+        assert {"upload", "promote", "label"} <= ledger.cut
+        assert ledger.refused == {}
+        ids = ledger.labels[0].content[:1]
 
-    programs.command = recalib_command
-    with programs.serve("--port", port, "--job-workers", 0, **settings) as server:
-        ledger.check(server)
-        with ledger.traffic(server, fits=True):
-            ledger.until_acknowledged(2)
-        ledger.check(server)
-        # Who labelled first stands, whichever life it was in.
-        other = [{**ids[0], "label": 2}]
-        answer = server.ask("POST", f"/v1/models/{MODEL}/labels", json=other)
-        assert answer["counts"]["conflict"] == 1
-        assert server.stop() == 0
-        assert "Traceback" not in server.log()
-    # One that is told to stop writes down everything.
-    ledger.check_predictions()
-    registry.close()
+        programs.command = recalib_command
+        with programs.serve("--port", port, "--job-workers", 0, **settings) as server:
+            ledger.check(server)
+            with ledger.traffic(server, fits=True):
+                ledger.until_acknowledged(2)
+            ledger.check(server)
+            # Who labelled first stands, whichever life it was in.
+            other = [{**ids[0], "label": 2}]
+            answer = server.ask("POST", f"/v1/models/{MODEL}/labels", json=other)
+            assert answer["counts"]["conflict"] == 1
+            assert server.stop() == 0
+            assert "Traceback" not in server.log()
+        # One that is told to stop writes down everything.
+        ledger.check_predictions()
 
 
 def test_an_upload_cut_by_kill_leaves_no_dataset(programs: Programs) -> None:

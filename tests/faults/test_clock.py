@@ -1,0 +1,56 @@
+"""Servers whose clock is wrong, by an hour ahead and by an hour behind.
+
+Leases and jobs go by the database's clock: `tests/registry/test_clock.py`, and
+`test_killed_worker.py` for a database whose clock was set back.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+from recalib.prediction_ids import Prediction, read_ids
+from tests.end_to_end.programs import Programs, Server
+from tests.faults.ledger import MODEL, begun
+from tests.faults.wrong_clock import command_ahead
+from tests.fitting.conftest import draw
+
+_ROWS = draw(20, 4, 3.0)[0]
+
+
+def test_servers_with_wrong_clocks(programs: Programs) -> None:
+    """Everything but labels goes on; those are refused with a reason until time has caught up."""
+    with begun(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
+        programs.command = partial(command_ahead, 3600)
+        with programs.serve("--job-workers", 0, flush_seconds=0.1) as server:
+            early = server.calibrate(_ROWS)["prediction_ids"]
+            _are_too_early(server, early)
+            server.promote(2, model=MODEL)
+            assert server.calibrate(_ROWS)["calibrator"]["version"] == 2
+            assert server.stop() == 0
+        with ledger.registry.reading() as tx:
+            keys, model = tx.signing_keys.all(), tx.models.get(MODEL)
+        later = read_ids(
+            early, keys, model=model.id, now=time.time() + 3600, lifetime_seconds=86400
+        )
+        assert all(isinstance(one, Prediction) for one in later)
+
+        # Set back, and now behind: what it makes is old, which labels may be.
+        programs.command = partial(command_ahead, -3600)
+        with programs.serve("--job-workers", 0, flush_seconds=0.1) as server:
+            server.promote(1, model=MODEL)
+            with ledger.traffic(server, fits=True):
+                ledger.until_acknowledged(3)
+            ledger.predicted += 2 * len(_ROWS)  # of the one before
+            ledger.check(server)
+            _are_too_early(server, early)
+            assert server.stop() == 0
+            assert "Traceback" not in server.log()
+
+
+def _are_too_early(server: Server, ids: list[str]) -> None:
+    batch = [{"prediction_id": one, "label": 1} for one in ids]
+    answer: dict[str, Any] = server.ask("POST", f"/v1/models/{MODEL}/labels", json=batch)
+    assert answer["counts"]["invalid"] == len(ids)
+    assert "the clocks of server and database disagree" in answer["items"][0]["reason"]

@@ -1,0 +1,98 @@
+"""PostgreSQL goes away under traffic, and comes back: stopped, and killed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import numpy as np
+import psutil
+
+from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server, until
+from tests.faults.ledger import Ledger, begun
+from tests.fitting.conftest import draw
+from tests.registry.fixtures import start_postgresql
+from tests.service.conftest import NPZ, npz
+
+_postgresql = contextlib.contextmanager(start_postgresql)
+_CHANGES = {"upload", "promote", "label", "fit"}
+
+
+def test_the_database_goes_away_and_comes_back(programs: Programs) -> None:
+    """What is loaded goes on serving, changes get 503, and nobody has to restart anything."""
+    rows, labels = draw(400, 4, 3.0)
+    with _postgresql() as postgresql, begun(postgresql.get_uri(), programs) as ledger:
+        url = postgresql.get_uri()
+        settings: dict[str, object] = {"refresh_seconds": 0.2, "flush_seconds": 0.2}
+        with programs.serve(database_url=url, lease_seconds=5, **settings) as server:
+            (worker,) = until(lambda: server.children("worker"), "the embedded worker")
+            with ledger.traffic(server, fits=True):
+                for leave in (_stop, _kill):
+                    ledger.until_acknowledged(2)
+                    ledger.refused.clear()
+                    leave(postgresql)
+                    until(_says(server, "unreachable"), "the outage")
+                    assert server.ask("GET", "/readyz")["ready"] is True
+                    assert server.ask("GET", "/livez") == {"live": True}
+                    until(lambda: ledger.refused.keys() >= _CHANGES, "changes to be refused")
+                    _serving_goes_on(server, ledger, rows)
+                    _others_are_refused(server, npz(rows, labels))
+                    postgresql.ensure_postgres_running()
+                    until(_says(server, "reachable"), "its end")
+                ledger.until_acknowledged(2)
+            assert "predict" not in ledger.refused
+            ledger.check(server)
+            for fit in ledger.fits:
+                server.finished(fit.content)
+            of_jobs = [one["job"] for one in server.versions()]
+            assert sorted(of_jobs[2:]) == sorted(one.content for one in ledger.fits)
+            assert "recalib_registry_up 1.0" in server.client.get("/metrics").text
+            assert server.children("worker") == [worker]
+            assert server.stop() == 0
+            assert "Traceback" not in server.log()
+        ledger.check_predictions()
+
+
+def _stop(postgresql: Any) -> None:
+    postgresql.stop()
+
+
+def _kill(postgresql: Any) -> None:
+    """kill -9 of the postmaster; its children see it and go."""
+    postmaster = psutil.Process(postgresql.get_pid())
+    children = postmaster.children(recursive=True)
+    postmaster.kill()
+    _, alive = psutil.wait_procs([postmaster, *children], PATIENCE_SECONDS)
+    assert alive == []
+
+
+def _says(server: Server, registry: str) -> Callable[[], bool]:
+    return lambda: server.ask("GET", "/readyz")["registry"] == registry
+
+
+def _serving_goes_on(server: Server, ledger: Ledger, rows: Any) -> None:
+    """By whoever serves; the signing key is loaded too, and who labels waits for the registry."""
+    goal = ledger.predicted + 100
+    until(lambda: ledger.predicted >= goal or ledger.wrong, "answers")
+    assert None not in server.calibrate(rows[:10])["prediction_ids"]
+    ledger.predicted += 10
+    assert "recalib_registry_up 0.0" in server.client.get("/metrics").text
+
+
+def _others_are_refused(server: Server, upload: bytes) -> None:
+    """With 503, and when to try again."""
+    v1 = "/v1/models"
+    answers: list[httpx2.Response] = [
+        server.client.post(v1, json={"name": "other", "classes": 3}),
+        server.client.put(f"{v1}/digits/datasets/more", content=upload, headers=NPZ),
+        server.client.get(v1),
+        server.client.post(
+            f"{v1}/digits/calibrate?calibrator=99", json={"logits": np.zeros((1, 4)).tolist()}
+        ),
+    ]
+    for answer in answers:
+        assert answer.status_code == 503, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["retry-after"]

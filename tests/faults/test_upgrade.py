@@ -1,0 +1,83 @@
+"""Two versions at once: a later one migrates under a running server, and back, with data."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from recalib.registry import Registry, migrate
+from recalib.registry.engine import connect_to
+from tests.end_to_end.programs import Programs, until
+from tests.faults.ledger import begun
+
+#: What the next version may do to tables that this one uses, and how it is taken back.
+_FORWARD = [
+    "ALTER TABLE datasets ADD COLUMN note TEXT",
+    "ALTER TABLE labels ADD COLUMN weight FLOAT NOT NULL DEFAULT 1",
+    "CREATE TABLE notes (id INTEGER PRIMARY KEY)",
+    "CREATE INDEX datasets_by_note ON datasets (note)",
+    "UPDATE alembic_version SET version_num = '9999'",
+]
+_BACK = [
+    "DROP INDEX datasets_by_note",
+    "DROP TABLE notes",
+    "ALTER TABLE labels DROP COLUMN weight",
+    "ALTER TABLE datasets DROP COLUMN note",
+    "UPDATE alembic_version SET version_num = :head",
+]
+
+
+def test_a_later_version_beside_this_one(programs: Programs, empty_database_url: str) -> None:
+    """Who runs goes on, with all the data; who starts refuses, in one line; it can be taken back.
+
+    So can the last migration of this version, under traffic: nothing acknowledged is lost by it.
+    """
+    settings = {"database_url": empty_database_url, "refresh_seconds": 0.1}
+    with (
+        begun(empty_database_url, programs) as ledger,
+        programs.serve("--job-workers", 0, **settings) as server,
+    ):
+        with ledger.traffic(server):
+            ledger.until_acknowledged()
+            _run(ledger.registry, _FORWARD)
+            until(lambda: server.ask("GET", "/readyz")["detail"], "the server to see it")
+            ready = server.ask("GET", "/readyz")
+            assert (ready["ready"], ready["registry"]) == (True, "reachable")
+            assert ready["detail"] == "the database's schema is at 9999, of a newer Recalib"
+            ledger.until_acknowledged(2)
+            assert ledger.refused == {}
+            _refuses_to_start(programs, empty_database_url)
+            _run(ledger.registry, _BACK)
+            ledger.until_acknowledged(2)
+        ledger.check(server)
+
+        with ledger.traffic(server):
+            engine = connect_to(empty_database_url)
+            migrate.downgrade(engine, "-1")
+            until(lambda: server.ask("GET", "/readyz")["registry"] == "unreachable", "its notice")
+            assert "migrate it" in server.ask("GET", "/readyz")["detail"]
+            migrate.upgrade(engine)
+            engine.dispose()
+            until(lambda: server.ask("GET", "/readyz")["registry"] == "reachable", "its end")
+            ledger.until_acknowledged(2)
+        ledger.check(server)
+        assert "predict" not in ledger.refused
+        assert server.stop() == 0
+        assert "Traceback" not in server.log()
+
+
+def _run(registry: Registry, statements: list[str]) -> None:
+    with registry.transaction() as tx:
+        for statement in statements:
+            more = {"head": migrate.head()} if ":head" in statement else {}
+            tx.connection.execute(text(statement), more)
+
+
+def _refuses_to_start(programs: Programs, database_url: str) -> None:
+    for command in (["serve", "--port", 0], ["worker"]):
+        process = programs.start(*command, database_url=database_url)
+        assert process.wait() == 2
+        log = programs.log_of(process)
+        assert log.startswith("error: the database")
+        assert log.count("\n") == 1
+        assert "9999" in log
+        assert "newer Recalib" in log
