@@ -1,9 +1,10 @@
 """Every setting of Recalib, in one place.
 
 Each is an environment variable ``RECALIB_<NAME>``, where an empty one is as good as none, or the
-content of the file that ``RECALIB_<NAME>_FILE`` names; the command line overrides both. Relative
-paths are taken from where the command runs. A setting that `docs/settings.md` does not list, or
-lists otherwise, fails a test.
+content of the file that ``RECALIB_<NAME>_FILE`` names, or a line of the TOML file that
+``RECALIB_CONFIG`` names; the first of these that has it counts, and the command line before them.
+Relative paths are taken from where the command runs. A setting that `docs/settings.md` does not
+list, or lists otherwise, fails a test.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from recalib.settings_files import SettingsFromFiles
+from recalib.settings_toml import SettingsFromToml
 
 __all__ = ["Settings"]
 
@@ -25,6 +27,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="RECALIB_", env_ignore_empty=True, extra="ignore")
 
+    config: str = Field(
+        "", description="TOML file of settings, by their names in small letters; empty for none."
+    )
     require_keys: bool = Field(
         False,
         description="Whether every request needs an API key; always so at an address that other "
@@ -231,7 +236,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Say where settings come from, the first that has one first."""
-        return init_settings, env_settings, SettingsFromFiles(settings_cls)
+        files = SettingsFromFiles(settings_cls), SettingsFromToml(settings_cls)
+        return (init_settings, env_settings, *files)
 
     @property
     def resolved_database_url(self) -> str:

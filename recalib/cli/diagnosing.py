@@ -13,6 +13,7 @@ import typer
 from sqlalchemy import func, select
 
 from recalib.cli.operate import Database, Home, check_tls, is_loopback, opened, settings_of
+from recalib.cli.shown_settings import hidden, shown, surprises
 from recalib.errors import RecalibError
 from recalib.registry import Registry, migrate, tables
 from recalib.registry.clock import now
@@ -29,6 +30,9 @@ _ROOM_BYTES = 2 * 2**30
 #: Prediction ids are refused where clocks differ by five minutes; people are told long before.
 _SKEW_SECONDS = 5.0
 _DAY_SECONDS = 86_400.0
+#: As the alert `MonitoringStands` has it.
+_UNWATCHED_SECONDS = 1_800.0
+_PROBE = b"recalib doctor"
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,27 @@ class Finding:
 def doctor(
     home: Home = None,
     database_url: Database = None,
+    show_settings: Annotated[
+        bool, typer.Option("--settings", help="Show every setting and where it comes from instead.")
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Look at the database, its schema, blobs, keys, jobs, the clock and the GPU; change nothing.
+    """Look at settings, database, schema, blobs, keys, jobs, monitoring, clock and GPU.
 
-    Settings are those of `recalib serve`, from the same environment. Ends with 1 where something
-    has failed; a warning is something that will.
+    Nothing is changed. Settings are those of `recalib serve`, from the same environment. Ends with
+    1 where something has failed; a warning is something that will.
     """
-    found = list(findings(settings_of(home=home, database_url=database_url)))
+    settings = settings_of(home=home, database_url=database_url)
+    if show_settings:
+        given = {"home": home, "database_url": database_url}
+        effective = shown(settings, {name for name, one in given.items() if one is not None})
+        if json_output:
+            print_json(effective)
+        else:
+            for setting in effective:
+                say(f"{setting['name']} = {setting['value']!r}  ({setting['from']})")
+        return
+    found = list(findings(settings))
     if json_output:
         print_json([asdict(one) for one in found])
     else:
@@ -62,6 +79,7 @@ def doctor(
 
 def findings(settings: Settings) -> Iterator[Finding]:
     """Look at everything, whatever fails before it."""
+    yield from _looked("settings", lambda: checked(settings))
     yield from _looked("tls", lambda: _tls(settings))
     if settings.oidc_issuer:
         yield from _looked("oidc", lambda: _oidc(settings))
@@ -86,6 +104,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
                 "signing key": lambda: _signing_key(registry),
                 "api keys": lambda: _api_keys(registry, settings),
                 "jobs": lambda: _jobs(registry),
+                "monitoring": lambda: _monitoring(registry),
             }
             for name, look in looks.items():
                 yield from _looked(name, look)
@@ -96,7 +115,18 @@ def _looked(name: str, look: Callable[[], Finding]) -> Iterator[Finding]:
     try:
         yield look()
     except (RecalibError, OSError) as error:
-        yield Finding(name, "failed", str(error))
+        # A driver may say again what it was given.
+        yield Finding(name, "failed", hidden(str(error)))
+
+
+def checked(settings: Settings) -> Finding:
+    """Say which settings are not the defaults, and which variables look like misspelt ones."""
+    changed = [one for one in shown(settings, set()) if one["value"] != one["default"]]
+    said = ", ".join(f"{one['name']} {one['value']} ({one['from']})" for one in changed)
+    said = said or "all are the defaults"
+    if odd := surprises():
+        return Finding("settings", "warning", f"{' '.join(odd)} {said}")
+    return Finding("settings", "ok", said)
 
 
 def _tls(settings: Settings) -> Finding:
@@ -218,13 +248,30 @@ def _jobs(registry: Registry) -> Finding:
     return Finding("jobs", "warning" if failed else "ok", said)
 
 
+def _monitoring(registry: Registry) -> Finding:
+    with registry.reading() as tx:
+        there = tx.labels.clock()
+        ages = {name: there - row.assessed_at for name, _, row in tx.monitors.champions()}
+    if not ages:
+        return Finding("monitoring", "ok", "no champion is watched yet")
+    name, age = max(ages.items(), key=lambda one: one[1])
+    said = f"{len(ages)} champions, {name} last looked at {age:.0f} s ago"
+    if age > _UNWATCHED_SECONDS:
+        return Finding("monitoring", "warning", f"{said}: is a worker up, or busy?")
+    return Finding("monitoring", "ok", said)
+
+
 def _blobs(registry: Registry) -> Finding:
     blobs = registry.blobs
     # Written as an upload is, and given up: nothing of it stays.
     with blobs.writer() as probe:
-        probe.write(b"recalib doctor")
+        probe.write(_PROBE)
+        with probe.open_temporary() as file:
+            if file.read() != _PROBE:
+                return Finding("blobs", "failed", f"{blobs.url} gives back other bytes")
     if not blobs.is_local:
-        return Finding("blobs", "ok", f"{blobs.url} can be written")
+        return Finding("blobs", "ok", f"{hidden(blobs.url)} can be written and read")
     free = shutil.disk_usage(blobs.root).free
     state: _State = "ok" if free >= _ROOM_BYTES else "warning"
-    return Finding("blobs", state, f"{blobs.root} can be written, {free / 2**30:.1f} GiB free")
+    said = f"{blobs.root} can be written and read, {free / 2**30:.1f} GiB free"
+    return Finding("blobs", state, said)

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from recalib import logs
 from recalib.errors import InputError
 from recalib.settings import Settings
+from recalib.settings_toml import origin_of
 from recalib.terminal import say
 
 if TYPE_CHECKING:
@@ -179,8 +180,8 @@ def settings_of(**given: Any) -> Settings:
         first = error.errors()[0]
         name = str(first["loc"][0])
         # As whoever has to change it knows it.
-        option, variable = f"--{name.replace('_', '-')}", f"RECALIB_{name.upper()}"
-        name = variable if given.get(name) is None else option
+        option = f"--{name.replace('_', '-')}"
+        name = origin_of(name).partition(",")[0] if given.get(name) is None else option
         raise InputError(name, found=repr(first.get("input")), accepted=first["msg"]) from None
 
 

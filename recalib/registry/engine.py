@@ -131,7 +131,7 @@ def database_errors(engine: Engine) -> Iterator[None]:
 def _parse(database_url: str) -> URL:
     try:
         url = make_url(database_url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number is the latter
         # The text may hold a password; it is not repeated.
         raise InputError(
             "database_url", found="something that is not a URL", accepted=_ACCEPTED

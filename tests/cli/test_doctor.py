@@ -12,6 +12,8 @@ from sqlalchemy import text
 from recalib.registry import Registry
 from tests.cli.running import Cli
 from tests.service.issuers import Issuer, issuer, signing_keys
+from tests.training.watched import a_champion
+from training.monitoring import watch
 
 __all__ = ["issuer", "signing_keys"]
 
@@ -43,7 +45,8 @@ def test_all_is_well(doctor: Any, registry: Registry) -> None:
     status, found = doctor()
     assert status == 0
     assert list(found) == [
-        "tls", "gpu", "database", "clock", "schema", "signing key", "api keys", "jobs", "blobs",
+        "settings", "tls", "gpu", "database", "clock", "schema", "signing key", "api keys", "jobs",
+        "monitoring", "blobs",
     ]  # fmt: skip
     assert {state for state, _ in found.values()} <= {"ok", "warning"}
     assert found["schema"][0] == found["clock"][0] == found["jobs"][0] == "ok"
@@ -100,6 +103,20 @@ def test_jobs_that_wait_failed_or_lost_their_worker(doctor: Any, registry: Regis
     with registry.transaction() as tx:
         tx.jobs.enqueue("fit", {}, run_after_seconds=-120)
     assert "is a worker up?" in doctor()[1]["jobs"][1]
+
+
+def test_champions_that_nobody_looks_at(doctor: Any, registry: Registry) -> None:
+    """Said of the one that has waited longest, by the database's clock."""
+    assert doctor()[1]["monitoring"] == ("ok", "no champion is watched yet")
+    model = a_champion(registry)
+    watch(registry, model)
+    state, said = doctor()[1]["monitoring"]
+    assert (state, said.partition(" last")[0]) == ("ok", "1 champions, resnet")
+    with registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE monitors SET assessed_at = assessed_at - 3600"))
+    state, said = doctor()[1]["monitoring"]
+    assert state == "warning"
+    assert "is a worker up, or busy?" in said
 
 
 def test_a_later_versions_database(doctor: Any, registry: Registry) -> None:

@@ -77,7 +77,7 @@ COMMANDS = {
     "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
     "backup": ["to", "--leave-out-damaged", "--home", "--database-url", "--json"],
     "restore": ["FROM", "--force", "--home", "--database-url", "--json"],
-    "doctor": ["--home", "--database-url", "--json"],
+    "doctor": ["--settings", "--home", "--database-url", "--json"],
     "keys": ["create", "list", "revoke"],
     "keys create": [
         "--scope",
