@@ -60,6 +60,7 @@ class Operations:
     predict = Operation(calibration.predict)
     calibrate_top = Operation(calibration.calibrate_top)
     add_labels = Operation(labels.add_labels)
+    add_observations = Operation(labels.add_observations)
     get_monitoring = Operation(monitoring.get_monitoring)
     refit = Operation(monitoring.refit)
     drop_candidate = Operation(monitoring.drop_candidate)

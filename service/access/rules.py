@@ -39,6 +39,8 @@ RULES: dict[str, Rule] = {
     "model_metadata": "predict",
     "model_ready": "predict",
     "add_labels": "label",
+    # As an upload has: logits that a fit may be made of.
+    "add_observations": "fit",
     "list_models": "fit",
     "get_model": "fit",
     "upload_dataset": "fit",

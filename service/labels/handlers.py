@@ -11,7 +11,7 @@ from recalib.registry import Model, Registry
 from service.labels.schemas import LateLabel, Outcome, Status
 from service.transport.instruments import LABELS
 
-__all__ = ["STATUSES", "add_labels", "counts_of"]
+__all__ = ["STATUSES", "add_labels", "class_reader", "counts_of", "outcome_of"]
 
 #: What can become of a label.
 STATUSES: tuple[Status, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
@@ -53,7 +53,7 @@ def add_labels(
         now=now,
         lifetime_seconds=lifetime_seconds,
     )
-    class_of = _reader(owner)
+    class_of = class_reader(owner)
     checked = [
         _checked(prediction, class_of(one.label))
         for one, prediction in zip(labels, read, strict=True)
@@ -62,7 +62,8 @@ def add_labels(
     good = [one for one in checked if not isinstance(one, Outcome)]
     stood = iter(_stored(registry, owner, good))
     outcomes = [
-        one if isinstance(one, Outcome) else _outcome(owner, one[1], next(stood)) for one in checked
+        one if isinstance(one, Outcome) else outcome_of(owner, one[1], next(stood))
+        for one in checked
     ]
     for status, count in counts_of(outcomes).items():
         if count:
@@ -93,7 +94,8 @@ def _checked(
     return Outcome("invalid", label) if isinstance(label, str) else (prediction, label)
 
 
-def _outcome(model: Model, label: int, before: int | None) -> Outcome:
+def outcome_of(model: Model, label: int, before: int | None) -> Outcome:
+    """Return what became of a label, by the one that stood before it, None where there was none."""
     if before is None:
         return _ACCEPTED
     if before == label:
@@ -102,7 +104,7 @@ def _outcome(model: Model, label: int, before: int | None) -> Outcome:
     return Outcome("conflict", f"labelled {name[:80]} before, which stands")
 
 
-def _reader(model: Model) -> Callable[[int | str], int | str]:
+def class_reader(model: Model) -> Callable[[int | str], int | str]:
     """Return what finds a label's class, or says in a sentence why there is none."""
     classes = f"the model's classes are 0 to {model.classes - 1}"
     by_label: dict[str, int] = {}

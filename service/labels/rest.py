@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from anyio import to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from recalib.files.json import decoded
+from recalib.files.json import array_of, decoded
+from service.access.access import acting
 from service.labels.handlers import add_labels, counts_of
-from service.labels.schemas import LabelAnswer, LateLabel
+from service.labels.observations import add_observations
+from service.labels.schemas import LabelAnswer, LateLabel, Observations
+from service.predict.handlers import loaded_for
+from service.predict.loaded import CHAMPION, Loaded
 from service.state import State, StateOf
 from service.transport.bodies import supported
 from service.transport.description import problems
@@ -23,6 +28,7 @@ router = APIRouter(
 
 _JSON = "application/json"
 _decoder = msgspec.json.Decoder(list[LateLabel])
+_observations = msgspec.json.Decoder(Observations)
 _encoder = msgspec.json.Encoder()
 _DOCUMENTED: dict[str, Any] = {
     "requestBody": {
@@ -34,6 +40,16 @@ _DOCUMENTED: dict[str, Any] = {
                     "items": msgspec.json.schema_components([LateLabel])[1]["LateLabel"],
                 }
             }
+        },
+    }
+}
+
+
+_OBSERVED: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            _JSON: {"schema": msgspec.json.schema_components([Observations])[1]["Observations"]}
         },
     }
 }
@@ -53,6 +69,50 @@ async def add(model: str, request: Request, state: StateOf) -> Response:
     supported(request.headers.get("content-type", "none"), (_JSON,))
     body = await request.body()
     return Response(await to_thread.run_sync(_added, state, model, body), media_type=_JSON)
+
+
+@router.post(
+    "/observations",
+    response_model=LabelAnswer,
+    responses=problems(409),
+    openapi_extra=_OBSERVED,
+    operation_id="add_observations",
+)
+async def observe(
+    model: str,
+    request: Request,
+    state: StateOf,
+    calibrator: Annotated[
+        str, Query(description="The version that made the predictions, or an alias.")
+    ] = CHAMPION,
+) -> Response:
+    """Tell of predictions that were made elsewhere with a calibrator, and their true classes.
+
+    They are watched as those that are served here, until they are as old as `maturity_seconds`. A
+    row is known by its time, segment and logits: sending a batch again changes nothing.
+    """
+    supported(request.headers.get("content-type", "none"), (_JSON,))
+    body = await request.body()
+    loaded = await loaded_for(state.calibrators, model, calibrator)
+    return Response(await to_thread.run_sync(_observed, state, loaded, body), media_type=_JSON)
+
+
+def _observed(state: State, loaded: Loaded, body: bytes) -> bytes:
+    form = '{"logits": [[...]], "labels": [...], "times": [...]}'
+    given = decoded(_observations, body, form)
+    logits = array_of(given.logits, "logits", np.float32)
+    state.access.limiter.take_rows(acting(), len(logits))
+    outcomes = add_observations(
+        state.registry,
+        state.calibrators.traffic,
+        loaded,
+        logits,
+        given.labels,
+        given.times,
+        given.segment,
+        most=state.settings.max_labels,
+    )
+    return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})
 
 
 def _added(state: State, model: str, body: bytes) -> bytes:

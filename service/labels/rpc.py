@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from anyio import to_thread
+
 from recalib.errors import InputError
+from service.access.access import acting
 from service.labels.handlers import add_labels, counts_of
-from service.labels.schemas import LateLabel
+from service.labels.observations import add_observations
+from service.labels.schemas import LateLabel, Outcome
+from service.predict.handlers import loaded_for
+from service.predict.loaded import CHAMPION, Loaded
+from service.predict.rpc import array_of
 from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import Context
@@ -28,12 +35,44 @@ class Labels:
             most=settings.max_labels,
             lifetime_seconds=settings.label_lifetime_seconds,
         )
-        items = [
-            pb.LabelOutcome(status=f"LABEL_STATUS_{one.status.upper()}", reason=one.reason or "")
-            for one in outcomes
-        ]
-        counts = counts_of(outcomes)
-        return pb.AddLabelsResponse(counts=pb.LabelCounts(**counts), items=items)
+        return _answer(outcomes)
+
+    async def add_observations(
+        self, request: pb.AddObservationsRequest, context: Context
+    ) -> pb.AddLabelsResponse:
+        """Tell of predictions that were made elsewhere with a calibrator, and their classes."""
+        selector = request.calibrator or CHAMPION
+        loaded = await loaded_for(self._state.calibrators, request.model, selector)
+        return await to_thread.run_sync(_observed, self._state, loaded, request)
+
+
+def _answer(outcomes: list[Outcome]) -> pb.AddLabelsResponse:
+    items = [
+        pb.LabelOutcome(status=f"LABEL_STATUS_{one.status.upper()}", reason=one.reason or "")
+        for one in outcomes
+    ]
+    counts = counts_of(outcomes)
+    return pb.AddLabelsResponse(counts=pb.LabelCounts(**counts), items=items)
+
+
+def _observed(
+    state: State, loaded: Loaded, request: pb.AddObservationsRequest
+) -> pb.AddLabelsResponse:
+    if request.labels and request.label_names:
+        raise InputError("labels", found="indices and names", accepted="one of them")
+    logits = array_of(request.logits)
+    state.access.limiter.take_rows(acting(), len(logits))
+    outcomes = add_observations(
+        state.registry,
+        state.calibrators.traffic,
+        loaded,
+        logits,
+        [*request.labels, *request.label_names],
+        request.times,
+        request.segment,
+        most=state.settings.max_labels,
+    )
+    return _answer(outcomes)
 
 
 def _label(number: int, given: pb.LateLabel) -> LateLabel:

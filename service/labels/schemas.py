@@ -11,7 +11,15 @@ from typing import Literal
 import msgspec
 from pydantic import BaseModel, Field
 
-__all__ = ["LabelAnswer", "LabelCounts", "LabelOutcome", "LateLabel", "Outcome", "Status"]
+__all__ = [
+    "LabelAnswer",
+    "LabelCounts",
+    "LabelOutcome",
+    "LateLabel",
+    "Observations",
+    "Outcome",
+    "Status",
+]
 
 Status = Literal["accepted", "duplicate", "conflict", "expired", "invalid"]
 
@@ -22,6 +30,19 @@ class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prediction_id: str
     #: The class' index, or its label where the model has labels.
     label: int | str
+
+
+class Observations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Predictions that were made elsewhere, and what was true, row by row."""
+
+    #: What the calibrator was given, (N, K); null is a masked class.
+    logits: list[list[float | None]]
+    #: Each class' index, or its label where the model has labels.
+    labels: list[int | str]
+    #: When each prediction was made, in seconds since 1970.
+    times: list[float]
+    #: A segment that the model declares.
+    segment: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -58,23 +58,47 @@ class Captures:
         ----------
         logits: what the map was given, checked, (N, K).
         """
-        drawn = np.flatnonzero(self._random.random(len(ids)) < share).tolist()
-        chosen = [row for row in drawn if ids[row] is not None]
+        chosen = [row for row in self._drawn(len(ids), share) if ids[row] is not None]
         if not chosen:
             return
         digests = [base64.urlsafe_b64decode(str(ids[row]))[-_DIGEST_BYTES:] for row in chosen]
-        rows = logits[chosen].astype(np.float32)
         now = time.time()
+        self._keep(model, digests, logits[chosen], now - _MOMENT, now)
+
+    def keep_observed(
+        self,
+        model: int,
+        share: float,
+        digests: Sequence[bytes],
+        logits: Floats,
+        times: Sequence[float],
+    ) -> None:
+        """Keep a share of rows that were predicted elsewhere, at `times`, drawn at random."""
+        chosen = self._drawn(len(digests), share)
+        if chosen:
+            made = [times[row] for row in chosen]
+            own = [digests[row] for row in chosen]
+            self._keep(model, own, logits[chosen], min(made), max(made))
+
+    def _drawn(self, rows: int, share: float) -> list[int]:
+        drawn: list[int] = np.flatnonzero(self._random.random(rows) < share).tolist()
+        return drawn
+
+    def _keep(
+        self, model: int, digests: list[bytes], logits: Floats, first_at: float, last_at: float
+    ) -> None:
+        rows = logits.astype(np.float32)
         with self._lock:
             kept = self._kept.get(model)
             if kept is None:
-                kept = self._kept[model] = _Kept(now - _MOMENT)
+                kept = self._kept[model] = _Kept(first_at)
             if kept.size + rows.nbytes > _MOST:
                 return
             kept.digests += digests
             kept.logits.append(rows)
             kept.size += rows.nbytes
-            kept.last_at = now
+            kept.first_at = min(kept.first_at, first_at)
+            kept.last_at = max(kept.last_at, last_at)
 
     def take(self, older_than_seconds: float) -> dict[int, _Kept]:
         """Return what is worth a file: much, or what has waited for so long."""
@@ -97,7 +121,8 @@ class Captures:
                 kept.digests += later.digests
                 kept.logits += later.logits
                 kept.size += later.size
-                kept.last_at = later.last_at
+                kept.first_at = min(kept.first_at, later.first_at)
+                kept.last_at = max(kept.last_at, later.last_at)
             self._kept[model] = kept
 
 

@@ -20,7 +20,7 @@ from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc import Context
 from service.transport.rpc_messages import chosen
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "array_of"]
 
 
 class Calibration:
@@ -76,7 +76,7 @@ def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> p
     if not 0 <= request.top_k <= classes:
         accepted = f"1 to {classes}, the classes, or 0 for all in their order"
         raise InputError("top_k", found=str(request.top_k), accepted=accepted)
-    given, most, share = _array(request.matrix), state.settings.max_rows, request.ids
+    given, most, share = array_of(request.matrix), state.settings.max_rows, request.ids
     state.access.limiter.take_rows(acting(), len(given))
     if share:
         result, ids = calibrate_with_ids(
@@ -112,7 +112,7 @@ def _matrix(values: Floats, in_bytes: bool) -> pb.Matrix:
     return pb.Matrix(rows=rows, classes=columns, values=flat.tolist())
 
 
-def _array(matrix: pb.Matrix) -> Floats:
+def array_of(matrix: pb.Matrix) -> Floats:
     """Return the values (N, K) of a message; `InputError` where they do not fill it."""
     rows, classes = matrix.rows, matrix.classes
     if min(rows, classes) < 1:

@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "get_alias_history": lambda client: client.alias_history("m"),
     "calibrate": lambda client: client.calibrate("m", LOGITS),
     "add_labels": lambda client: client.add_labels("m", ["i"], [0]),
+    "add_observations": lambda client: client.add_observations("m", LOGITS, LABELS, LABELS),
     "create_refit": lambda client: client.refit("m"),
     "drop_candidate": lambda client: client.drop_candidate("m", 2),
     "get_monitoring": lambda client: client.get_monitoring("m"),
@@ -98,6 +99,7 @@ def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flak
         "create_training_run": True,
         "calibrate": False,
         "add_labels": False,
+        "add_observations": False,
         "create_refit": False,
     }
 

@@ -106,6 +106,19 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("add_labels", 413): ("POST", f"{DIGITS}/labels", {"content": LONG, "headers": JSON}),
     ("add_labels", 415): ("POST", f"{DIGITS}/labels", {"content": b"[]", "headers": TEXT}),
     ("add_labels", 422): ("POST", f"{DIGITS}/labels", {"json": {}}),
+    ("add_observations", 404): ("POST", f"{NOBODY}/observations", {"json": {}}),
+    ("add_observations", 409): ("POST", "/v1/models/new/observations", {"json": {}}),
+    ("add_observations", 413): (
+        "POST",
+        f"{DIGITS}/observations",
+        {"content": LONG, "headers": JSON},
+    ),
+    ("add_observations", 415): (
+        "POST",
+        f"{DIGITS}/observations",
+        {"content": b"[]", "headers": TEXT},
+    ),
+    ("add_observations", 422): ("POST", f"{DIGITS}/observations", {"json": {}}),
     ("calibrate", 404): ("POST", f"{NOBODY}/calibrate", {"json": {"logits": [[0, 1, 2, 3]]}}),
     ("calibrate", 406): (
         "POST",

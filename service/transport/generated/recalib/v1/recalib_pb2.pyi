@@ -608,6 +608,24 @@ class AddLabelsRequest(_message.Message):
     labels: _containers.RepeatedCompositeFieldContainer[LateLabel]
     def __init__(self, model: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[LateLabel, _Mapping]]] = ...) -> None: ...
 
+class AddObservationsRequest(_message.Message):
+    __slots__ = ("model", "calibrator", "logits", "labels", "label_names", "times", "segment")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
+    LOGITS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    LABEL_NAMES_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    calibrator: str
+    logits: Matrix
+    labels: _containers.RepeatedScalarFieldContainer[int]
+    label_names: _containers.RepeatedScalarFieldContainer[str]
+    times: _containers.RepeatedScalarFieldContainer[float]
+    segment: str
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., logits: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ..., label_names: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[float]] = ..., segment: _Optional[str] = ...) -> None: ...
+
 class LabelOutcome(_message.Message):
     __slots__ = ("status", "reason")
     STATUS_FIELD_NUMBER: _ClassVar[int]

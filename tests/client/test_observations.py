@@ -1,0 +1,58 @@
+"""Predictions that were made elsewhere, through a server that takes few at a time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from recalib.client import ContradictionError, MissingError, RefusedError
+from recalib.errors import InputError
+from tests.cli.running import LABELS, LOGITS
+from tests.client.conftest import MOST_LABELS
+from tests.client.either import Either
+from tests.client.flaky import Flaky, says
+
+
+def test_rows_of_every_kind(client: Either, name: str) -> None:
+    """Each has an outcome of its own, in order, over more requests than one."""
+    client.create_model(name, 4)
+    client.upload_dataset(name, "val", LOGITS, LABELS, progress=False)
+    rows = 2 * MOST_LABELS + 1
+    logits, labels = LOGITS[:rows].copy(), LABELS[:rows].copy()
+    times = time.time() - np.arange(rows)
+    with pytest.raises(ContradictionError, match="champion"):
+        client.add_observations(name, logits, labels, times)
+    client.wait(client.fit(name, "val", promote=True), progress=False)
+    assert client.add_observations(name, logits, labels, times).counts == {"accepted": rows}
+    logits[1, (labels[1] + 1) % 4] = -np.inf
+    times[-1] = 0
+    found = client.add_observations(name, logits, labels, times, calibrator=1, segment="")
+    statuses = ["duplicate", "accepted", *["duplicate"] * (rows - 3), "expired"]
+    assert [one.status for one in found.items] == statuses
+    with pytest.raises(MissingError):
+        client.add_observations(name, logits, labels, times, calibrator=9)
+    with pytest.raises(RefusedError, match="classes"):
+        client.add_observations(name, logits[:, :3], labels, times)
+
+
+def test_what_cannot_be_sent_is_not(client_of: Callable[..., Either], flaky: Flaky) -> None:
+    """Columns of other lengths and logits that are none are refused here; a mask is null."""
+    client = client_of(flaky.url)
+    logits = np.array([[0.0, -np.inf, 1.0]])
+    for wrong in ({"labels": [0, 1]}, {"times": [1.0, 2.0]}, {"times": [[1.0]]}):
+        with pytest.raises(InputError) as refused:
+            client.add_observations("m", logits, **{"labels": [0], "times": [1.0], **wrong})
+        assert refused.value.field == next(iter(wrong))
+    with pytest.raises(InputError, match="NaN"):
+        client.add_observations("m", logits * np.nan, [0], [1.0])
+    assert flaky.received == []
+    flaky.will(says(200, {"counts": {"accepted": 1}, "items": [{"status": "accepted"}]}))
+    client.add_observations("m", logits, ["a"], [1.5], segment="eu")
+    sent = json.loads(flaky.received[0].body)
+    assert sent == {
+        "logits": [[0.0, None, 1.0]], "labels": ["a"], "times": [1.5], "segment": "eu",
+    }  # fmt: skip

@@ -1,0 +1,203 @@
+"""Predictions that were made elsewhere: watched as those that are served, each counted once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from sqlalchemy import update
+
+from recalib.calibrator import Calibrator
+from recalib.prediction_ids import predictions_of
+from recalib.registry import Model, tables
+from service.monitoring.captures import write_captures
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from tests.fitting.conftest import draw
+from tests.service.conftest import Service
+from tests.service.stubs import Rpc, refused, violations
+from tests.training.watched import WATCHING, a_champion
+from training.captured import captured
+from training.monitoring import watch
+
+OBSERVATIONS = "/v1/models/resnet/observations"
+
+
+@pytest.fixture
+def model(service: Service) -> Model:
+    """A model whose champion is of temperature 3, with all logits kept and a segment."""
+    return a_champion(service.registry, replace(WATCHING, capture=1.0, segments=("eu",)))
+
+
+def batch(rows: int = 6, *, ago: float = 60.0, **more: Any) -> dict[str, Any]:
+    logits, labels = draw(rows, 4, 3.0, seed=5)
+    times = (time.time() - ago + np.arange(rows) / 100).tolist()
+    logits = logits.astype(np.float32)
+    return {"logits": logits.tolist(), "labels": labels.tolist(), "times": times, **more}
+
+
+def post(service: Service, body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
+    answer = service.client.post(OBSERVATIONS, json=body, **more)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    items = [(one["status"], one.get("reason", "")) for one in found["items"]]
+    assert found["counts"] == {
+        name: [one[0] for one in items].count(name) for name in found["counts"]
+    }
+    return items
+
+
+def kept(service: Service, model: Model) -> tuple[list[Any], int]:
+    with service.registry.reading() as tx:
+        rows = tx.labels.between(model, 1, 0, 1e11)
+        return rows, sum(one.predictions for one in tx.traffic.between(model, 1, 0, 1e11))
+
+
+def test_they_are_kept_as_served_rows_are(service: Service, model: Model) -> None:
+    """With both confidences, in the buckets and bins of their own times and segment."""
+    sent = batch(segment="eu")
+    assert {status for status, _ in post(service, sent)} == {"accepted"}
+    rows, counted = kept(service, model)
+    assert counted == 6
+    logits = np.array(sent["logits"], np.float32)
+    with service.registry.reading() as tx:
+        champion = Calibrator.from_bytes(tx.calibrators.parameters(model, 1))
+        traffic = tx.traffic.between(model, 1, 0, 1e11)
+    said = predictions_of(logits, champion.fast(logits))
+    assert [one.predicted_at for one in rows] == pytest.approx(sent["times"])
+    assert [one.confidence for one in rows] == pytest.approx(said.confidences)
+    assert [one.raw_confidence for one in rows] == pytest.approx(said.raw_confidences)
+    assert [(one.predicted, one.label) for one in rows] == list(
+        zip(said.predicted, sent["labels"], strict=True)
+    )
+    assert {(one.segment, one.started_at % 300) for one in traffic} == {(1, 0)}
+
+
+def test_the_same_again_is_counted_once_however_it_comes(
+    service: Service, model: Model, rpc: Rpc
+) -> None:
+    """A repeated batch, a part of it by gRPC, and twice in one batch; another label conflicts."""
+    sent = batch()
+    post(service, sent)
+    assert {status for status, _ in post(service, sent)} == {"duplicate"}
+    part = np.array(sent["logits"][:2], np.float32)
+    request = pb.AddObservationsRequest(
+        model="resnet",
+        logits=pb.Matrix(rows=2, classes=4, datatype=pb.DATATYPE_FP32, raw=part.tobytes()),
+        labels=[sent["labels"][0], (sent["labels"][1] + 1) % 4],
+        times=sent["times"][:2],
+    )
+    answer = rpc.labels.add_observations(request)
+    assert [one.status for one in answer.items] == [
+        pb.LABEL_STATUS_DUPLICATE, pb.LABEL_STATUS_CONFLICT,
+    ]  # fmt: skip
+    assert (answer.counts.duplicate, answer.counts.conflict) == (1, 1)
+    twice = batch(2, ago=30.0)
+    doubled = {name: [*column, *column] for name, column in twice.items()}
+    statuses = [status for status, _ in post(service, doubled)]
+    assert statuses == ["accepted", "accepted", "duplicate", "duplicate"]
+    rows, counted = kept(service, model)
+    assert len(rows) == counted == 8
+    other = {**batch(2, ago=30.0, segment="eu"), "times": twice["times"]}
+    assert [status for status, _ in post(service, other)] == ["accepted", "accepted"]
+    # Of each new row the logits once.
+    captures = service.client.app.state.recalib.calibrators.traffic.captures  # type: ignore[attr-defined]
+    assert write_captures(service.registry, captures, 0.0) == 1
+    found = captured(service.registry, model, 1, 0, time.time() + 60)
+    assert (len(found), found.kept) == (10, 10)
+
+
+def test_they_are_read_with_their_cohort(service: Service, model: Model) -> None:
+    """An overconfident stream that no request was made for becomes stale, as a served one does."""
+    logits, labels = draw(900, 4, 9.0, seed=2)
+    now = time.time()
+    times = (now - 119 + np.arange(900) / 90).tolist()  # seconds before they mature
+    sent = {"logits": logits.astype(np.float32).tolist(), "labels": labels.tolist()}
+    statuses = {status for status, _ in post(service, {**sent, "times": times})}
+    assert statuses == {"accepted"}
+    with service.registry.transaction() as tx:  # as though two minutes had passed
+        declared = replace(model.watching, maturity_seconds=1.0, cohort_seconds=1.0)
+        tx.models.watch("resnet", replace(declared, segments=("eu",)))
+        table = tables.labels
+        tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
+        model = tx.models.get("resnet")
+    watch(service.registry, model)
+    found = service.client.get("/v1/models/resnet/monitoring").json()
+    assert found["state"] == "stale"
+    assert (found["evidence"]["n"], found["evidence"]["coverage"]) == (900, 1.0)
+
+
+def test_what_cannot_be_taken_keeps_nothing_else_back(service: Service, model: Model) -> None:
+    """Labels of no class or a masked one, times of the future, and rows whose cohort is past."""
+    sent = batch(7)
+    sent["logits"][1][2] = None
+    sent["labels"][1] = 2
+    sent["labels"][2] = 4
+    sent["labels"][3] = "cat"
+    sent["times"][4] = time.time() + 4_000
+    sent["times"][5] = time.time() - 500
+    sent["times"][6] = -1e9
+    found = post(service, sent)
+    assert [status for status, _ in found] == [
+        "accepted", "invalid", "invalid", "invalid", "invalid", "expired", "expired",
+    ]  # fmt: skip
+    for (_, reason), word in zip(
+        found, ("", "masked", "0 to 3", "without names", "clock", "replay", "replay"), strict=True
+    ):
+        assert word in reason
+    assert kept(service, model)[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"labels": [0]}, "labels"),
+        ({"times": [0.0] * 9}, "times"),
+        ({"logits": []}, "logits"),
+        ({"logits": [[0.0, 1.0]] * 6}, "logits"),
+        ({"logits": [[0.0] * 4] * 5 + [[0.0]]}, "logits[5]"),
+        ({"logits": [[None] * 4] * 6}, "logits[0]"),
+        ({"times": ["now"] * 6}, "times[0]"),
+        ({"id": 7}, "id"),
+    ],
+)
+def test_batches_that_make_no_sense_are_refused_by_name(
+    service: Service, model: Model, changes: dict[str, Any], field: str
+) -> None:
+    answer = service.client.post(OBSERVATIONS, json={**batch(), **changes})
+    assert answer.status_code == 422
+    assert field in answer.text
+    assert kept(service, model) == ([], 0)
+
+
+def test_by_grpc_what_json_cannot_say_is_refused_too(
+    service: Service, model: Model, rpc: Rpc
+) -> None:
+    """Times that are not numbers; labels in both forms; and a version that there is not."""
+    matrix = pb.Matrix(rows=1, classes=4, values=[1, 0, 0, 0])
+
+    def ask(code: grpc.StatusCode, **more: Any) -> Any:
+        given = {"model": "resnet", "logits": matrix, "labels": [0], "times": [1.0], **more}
+        return refused(code, rpc.labels.add_observations, pb.AddObservationsRequest(**given))
+
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    assert "times[0]" in violations(ask(invalid, times=[float("nan")]))
+    assert "labels" in violations(ask(invalid, label_names=["a"]))
+    assert "matrix" in violations(ask(invalid, logits=pb.Matrix()))
+    ask(grpc.StatusCode.NOT_FOUND, calibrator="9")
+
+
+def test_names_of_classes_and_a_version_of_one_s_own(service: Service) -> None:
+    """As with labels; a version that is not the champion is counted as itself."""
+    a_champion(service.registry)
+    service.model("named")
+    answer = service.client.post(
+        "/v1/models/named/observations", json={"logits": [[0, 1]], "labels": [0], "times": [0]}
+    )
+    assert (answer.status_code, "champion" in answer.text) == (409, True)
+    sent = batch(3)
+    assert post(service, sent, params={"calibrator": "1"})[0][0] == "accepted"
+    assert post(service, sent)[0][0] == "duplicate"
