@@ -59,6 +59,56 @@ check: lint lint-deploy test ## Everything that CI checks: lint and test.
 fuzz: $(STAMP) ## Look for ten minutes for requests that the interface's description is wrong about.
 	@RECALIB_TESTS_FUZZ_SECONDS=600 $(BIN)/pytest tests/end_to_end/test_schemathesis.py
 
+# Fuzzing led by coverage: 35 MB that nothing else needs.
+FUZZ_STAMP := .venv-fuzz/.installed
+$(FUZZ_STAMP): $(STAMP)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .venv-fuzz atheris==3.0.0
+	@touch $@
+
+.PHONY: fuzz-parsers
+fuzz-parsers: $(FUZZ_STAMP) ## Fuzz every parser of bytes from outside, a minute each; SECONDS_EACH=600 for longer.
+	@PYTHONPATH=.venv-fuzz $(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS_EACH),60)
+
+.PHONY: licences
+licences: $(STAMP) ## Print the licence of every package that is needed; fails where one may not be.
+	@$(BIN)/python -m tests.supply.licences
+
+.PHONY: constraints
+constraints: $(STAMP) ## Resolve every extra anew, and say where constraints.txt differs.
+	@$(BIN)/python -m tests.supply.resolved
+
+.PHONY: dist
+dist: $(STAMP) ## Build sdist and wheel of the last commit into dist/; the same bytes wherever it is done.
+	@rm -rf dist/source dist/plain dist/*.whl dist/*.tar.gz && mkdir -p dist/source dist/plain
+	@git archive HEAD | tar x -C dist/source
+	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && \
+		$(BIN)/uv build --quiet --sdist --out-dir dist/plain/out dist/source && \
+		tar xzf dist/plain/out/*.tar.gz -C dist/plain && \
+		name=$$(basename dist/plain/out/*.tar.gz .tar.gz) && \
+		tar c -C dist/plain --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 \
+			--numeric-owner --mode=go=rX,u=rwX --format=gnu $$name | gzip -9n > dist/$$name.tar.gz && \
+		$(BIN)/uv build --quiet --wheel --out-dir dist dist/$$name.tar.gz
+	@rm -rf dist/source dist/plain && cd dist && sha256sum *.tar.gz *.whl
+
+.PHONY: sbom
+sbom: $(STAMP) ## Write what is installed to dist/sbom.json, CycloneDX 1.6.
+	@mkdir -p dist
+	@$(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment \
+		--pyproject pyproject.toml --output-format JSON --spec-version 1.6 --output-reproducible \
+		--validate --output-file dist/sbom.json $(BIN)/python
+
+.PHONY: audit
+audit: $(STAMP) ## Ask PyPI for known weaknesses of what is pinned; fails where it cannot say.
+	@$(BIN)/uv tool run --quiet --from pip-audit==2.10.1 pip-audit --strict --disable-pip --no-deps \
+		--progress-spinner off -r constraints.txt
+
+.PHONY: hashes
+hashes: $(STAMP) ## Write what is pinned with its hashes to dist/requirements.txt; EXTRAS="serve s3" for some.
+	@mkdir -p dist
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes -c constraints.txt \
+		--python $(BIN)/python $(if $(EXTRAS),$(EXTRAS:%=--extra %),--all-extras) \
+		-o dist/requirements.txt pyproject.toml
+
 .PHONY: bench
 bench: $(STAMP) ## Measure speed against peers and physical limits, as ratios.
 	@$(BIN)/python -m benchmarks

@@ -1,4 +1,8 @@
-"""The wheel: the same bytes from the same source, and whole: it works where the source is not."""
+"""The wheel: the same bytes from the same source, and whole: it works where the source is not.
+
+One is built from the source and the other from the source distribution, which must therefore have
+all that the wheel needs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ _EPOCH = "1767225600"  # any time, so long as it is the same
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two wheels of what git knows, built in folders of their own."""
+    """Two wheels of what git knows, built in folders of their own; the other by way of an sdist."""
     if not _UV.exists():
         pytest.skip("no uv (make install)")
     git = shutil.which("git")
@@ -31,7 +35,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     if listed.returncode:
         pytest.skip("not a checkout of git")
     built: list[Path] = []
-    for name in ("one", "other"):
+    for name, what in (("one", ("--wheel",)), ("other", ())):
         folder = tmp_path_factory.mktemp(name)
         for file in listed.stdout.decode().split("\0"):
             wanted = file.startswith(("recalib/", "service/", "training/")) or "/" not in file
@@ -39,7 +43,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
                 (folder / "source" / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(_ROOT / file, folder / "source" / file)
         subprocess.run(
-            [_UV, "build", "--quiet", "--wheel", "--out-dir", folder / "out", folder / "source"],
+            [_UV, "build", "--quiet", *what, "--out-dir", folder / "out", folder / "source"],
             env={**os.environ, "SOURCE_DATE_EPOCH": _EPOCH},
             check=True,
         )
