@@ -99,6 +99,12 @@ class Settings(BaseSettings):
         le=2**50,
         description="Largest body of each, where it is less than others may send, in bytes.",
     )
+    audit_seconds: float = Field(
+        365 * 86_400.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How long the audit trail is kept, in seconds.",
+    )
     home: Path = Field(
         Path.home() / ".recalib",
         description="Folder of the SQLite database and the blobs, where no URL says otherwise.",

@@ -20,6 +20,7 @@ from recalib.settings import Settings
 from service.access.access import Access
 from service.access.oidc import Oidc
 from service.access.rest import guard, let_in
+from service.audit.rest import router as audit
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
@@ -114,6 +115,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         calibrators,
         training_runs,
         jobs,
+        audit,
         health,
     ):
         app.include_router(router, dependencies=[Depends(guard)])
@@ -205,6 +207,7 @@ async def _look_for_keys(state: State) -> None:
         await asyncio.sleep(state.settings.refresh_seconds)
         try:
             await asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
+            await asyncio.wrap_future(state.flights.of("refusals", state.access.write_refusals))
         except UnavailableError:
             pass
         except Exception:  # whatever it was, the next revocation must not be missed

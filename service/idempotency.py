@@ -14,9 +14,12 @@ from recalib.errors import ConflictError
 from recalib.registry import Transaction
 from service.access.access import acting
 
-__all__ = ["once"]
+__all__ = ["ANSWERS_SECONDS", "once"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
+
+#: How long an answer is kept for whoever asks again.
+ANSWERS_SECONDS = 86_400.0
 
 
 def once(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from recalib.access import SCOPES, ApiKey, Limits, check_secret
-from recalib.cli.operate import Database, Home, make_home, opened, settings_of
+from recalib.cli.operate import Database, Home, make_home, opened, settings_of, whoever
 from recalib.errors import InputError
 from recalib.terminal import say, warn
 
@@ -79,7 +79,9 @@ def create(
             if given is not None and tx.api_keys.is_good(name, given):
                 secret = given
             else:
-                secret = tx.api_keys.create(name, scope, model or None, lifetime, given, limits)
+                secret = tx.api_keys.create(
+                    name, scope, model or None, lifetime, given, limits, whoever()
+                )
     if given is not None:
         # Whoever wrote the file knows it; it has no business in a log.
         typer.echo(json.dumps({"name": name})) if json_output else say(f"the key {name} is good")
@@ -119,7 +121,7 @@ def revoke(
         opened(settings_of(home=home, database_url=database_url)) as registry,
         registry.transaction() as tx,
     ):
-        key = tx.api_keys.revoke(name)
+        key = tx.api_keys.revoke(name, whoever())
     if json_output:
         typer.echo(json.dumps(_plain(key)))
     else:

@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from recalib.cli import (
+    auditing,
     comparing,
     diagnosing,
     fusing,
@@ -80,6 +81,7 @@ app.command()(operate.worker)
 app.command()(diagnosing.doctor)
 app.command()(keeping.backup)
 app.command()(keeping.restore)
+app.command()(auditing.audit)
 app.command("rotate-key")(operate.rotate_key)
 app.add_typer(keys.app, name="keys")
 

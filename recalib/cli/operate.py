@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import logging
 import os
@@ -39,6 +40,7 @@ __all__ = [
     "rotate_key",
     "serve",
     "settings_of",
+    "whoever",
     "worker",
 ]
 
@@ -150,6 +152,8 @@ def rotate_key(
     with opened(settings) as registry, registry.transaction() as tx:
         key = tx.signing_keys.rotate()
         revoked = tx.signing_keys.revoke() if revoke else 0
+        said = f"{revoked} before it are given up" if revoke else ""
+        tx.audit.note(whoever(), "rotate_key", None, f"key {key.number}", said)
     if json_output:
         typer.echo(json.dumps({"key": key.number, "revoked": revoked}))
     elif revoke:
@@ -183,6 +187,14 @@ def settings_of(**given: Any) -> Settings:
         option = f"--{name.replace('_', '-')}"
         name = origin_of(name).partition(",")[0] if given.get(name) is None else option
         raise InputError(name, found=repr(first.get("input")), accepted=first["msg"]) from None
+
+
+def whoever() -> str:
+    """Return who runs this program, as the audit trail has it."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (OSError, KeyError):  # a container's user may have no name
+        return f"cli:{os.getuid()}"
 
 
 def make_home(home: Path) -> None:

@@ -25,6 +25,7 @@ from recalib.client.plans import Retries
 from recalib.client.results import (
     Alias,
     AliasChange,
+    AuditEntry,
     Calibrator,
     Candidate,
     Dataset,
@@ -47,6 +48,7 @@ __all__ = [
     "Alias",
     "AliasChange",
     "AsyncClient",
+    "AuditEntry",
     "Calibrator",
     "Candidate",
     "Client",

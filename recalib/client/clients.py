@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from recalib.client import (
+    audit,
     calibration,
     calibrators,
     datasets,
@@ -73,6 +74,8 @@ class Operations:
     get_job = Operation(jobs.get_job)
     list_jobs = ListOperation(jobs.list_jobs)
     cancel_job = Operation(jobs.cancel_job)
+
+    list_audit = ListOperation(audit.list_audit)
 
     ready = Operation(health.ready)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Alias",
     "AliasChange",
+    "AuditEntry",
     "Calibrator",
     "Candidate",
     "Dataset",
@@ -106,6 +107,20 @@ class AliasChange(msgspec.Struct, frozen=True):
     from_version: int | None
     to_version: int
     reason: str
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """One thing that somebody did, or was refused."""
+
+    id: int
+    at: datetime
+    #: A key's name, `oidc:SUBJECT`, `cli:USER`, or what did it by itself.
+    actor: str
+    action: str
+    model: str | None
+    target: str
+    detail: str
+    result: str
 
 
 class JobProgress(msgspec.Struct, frozen=True):

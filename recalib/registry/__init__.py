@@ -13,6 +13,7 @@ from recalib.registry.names import check_name, is_name
 from recalib.registry.records import (
     Alias,
     AliasChange,
+    AuditEntry,
     CalibratorVersion,
     Candidate,
     Capture,
@@ -37,6 +38,7 @@ __all__ = [
     "MOST_SEGMENTS",
     "Alias",
     "AliasChange",
+    "AuditEntry",
     "BlobStore",
     "BlobWriter",
     "CalibratorVersion",

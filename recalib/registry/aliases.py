@@ -8,6 +8,7 @@ from sqlalchemy import Select, insert, select, update
 
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
+from recalib.registry.audit import Audit
 from recalib.registry.clock import now
 from recalib.registry.names import check_alias, is_name
 from recalib.registry.queries import Queries
@@ -72,6 +73,9 @@ class Aliases(Queries):
                 changed_at=now(),
             )
         )
+        moved = f"version {version}" if found is None else f"version {found} to {version}"
+        said = f"{moved}: {reason}" if reason else moved
+        Audit(self._connection).note(actor, "set_alias", model.name, alias, said)
         self._point(model, alias, version, revision, new=before is None)
         return self.get(model, alias)
 

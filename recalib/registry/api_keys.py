@@ -11,6 +11,7 @@ from sqlalchemy import Row, insert, select, update
 from recalib.access import ApiKey, Limits, check_scopes, check_secret, digest_of, new_secret
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
+from recalib.registry.audit import Audit
 from recalib.registry.clock import now
 from recalib.registry.names import check_name
 from recalib.registry.queries import Queries
@@ -19,6 +20,8 @@ __all__ = ["ApiKeys"]
 
 _TABLE = tables.api_keys
 _NO_LIMITS = Limits()
+#: What acts without a key.
+_RESERVED = frozenset({"anonymous", "cli", "monitor", "worker"})
 
 
 class ApiKeys(Queries):
@@ -32,6 +35,7 @@ class ApiKeys(Queries):
         lifetime_seconds: float | None = None,
         secret: str | None = None,
         limits: Limits = _NO_LIMITS,
+        actor: str = "cli",
     ) -> str:
         """Make a key, and return its secret, which is kept nowhere.
 
@@ -39,6 +43,7 @@ class ApiKeys(Queries):
         ----------
         models: what it is bound to; None for all there are and will be. They need not exist yet.
         limits: its own; what is None is as servers have it.
+        actor: who makes it, as the audit trail is to have it.
         secret: one that `recalib.access.new_secret` made; a new one where it is None.
 
         Raises
@@ -47,6 +52,9 @@ class ApiKeys(Queries):
         ExistsError: the name is another key's, or was.
         """
         check_name("name", name)
+        if name in _RESERVED:
+            accepted = "another name: the audit trail has this one for somebody else"
+            raise InputError("name", found=repr(name), accepted=accepted)
         for one in models or ():
             check_name("model", one)
         if models is not None and not models:
@@ -67,6 +75,8 @@ class ApiKeys(Queries):
             ),
             conflict=f"there is or was an API key named {name!r}",
         )
+        said = f"{', '.join(scopes)}; {'all models' if models is None else ', '.join(models)}"
+        Audit(self._connection).note(actor, "create_key", None, name, said)
         return secret
 
     def is_good(self, name: str, secret: str) -> bool:
@@ -86,9 +96,9 @@ class ApiKeys(Queries):
         rows = self._connection.execute(select(_TABLE).where(valid).order_by(_TABLE.c.id))
         return [_key(row) for row in rows]
 
-    def revoke(self, name: str) -> ApiKey:
+    def revoke(self, name: str, actor: str = "cli") -> ApiKey:
         """Give a key up for good; `NotFoundError` where there is none of that name."""
-        self._connection.execute(
+        revoked = self._connection.execute(
             update(_TABLE)
             .where(_TABLE.c.name == name, _TABLE.c.revoked_at.is_(None))
             .values(revoked_at=now())
@@ -96,6 +106,8 @@ class ApiKeys(Queries):
         row = self._connection.execute(select(_TABLE).where(_TABLE.c.name == name)).one_or_none()
         if row is None:
             raise NotFoundError("API key", name)
+        if revoked.rowcount:
+            Audit(self._connection).note(actor, "revoke_key", None, name)
         return _key(row)
 
     def _clock(self) -> float:

@@ -10,6 +10,7 @@ from sqlalchemy import delete, func, insert, select, update
 
 from recalib.errors import ConflictError
 from recalib.registry import tables
+from recalib.registry.audit import Audit
 from recalib.registry.clock import now
 from recalib.registry.queries import Queries
 from recalib.registry.records import CohortRow, Model, MonitoringEvent, MonitorRow
@@ -20,6 +21,8 @@ __all__ = ["Monitors"]
 _MONITOR = tables.monitors
 _COHORT = tables.cohorts
 _EVENT = tables.monitoring_events
+#: States, `recalib.drift.STATES`: nobody does them.
+_SEEN = ("fresh", "unverified", "suspect", "stale")
 
 
 class Monitors(Queries):
@@ -125,6 +128,9 @@ class Monitors(Queries):
         values = {"version": version, "kind": kind, "actor": actor, "reason": reason}
         statement = insert(_EVENT).values(model_id=model.id, at=now(), evidence=evidence or {})
         self._connection.execute(statement.values(**values))
+        if kind not in _SEEN:
+            target = f"version {version}"
+            Audit(self._connection).note(actor, f"candidate_{kind}", model.name, target, reason)
 
     def events(self, model: Model, most: int) -> list[MonitoringEvent]:
         """Return up to `most` of what has happened, newest first."""

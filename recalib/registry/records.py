@@ -13,6 +13,7 @@ from recalib.registry.watching import Watching
 __all__ = [
     "Alias",
     "AliasChange",
+    "AuditEntry",
     "CalibratorVersion",
     "Candidate",
     "Capture",
@@ -262,3 +263,19 @@ class StoredAnswer:
     status: int
     body: bytes
     created_at: float
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One thing that somebody did, or was refused."""
+
+    id: int
+    at: float
+    #: A key's name, `oidc:SUBJECT`, `cli:USER`, or what did it by itself.
+    actor: str
+    action: str
+    model: str | None
+    target: str
+    detail: str
+    #: `done` or `refused`.
+    result: str

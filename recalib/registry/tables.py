@@ -31,6 +31,7 @@ __all__ = [
     "alias_revision",
     "aliases",
     "api_keys",
+    "audit",
     "calibrators",
     "candidates",
     "captures",
@@ -343,4 +344,20 @@ api_keys = Table(
     Column("revoked_at", Double),
     # Those of `recalib.access.Limits` that are the key's own; null where none is.
     Column("limits", _Json),
+)
+
+audit = Table(
+    "audit",
+    METADATA,
+    Column("id", _Key, primary_key=True),
+    Column("at", Double, nullable=False, index=True),
+    Column("actor", Text, nullable=False),
+    Column("action", String(64), nullable=False),
+    # A name and no key: what was done outlives whom it was done to.
+    Column("model", _Name),
+    Column("target", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("result", String(16), nullable=False),
+    Index("ix_audit_actor_id", "actor", "id"),
+    Index("ix_audit_model_id", "model", "id"),
 )

@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 
 from recalib.registry.aliases import Aliases
 from recalib.registry.api_keys import ApiKeys
+from recalib.registry.audit import Audit
 from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.captures import Captures
@@ -37,6 +38,7 @@ class Transaction:
         self.jobs = Jobs(connection)
         self.labels = Labels(connection)
         self.api_keys = ApiKeys(connection)
+        self.audit = Audit(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
         self.monitors = Monitors(connection)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from recalib.access import ANONYMOUS, Limits, Principal, digest_of
 from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
-from recalib.registry import Registry
+from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
 from service.access.oidc import LONGEST, KeysWantedError, is_token
-from service.access.rules import MODEL_LATER, RULES
+from service.access.rules import CHANGING, MODEL_LATER, RULES
 from service.predict.flights import Flights
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ __all__ = ["Access", "acting", "begin"]
 
 #: How long a request waits for the issuer to say whether it has a key.
 _PATIENCE_SECONDS = 5.0
+#: Kinds of refusals that are kept until they are written.
+_MOST_REFUSED = 50
 _NO_LIMITS = Limits()
 _acting: ContextVar[Principal] = ContextVar("acting", default=ANONYMOUS)
 
@@ -70,6 +72,7 @@ class Access:
         #: Whether anybody has a limit.
         self.limits_some = not usual.is_none
         self._failed = FailedAttempts()
+        self._refused: dict[tuple[str, str, str | None], int] = {}
 
     def refresh(self) -> None:
         """Look which keys there are."""
@@ -184,10 +187,34 @@ class Access:
         if rule == "open":
             return ANONYMOUS
         principal = self.principal(authorization)
-        if rule == "any":
-            principal.check_some_scope()
-            return principal
-        principal.check_scope(rule)
-        if operation not in MODEL_LATER:
-            principal.check_model(model)
+        try:
+            if rule == "any":
+                principal.check_some_scope()
+                return principal
+            principal.check_scope(rule)
+            if operation not in MODEL_LATER:
+                principal.check_model(model)
+        except ForbiddenError:
+            self._note_refusal(principal, operation, model)
+            raise
         return principal
+
+    def write_refusals(self) -> None:
+        """Put into the audit trail who was refused what since the last time."""
+        if not self._refused:
+            return
+        refused, self._refused = self._refused, {}
+        with self._registry.transaction() as tx:
+            for (name, operation, model), times in refused.items():
+                said = "" if times == 1 else f"{times} times"
+                tx.audit.note(name, operation, model, model or "", said, result="refused")
+
+    def _note_refusal(self, principal: Principal, operation: str, model: str | None) -> None:
+        """Keep for the audit trail that somebody tried to change what is not for him.
+
+        Together with others of the same, and of so many kinds at most: no caller, however often he
+        tries, may fill a database with it.
+        """
+        key = (principal.name, operation, model if model is None or is_name(model) else None)
+        if operation in CHANGING and (key in self._refused or len(self._refused) < _MOST_REFUSED):
+            self._refused[key] = self._refused.get(key, 0) + 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["MODEL_LATER", "OPEN_PATHS", "RULES", "Rule"]
+__all__ = ["CHANGING", "MODEL_LATER", "OPEN_PATHS", "RULES", "Rule"]
 
 #: A scope; any key that is good; or nothing at all.
 Rule = Literal["predict", "label", "fit", "admin", "any", "open"]
@@ -62,13 +62,36 @@ RULES: dict[str, Rule] = {
     "get_training_run_file": "fit",
     "create_model": "admin",
     "set_alias": "admin",
+    "list_audit": "admin",
     "set_monitoring": "admin",
     "drop_candidate": "admin",
 }
 
+#: What leaves something else than it was: who tries it and may not is in the audit trail.
+CHANGING = frozenset(
+    {
+        "upload_dataset",
+        "create_calibrator",
+        "cancel_job",
+        "create_refit",
+        "create_training_run",
+        "create_model",
+        "set_alias",
+        "set_monitoring",
+        "drop_candidate",
+    }
+)
+
 #: Which model these are about is known only when they have looked: their handlers check it.
 MODEL_LATER = frozenset(
-    {"get_job", "list_jobs", "cancel_job", "create_training_run", "get_training_run_file"}
+    {
+        "get_job",
+        "list_jobs",
+        "cancel_job",
+        "create_training_run",
+        "get_training_run_file",
+        "list_audit",
+    }
 )
 
 #: Those of the above that are open, and the interface's description, which is the same everywhere.

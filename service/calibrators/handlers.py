@@ -10,6 +10,7 @@ from recalib import calibrator as calibrators
 from recalib.errors import InputError
 from recalib.fitting.fit import wanted
 from recalib.registry import Model, Registry, Transaction
+from service.access.access import acting
 from service.calibrators.schemas import (
     Alias,
     AliasChange,
@@ -67,7 +68,10 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
     """
     wanted(fit.map, fit.objective, fit.options)
     tx.datasets.get(model, fit.dataset)
-    return Job.of(tx.jobs.enqueue(FIT, {"model": model.name, **fit.model_dump()}, model=model))
+    job = tx.jobs.enqueue(FIT, {"model": model.name, **fit.model_dump()}, model=model)
+    said = f"{fit.map} by {fit.objective} on {fit.dataset}"
+    tx.audit.note(acting().name, "create_calibrator", model.name, job.id, said)
+    return Job.of(job)
 
 
 def list_calibrators(tx: Transaction, model: str, limit: int, cursor: str | None) -> CalibratorPage:

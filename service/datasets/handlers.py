@@ -14,6 +14,7 @@ from recalib.errors import ExistsError, InputError
 from recalib.files import MEDIA_TYPES, open_data
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
+from service.access.access import acting
 from service.datasets.schemas import Dataset, DatasetPage
 from service.pages import decode_cursor, next_cursor
 
@@ -138,6 +139,8 @@ def register_dataset(
     dataset = tx.datasets.create(
         model, name, digest, found.rows, found.classes, size_bytes, media_type, input, found.metrics
     )
+    said = f"{found.rows} rows, {size_bytes} bytes, sha256 {digest}"
+    tx.audit.note(acting().name, "upload_dataset", model.name, name, said)
     return dataset, True
 
 

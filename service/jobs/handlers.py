@@ -30,5 +30,9 @@ def get_job(tx: Transaction, id: str) -> Job:
 
 def cancel_job(tx: Transaction, id: str) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
-    acting().check_model(tx.jobs.get(id).model)
-    return Job.of(tx.jobs.cancel(id))
+    before = tx.jobs.get(id)
+    acting().check_model(before.model)
+    job = tx.jobs.cancel(id)
+    if job != before:
+        tx.audit.note(acting().name, "cancel_job", job.model, id, f"a {job.kind} job")
+    return Job.of(job)

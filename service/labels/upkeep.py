@@ -11,6 +11,7 @@ from typing import Any
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
+from service.idempotency import ANSWERS_SECONDS
 from service.predict.flights import Flights
 from service.state import State
 
@@ -29,7 +30,8 @@ _LAST_SECONDS = 2.0
 async def upkeep(state: State) -> None:
     """Follow the signing key, and remove what has expired, for as long as the process runs."""
     flights: Flights[int] = Flights(1)
-    act = partial(purge, state.registry, state.settings.label_lifetime_seconds)
+    lifetime, audit = state.settings.label_lifetime_seconds, state.settings.audit_seconds
+    act = partial(purge, state.registry, lifetime, audit)
     purge_at = 0.0
     while True:
         # First of all: the first request that needs a key fetches it, and short lives need none.
@@ -53,8 +55,9 @@ async def _ended(flight: Future[Any]) -> None:
         raise
 
 
-def purge(registry: Registry, lifetime_seconds: float) -> int:
-    """Remove labels whose ids have expired, and keys that no id can be signed with any more.
+def purge(registry: Registry, lifetime_seconds: float, audit_seconds: float) -> int:
+    """Remove labels whose ids have expired, keys that no id can be signed with any more, answers
+    that nobody will ask for again, and what the audit trail is no longer to have.
 
     Return how many labels. Several processes may do so at once.
     """
@@ -68,6 +71,8 @@ def purge(registry: Registry, lifetime_seconds: float) -> int:
                 break
         with registry.transaction() as tx:
             tx.signing_keys.purge(lifetime_seconds)
+            tx.idempotency.purge(ANSWERS_SECONDS)
+            tx.audit.purge(audit_seconds)
     except RecalibError as error:  # the next time will do
         log.warning("Old labels stay for now: %s", error, extra={"action": "purge_failed"})
     return removed

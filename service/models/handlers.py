@@ -21,7 +21,13 @@ def create_model(tx: Transaction, wanted: ModelCreate, key: str | None, actor: s
     InputError: a name that is not one, or labels that repeat.
     ConflictError: the name is taken, or `key` came with another request.
     """
-    return once(tx, key, "create_model", wanted, 201, Model, lambda: _created(tx, wanted, actor))
+
+    def act() -> Model:
+        model = _created(tx, wanted, actor)
+        tx.audit.note(actor, "create_model", model.name, model.name, f"{model.classes} classes")
+        return model
+
+    return once(tx, key, "create_model", wanted, 201, Model, act)
 
 
 def list_models(tx: Transaction, limit: int, cursor: str | None) -> ModelPage:

@@ -10,6 +10,7 @@ from recalib.drift import ScoreTest, Sums, label_coverage, window
 from recalib.errors import ConflictError
 from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
+from service.access.access import acting
 from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring.schemas import (
@@ -92,7 +93,9 @@ def create_refit(tx: Transaction, model: str) -> Job:
     if tx.aliases.find(owner, CHAMPION) is None:
         raise ConflictError(f"model {model!r} has no champion to be fitted anew")
     payload = {"model": owner.name, "reason": "somebody has asked for it"}
-    return Job.of(tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}"))
+    job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
+    tx.audit.note(acting().name, "create_refit", owner.name, job.id)
+    return Job.of(job)
 
 
 def drop_candidate(tx: Transaction, model: str, drop: CandidateDrop, actor: str) -> CandidateReport:
@@ -133,7 +136,9 @@ def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) ->
     InputError: segments that cannot be.
     ConflictError: segments that would change their numbers, which ids carry.
     """
-    return Model.of(tx.models.watch(model, settings.watching()))
+    changed = Model.of(tx.models.watch(model, settings.watching()))
+    tx.audit.note(acting().name, "set_monitoring", model, model, settings.model_dump_json())
+    return changed
 
 
 _UNSEEN: dict[str, Any] = {

@@ -38,7 +38,10 @@ def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job
     model = _model(tx, recipe)
 
     def act() -> Job:
-        return Job.of(tx.jobs.enqueue(TRAIN, recipe.model_dump(mode="json"), model=model))
+        job = tx.jobs.enqueue(TRAIN, recipe.model_dump(mode="json"), model=model)
+        of_model = None if model is None else model.name
+        tx.audit.note(acting().name, "create_training_run", of_model, job.id)
+        return Job.of(job)
 
     return once(tx, key, "create_training_run", recipe, 202, Job, act)
 

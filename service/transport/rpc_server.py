@@ -13,6 +13,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from recalib.settings import Settings
+from service.audit.rpc import Audit
 from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
 from service.health.rpc import Health
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 #: The services of `recalib.v1`, by their names there.
 _SERVICES = {
+    "Audit": Audit,
     "Calibration": Calibration,
     "Calibrators": Calibrators,
     "Datasets": Datasets,

@@ -77,6 +77,15 @@ COMMANDS = {
     "rotate-key": ["--revoke", "--home", "--database-url", "--json"],
     "backup": ["to", "--leave-out-damaged", "--home", "--database-url", "--json"],
     "restore": ["FROM", "--force", "--home", "--database-url", "--json"],
+    "audit": [
+        "--actor",
+        "--action",
+        "--model",
+        "--limit",
+        "--home",
+        "--database-url",
+        "--json",
+    ],
     "doctor": ["--settings", "--home", "--database-url", "--json"],
     "keys": ["create", "list", "revoke"],
     "keys create": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 from pathlib import Path
 
@@ -159,3 +160,21 @@ def test_an_issuer_of_tokens_does_as_well(tmp_path: Path) -> None:
         for where in (host, "127.0.0.1"):
             with pytest.raises(InputError, match="RECALIB_OIDC"):
                 guarded(Settings(**{**issuer, **wrong, "host": where}))
+
+
+def test_who_made_a_key_is_in_the_audit_trail(cli: Cli, tmp_path: Path) -> None:
+    at = ("--home", str(tmp_path))
+    made = cli("keys", "create", "web", "--scope", "predict", "--model", "m", *at)
+    assert cli("keys", "revoke", "web", *at).status == 0
+    assert cli("rotate-key", "--revoke", *at).status == 0
+    found = cli("audit", *at, "--json").json
+    assert [(one["action"], one["target"]) for one in found] == [
+        ("rotate_key", "key 1"),
+        ("revoke_key", "web"),
+        ("create_key", "web"),
+    ]
+    assert {one["actor"] for one in found} == {f"cli:{getpass.getuser()}"}
+    said = cli("audit", *at, "--action", "create_key").out
+    assert said.endswith("create_key  web: predict; m\n")
+    assert made.out.strip() not in str(found)
+    assert cli("audit", *at, "--actor", "nobody").out == ""

@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "get_calibrator": lambda client: client.get_calibrator("m", 1),
     "get_calibrator_parameters": lambda client: client.download_calibrator("m", "c.calib", 1),
     "get_calibrator_onnx": lambda client: client.download_calibrator("m", "c.onnx", 1),
+    "list_audit": lambda client: next(client.list_audit(actor="web")),
     "list_aliases": lambda client: client.list_aliases("m"),
     "set_alias": lambda client: client.promote("m", 1),
     "get_alias_history": lambda client: client.alias_history("m"),

@@ -230,18 +230,21 @@ def test_candidates_come_and_go_without_touching_monitors(database_url: str) -> 
     registry.close()
 
 
-def test_limits_of_keys_come_and_go_without_touching_the_keys(database_url: str) -> None:
+def test_limits_and_audit_come_and_go_without_touching_the_keys(database_url: str) -> None:
     """0008 forward and back: keys from before have no limits of their own, and stay good."""
     registry = Registry(database_url, "memory://")
     engine = connect_to(database_url)
     with registry.transaction() as tx:
         tx.api_keys.create("web", ["predict"], ["m"], limits=Limits(3.5, concurrency=2))
+        assert len(tx.audit.page(None, 9)) == 1
     migrate.downgrade(engine, "0006")
     assert "limits" not in {one["name"] for one in inspect(engine).get_columns("api_keys")}
+    assert "audit" not in inspect(engine).get_table_names()
     registry.migrate()
     with registry.transaction() as tx:
         (key,) = tx.api_keys.active()
         assert (key.name, key.models, key.limits) == ("web", ("m",), Limits())
+        assert tx.audit.page(None, 9) == []
         tx.api_keys.create("new", ["predict"], limits=Limits(rows_per_second=0))
     with registry.reading() as tx:
         assert tx.api_keys.active()[1].limits == Limits(rows_per_second=0)

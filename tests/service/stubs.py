@@ -63,6 +63,7 @@ class Rpc:
         self.channel = grpc.insecure_channel(
             address, options=[("grpc.max_receive_message_length", -1)]
         )
+        self.audit = Stub(self.channel, OWN["Audit"])
         self.models = Stub(self.channel, OWN["Models"])
         self.monitoring = Stub(self.channel, OWN["Monitoring"])
         self.datasets = Stub(self.channel, OWN["Datasets"])

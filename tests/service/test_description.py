@@ -31,6 +31,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_model", 413): ("POST", "/v1/models", {"content": LONG, "headers": JSON}),
     ("create_model", 415): ("POST", "/v1/models", {"content": b"{}", "headers": TEXT}),
     ("create_model", 422): ("POST", "/v1/models", {"json": {}}),
+    ("list_audit", 422): ("GET", "/v1/audit?cursor=eA==", {}),
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
     ("get_model", 404): ("GET", NOBODY, {}),
     ("create_refit", 404): ("POST", f"{NOBODY}/monitoring/refit", {}),

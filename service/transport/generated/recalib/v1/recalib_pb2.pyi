@@ -528,6 +528,48 @@ class AliasHistory(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[AliasChange]
     def __init__(self, items: _Optional[_Iterable[_Union[AliasChange, _Mapping]]] = ...) -> None: ...
 
+class ListAuditRequest(_message.Message):
+    __slots__ = ("actor", "action", "model", "limit", "cursor")
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    actor: str
+    action: str
+    model: str
+    limit: int
+    cursor: str
+    def __init__(self, actor: _Optional[str] = ..., action: _Optional[str] = ..., model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class AuditEntry(_message.Message):
+    __slots__ = ("id", "at", "actor", "action", "model", "target", "detail", "result")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    at: _timestamp_pb2.Timestamp
+    actor: str
+    action: str
+    model: str
+    target: str
+    detail: str
+    result: str
+    def __init__(self, id: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., model: _Optional[str] = ..., target: _Optional[str] = ..., detail: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...
+
+class AuditPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[AuditEntry]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[AuditEntry, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
 class Matrix(_message.Message):
     __slots__ = ("rows", "classes", "datatype", "raw", "values")
     ROWS_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,95 @@
+"""Queries of the table of who did what."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy import delete, insert, select
+
+from recalib.registry import tables
+from recalib.registry.clock import now
+from recalib.registry.names import is_name
+from recalib.registry.queries import Queries
+from recalib.registry.records import AuditEntry
+
+__all__ = ["Audit"]
+
+_TABLE = tables.audit
+#: What would move a terminal's cursor, end a line of a log, or hide what is there: control
+#: characters, directions and separators. PostgreSQL has no NUL in its text besides.
+_HIDDEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_MOST_CHARACTERS = 500
+
+
+class Audit(Queries):
+    """Who did what to which object, and what became of it: added to, read, and in time forgotten.
+
+    What is done is written in the transaction that does it, so that neither is there without the
+    other. Nothing here is secret: names, versions, ids and the reasons that people gave.
+    """
+
+    def note(
+        self,
+        actor: str,
+        action: str,
+        model: str | None,
+        target: str,
+        detail: str = "",
+        result: str = "done",
+    ) -> None:
+        """Write down one thing.
+
+        Parameters
+        ----------
+        actor: a key's name, `oidc:SUBJECT`, `cli:USER`, `monitor` or a job's worker.
+        action: what REST calls the operation, or a word of the same form.
+        model: the one that it was done to, or None; what cannot be a name is left out.
+        target: the object: an alias, a data set, a key, a job.
+        result: `done`, or `refused`.
+        """
+        self._connection.execute(
+            insert(_TABLE).values(
+                at=now(),
+                actor=_plain(actor),
+                action=action,
+                model=model if model is not None and is_name(model) else None,
+                target=_plain(target),
+                detail=_plain(detail),
+                result=result,
+            )
+        )
+
+    def page(
+        self,
+        after: int | None,
+        limit: int,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        model: str | None = None,
+    ) -> list[AuditEntry]:
+        """Return up to `limit` entries, newest first, from the one before the entry `after`."""
+        statement = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(limit)
+        if after is not None:
+            statement = statement.where(_TABLE.c.id < after)
+        for column, wanted in ((_TABLE.c.actor, actor), (_TABLE.c.action, action)):
+            if wanted is not None:
+                statement = statement.where(column == _plain(wanted))
+        if model is not None:
+            statement = statement.where(_TABLE.c.model == _plain(model))
+        return [AuditEntry(**row._mapping) for row in self._connection.execute(statement)]
+
+    def purge(self, older_than_seconds: float) -> int:
+        """Forget what is older than that; return how much."""
+        result = self._connection.execute(
+            delete(_TABLE).where(_TABLE.c.at < now() - older_than_seconds)
+        )
+        return int(result.rowcount)
+
+
+def _plain(text: str) -> str:
+    """Return text as one line that shows all that it has, of a bounded length."""
+    text = _HIDDEN.sub("?", text)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."

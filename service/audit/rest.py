@@ -1,0 +1,34 @@
+"""The audit trail over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from service.audit import handlers
+from service.audit.schemas import AuditPage
+from service.state import StateOf
+from service.transport.description import problems
+from service.transport.pages import Cursor, Limit
+from service.transport.texts import Text
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/audit", tags=["operations"], responses=problems(500, 503))
+
+_Exactly = Annotated[Text | None, Query(max_length=500)]
+
+
+@router.get("", responses=problems(422), operation_id="list_audit")
+def list_audit(
+    state: StateOf,
+    actor: _Exactly = None,
+    action: _Exactly = None,
+    model: _Exactly = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> AuditPage:
+    """Say who did what to which object and when, newest first; for admins."""
+    with state.registry.reading() as tx:
+        return handlers.list_audit(tx, actor, action, model, limit, cursor)

@@ -1,0 +1,26 @@
+"""The audit trail over gRPC."""
+
+from __future__ import annotations
+
+from service.audit import handlers
+from service.state import State
+from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.transport.rpc import Context
+from service.transport.rpc_messages import filled, page_limit
+
+__all__ = ["Audit"]
+
+
+class Audit:
+    """`recalib.v1.Audit`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def list_audit(self, request: pb.ListAuditRequest, context: Context) -> pb.AuditPage:
+        """Say who did what, newest first."""
+        limit = page_limit(request.limit)
+        given = (request.actor or None, request.action or None, request.model or None)
+        with self._state.registry.reading() as tx:
+            page = handlers.list_audit(tx, *given, limit, request.cursor or None)
+        return filled(pb.AuditPage, page)
