@@ -1,0 +1,26 @@
+"""docs/faults.md names tests that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_DOCUMENT = (_ROOT / "docs" / "faults.md").read_text()
+
+
+def test_every_row_names_tests_that_there_are() -> None:
+    """Files by their path, or by their name alone where they are in this folder."""
+    rows = [line.split("|") for line in _DOCUMENT.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    for row in rows:
+        named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", row[5])
+        assert named, row[1]
+        for path, test in named:
+            file = _ROOT / path if "/" in path else Path(__file__).parent / path
+            assert f"def {test}" in file.read_text()
+
+
+def test_every_test_of_faults_is_named() -> None:
+    for file in Path(__file__).parent.glob("test_*.py"):
+        assert file.name in _DOCUMENT or file == Path(__file__)

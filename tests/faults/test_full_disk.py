@@ -1,0 +1,96 @@
+"""The disk fills up under traffic, with SQLite and the blobs on it, and is made room on again.
+
+A training run whose checkpoints find no room: `tests/training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.programs import Programs, Server, paused, until
+from tests.faults.disks import fill, small_disk
+from tests.faults.ledger import MODEL, begun
+from tests.fitting.conftest import draw
+from tests.service.conftest import NPZ, npz
+
+_CHANGES = {"upload", "promote", "label", "fit"}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Of 32 MB, with the programs' home on it."""
+    with small_disk(tmp_path / "disk", 32) as folder:
+        yield folder
+
+
+def test_a_disk_that_is_full_for_a_while(disk: Path, programs: Programs) -> None:
+    """Serving goes on, changes get 503 and leave nothing; a fit that was running is published."""
+    programs.home = disk / "home"
+    programs.temporary = disk / "temporary"
+    programs.temporary.mkdir()
+    with begun(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
+        with programs.serve("--workers", 2, lease_seconds=2, flush_seconds=0.2) as server:
+            (worker,) = until(lambda: server.children("worker"), "the embedded worker")
+            processes = server.listening(server.url)
+            shared = Path(worker.environ()["PROMETHEUS_MULTIPROC_DIR"])
+            rows, labels = draw(20_000, 4, 3.0)
+            path = f"/v1/models/{MODEL}/datasets/large"
+            server.ask("PUT", path, content=npz(rows, labels), headers=NPZ)
+            with ledger.traffic(server, fits=True):
+                ledger.until_acknowledged()
+                job = _running_fit(server, worker)
+                with paused(worker):
+                    filler = fill(disk)
+                    until(lambda: ledger.refused.keys() >= _CHANGES or ledger.wrong, "no room")
+                # Counts of requests never met before find room as well.
+                assert "recalib_registry_up 1.0" in server.client.get("/metrics").text
+                assert server.client.get("/v1/models/none").status_code == 404
+                goal = ledger.predicted + 100
+                until(lambda: ledger.predicted >= goal or ledger.wrong, "answers")
+                ready = server.ask("GET", "/readyz")
+                assert (ready["ready"], ready["registry"]) == (True, "reachable")
+                _says_so(server, npz(*draw(9_000, 4, 3.0)))
+                filler.unlink()
+                ledger.until_acknowledged(2)
+            assert "predict" not in ledger.refused
+            assert server.listening(server.url) == processes
+            assert any(shared.glob("*.db"))
+            server.finished(job)
+            for fit in ledger.fits:
+                server.finished(fit.content)
+            ledger.check(server)
+            of_jobs = [one["job"] for one in server.versions()]
+            assert of_jobs.count(job) == 1
+            assert len(of_jobs) == len(set(of_jobs))
+            assert [one.name for one in programs.home.glob("blobs/temporary/*")] == []
+            assert server.stop() == 0
+            assert "Traceback" not in server.log()
+        assert not shared.exists()
+        ledger.check_predictions()
+
+
+def _running_fit(server: Server, worker: object) -> str:
+    """Ask for a fit, and return it when it is running: some are over before that is seen."""
+    while True:
+        body = {"dataset": "large", "map": "vector", "promote": False}
+        job: str = server.ask("POST", f"/v1/models/{MODEL}/calibrators", json=body)["id"]
+        seen = until(
+            lambda job=job: _state(server, job) not in ("queued", "") and _state(server, job),
+            "the fit to begin",
+        )
+        if seen == "running":
+            return job
+
+
+def _state(server: Server, job: str) -> str:
+    return str(server.job(job)["state"])
+
+
+def _says_so(server: Server, body: bytes) -> None:
+    path = f"/v1/models/{MODEL}/datasets/too-much"
+    answer = server.client.put(path, content=body, headers=NPZ)
+    assert answer.status_code == 503
+    assert "no space left" in answer.json()["detail"]

@@ -1,0 +1,98 @@
+"""The ledger sees what it is there to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.programs import Programs
+from tests.faults.ledger import MODEL, Entry, Ledger, begun
+
+
+class _Stub:
+    """A server that answers everything alike."""
+
+    def __init__(self, **answer: Any) -> None:
+        self._answer = answer
+
+    def ask(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return self._answer
+
+
+@pytest.fixture
+def ledger(programs: Programs) -> Iterator[Ledger]:
+    """Of a registry whose champion is version 1."""
+    with begun(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
+        yield ledger
+
+
+def test_what_is_lost_or_half_done(ledger: Ledger) -> None:
+    """An upload without its row, without its blob, and with another's."""
+    ledger.check(_no_server())
+    ledger.uploads = [Entry("validation", "0" * 64)]
+    with pytest.raises(AssertionError):
+        ledger.check(_no_server())
+    ledger.uploads = [Entry("other", "0" * 64)]
+    ledger.check(_no_server())
+    ledger.uploads[0].acknowledged = True
+    with pytest.raises(AssertionError, match="other is lost"):
+        ledger.check(_no_server())
+
+
+def test_promotions_out_of_order_lost_or_twice(ledger: Ledger) -> None:
+    """The history has one to version 2, which is the first of those asked for."""
+    _promote(ledger, 2, "reason a")
+    first, second = Entry("reason a", 2), Entry("reason b", 1)
+    ledger.promotions = [first, second]
+    ledger.check(_no_server())
+    ledger.promotions = [first, Entry("reason b", 1, acknowledged=True)]
+    with pytest.raises(AssertionError, match="reason b is lost"):
+        ledger.check(_no_server())
+    _promote(ledger, 1, "reason b")
+    ledger.promotions = [second, first]
+    with pytest.raises(AssertionError):
+        ledger.check(_no_server())
+    ledger.promotions = [first, second]
+    ledger.check(_no_server())
+    _promote(ledger, 2, "reason a")
+    with pytest.raises(AssertionError):
+        ledger.check(_no_server())
+
+
+@pytest.mark.parametrize(
+    ("accepted", "duplicate", "acknowledged", "fine"),
+    [(0, 2, True, True), (2, 0, False, True), (1, 1, False, False), (2, 0, True, False)],
+)
+def test_half_a_batch_of_labels(
+    ledger: Ledger, accepted: int, duplicate: int, acknowledged: bool, fine: bool
+) -> None:
+    ledger.labels = [Entry("", [{}, {}], acknowledged)]
+    server: Any = _Stub(counts={"accepted": accepted, "duplicate": duplicate})
+    if fine:
+        ledger.check(server)
+    else:
+        with pytest.raises(AssertionError, match=r"half a batch|labels are lost"):
+            ledger.check(server)
+
+
+def test_a_job_that_is_another(ledger: Ledger) -> None:
+    ledger.fits = [Entry("key", "job-1", acknowledged=True)]
+    with pytest.raises(AssertionError):
+        ledger.check(_no_server(id="job-2"))
+
+
+def test_wrong_answers(ledger: Ledger) -> None:
+    ledger.wrong = ["predict: 500"]
+    with pytest.raises(AssertionError, match="predict: 500"):
+        ledger.check(_no_server())
+
+
+def _no_server(**answer: Any) -> Any:
+    return _Stub(**answer)
+
+
+def _promote(ledger: Ledger, version: int, reason: str) -> None:
+    with ledger.registry.transaction() as tx:
+        tx.aliases.set(tx.models.get(MODEL), "champion", version, "anna", reason)
