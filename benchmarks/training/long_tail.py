@@ -14,20 +14,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 import recalib
 from benchmarks.training.running import Budget, finish, prepare, recipe_for
+from benchmarks.training.table import cell
+from recalib.files import write_atomically
 from recalib.metrics.evaluate import evaluate
+from training.data import Splits
 
-__all__ = ["MAPS", "OBJECTIVES", "measure"]
+__all__ = ["MAPS", "OBJECTIVES", "markdown", "measure"]
 
 _HERE = Path(__file__).parent
 MAPS = (
@@ -57,7 +58,8 @@ def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Train, unless that is done, and print the table."""
+    """Train, unless that is done, and write the table."""
+    results = _HERE.parent / "results" / "training"
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training.long_tail")
     parser.add_argument("--model", default="resnet8")
     parser.add_argument("--size", type=int, default=16)
@@ -66,7 +68,8 @@ def main() -> None:
     parser.add_argument("--ratio", type=float, default=0.1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--cache", type=Path, default=_HERE.parent / "results" / "training")
+    parser.add_argument("--cache", type=Path, default=results)
+    parser.add_argument("--output", type=Path, default=results / "long_tail.md")
     asked = parser.parse_args()
     folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
     if not (folder / "cifar10-train.parquet").is_file():
@@ -76,18 +79,53 @@ def main() -> None:
     asked_for = {name: getattr(asked, name) for name in names}
     budget = Budget(rows=0, shifted=0, batch=128, long_tail=asked.ratio, **asked_for)
     splits = prepare(folder, budget)
+    done: dict[str, list[dict[str, float]]] = {}
     for seed in asked.seeds:
         recipe = recipe_for("CE", seed, budget)
         story = finish(asked.cache, splits, "CE long-tailed", recipe, measure).story
         if "diverged" in story:
             sys.exit(f"seed {seed}: {story['diverged']}")
-        title = f"seed {seed}: {len(splits.train)} training rows, {story['seconds']} s"
-        table = Table("map", "objective", "ECE %", "cwECE %", "NLL", "accuracy %", title=title)
-        for name, metrics in story["measured"].items():
-            values = (metrics["ece"], metrics["classwise_ece"], metrics["accuracy"])
-            ece, classwise, accuracy = (f"{one:.2%}".rstrip("%") for one in values)
-            table.add_row(*name.split(), ece, classwise, f"{metrics['nll']:.4f}", accuracy)
-        Console(width=110).print(table)
+        for way, metrics in story["measured"].items():
+            done.setdefault(way, []).append(metrics)
+    said = markdown(done, budget, splits)
+    asked.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(asked.output, said.encode())
+    print(said)
+
+
+def markdown(
+    done: Mapping[str, Sequence[Mapping[str, float]]], budget: Budget, splits: Splits
+) -> str:
+    """Return the table of what `measure` found, by what it calls it, and seed by seed."""
+    titles = {"accuracy": "accuracy", "ece": "ECE", "classwise_ece": "cwECE", "nll": "NLL"}
+    seeds = len(next(iter(done.values())))
+    lines = [
+        "# Maps on long-tailed CIFAR-10: under-trained",
+        "",
+        f"`{' '.join(['python -m benchmarks.training.long_tail', *sys.argv[1:]])}`",
+        "",
+        f"{budget.model} of width {budget.width}, trained with cross-entropy on {len(splits.train)}"
+        f" images of {budget.size}x{budget.size}, {budget.epochs} epochs; the maps are fitted to "
+        f"{len(splits.validation)} others of the same shares of classes, and {len(splits.test)}, "
+        f"as many of each class, judge. Percent, but for NLL (nats); the mean over {seeds} seeds, "
+        "with its standard error where there are several.",
+        "",
+        f"| map | objective | {' | '.join(titles.values())} |",
+        f"|---|---|{'--:|' * len(titles)}",
+    ]
+    for way, measured in done.items():
+        cells = [cell([one[metric] for one in measured], titles[metric]) for metric in titles]
+        lines.append(f"| {' | '.join(way.split())} | {' | '.join(cells)} |")
+    lines += ["", "How much lower the class-wise scaled likelihood is, in points:", ""]
+    lines += ["| map | ECE | cwECE |", "|---|--:|--:|"]
+    for map_ in MAPS:
+        plain, scaled = (done[f"{map_} {one}"] for one in OBJECTIVES)
+        gains = [
+            cell([a[metric] - b[metric] for a, b in zip(plain, scaled, strict=True)], metric)
+            for metric in ("ece", "classwise_ece")
+        ]
+        lines.append(f"| {map_} | {' | '.join(gains)} |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -14,26 +14,24 @@ and 2.62, Brier 9.01 and 2.79, MMCE 5.03 and 4.02, label smoothing 4.84 and 4.11
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 import recalib
 from benchmarks.training.running import finish
+from benchmarks.training.table import cell
+from recalib.files import write_atomically
 from recalib.metrics.evaluate import evaluate
 from recalib.recipe import LossPart, ModelPart, Optimiser, Recipe, Stop
-from training.data import DataSpec, load
+from training.data import DataSpec, Splits, load
 
-__all__ = ["OBJECTIVES", "measure", "recipe_for"]
+__all__ = ["OBJECTIVES", "markdown", "measure", "recipe_for"]
 
 _HERE = Path(__file__).parent
 OBJECTIVES = {
@@ -81,7 +79,7 @@ def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Train, unless that is done, and print the table."""
+    """Train, unless that is done, and write the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training.sst")
     parser.add_argument("--width", type=int, default=150, help="of states")
     parser.add_argument("--embedding", type=int, default=300, help="width of words")
@@ -89,8 +87,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128, help="the paper gives none")
     parser.add_argument("--phrases", action="store_true", help="train on every node")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--losses", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES))
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--cache", type=Path, default=_HERE.parent / "results" / "sst")
+    parser.add_argument("--output", type=Path, default=_HERE.parent / "results" / "sst" / "sst.md")
     asked = parser.parse_args()
     folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
     if not (folder / "sst-trees.parquet").is_file():
@@ -98,9 +98,9 @@ def main() -> None:
     torch.set_num_threads(1)
     options = {"file": "sst-trees.parquet", "phrases": asked.phrases}
     splits = load(DataSpec("trees", options), folder)
-    done: dict[str, list[dict[str, Any]]] = {name: [] for name in OBJECTIVES}
+    done: dict[str, list[dict[str, Any]]] = {name: [] for name in asked.losses}
     for seed in asked.seeds:
-        for objective in OBJECTIVES:
+        for objective in asked.losses:
             recipe = recipe_for(objective, seed, asked)
             story = finish(asked.cache, splits, objective, recipe, measure).story
             print(
@@ -108,23 +108,33 @@ def main() -> None:
             )
             if "measured" in story:
                 done[objective].append(story["measured"])
-    table = Table("objective", "seeds", *(f"{n} {m}".strip() for n in ("", "TS") for m in _METRICS))
+    said = markdown(done, splits)
+    asked.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(asked.output, said.encode())
+    print(said)
+
+
+def markdown(done: Mapping[str, Sequence[dict[str, Any]]], splits: Splits) -> str:
+    """Return the table of what `measure` found, objective by objective and seed by seed."""
+    titles = {"accuracy": "accuracy", "ece": "ECE", "ece_equal_mass": "AdaECE", "nll": "NLL"}
+    shown = [(n, m) for n in ("", "TS") for m in _METRICS]
+    heads = [f"{titles[m]} {f'after {n}' if n else ''}".strip() for n, m in shown]
+    lines = [
+        "# Training losses on SST-2: under-trained",
+        "",
+        f"`{' '.join(['python -m benchmarks.training.sst', *sys.argv[1:]])}`",
+        "",
+        f"A Tree-LSTM on {len(splits.train)} sentences, judged by {len(splits.test)}; percent, but "
+        "for NLL (nats); the mean over seeds, with its standard error.",
+        "",
+        f"| objective | seeds | {' | '.join(heads)} |",
+        f"|---|--:|{'--:|' * len(heads)}",
+    ]
     for objective, measured in done.items():
         if measured:
-            cells = [
-                _cell([one[n][m] for one in measured], m) for n in ("", "TS") for m in _METRICS
-            ]
-            table.add_row(objective, f"{len(measured)}", *cells)
-    Console(width=120).print(table)
-
-
-def _cell(values: Sequence[float], metric: str) -> str:
-    digits, factor = (3, 1) if metric == "nll" else (1, 100)
-    text = f"{np.mean(values) * factor:.{digits}f}"
-    if len(values) > 1:
-        error = np.std(values, ddof=1) * factor / math.sqrt(len(values))
-        text += f" ± {error:.{digits}f}"
-    return text
+            cells = [cell([one[n][m] for one in measured], titles[m]) for n, m in shown]
+            lines.append(f"| {objective} | {len(measured)} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from recalib.files import write_atomically
 from training.data import Splits
 from training.data.corruption import CORRUPTIONS
 
-__all__ = ["write"]
+__all__ = ["cell", "write"]
 
 Story = dict[str, Any]
 Value = Callable[[Story], float]
@@ -119,13 +119,14 @@ def _table(done: dict[str, list[Story]], shown: dict[str, Value]) -> str:
     ]
     for name, stories in done.items():
         if stories:
-            cells = [_cell([of(one) for one in stories], title) for title, of in shown.items()]
+            cells = [cell([of(one) for one in stories], title) for title, of in shown.items()]
             mark = "" if all(has_learnt(one) for one in stories) else " †"
             lines.append(f"| {name}{mark} | {len(stories)} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
-def _cell(values: Sequence[float], title: str) -> str:
+def cell(values: Sequence[float], title: str) -> str:
+    """Return the mean, with its standard error where there are several values: percent, or nats."""
     digits, factor = (3, 1) if title == "NLL" else (1, 100)
     mean = float(np.mean(values)) * factor
     if len(values) < 2:

@@ -269,6 +269,29 @@ def test_treebank() -> None:
     assert found["TS"]["accuracy"] == found[""]["accuracy"]
 
 
+def test_tables_of_several_seeds() -> None:
+    """Means with standard errors, and what class-wise scaling gains, seed by seed."""
+    ways = ["identity nll", *(f"{m} {o}" for m in long_tail.MAPS for o in long_tail.OBJECTIVES)]
+    names = ("accuracy", "ece", "classwise_ece", "nll")
+    by_seed = [
+        {way: dict.fromkeys(names, 0.1 * seed + (0.02 * seed if "scaled" in way else 0.1))}
+        for seed in (1, 2)
+        for way in ways
+    ]
+    done: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    for one in by_seed:
+        for way, metrics in one.items():
+            done[way].append(metrics)
+    text = long_tail.markdown(done, _BUDGET, _splits())
+    assert "| temperature | nll | 25.0 ± 5.0 | 25.0 ± 5.0 | 25.0 ± 5.0 | 0.250 ± 0.050 |" in text
+    assert "| class_temperature | 7.0 ± 1.0 | 7.0 ± 1.0 |" in text
+    measured = {"accuracy": 0.8, "ece": 0.05, "ece_equal_mass": 0.04, "nll": 0.5}
+    found = {"CE": [{"": measured, "TS": {**measured, "ece": 0.03}}], "Brier": []}
+    lines = sst.markdown(found, _splits()).splitlines()
+    assert "| CE | 1 | 80.0 | 5.0 | 4.0 | 0.500 | 80.0 | 3.0 | 4.0 | 0.500 |" in lines
+    assert not any("Brier" in line for line in lines)
+
+
 def test_overhead_times_every_loss() -> None:
     alone = overhead.alone(32, 5, 1, list(LOSSES))
     assert alone.pop("copies") == 1
