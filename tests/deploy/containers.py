@@ -2,21 +2,40 @@
 
 Each service has a folder for a root: below it, volumes and files of the repository lie where the
 compose file mounts them, and every path under a mount that a command or a variable names is led
-there. Names of other services become addresses of this machine. Nothing else is changed.
+there. Names of other services become addresses of this machine. A root file system that is to be
+read-only is so, and powers that are dropped are, where we may do that: as root. Nothing else is
+changed.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from tests.deploy.composed import ROOT, SERVICES, mounts
 from tests.end_to_end.programs import Programs, recalib_command, until
 
-__all__ = ["Containers", "free_port"]
+__all__ = ["Containers", "can_confine", "free_port"]
+
+#: In mounts of its own: only the folders whose names come first, up to --, can be written to.
+_CONFINED = r"""
+set -e
+mount --make-rprivate /
+kept=" "
+while [ "$1" != -- ]; do mount --bind "$1" "$1"; kept="$kept$1 "; shift; done
+while read -r _ target _; do
+    case "$target" in /dev*|/proc*|/sys*) continue ;; esac
+    case "$kept" in *" $target "*) ;; *) mount -o remount,bind,ro "$target" ;; esac
+done < /proc/self/mounts
+shift
+# What is left lets root into the folder of the tests' PostgreSQL, which is another user's.
+exec setpriv --no-new-privs --bounding-set=-all,+dac_override --inh-caps=-all -- "$@"
+"""
 
 
 def free_port() -> int:
@@ -24,6 +43,16 @@ def free_port() -> int:
     with socket.socket() as asking:
         asking.bind(("127.0.0.1", 0))
         return int(asking.getsockname()[1])
+
+
+@cache
+def can_confine() -> bool:
+    """Return whether this machine lets us make a file system read-only for one program."""
+    tools = [shutil.which(name) for name in ("bash", "mount", "setpriv", "unshare")]
+    if os.geteuid() != 0 or None in tools:
+        return False
+    tried = ["unshare", "--mount", "mount", "-o", "remount,bind,ro", "/"]
+    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
 class Containers:
@@ -49,7 +78,7 @@ class Containers:
     def run(self, service: str, command: list[str] | None = None) -> str:
         """Run a service, or another command in its place, to its end; returns what it printed."""
         done = subprocess.run(
-            self._words(service, command),
+            self.confined(service, self._words(service, command)),
             env=self._environment(service),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -64,7 +93,7 @@ class Containers:
         """Start a service; what it says goes to a file of its name."""
         with (self.folder / f"{service}.log").open("wb") as log:
             process = subprocess.Popen(
-                self._words(service, None),
+                self.confined(service, self._words(service, None)),
                 env=self._environment(service),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -117,6 +146,19 @@ class Containers:
         head, _, path = text.rpartition("=")
         found = f"{root}{path}" if path[:1] == "/" and f"/{path.split('/')[1]}" in tops else path
         return f"{head}={found}" if head else found
+
+    def confined(self, service: str, words: list[str]) -> list[str]:
+        """Return a command in whose file system only what the service may write can be written."""
+        if not SERVICES[service].get("read_only") or not can_confine():
+            return words
+        # Where images have /tmp and /var/lib/recalib; and bytecode, which images have already.
+        compiled = Path(self._programs.environment()["PYTHONPYCACHEPREFIX"])
+        writable = [self._programs.temporary, self._programs.home, compiled]
+        writable += [self.volume(source) for source, _, only in mounts(service) if not only]
+        for folder in writable:
+            folder.mkdir(exist_ok=True)
+        folders = [str(folder.resolve()) for folder in writable]
+        return ["unshare", "--mount", "bash", "-c", _CONFINED, service, *folders, "--", *words]
 
     def _words(self, service: str, command: list[str] | None) -> list[str]:
         entry = SERVICES[service].get("entrypoint", ["recalib"] if _is_ours(service) else [service])

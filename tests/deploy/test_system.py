@@ -19,7 +19,7 @@ import pytest
 from recalib.client import Client
 from recalib.errors import UnauthorizedError
 from tests.deploy.composed import ROOT, SERVICES, once
-from tests.deploy.containers import Containers, free_port
+from tests.deploy.containers import Containers, can_confine, free_port
 from tests.end_to_end.conftest import compiled, programs
 from tests.end_to_end.programs import Programs, until
 from tests.fitting.conftest import draw
@@ -189,6 +189,32 @@ def _scraped(containers: Containers) -> None:
     until(seen, "the label in Prometheus")
     rules = httpx2.get(f"{address}/api/v1/rules", timeout=30).json()["data"]["groups"]
     assert {rule["type"] for group in rules for rule in group["rules"]} == {"alerting", "recording"}
+
+
+def test_read_only_is_read_only(tmp_path: Path, programs: Programs) -> None:
+    """What the test above runs in writes only where the compose file says, and has few powers."""
+    if not can_confine():
+        pytest.skip("making a file system read-only for one program needs root, and util-linux")
+    containers = Containers(tmp_path / "containers", programs, {"server:8000": "127.0.0.1:0"})
+    program = f"""
+import pathlib
+def writes(folder):
+    try:
+        pathlib.Path(folder, "x").touch()
+        return True
+    except OSError:
+        return False
+print(*map(writes, [{str(programs.temporary)!r}, {str(programs.home)!r}, "/", {str(tmp_path)!r}]))
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")])
+"""
+    done = subprocess.run(
+        containers.confined("server", [sys.executable, "-c", program]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split("\n")[0] == "True True False False", done.stderr
+    assert done.stdout.split("\n")[1] == "['0000000000000002']"
 
 
 def test_every_service_of_ours_is_started_above() -> None:
