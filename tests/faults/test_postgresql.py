@@ -55,6 +55,24 @@ def test_the_database_goes_away_and_comes_back(programs: Programs) -> None:
         ledger.check_predictions()
 
 
+def test_a_server_that_starts_without_its_database(programs: Programs) -> None:
+    """One line and status 2, for whoever starts it again; a worker waits, and says so."""
+    url = "postgresql://me:secret-word@127.0.0.1:1/none"
+    worker = programs.worker(database_url=url)
+    server = programs.start("serve", "--port", 0, database_url=url)
+    assert server.wait() == 2
+    log = programs.log_of(server)
+    assert log.startswith("error: the database postgresql")
+    assert log.count("\n") == 1
+    until(lambda: "Waiting: the database" in programs.log_of(worker), "the worker to wait")
+    assert worker.poll() is None
+    worker.terminate()
+    assert worker.wait() == 0
+    for process in (server, worker):
+        assert "secret-word" not in programs.log_of(process)
+        assert "Traceback" not in programs.log_of(process)
+
+
 def _stop(postgresql: Any) -> None:
     postgresql.stop()
 
