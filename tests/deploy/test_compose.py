@@ -101,9 +101,13 @@ def test_nothing_secret_is_in_the_file() -> None:
 
 def test_database_and_store_reach_nothing_outside() -> None:
     assert STACK["networks"]["inside"]["internal"]
-    for name in ("postgres", "s3", "prepare", "key", "worker"):
+    for name in ("postgres", "s3", "prepare", "key", "worker", "worker-gpu"):
         assert SERVICES[name]["networks"] == ["inside"]
         assert "ports" not in SERVICES[name]
+    # Nor does who looks at us reach them; it is the server that has a foot in either.
+    for name in ("prometheus", "grafana"):
+        assert SERVICES[name]["networks"] == ["outside"]
+    assert SERVICES["server"]["networks"] == ["inside", "outside"]
 
 
 def test_commands_are_ours() -> None:
