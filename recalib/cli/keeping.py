@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.operate import Database, Home, make_home, opened, settings_of
+from recalib.cli.operate import Database, Home, make_home, opened, settings_of, whoever
 from recalib.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def restore(
     settings = settings_of(home=home, database_url=database_url)
     make_home(settings.home)
     with opened(settings) as registry, progress("restore", quiet=json_output) as tell:
-        manifest = restored(registry, source, force=force, say=tell)
+        manifest = restored(registry, source, actor=whoever(), force=force, say=tell)
     if json_output:
         print_json(_plain(manifest))
         return

@@ -39,7 +39,12 @@ _MADE_BY_SERVERS = {"alias_revision", "signing_keys"}
 
 
 def restore(
-    registry: Registry, source: Path, *, force: bool = False, say: Say = lambda _: None
+    registry: Registry,
+    source: Path,
+    *,
+    actor: str = "restore",
+    force: bool = False,
+    say: Say = lambda _: None,
 ) -> Manifest:
     """Fill an empty registry from the archive `source`, of either database.
 
@@ -47,6 +52,7 @@ def restore(
 
     Parameters
     ----------
+    actor: who the audit trail says has done it.
     force: replace whatever the registry holds. Blobs that nothing names then stay in the store.
 
     Raises
@@ -73,6 +79,7 @@ def restore(
         with registry.transaction() as tx:
             _check_empty(tx.connection, force)  # a server may have begun to fill it since
             _tables(tx.connection, archive, manifest, say)
+            tx.audit.note(actor, "restore", None, source.name, f"as of {manifest.made_at}")
     return manifest
 
 

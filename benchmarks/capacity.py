@@ -1,0 +1,273 @@
+"""What one needs of disk, memory and processors for so many models, requests and labels.
+
+`python -m benchmarks.capacity [--json FILE]`: some minutes of one core, on SQLite in a temporary
+folder. Times are of the processor, not of a clock, so that other programs on the machine disturb
+them little; those of a server are its own, whatever its client takes. docs/operations.md says what
+follows from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+import recalib
+from benchmarks.traffic import day
+from recalib.prediction_ids import Prediction
+from recalib.registry import Model, Registry
+from recalib.registry.backup import backup
+from recalib.registry.restore import restore
+
+__all__ = ["measured"]
+
+_LABELS = 100_000
+_BATCH = 1_000
+_MODELS = 300
+_REQUESTS = 1_000
+_IDLE_SECONDS = 15.0
+#: Rows and classes of fits: the map, and whether it is linear in its parameters.
+_FITS = [
+    ("temperature", 10_000, 10),
+    ("temperature", 10_000, 1_000),
+    ("temperature", 100_000, 100),
+    ("vector", 10_000, 100),
+    ("matrix", 10_000, 10),
+]
+
+
+def measured(folder: Path, labels: int = _LABELS, models: int = _MODELS) -> dict[str, float]:
+    """Return all figures by name; each name ends in its unit."""
+    found = _of_labels(folder / "labels", labels)
+    traffic = day(_made(folder / "traffic"), 0)
+    found["traffic_day_megabytes"] = traffic["megabytes"]
+    found["traffic_day_rows"] = traffic["rows"]
+    found |= _of_fits()
+    found |= _of_server(folder / "server", models)
+    return found
+
+
+def _of_labels(folder: Path, count: int) -> dict[str, float]:
+    """Labels in batches of a thousand, a backup of them, and its restore."""
+    registry = _registry(folder)
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 10, "anna")
+    before = _size(folder)
+    rng = np.random.default_rng(0)
+    seconds = 0.0
+    for start in range(0, count, _BATCH):
+        batch = [(_prediction(model, start + i, rng), i % 10) for i in range(_BATCH)]
+        seconds += _processor(partial(_add, registry, model, batch))
+    grown = _size(folder) - before
+    to = folder / "backup.zip"
+    saving = _processor(lambda: backup(registry, to))
+    other = _registry(folder / "other")
+    bringing_back = _processor(lambda: restore(other, to))
+    registry.close()
+    other.close()
+    return {
+        "label_bytes": grown / count,
+        "label_microseconds": seconds / count * 1e6,
+        "backup_label_bytes": to.stat().st_size / count,
+        "backup_million_labels_seconds": saving / count * 1e6,
+        "restore_million_labels_seconds": bringing_back / count * 1e6,
+    }
+
+
+def _prediction(model: Model, number: int, rng: np.random.Generator) -> Prediction:
+    confidence = float(rng.random())
+    return Prediction(model.id, 1, 1e9 + number, confidence, confidence, 1, rng.bytes(16))
+
+
+def _add(registry: Registry, model: Model, batch: list[tuple[Prediction, int]]) -> None:
+    with registry.transaction() as tx:
+        tx.labels.add(model, batch)
+
+
+def _of_fits() -> dict[str, float]:
+    found = {}
+    for name, rows, classes in _FITS:
+        logits, labels = _drawn(rows, classes)
+        recalib.fit(logits[:500], labels[:500], map=name)  # what is imported when first used
+        started = time.process_time()
+        fitted = recalib.fit(logits, labels, map=name)
+        found[f"fit_{name}_{rows}x{classes}_seconds"] = time.process_time() - started
+        size = len(fitted.to_bytes()) + len(json.dumps(fitted.card.to_dict()))
+        found[f"calibrator_{name}_{classes}_bytes"] = float(size)
+    return found
+
+
+def _of_server(folder: Path, models: int) -> dict[str, float]:
+    """Memory and processor of a server process: calibrators that it loads, requests, labels."""
+    registry = _registry(folder)
+    for classes, name, count in ((10, "m", models), (1_000, "large", 1)):
+        _publish(registry, classes, name, count)
+    registry.close()
+    with _served(folder) as (client, process):
+        _ask(client, "m0", 1, 10, 200)
+        before = process.memory_info().rss
+        for number in range(1, models):
+            _ask(client, f"m{number}", 1, 10, 1)
+        grown = process.memory_info().rss - before
+        found = {
+            "server_megabytes": before / 1e6,
+            "loaded_calibrator_kilobytes": grown / (models - 1) / 1e3,
+        }
+        found["idle_processor_share"] = idle = _idle(process)
+        for rows, classes, model in ((1, 10, "m0"), (32, 10, "m0"), (32, 1_000, "large")):
+            count = _REQUESTS // (4 if classes > 10 else 1)
+            spending = _Spending(process, idle)
+            ids = _ask(client, model, rows, classes, count)
+            spent = spending.seconds()
+            found[f"request_{rows}x{classes}_milliseconds"] = spent / count * 1e3
+            found[f"requests_{rows}x{classes}_per_core_second"] = count / spent
+            if (rows, classes) == (32, 10):
+                spending = _Spending(process, idle)
+                _label(client, ids)
+                found["labels_per_core_second"] = len(ids) / spending.seconds()
+    return found
+
+
+class _Spending:
+    """What a process spends on what it is asked, without what it spends anyway."""
+
+    def __init__(self, process: psutil.Process, idle: float) -> None:
+        self._process, self._idle = process, idle
+        self._began, self._spent = time.perf_counter(), _spent(process)
+
+    def seconds(self) -> float:
+        """Return the seconds of processor since this was made."""
+        anyway = self._idle * (time.perf_counter() - self._began)
+        return max(_spent(self._process) - self._spent - anyway, 1e-3)
+
+
+def _idle(process: psutil.Process) -> float:
+    """Return the share of a processor that a server takes that nobody asks anything."""
+    before = _spent(process)
+    time.sleep(_IDLE_SECONDS)
+    return (_spent(process) - before) / _IDLE_SECONDS
+
+
+def _spent(process: psutil.Process) -> float:
+    return float(sum(process.cpu_times()[:2]))
+
+
+def _label(client: httpx2.Client, ids: list[str]) -> None:
+    """Send labels as clients do, a thousand a request."""
+    for at in range(0, len(ids), _BATCH):
+        body = [{"prediction_id": one, "label": 1} for one in ids[at : at + _BATCH]]
+        client.post("/v1/models/m0/labels", json=body).raise_for_status()
+
+
+def _publish(registry: Registry, classes: int, name: str, count: int) -> None:
+    fitted = recalib.fit(*_drawn(500, classes))
+    card, content = fitted.card.to_dict(), fitted.to_bytes()
+    for number in range(count):
+        with registry.transaction() as tx:
+            called = name if count == 1 else f"{name}{number}"
+            model = tx.models.create(called, None, classes, actor="benchmark")
+            tx.jobs.enqueue("fit", {}, model=model)
+            lease = tx.jobs.claim("benchmark", ["fit"], 3600)
+            assert lease is not None
+            tx.calibrators.publish(lease, model, None, card, content, "champion", "benchmark")
+            tx.jobs.succeed(lease, {})
+
+
+@contextlib.contextmanager
+def _served(folder: Path) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
+    options = ["--port", "0", "--grpc-port", "-1", "--job-workers", "0", "--home", str(folder)]
+    command = [sys.executable, "-m", "recalib.cli", "serve", "--json", *options]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        base = json.loads(process.stdout.readline())["url"]
+        try:
+            with httpx2.Client(base_url=base, timeout=120) as client:
+                while not _is_ready(client):
+                    time.sleep(0.2)
+                yield client, psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _is_ready(client: httpx2.Client) -> bool:
+    with contextlib.suppress(httpx2.TransportError):
+        return client.get("/readyz").is_success
+    return False
+
+
+def _ask(client: httpx2.Client, model: str, rows: int, classes: int, count: int) -> list[str]:
+    """Calibrate the same rows again and again; return the ids of all predictions."""
+    body = json.dumps({"logits": _drawn(rows, classes)[0].round(3).tolist()})
+    headers, ids = {"Content-Type": "application/json"}, []
+    for _ in range(count):
+        answer = client.post(f"/v1/models/{model}/calibrate", content=body, headers=headers)
+        answer.raise_for_status()
+        ids += answer.json()["prediction_ids"]
+    return ids
+
+
+def _drawn(rows: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, rows)
+    logits = rng.normal(size=(rows, classes)).astype(np.float32)
+    logits[np.arange(rows), labels] += 3
+    return logits * 2, labels
+
+
+def _processor(act: Callable[[], object]) -> float:
+    """Return the seconds of processor that `act` takes in this process."""
+    started = time.process_time()
+    act()
+    return time.process_time() - started
+
+
+def _registry(folder: Path) -> Registry:
+    registry = Registry(f"sqlite:///{_made(folder) / 'recalib.db'}", (folder / "blobs").as_uri())
+    registry.migrate()
+    return registry
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of the database, what its log holds brought into it first."""
+    with contextlib.closing(sqlite3.connect(folder / "recalib.db")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("VACUUM")
+    return (folder / "recalib.db").stat().st_size
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, help="write the figures there as well")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="recalib-capacity-") as name:
+        found = measured(Path(name))
+    for what, value in found.items():
+        print(f"{what:40} {value:12,.3f}")
+    if given.json is not None:
+        given.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The capacity benchmark measures what it says, at a size that takes a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.capacity import _of_labels
+
+
+def test_labels_and_their_backup(tmp_path: Path) -> None:
+    """A label has 16 bytes of digest and five numbers of 8: less would be no row."""
+    found = _of_labels(tmp_path, 2_000)
+    assert set(found) == {
+        "label_bytes",
+        "label_microseconds",
+        "backup_label_bytes",
+        "backup_million_labels_seconds",
+        "restore_million_labels_seconds",
+    }
+    assert 45 < found["label_bytes"] < 200
+    assert 16 < found["backup_label_bytes"] < found["label_bytes"]
+    assert all(one > 0 for one in found.values())

@@ -1,0 +1,81 @@
+"""`recalib backup` and `restore`: what they say, and to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recalib.registry import Registry
+from tests.cli.running import Cli
+
+
+def _registry(cli: Cli, home: str) -> Registry:
+    folder = cli.folder / home
+    return Registry(f"sqlite:///{folder / 'recalib.db'}", (folder / "blobs").as_uri())
+
+
+def _filled(cli: Cli, home: str) -> str:
+    """Make a registry with a key and a data set; return the blob's digest."""
+    assert cli("keys", "create", "web", "--scope", "fit", "--home", home).status == 0
+    registry = _registry(cli, home)
+    with registry.transaction() as tx, registry.blobs.writer() as blob:
+        blob.write(b"rows")
+        model = tx.models.create("resnet", None, 2, "anna")
+        tx.datasets.create(model, "d", blob.commit(), 1, 2, 4, "text/csv", "logits", {})
+        digest = blob.digest
+    registry.close()
+    return digest
+
+
+def test_there_and_back(cli: Cli) -> None:
+    """For people a line each, for machines what is in it; a second restore is refused."""
+    _filled(cli, "here")
+    done = cli("backup", "b.zip", "--home", "here")
+    assert (done.status, done.err) == (0, "")
+    size = (cli.folder / "b.zip").stat().st_size
+    assert done.out.startswith("saved ")
+    assert done.out.endswith(f" and 1 blobs of 4 bytes to b.zip, {size} bytes\n")
+    saved = cli("backup", "c.zip", "--home", "here", "--json").json
+    assert (saved["file"], saved["database"], saved["blobs"]) == ("c.zip", "sqlite", 1)
+    assert saved["rows"]["models"] == saved["rows"]["api_keys"] == 1
+    assert saved["left_out"] == {}
+    back = cli("restore", "c.zip", "--home", "there", "--json").json
+    assert {key: back[key] for key in back} == {
+        key: value for key, value in saved.items() if key not in ("file", "bytes")
+    }
+    assert "web: active" in cli("keys", "list", "--home", "there").out
+    (entry,) = cli("audit", "--action", "restore", "--home", "there", "--json").json
+    assert (entry["target"], entry["detail"]) == ("c.zip", f"as of {saved['made_at']}")
+    again = cli("restore", "b.zip", "--home", "there")
+    assert (again.status, again.out) == (2, "")
+    assert again.err.startswith("error: the registry is not empty: ")
+    forced = cli("restore", "b.zip", "--home", "there", "--force")
+    assert forced.out.startswith("restored ")
+    assert f", as of {saved['made_at'][:10]}" in forced.out
+
+
+def test_mistakes_are_one_line(cli: Cli) -> None:
+    for arguments, said in [
+        (("backup", "b.zip", "--home", "none"), "error: home: found no "),
+        (("restore", "none.zip", "--home", "there"), "error: from: found none.zip (No such file"),
+        (("restore", "val.npz", "--home", "there"), "error: from: found val.npz, which is none"),
+    ]:
+        done = cli(*arguments)
+        assert (done.status, done.out) == (2, "")
+        assert done.err.startswith(said)
+        assert len(done.err.splitlines()) == 1
+    assert not Path("b.zip").exists()
+    assert not Path("none").exists()
+
+
+def test_what_is_left_out_is_said(cli: Cli) -> None:
+    digest = _filled(cli, "here")
+    registry = _registry(cli, "here")
+    Path(registry.blobs.path(digest)).unlink()
+    registry.close()
+    refused = cli("backup", "b.zip", "--home", "here")
+    assert refused.status == 2
+    assert refused.err == f"error: blob {digest} of data set d is missing or damaged\n"
+    done = cli("backup", "b.zip", "--home", "here", "--leave-out-damaged")
+    assert (done.status, done.err) == (0, f"warning: left out: blob {digest}, data set d\n")
+    back = cli("restore", "b.zip", "--home", "there")
+    assert f"without blob {digest}, data set d" in back.err

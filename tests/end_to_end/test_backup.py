@@ -1,0 +1,99 @@
+"""A backup of a server under traffic, restored into the other database, and served there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+from typing import Any
+
+import httpx2
+
+from tests.end_to_end.programs import Programs, recalib_command
+from tests.fitting.conftest import draw
+from tests.registry.fixtures import start_postgresql
+
+
+def _recalib(programs: Programs, *arguments: object, **settings: object) -> Any:
+    done = subprocess.run(
+        recalib_command(*arguments, "--json"),
+        env=programs.environment(**settings),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return json.loads(done.stdout)
+
+
+def test_what_was_served_is_served_again(programs: Programs) -> None:
+    """SQLite to PostgreSQL: probabilities to the last bit, labels for ids that are out, keys."""
+    rows, labels = draw(400, 4, 3.0)
+    to = programs.folder / "backup.zip"
+    with programs.serve() as server:
+        server.model()
+        server.upload(rows, labels)
+        server.finished(server.ask_fit(promote=True))
+        before = server.calibrate(rows[:20])
+        labelled, unlabelled = before["prediction_ids"][:10], before["prediction_ids"][10:]
+        assert _label(server.client, labelled)["accepted"] == 10
+        key = _recalib(programs, "keys", "create", "web", "--scope", "admin")["key"]
+        with _traffic(server.url):
+            made = _recalib(programs, "backup", to)
+        assert made["rows"]["calibrators"] == 1
+        assert server.stop() == 0
+    with contextlib.contextmanager(start_postgresql)() as postgresql:
+        there = {
+            "database_url": postgresql.get_uri(),
+            "blob_url": (programs.folder / "other-blobs").as_uri(),
+        }
+        restored = _recalib(programs, "restore", to, **there)
+        assert restored["rows"] == made["rows"]
+        with programs.serve("--require-keys", "--job-workers", 0, **there) as server:
+            server.client.headers["Authorization"] = f"Bearer {key}"
+            after = server.calibrate(rows[:20])
+            assert after["probabilities"] == before["probabilities"]
+            assert after["calibrator"] == before["calibrator"]
+            assert _label(server.client, labelled)["duplicate"] == 10
+            assert _label(server.client, unlabelled)["accepted"] == 10
+            refused = subprocess.run(
+                recalib_command("restore", to, "--force"),
+                env=programs.environment(**there),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert refused.returncode == 2
+            assert "stop every server and worker first" in refused.stderr
+            assert len(server.versions()) == 1
+
+
+def _label(client: httpx2.Client, ids: list[str]) -> Any:
+    body = [{"prediction_id": one, "label": 1} for one in ids]
+    answer = client.post("/v1/models/digits/labels", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["counts"]
+
+
+@contextlib.contextmanager
+def _traffic(url: str) -> Any:
+    """Write something all the while."""
+    over, made = threading.Event(), []
+
+    def write() -> None:
+        with httpx2.Client(base_url=url, timeout=120) as client:
+            while not over.is_set():
+                name = f"m{len(made)}"
+                client.post("/v1/models", json={"name": name, "classes": 2}).raise_for_status()
+                made.append(name)
+                over.wait(0.05)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert made
