@@ -180,7 +180,7 @@ def _query(content: bytes) -> object:
 
 def _own_matrix(content: bytes) -> object:
     request = _message(pb.CalibrateRequest, content)
-    return check_logits(predict_rpc._array(request.matrix))
+    return check_logits(predict_rpc.array_of(request.matrix))
 
 
 def _v2_tensor(content: bytes) -> object:
@@ -258,6 +258,10 @@ PARSERS: dict[str, Parser] = {
     "labels": Parser(
         lambda body: decoded(labels._decoder, body, "labels"),
         (json.dumps([{"prediction_id": one, "label": 1} for one in _IDS]).encode(),),
+    ),
+    "observations": Parser(
+        lambda body: decoded(labels._observations, body, "observations"),
+        (b'{"logits": [[1, 2, null]], "labels": ["a"], "times": [1.8e9], "segment": "s"}',),
     ),
     "prediction ids": Parser(_prediction_ids, ("\n".join(_IDS).encode(),)),
     "cursor": Parser(_text(decode_cursor), (b"cmVzbmV0LTUw", b"MTI=")),
