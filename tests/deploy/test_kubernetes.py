@@ -36,7 +36,7 @@ def written() -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(_FOLDER.rglob("*.yaml")):
         for one in yaml.safe_load_all(path.read_text()):
-            if one["kind"] != "Kustomization":
+            if one["kind"] not in ("Kustomization", "Component"):
                 found[f"{path.parent.name}/{one['kind']}/{one['metadata']['name']}"] = one
     return found
 
@@ -121,6 +121,38 @@ def test_the_documented_folder_renders(tmp_path: Path) -> None:
     assert config["data"].keys() == CONFIG.keys()
     images = set(re.findall(r"image: (\S+)", done.stdout))
     assert images == {f"registry.example.com/recalib-{name}:0.1.0" for name in ("serve", "worker")}
+
+
+def test_tls_is_one_line_of_a_kustomization(tmp_path: Path) -> None:
+    """Certificate, key and probes; nothing else is changed."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl, whose kustomize renders the folders")
+    folder = os.path.relpath(_FOLDER, tmp_path.resolve())
+    wanted = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    done = subprocess.run(
+        [kubectl, "kustomize", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rendered = list(yaml.safe_load_all(done.stdout))
+    server = next(one for one in rendered if one["metadata"]["name"] == "recalib-server")
+    for one in rendered:
+        check(one)
+    pod = server["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    settings = {one["name"]: one["value"] for one in container["env"]}
+    before = SERVER["spec"]["template"]["spec"]["containers"][0]
+    added = {one["name"] for one in before["env"]} ^ set(settings)
+    assert added == {"RECALIB_TLS_CERTIFICATE", "RECALIB_TLS_KEY"}
+    assert settings_in(settings) <= set(Settings.model_fields)
+    assert {one["mountPath"] for one in container["volumeMounts"]} == {
+        "/tls",
+        *(one["mountPath"] for one in before["volumeMounts"]),
+    }
+    assert {settings[name].rpartition("/")[0] for name in added} == {"/tls"}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {**before[probe]["httpGet"], "scheme": "HTTPS"}
 
 
 def test_every_file_is_in_a_kustomization() -> None:

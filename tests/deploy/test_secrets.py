@@ -1,0 +1,99 @@
+"""The secrets of docker-compose.yml: made once, whole, and what each program reads is the same."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from sqlalchemy import make_url
+
+from recalib.access import check_secret
+from tests.deploy.composed import ROOT, SERVICES, mounts
+
+_PROGRAM = ROOT / "deploy" / "compose" / "make_secrets.py"
+#: What follows from the others.
+_DERIVED = ("recalib/database-url", "s3/config.json")
+
+
+@pytest.fixture(scope="module")
+def make() -> Any:
+    return runpy.run_path(str(_PROGRAM))["main"]
+
+
+def found(root: Path) -> dict[str, str]:
+    return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*") if one.is_file()}
+
+
+def test_they_are_made_once(make: Any, tmp_path: Path) -> None:
+    """What was lost of what follows from the rest is made again, and nothing else is touched."""
+    make(tmp_path)
+    made = found(tmp_path)
+    make(tmp_path)
+    assert found(tmp_path) == made
+    for name in _DERIVED:
+        (tmp_path / name).unlink()
+    # As a start that was cut short leaves it.
+    (tmp_path / "postgres" / ".password.new").write_text("half")
+    make(tmp_path)
+    (tmp_path / "postgres" / ".password.new").unlink()
+    assert found(tmp_path) == made
+
+
+def test_no_two_are_alike(make: Any, tmp_path: Path) -> None:
+    """Neither within a system nor between two, and all are beyond guessing."""
+    make(tmp_path / "one")
+    make(tmp_path / "other")
+    secrets = [
+        text.strip()
+        for folder in ("one", "other")
+        for name, text in found(tmp_path / folder).items()
+        if name not in _DERIVED
+    ]
+    assert len(set(secrets)) == len(secrets) == 8
+    assert min(map(len, secrets)) >= 43
+
+
+def test_programs_read_the_same(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As S3's clients, the database's, the store and a server read them."""
+    make(tmp_path)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "recalib/s3-credentials"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    client = botocore.session.Session().get_credentials()
+    (identity,) = json.loads((tmp_path / "s3/config.json").read_text())["identities"]
+    assert identity["credentials"] == [
+        {"accessKey": client.access_key, "secretKey": client.secret_key}
+    ]
+    url = make_url((tmp_path / "recalib/database-url").read_text().strip())
+    assert url.password == (tmp_path / "postgres/password").read_text().strip()
+    environment = SERVICES["postgres"]["environment"]
+    assert (url.username, url.database) == (
+        environment["POSTGRES_USER"],
+        environment["POSTGRES_DB"],
+    )
+    assert url.host in SERVICES
+    check_secret((tmp_path / "prometheus/recalib-key").read_text().strip())
+
+
+def test_every_file_that_a_service_names_is_made(make: Any, tmp_path: Path) -> None:
+    """And lies in the volume that it mounts."""
+    make(tmp_path)
+    places = {source: target for source, target, _ in mounts("secrets")}
+    named = 0
+    for name, service in SERVICES.items():
+        if name == "secrets":
+            continue
+        words = [*service.get("environment", {}).values(), *service.get("command", [])]
+        for source, target, _ in mounts(name):
+            if source not in places:
+                continue
+            folder = tmp_path / Path(places[source]).relative_to("/secrets")
+            files = [str(word).rpartition("=")[2] for word in words]
+            for file in (one for one in files if one.startswith(f"{target}/")):
+                assert (folder / Path(file).relative_to(target)).is_file(), (name, file)
+                named += 1
+    assert named >= 10
