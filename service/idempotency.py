@@ -14,12 +14,19 @@ from recalib.errors import ConflictError
 from recalib.registry import Transaction
 from service.access.access import acting
 
-__all__ = ["ANSWERS_SECONDS", "once"]
+__all__ = ["ANSWERS_SECONDS", "Asked", "once"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 #: How long an answer is kept for whoever asks again.
 ANSWERS_SECONDS = 86_400.0
+
+
+class Asked(BaseModel):
+    """A request that says nothing but what its path does."""
+
+    #: Of what, where the path has a name that keys are not told apart by.
+    of: str = ""
 
 
 def once(

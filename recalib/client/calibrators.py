@@ -136,7 +136,9 @@ def promote(
     MissingError: no such model or version.
     """
     body = {"version": version, "reason": reason}
-    return fetch(session, Alias, "PUT", path("models", model, "aliases", alias), json=body)
+    where = path("models", model, "aliases", alias)
+    # Sent again after an answer was lost, it does not undo what somebody has done meanwhile.
+    return fetch(session, Alias, "PUT", where, json=body, headers=new_key())
 
 
 def rollback(

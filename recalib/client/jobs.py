@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recalib.client.asking import fetch, path
+from recalib.client.asking import fetch, new_key, path
 from recalib.client.errors import JobFailedError, ServiceError, TimedOutError
 from recalib.client.methods import Listing
 from recalib.client.plans import Deadline, Pause, Plan, Session
@@ -38,7 +38,7 @@ def cancel_job(session: Session, job: Job | str) -> Plan[Job]:
 
     A job that is done stays as it is.
     """
-    return fetch(session, Job, "DELETE", path("jobs", _id(job)))
+    return fetch(session, Job, "DELETE", path("jobs", _id(job)), headers=new_key())
 
 
 def wait(

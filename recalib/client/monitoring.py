@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recalib.client.asking import fetch, path
+from recalib.client.asking import fetch, new_key, path
 from recalib.client.plans import Plan, Session
 from recalib.client.results import Candidate, Job, Model, Monitoring
 
@@ -31,7 +31,9 @@ def refit(session: Session, model: str) -> Plan[Job]:
     MissingError: no such model.
     ContradictionError: it has no champion.
     """
-    return fetch(session, Job, "POST", path("models", model, "monitoring", "refit"))
+    return fetch(
+        session, Job, "POST", path("models", model, "monitoring", "refit"), headers=new_key()
+    )
 
 
 def drop_candidate(
@@ -50,7 +52,7 @@ def drop_candidate(
     """
     where = path("models", model, "monitoring", "candidates", str(version))
     query = {"reason": reason} if reason else {}
-    return fetch(session, Candidate, "DELETE", where, query=query)
+    return fetch(session, Candidate, "DELETE", where, query=query, headers=new_key())
 
 
 def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Model]:
@@ -67,6 +69,5 @@ def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Mod
     RefusedError: a setting that cannot be.
     ContradictionError: segments that would change their numbers.
     """
-    return fetch(
-        session, Model, "PUT", path("models", model, "monitoring", "settings"), json=settings
-    )
+    where = path("models", model, "monitoring", "settings")
+    return fetch(session, Model, "PUT", where, json=settings, headers=new_key())

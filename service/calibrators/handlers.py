@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from anyio import to_thread
 
@@ -10,6 +11,7 @@ from recalib import calibrator as calibrators
 from recalib.errors import InputError
 from recalib.fitting.fit import wanted
 from recalib.registry import Model, Registry, Transaction
+from recalib.registry.names import check_alias
 from service.access.access import acting
 from service.calibrators.schemas import (
     Alias,
@@ -111,21 +113,28 @@ async def set_alias(
     alias: str,
     change: AliasSet,
     actor: str,
+    key: str | None,
 ) -> Alias:
     """Promote or roll back: every request after the answer sees the new version.
+
+    Said again with the same key, it moves nothing, though somebody has rolled back meanwhile.
 
     Raises
     ------
     InputError: an alias that is no name.
     NotFoundError: no such model or version.
+    ConflictError: `key` came with another request.
     CorruptError: the version's parameters are damaged, so that it could not serve.
     """
+    check_alias("alias", alias)
 
     def act() -> Alias:
         calibrators.Calibrator.from_bytes(get_parameters(registry, model, change.version))
         with registry.transaction() as tx:
             owner = tx.models.get(model)
-            return Alias.of(tx.aliases.set(owner, alias, change.version, actor, change.reason))
+            point = partial(tx.aliases.set, owner, alias, change.version, actor, change.reason)
+            scope = f"set_alias {model} {alias}"
+            return once(tx, key, scope, change, 200, Alias, lambda: Alias.of(point()))
 
     answer = await to_thread.run_sync(act)
     # This process at once; the others within `refresh_seconds`.

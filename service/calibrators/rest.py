@@ -99,11 +99,19 @@ def list_aliases(model: str, state: StateOf) -> AliasList:
         return handlers.list_aliases(tx, model)
 
 
-@router.put("/aliases/{alias}", responses=problems(404, 413, 415, 422), operation_id="set_alias")
-async def set_alias(model: str, alias: AliasName, body: AliasSet, state: StateOf) -> Alias:
+@router.put(
+    "/aliases/{alias}", responses=problems(404, 409, 413, 415, 422), operation_id="set_alias"
+)
+async def set_alias(
+    model: str,
+    alias: AliasName,
+    body: AliasSet,
+    state: StateOf,
+    idempotency_key: IdempotencyKey = None,
+) -> Alias:
     """Promote or roll back: every request after the answer sees the new version."""
     return await handlers.set_alias(
-        state.registry, state.calibrators, model, alias, body, acting().name
+        state.registry, state.calibrators, model, alias, body, acting().name, idempotency_key
     )
 
 

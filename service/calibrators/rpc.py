@@ -74,11 +74,11 @@ class Calibrators:
     async def set_alias(self, request: pb.SetAliasRequest, context: Context) -> pb.Alias:
         """Promote or roll back."""
         change = AliasSet(version=request.version, reason=request.reason)
-        state, alias = self._state, request.alias
+        state, alias, key = self._state, request.alias, idempotency_key(context)
         return filled(
             pb.Alias,
             await handlers.set_alias(
-                state.registry, state.calibrators, request.model, alias, change, acting().name
+                state.registry, state.calibrators, request.model, alias, change, acting().name, key
             ),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recalib.registry import Transaction
 from service.access.access import acting
+from service.idempotency import Asked, once
 from service.jobs.schemas import Job, JobPage, JobState
 from service.pages import decode_cursor, next_cursor
 
@@ -28,11 +29,21 @@ def get_job(tx: Transaction, id: str) -> Job:
     return Job.of(job)
 
 
-def cancel_job(tx: Transaction, id: str) -> Job:
-    """Cancel a job: at once while it is queued, at its next step while it runs."""
+def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
+    """Cancel a job: at once while it is queued, at its next step while it runs.
+
+    Raises
+    ------
+    NotFoundError: no such job.
+    ConflictError: `key` came with another request.
+    """
     before = tx.jobs.get(id)
     acting().check_model(before.model)
-    job = tx.jobs.cancel(id)
-    if job != before:
-        tx.audit.note(acting().name, "cancel_job", job.model, id, f"a {job.kind} job")
-    return Job.of(job)
+
+    def act() -> Job:
+        job = tx.jobs.cancel(id)
+        if job != before:
+            tx.audit.note(acting().name, "cancel_job", job.model, id, f"a {job.kind} job")
+        return Job.of(job)
+
+    return once(tx, key, "cancel_job", Asked(of=id), 200, Job, act)

@@ -8,6 +8,7 @@ from service.jobs import handlers
 from service.jobs.schemas import Job, JobPage, JobState
 from service.state import StateOf
 from service.transport.description import problems
+from service.transport.idempotency import IdempotencyKey
 from service.transport.pages import Cursor, Limit
 
 __all__ = ["router"]
@@ -35,8 +36,8 @@ def get_job(job_id: str, state: StateOf) -> Job:
         return handlers.get_job(tx, job_id)
 
 
-@router.delete("/{job_id}", responses=problems(404), operation_id="cancel_job")
-def cancel_job(job_id: str, state: StateOf) -> Job:
+@router.delete("/{job_id}", responses=problems(404, 409, 422), operation_id="cancel_job")
+def cancel_job(job_id: str, state: StateOf, idempotency_key: IdempotencyKey = None) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
     with state.registry.transaction() as tx:
-        return handlers.cancel_job(tx, job_id)
+        return handlers.cancel_job(tx, job_id, idempotency_key)

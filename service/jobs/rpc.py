@@ -8,7 +8,7 @@ from service.jobs import handlers
 from service.jobs.schemas import JobState
 from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context
+from service.transport.rpc import Context, idempotency_key
 from service.transport.rpc_messages import chosen, filled, page_limit
 
 __all__ = ["Jobs"]
@@ -38,5 +38,6 @@ class Jobs:
 
     def cancel_job(self, request: pb.CancelJobRequest, context: Context) -> pb.Job:
         """Cancel a job."""
+        key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Job, handlers.cancel_job(tx, request.id))
+            return filled(pb.Job, handlers.cancel_job(tx, request.id, key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from recalib.drift import ScoreTest, Sums, label_coverage, window
@@ -11,6 +12,7 @@ from recalib.errors import ConflictError
 from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
 from service.access.access import acting
+from service.idempotency import Asked, once
 from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring.schemas import (
@@ -81,7 +83,7 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
     )
 
 
-def create_refit(tx: Transaction, model: str) -> Job:
+def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
     """Ask for a candidate; where one is being fitted, return that job.
 
     Raises
@@ -93,12 +95,18 @@ def create_refit(tx: Transaction, model: str) -> Job:
     if tx.aliases.find(owner, CHAMPION) is None:
         raise ConflictError(f"model {model!r} has no champion to be fitted anew")
     payload = {"model": owner.name, "reason": "somebody has asked for it"}
-    job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
-    tx.audit.note(acting().name, "create_refit", owner.name, job.id)
-    return Job.of(job)
+
+    def act() -> Job:
+        job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
+        tx.audit.note(acting().name, "create_refit", owner.name, job.id)
+        return Job.of(job)
+
+    return once(tx, key, f"create_refit {model}", Asked(), 202, Job, act)
 
 
-def drop_candidate(tx: Transaction, model: str, drop: CandidateDrop, actor: str) -> CandidateReport:
+def drop_candidate(
+    tx: Transaction, model: str, drop: CandidateDrop, actor: str, key: str | None
+) -> CandidateReport:
     """Give a candidate up, whatever the comparison says; the champion goes on.
 
     One that has been dropped already stays so, and nothing is written then.
@@ -109,7 +117,13 @@ def drop_candidate(tx: Transaction, model: str, drop: CandidateDrop, actor: str)
     ConflictError: it serves, or did: rolling back is `set_alias`.
     """
     owner = tx.models.get(model)
-    version = drop.version
+    scope = f"drop_candidate {model}"
+    act = partial(_dropped, tx, owner, drop, actor)
+    return once(tx, key, scope, drop, 200, CandidateReport, act)
+
+
+def _dropped(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) -> CandidateReport:
+    model, version = owner.name, drop.version
     before = tx.candidates.get(owner, version)
     champion = tx.aliases.find(owner, CHAMPION)
     if before.verdict == "promoted" or (champion is not None and champion.version == version):
@@ -124,7 +138,9 @@ def drop_candidate(tx: Transaction, model: str, drop: CandidateDrop, actor: str)
     return _told(tx.candidates.get(owner, version))
 
 
-def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) -> Model:
+def set_monitoring(
+    tx: Transaction, model: str, settings: MonitoringSettings, key: str | None
+) -> Model:
     """Say what of a model is watched, and how, from now on.
 
     Server processes follow within seconds. Another `alpha` or `tolerance`, or a segment more,
@@ -136,9 +152,14 @@ def set_monitoring(tx: Transaction, model: str, settings: MonitoringSettings) ->
     InputError: segments that cannot be.
     ConflictError: segments that would change their numbers, which ids carry.
     """
-    changed = Model.of(tx.models.watch(model, settings.watching()))
-    tx.audit.note(acting().name, "set_monitoring", model, model, settings.model_dump_json())
-    return changed
+    tx.models.get(model)
+
+    def act() -> Model:
+        changed = Model.of(tx.models.watch(model, settings.watching()))
+        tx.audit.note(acting().name, "set_monitoring", model, model, settings.model_dump_json())
+        return changed
+
+    return once(tx, key, f"set_monitoring {model}", settings, 200, Model, act)
 
 
 _UNSEEN: dict[str, Any] = {

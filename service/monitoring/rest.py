@@ -19,6 +19,7 @@ from service.monitoring.schemas import (
 )
 from service.state import StateOf
 from service.transport.description import problems
+from service.transport.idempotency import IdempotencyKey
 from service.transport.texts import Text
 
 __all__ = ["router"]
@@ -35,11 +36,11 @@ def get_monitoring(model: str, state: StateOf) -> MonitoringReport:
         return handlers.get_monitoring(tx, model)
 
 
-@router.post("/refit", status_code=202, responses=problems(409), operation_id="create_refit")
-def create_refit(model: str, state: StateOf) -> Job:
+@router.post("/refit", status_code=202, responses=problems(409, 422), operation_id="create_refit")
+def create_refit(model: str, state: StateOf, idempotency_key: IdempotencyKey = None) -> Job:
     """Ask for a candidate, fitted on kept logits; it becomes the champion only on evidence."""
     with state.registry.transaction() as tx:
-        return handlers.create_refit(tx, model)
+        return handlers.create_refit(tx, model, idempotency_key)
 
 
 @router.delete("/candidates/{version}", responses=problems(409, 422), operation_id="drop_candidate")
@@ -48,15 +49,18 @@ def drop_candidate(
     version: Annotated[int, Path(ge=1, le=MOST_VERSIONS)],
     state: StateOf,
     reason: Annotated[Text, Query(max_length=500, description="Kept in the audit trail.")] = "",
+    idempotency_key: IdempotencyKey = None,
 ) -> CandidateReport:
     """Give a candidate up, while it is compared or has proven better; the champion goes on."""
     drop = CandidateDrop(version=version, reason=reason)
     with state.registry.transaction() as tx:
-        return handlers.drop_candidate(tx, model, drop, acting().name)
+        return handlers.drop_candidate(tx, model, drop, acting().name, idempotency_key)
 
 
 @router.put("/settings", responses=problems(409, 413, 415, 422), operation_id="set_monitoring")
-def set_monitoring(model: str, body: MonitoringSettings, state: StateOf) -> Model:
+def set_monitoring(
+    model: str, body: MonitoringSettings, state: StateOf, idempotency_key: IdempotencyKey = None
+) -> Model:
     """Say what of a model is watched, and how, from now on; what is left out has its default."""
     with state.registry.transaction() as tx:
-        return handlers.set_monitoring(tx, model, body)
+        return handlers.set_monitoring(tx, model, body, idempotency_key)

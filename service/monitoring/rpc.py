@@ -7,7 +7,7 @@ from service.monitoring import handlers
 from service.monitoring.schemas import CandidateDrop, MonitoringSettings
 from service.state import State
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context
+from service.transport.rpc import Context, idempotency_key
 from service.transport.rpc_messages import chosen, filled
 
 __all__ = ["Monitoring", "settings_of"]
@@ -28,25 +28,27 @@ class Monitoring:
 
     def create_refit(self, request: pb.CreateRefitRequest, context: Context) -> pb.Job:
         """Ask for a candidate, fitted on kept logits."""
+        key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Job, handlers.create_refit(tx, request.model))
+            return filled(pb.Job, handlers.create_refit(tx, request.model, key))
 
     def drop_candidate(
         self, request: pb.DropCandidateRequest, context: Context
     ) -> pb.CandidateReport:
         """Give a candidate up; the champion goes on."""
+        key = idempotency_key(context)
         drop = CandidateDrop(version=request.version, reason=request.reason)
         with self._state.registry.transaction() as tx:
             return filled(
                 pb.CandidateReport,
-                handlers.drop_candidate(tx, request.model, drop, acting().name),
+                handlers.drop_candidate(tx, request.model, drop, acting().name, key),
             )
 
     def set_monitoring(self, request: pb.SetMonitoringRequest, context: Context) -> pb.Model:
         """Say what of a model is watched, and how, from now on."""
-        settings = settings_of(request.settings)
+        settings, key = settings_of(request.settings), idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Model, handlers.set_monitoring(tx, request.model, settings))
+            return filled(pb.Model, handlers.set_monitoring(tx, request.model, settings, key))
 
 
 def settings_of(given: pb.MonitoringSettings) -> MonitoringSettings:

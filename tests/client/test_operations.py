@@ -101,7 +101,7 @@ def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flak
         "calibrate": False,
         "add_labels": False,
         "add_observations": False,
-        "create_refit": False,
+        "create_refit": True,
     }
 
 

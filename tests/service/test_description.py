@@ -26,6 +26,7 @@ RECIPE = {"data": {"source": "arrays"}, "model": {"name": "linear"}}
 
 #: A request for each problem that the description promises of each operation, on a service with
 #: one model and one version; 500 and 503 have tests of their own.
+LONG_KEY = {"Idempotency-Key": "k" * 256}
 PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_model", 409): ("POST", "/v1/models", {"json": {"name": "digits", "classes": 4}}),
     ("create_model", 413): ("POST", "/v1/models", {"content": LONG, "headers": JSON}),
@@ -35,6 +36,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
     ("get_model", 404): ("GET", NOBODY, {}),
     ("create_refit", 404): ("POST", f"{NOBODY}/monitoring/refit", {}),
+    ("create_refit", 422): ("POST", f"{DIGITS}/monitoring/refit", {"headers": LONG_KEY}),
     ("create_refit", 409): ("POST", "/v1/models/new/monitoring/refit", {}),
     ("drop_candidate", 404): ("DELETE", f"{DIGITS}/monitoring/candidates/9", {}),
     ("drop_candidate", 409): ("DELETE", f"{DIGITS}/monitoring/candidates/1", {}),
@@ -79,6 +81,11 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("get_calibrator_onnx", 404): ("GET", f"{DIGITS}/calibrators/9/onnx", {}),
     ("get_calibrator_onnx", 422): ("GET", f"{DIGITS}/calibrators/x/onnx", {}),
     ("list_aliases", 404): ("GET", f"{NOBODY}/aliases", {}),
+    ("set_alias", 409): (
+        "PUT",
+        f"{DIGITS}/aliases/a",
+        {"json": {"version": 1, "reason": "other"}, "headers": KEY},
+    ),
     ("set_alias", 404): ("PUT", f"{DIGITS}/aliases/a", {"json": {"version": 9}}),
     ("set_alias", 413): ("PUT", f"{DIGITS}/aliases/a", {"content": LONG}),
     ("set_alias", 415): ("PUT", f"{DIGITS}/aliases/a", {"content": b"{}"}),
@@ -102,6 +109,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_jobs", 404): ("GET", "/v1/jobs?model=nobody", {}),
     ("list_jobs", 422): ("GET", "/v1/jobs?job_state=bored", {}),
     ("get_job", 404): ("GET", "/v1/jobs/none", {}),
+    ("cancel_job", 422): ("DELETE", "/v1/jobs/none", {"headers": LONG_KEY}),
     ("cancel_job", 404): ("DELETE", "/v1/jobs/none", {}),
     ("add_labels", 404): ("POST", f"{NOBODY}/labels", {"json": []}),
     ("add_labels", 413): ("POST", f"{DIGITS}/labels", {"content": LONG, "headers": JSON}),
@@ -141,6 +149,10 @@ def stocked(ready: Service) -> Service:
     assert answer.status_code == 202
     answer = ready.client.post("/v1/training-runs", json=RECIPE, headers=KEY)
     assert answer.status_code == 202
+    gone = ready.client.delete(f"/v1/jobs/{answer.json()['id']}", headers=KEY)
+    assert gone.status_code == 200
+    point = {"json": {"version": 1}, "headers": KEY}
+    assert ready.client.put(f"{DIGITS}/aliases/a", **point).status_code == 200
     with ready.registry.transaction() as tx:
         promoted = Candidate(1, 1, 0, 1.0, 1.0, 0.05, {}, "promoted", 2.0)
         tx.candidates.add(tx.models.get("digits"), promoted)
@@ -165,8 +177,11 @@ def test_every_problem_that_is_promised_comes(stocked: Service) -> None:
     # What keys are refused with is in test_access.py and test_limits.py.
     elsewhere = (401, 403, 429, 500, 503)
     asked = {key for key in promised(stocked.client.app.openapi()) if key[1] not in elsewhere}
-    assert asked == set(PROVOKED)
-    for (name, status), (verb, path, more) in PROVOKED.items():
+    # The key was used to cancel another job.
+    job = stocked.client.get("/v1/jobs?model=digits").json()["items"][0]["id"]
+    provoked = {**PROVOKED, ("cancel_job", 409): ("DELETE", f"/v1/jobs/{job}", {"headers": KEY})}
+    assert asked == set(provoked)
+    for (name, status), (verb, path, more) in provoked.items():
         answer = stocked.client.request(verb, path, **more)
         assert answer.status_code == status, (name, status, answer.text)
         assert answer.headers["content-type"] == "application/problem+json"

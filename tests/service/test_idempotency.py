@@ -1,0 +1,102 @@
+"""Requests that are sent twice: every change takes a key, over REST and gRPC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from service.access.rules import CHANGING
+from service.app import create_app
+from tests.service.conftest import Service
+from tests.service.documented import operations
+from tests.service.stubs import OWN, Rpc, refused
+
+KEY = {"Idempotency-Key": "k"}
+#: An upload is known by its bytes: the same again is a success without effect, whoever sends it.
+BY_CONTENT = {"upload_dataset"}
+
+
+def test_every_change_takes_a_key() -> None:
+    for name, operation in operations(create_app().openapi()).items():
+        headers = {
+            one["name"].lower() for one in operation.get("parameters", []) if one["in"] == "header"
+        }
+        assert ("idempotency-key" in headers) is (name in CHANGING - BY_CONTENT), name
+
+
+def test_a_promotion_sent_again_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -> None:
+    """As when its answer was lost on the way, and somebody has looked at what came of it."""
+    assert ready.fitted(promote=False)["result"]["version"] == 2
+    champion = "/v1/models/digits/aliases/champion"
+
+    def serving() -> int:
+        answer: int = ready.client.get("/v1/models/digits/aliases").json()["items"][0]["version"]
+        return answer
+
+    promoted = ready.client.put(champion, json={"version": 2}, headers=KEY)
+    assert (promoted.status_code, serving()) == (200, 2)
+    ready.client.put(champion, json={"version": 1, "reason": "worse"})
+    again = ready.client.put(champion, json={"version": 2}, headers=KEY)
+    assert (again.status_code, again.json()) == (200, promoted.json())
+    assert serving() == 1
+    # A key means the same whichever way its request came.
+    request = OWN["Calibrators"].methods_by_name["SetAlias"].input_type._concrete_class
+    point = request(model="digits", alias="champion", version=2)
+    metadata = [("idempotency-key", "k")]
+    assert rpc.calibrators.set_alias(point, metadata=metadata).version == 2
+    assert serving() == 1
+    refused(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        rpc.calibrators.set_alias,
+        request(model="digits", alias="champion", version=1),
+        metadata=metadata,
+    )
+    assert (
+        ready.client.put(champion, json={"version": 2, "reason": "x"}, headers=KEY).status_code
+        == 409
+    )
+    # On another alias it is another request's.
+    assert ready.client.put(f"{champion}2", json={"version": 2}, headers=KEY).status_code == 200
+
+
+def test_a_refit_and_a_cancellation_happen_once(ready: Service, rpc: Rpc) -> None:
+    refit = "/v1/models/digits/monitoring/refit"
+    first = ready.client.post(refit, headers=KEY).json()
+    gone = ready.client.delete(f"/v1/jobs/{first['id']}", headers=KEY)
+    assert gone.json()["state"] == "cancelled"
+    # The one that it asked for is over; the same request asks for no other.
+    assert ready.client.post(refit, headers=KEY).json() == first
+    second = ready.client.post(refit, headers={"Idempotency-Key": "l"}).json()
+    assert second["id"] != first["id"]
+    assert ready.client.delete(f"/v1/jobs/{first['id']}", headers=KEY).json() == gone.json()
+    assert ready.client.delete(f"/v1/jobs/{second['id']}", headers=KEY).status_code == 409
+    kinds = {"create_refit": ("Monitoring", "CreateRefit"), "cancel_job": ("Jobs", "CancelJob")}
+    requests: dict[str, Any] = {
+        name: OWN[service].methods_by_name[method].input_type._concrete_class
+        for name, (service, method) in kinds.items()
+    }
+    metadata = [("idempotency-key", "k")]
+    found = rpc.monitoring.create_refit(requests["create_refit"](model="digits"), metadata=metadata)
+    assert found.id == first["id"]
+    found = rpc.jobs.cancel_job(requests["cancel_job"](id=first["id"]), metadata=metadata)
+    assert found.id == first["id"]
+
+
+def test_settings_sent_again_do_not_undo_what_came_after(ready: Service) -> None:
+    where = "/v1/models/digits/monitoring/settings"
+    first = ready.client.put(where, json={"tolerance": 0.03}, headers=KEY)
+    ready.client.put(where, json={"tolerance": 0.04})
+    assert ready.client.put(where, json={"tolerance": 0.03}, headers=KEY).json() == first.json()
+    found = ready.client.get("/v1/models/digits").json()
+    assert found["monitoring"]["tolerance"] == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256])
+def test_a_key_that_is_none_is_refused(ready: Service, key: str) -> None:
+    answer = ready.client.post(
+        "/v1/models/digits/monitoring/refit", headers={"Idempotency-Key": key}
+    )
+    assert answer.status_code == 422
+    assert ready.client.get("/v1/jobs?model=digits&job_state=queued").json()["items"] == []
