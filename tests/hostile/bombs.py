@@ -28,7 +28,7 @@ from tests.files.bad_files import npy
 from tests.files.examples import column_table, stream_of
 from tests.hostile.parsers import PARSERS, refusal
 
-__all__ = ["BOMBS", "MOST_MIB", "MOST_TIMES"]
+__all__ = ["BOMBS", "MOST_MIB", "MOST_TIMES", "shared_pages"]
 
 #: What reading may take: so much, and so many times the bytes of the file.
 MOST_MIB, MOST_TIMES = 96, 16
@@ -210,9 +210,9 @@ def _with_footer(body: bytes, footer: bytes) -> bytes:
     return body + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 
-def _shared_pages(groups: int = 5000) -> bytes:
-    """A row group of zeros, which the footer names thousands of times."""
-    body, footer = _parquet(column_table(np.zeros((500_000, 2), np.float32), None))
+def shared_pages(rows: Any, groups: int) -> bytes:
+    """A row group, which the footer names any number of times."""
+    body, footer = _parquet(column_table(rows, None))
     # Field 4 of the footer is a list of one struct, before field 5 (metadata) or 6 (who wrote it).
     at = footer.index(b"\x19\x1c\x19\x2c\x26")
     end = footer.index(b"\x19\x1c\x18\x0cARROW:schema")
@@ -258,7 +258,10 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "arrow: columns that share bytes": ("arrow", _shared_columns),
     "arrow: fifty dictionaries": ("arrow", _many_dictionaries),
     "parquet: claims columns": ("parquet", lambda: _claimed_columns(900_000)),
-    "parquet: groups that share pages": ("parquet", _shared_pages),
+    "parquet: groups that share pages": (
+        "parquet",
+        lambda: shared_pages(np.zeros((500_000, 2), np.float32), 5000),
+    ),
     "parquet: an Arrow schema": ("parquet", _schema_in_a_footer),
     "csv: nothing but commas": ("csv", lambda: b"," * (4 << 20) + b"\n1,2\n"),
     "csv: half a million columns": (

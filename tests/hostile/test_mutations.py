@@ -15,7 +15,7 @@ from tests.hostile.mutations import changed
 from tests.hostile.parsers import PARSERS, refusal
 
 #: All of them together are some seconds.
-_EXAMPLES = 60
+_EXAMPLES = 40
 
 
 @pytest.mark.parametrize("name", PARSERS)
