@@ -193,6 +193,7 @@ def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
     good = {
         "create_model": ("POST", "/v1/models", {"json": {"name": "m", "classes": 3}}),
         "list_models": ("GET", "/v1/models", {}),
+        "list_audit": ("GET", "/v1/audit", {}),
         "create_calibrator": ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
         "calibrate": ("POST", f"{NOBODY}/calibrate", {"json": {"logits": [[0, 1]]}}),
     }
