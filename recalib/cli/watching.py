@@ -43,6 +43,9 @@ def monitoring(model: _Model, server: _Server, json_output: Json = False) -> Non
     say(f"{found.reason}")
     if found.assessed_at is not None:
         say(f"last looked at {_when(found.assessed_at)}; {_besides(found)}")
+        say(_window(found.evidence))
+    if found.onset is not None and found.state in ("suspect", "stale"):
+        say(f"evidence has grown since the prediction of {_when(found.onset)}")
     if found.segments:
         say(_segments(found))
     if found.windows:
@@ -81,6 +84,22 @@ def _besides(found: Monitoring) -> str:
     labels = f"{evidence.get('n') or 0:,} labels of {evidence.get('traffic') or 0:,} predictions"
     late = f"{found.late_labels:,} labels came too late"
     return f"{test}; {shift}; {labels} in the window; {late}; {found.captured_rows:,} logits kept"
+
+
+def _window(evidence: dict[str, Any]) -> str:
+    """Return what the labels of the latest window say, in one line."""
+    if evidence.get("ece") is None:
+        return "no window: too few labels"
+
+    def share(name: str) -> str:
+        return _percent(evidence, name)
+
+    ece = (
+        f"ECE {share('ece')} [{share('ece_low')}, {share('ece_high')}], floor {share('ece_floor')}"
+    )
+    unbiased = f"unbiased CE {share('ce')} [{share('ce_low')}, {share('ce_high')}]"
+    means = f"accuracy {share('accuracy')}, confidence {share('confidence')}"
+    return f"window: {ece}; {unbiased}; {means}; coverage {share('coverage')}"
 
 
 def _segments(found: Monitoring) -> Table:

@@ -16,7 +16,9 @@ __all__ = ["cli"]
 _AT = "2026-03-04T05:06:07.000+00:00"
 _EVIDENCE: dict[str, Any] = {
     "log_evidence": 4.5, "threshold": 3.0, "psi": 0.25, "psi_threshold": 0.125,
-    "n": 4_000, "traffic": 16_000,
+    "n": 4_000, "traffic": 16_000, "coverage": 0.25, "accuracy": 0.8, "confidence": 0.875,
+    "ece": 0.075, "ece_low": 0.07, "ece_high": 0.08, "ece_floor": 0.01,
+    "ce": 0.085, "ce_low": 0.08, "ce_high": 0.09,
 }  # fmt: skip
 _MEASURED = {
     "ece": 0.081, "ece_low": 0.061, "ece_high": 0.101, "ece_floor": 0.021, "ce": 0.09,
@@ -55,6 +57,9 @@ def test_a_person_is_told_all_that_the_server_knows(cli: Cli, flaky: Flaky) -> N
         "accuracy is not within 2.0% of confidence",
         "log E 4.50 of 3.00; PSI 0.25, threshold 0.12; 4,000 labels of 16,000 predictions",
         "7 labels came too late; 1,234 logits kept",
+        "window: ECE 7.5% [7.0%, 8.0%], floor 1.0%; unbiased CE 8.5% [8.0%, 9.0%]",
+        "accuracy 80.0%, confidence 87.5%; coverage 25.0%",
+        "evidence has grown since the prediction of 2026-03-04 05:06:07 UTC",
         "[red]eu",
         "8.1% [6.1%, 10.1%]",
         "75 s",
