@@ -116,7 +116,7 @@ class Access:
         """
         try:
             try:
-                return self.principal(authorization)
+                return self.principal(authorization, address)
             except KeysWantedError:
                 await self.look()
                 return self.principal(authorization)
@@ -129,8 +129,18 @@ class Access:
         if authorization:
             self._failed.note(address)
 
-    def principal(self, authorization: str) -> Principal:
+    @property
+    def is_wary(self) -> bool:
+        """Whether anybody has a limit, or wrong keys have come of late."""
+        return self.limits_some or len(self._failed) > 0
+
+    def principal(self, authorization: str, address: str | None = None) -> Principal:
         """Return who comes with a header `Authorization`, empty where there is none.
+
+        Parameters
+        ----------
+        address: where from, for who was not asked about this before: signatures take long, and
+            those of an address that has sent many bad ones are not looked at.
 
         Raises
         ------
@@ -150,6 +160,8 @@ class Access:
             )
         secret = secret.strip()
         if self._tokens is not None and is_token(secret):
+            if address is not None and not self._tokens.remembers(secret):
+                self._failed.check(address)
             principal = self._tokens.principal(secret)
             return principal.limited(self._usual) if self.limits_some else principal
         if self._keys is None:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _BURST_SECONDS = 1.0
 #: Wrong keys that an address may send at once, and how soon one more is let through.
 _ATTEMPTS, _ATTEMPT_SECONDS = 30, 1.0
+_ALLOWED_SECONDS = (_ATTEMPTS - 1) * _ATTEMPT_SECONDS
 _MOST_ADDRESSES = 4096
 
 
@@ -126,6 +127,14 @@ class FailedAttempts:
     def __len__(self) -> int:
         return len(self._until)
 
+    def check(self, address: str) -> None:
+        """Return if no more than usual has come from there of late; `LimitedError` otherwise."""
+        now = self._clock()
+        # What is forgotten takes no room, and nobody's time.
+        while self._until and next(iter(self._until.values())) <= now:
+            self._until.popitem(last=False)
+        self._check(_network(address), now)
+
     def note(self, address: str) -> None:
         """Count one; `LimitedError` where there have been too many of late.
 
@@ -134,20 +143,22 @@ class FailedAttempts:
         256 random bits are not guessed at any rate.
         """
         place, now = _network(address), self._clock()
-        until = max(self._until.pop(place, now), now)
-        allowed = (_ATTEMPTS - 1) * _ATTEMPT_SECONDS
-        if until - now > allowed:
-            self._until[place] = until
-            LIMITED.labels("failed_attempts").inc()
-            wait = max(1, math.ceil(until - now - allowed))
-            raise LimitedError("too many wrong keys have come from this address", wait)
-        self._until[place] = until + _ATTEMPT_SECONDS
-        if until + _ATTEMPT_SECONDS - now > allowed:
+        self._check(place, now)
+        until = max(self._until.pop(place, now), now) + _ATTEMPT_SECONDS
+        self._until[place] = until
+        if until - now > _ALLOWED_SECONDS:
             log.warning(
                 "Wrong keys keep coming from %s.", place, extra={"action": "attempts_limited"}
             )
         while len(self._until) > _MOST_ADDRESSES:
             self._until.popitem(last=False)
+
+    def _check(self, place: str, now: float) -> None:
+        over = self._until.get(place, now) - now - _ALLOWED_SECONDS
+        if over > 0:
+            LIMITED.labels("failed_attempts").inc()
+            wait = max(1, math.ceil(over))
+            raise LimitedError("too many wrong keys have come from this address", wait)
 
 
 def _network(address: str) -> str:

@@ -23,7 +23,7 @@ from service.access.oidc import KeysWantedError
 from service.state import State
 from service.transport.instruments import note
 from service.transport.problems import answer_to
-from service.transport.request_ids import HEADER, request_id_of
+from service.transport.request_ids import HEADER, request_id_of, traceparent_of
 from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, asked_of
 
 __all__ = ["AtOnce", "Round"]
@@ -56,6 +56,7 @@ class _Entry(NamedTuple):
     #: Its path, as errors are written for it.
     target: str
     request_id: str
+    traceparent: str | None
     #: Whether the connection outlives the answer.
     stays: bool
     outcome: Answer | Joint | Exception
@@ -181,8 +182,8 @@ class AtOnce(HttpToolsProtocol):
         self._waiting += 1
         stays = self.parser.should_keep_alive()
         self._last = not stays
-        request_id = request_id_of(self.headers)
-        entry = _Entry(self, held, self.url.decode("ascii"), request_id, stays, outcome)
+        names = request_id_of(self.headers), traceparent_of(self.headers)
+        entry = _Entry(self, held, self.url.decode("ascii"), *names, stays, outcome)
         self._round.add(entry, self.loop)
 
     def finish(self, entry: _Entry, outcome: Answer | Exception) -> None:
@@ -200,7 +201,7 @@ class AtOnce(HttpToolsProtocol):
             headers = (*refusal.raw_headers, name)
             self._write(status, headers, bytes(refusal.body), entry.stays)
         template, arrived = entry.held.way.template, entry.held.arrived
-        note("POST", template, status, arrived, entry.request_id)
+        note("POST", template, status, arrived, entry.request_id, entry.traceparent)
 
     def _may_be_held(self) -> bool:
         """Whether the request may be answered before anything else is done on this connection."""
@@ -250,17 +251,18 @@ class AtOnce(HttpToolsProtocol):
         if len(body) > self._state.settings.max_body_bytes:
             return None
         caller, access = None, self._state.access
+        address = "" if self.client is None else self.client[0]
         try:
             asked = asked_of(held.path, held.query, self.headers, body)
-            if access.limits_some:
-                caller = access.principal(asked.header(b"authorization"))
+            if access.is_wary:
+                caller = access.principal(asked.header(b"authorization"), address)
                 access.limiter.check_body(caller, len(body))
                 access.limiter.take_request(caller)
             outcome = held.way.endpoint(self._state, asked)
         except KeysWantedError:
             return None
         except UnauthorizedError as error:
-            return self._unknown(asked, error)
+            return self._unknown(asked, address, error)
         except Exception as error:
             return error
         if caller is not None and not isinstance(outcome, Answer | Joint):
@@ -268,9 +270,8 @@ class AtOnce(HttpToolsProtocol):
             access.limiter.give_request_back(caller)
         return outcome if isinstance(outcome, Answer | Joint) else None
 
-    def _unknown(self, asked: Asked, error: UnauthorizedError) -> Exception:
+    def _unknown(self, asked: Asked, address: str, error: UnauthorizedError) -> Exception:
         """Return what somebody unknown is told."""
-        address = "" if self.client is None else self.client[0]
         try:
             self._state.access.note_failure(asked.header(b"authorization"), address)
         except LimitedError as limited:

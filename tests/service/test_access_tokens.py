@@ -125,3 +125,29 @@ def test_ugly_headers_are_refused_and_nothing_else(client: Any, rpc: Rpc, issuer
     assert (
         client.get("/v1/models", headers={"Authorization": f"bEARER  {good} "}).status_code == 200
     )
+
+
+def test_signatures_of_who_sends_bad_ones_are_not_looked_at(
+    client: Any, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A good one from there goes on if it was good before; one that is new waits its turn."""
+    known, new, bad = issuer.token(), issuer.token(sub="berta"), issuer.token("other")
+    assert client.get("/v1/models", headers=_bearer(known)).status_code == 200
+    access = client.app.state.recalib.access
+    clock = [1000.0]
+    monkeypatch.setattr(access._failed, "_clock", lambda: clock[0])
+    found = [client.get("/v1/models", headers=_bearer(bad)).status_code for _ in range(32)]
+    assert found == [401] * 30 + [429] * 2
+    checked: list[str] = []
+    check = access._tokens._checked
+    monkeypatch.setattr(access._tokens, "_checked", lambda one: checked.append(one) or check(one))
+    assert client.get("/v1/models", headers=_bearer(known)).status_code == 200
+    answer = client.get("/v1/models", headers=_bearer(new))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert checked == []
+    assert access.is_wary
+    clock[0] += 1
+    assert client.get("/v1/models", headers=_bearer(new)).status_code == 200
+    clock[0] += 60
+    client.get("/v1/models", headers=_bearer(issuer.token(sub="carla")))
+    assert not access.is_wary

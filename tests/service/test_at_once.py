@@ -30,7 +30,7 @@ class App:
         self.short_ways = ShortWays({"/short/{name}/do": self.endpoint})
         settings = SimpleNamespace(max_body_bytes=LIMIT)
         state = cast(
-            "State", SimpleNamespace(settings=settings, access=SimpleNamespace(limits_some=False))
+            "State", SimpleNamespace(settings=settings, access=SimpleNamespace(is_wary=False))
         )
         self.state = SimpleNamespace(recalib=state, round=Round())
         #: Of each call of ASGI, the path.
