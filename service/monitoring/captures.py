@@ -41,6 +41,8 @@ class _Kept:
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     size: int = 0
     last_at: float = 0.0
+    #: When the first was kept; predictions made elsewhere may be far older.
+    begun_at: float = field(default_factory=time.time)
 
 
 class Captures:
@@ -107,7 +109,7 @@ class Captures:
             taken = {
                 model: kept
                 for model, kept in self._kept.items()
-                if kept.size >= _ENOUGH or kept.first_at <= before
+                if kept.size >= _ENOUGH or kept.begun_at <= before
             }
             for model in taken:
                 del self._kept[model]

@@ -105,6 +105,8 @@ def test_the_same_again_is_counted_once_however_it_comes(
     assert [status for status, _ in post(service, other)] == ["accepted", "accepted"]
     # Of each new row the logits once.
     captures = service.client.app.state.recalib.calibrators.traffic.captures  # type: ignore[attr-defined]
+    # However old the predictions are, a file is worth writing only after a while.
+    assert write_captures(service.registry, captures, 20.0) == 0
     assert write_captures(service.registry, captures, 0.0) == 1
     found = captured(service.registry, model, 1, 0, time.time() + 60)
     assert (len(found), found.kept) == (10, 10)
