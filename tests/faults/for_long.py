@@ -80,7 +80,7 @@ def _run(programs: Programs, url: str, dice: random.Random, seconds: float) -> N
                 assert ledger.wrong == [], ledger.wrong
                 assert "Traceback" not in server.log(), server.log()
                 if server.process.poll() is None:
-                    assert server.stop() == 0
+                    _stops(server)
             until(lambda: not programs.alive(), "the children to end")
             kept = (ledger.uploads, ledger.promotions, ledger.labels, ledger.fits)
             told = [sum(entry.acknowledged for entry in one) for one in kept]
@@ -91,14 +91,14 @@ def _run(programs: Programs, url: str, dice: random.Random, seconds: float) -> N
                 server.finished(fit.content)
             of_jobs = [one.job_id for one in _versions(ledger.registry)]
             assert sorted(of_jobs[2:]) == sorted(one.content for one in ledger.fits)
-            assert server.stop() == 0
+            _stops(server)
 
 
 def _happen(kind: str, server: Server, dice: random.Random) -> None:
     if kind == "server":
         server.kill()
     elif kind == "stop":
-        assert server.stop() == 0
+        _stops(server)
     else:
         worker = until(lambda: server.children("worker"), "the embedded worker")[0]
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -107,6 +107,11 @@ def _happen(kind: str, server: Server, dice: random.Random) -> None:
             else:
                 with paused(worker), paused(psutil.Process(server.pid)):
                     time.sleep(dice.uniform(0.1, 5.0))
+
+
+def _stops(server: Server) -> None:
+    status = server.stop()
+    assert status == 0, f"ended with {status}: {server.log()}"
 
 
 def _say(line: str) -> None:
