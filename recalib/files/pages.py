@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from recalib.errors import InputError, TooLargeError
+from recalib.files.footer import Chunks
 from recalib.files.limits import refuse_unpacked
 from recalib.files.raw import Window
-from recalib.files.thrift import I32, I64, STRUCT, Cursor
+from recalib.files.thrift import I32, STRUCT, Cursor
 
 __all__ = ["MOST_GROUP", "Pages"]
 
@@ -68,8 +69,8 @@ class Pages:
         #: Bytes of all pages as the footer has them, and of all values.
         self._claimed = self._decoded = 0
 
-    def check(self, footer: bytes) -> None:
-        """Check each row group of which the footer (a FileMetaData) tells.
+    def check(self, chunks: Chunks) -> None:
+        """Check each row group.
 
         Raises
         ------
@@ -77,46 +78,27 @@ class Pages:
             overlap.
         TooLargeError: a row group of over 256 MiB, or a file that unpacks to far more than it is.
         """
-        cursor = Cursor(footer)
-        for number, kind in cursor.fields():
-            if number == 4:
-                for _ in cursor.items():
-                    self._check_group(cursor)
-            else:
-                cursor.skip(kind)
+        for group in range(chunks.groups):
+            cost, column = _Cost(), 0
+            for chunk in chunks.of(group):
+                if column in self._itemsizes:
+                    self._walk(*chunk, self._itemsizes[column], cost)
+                column += 1
+            self._decoded += cost.decoded
+            refuse_unpacked(self._decoded, self._size)
+            if column != self._columns:
+                raise _damaged(f"{column} columns in a row group", f"{self._columns}")
 
-    def _check_group(self, cursor: Cursor) -> None:
-        cost = _Cost()
-        column = 0
-        for number, kind in cursor.fields():
-            if number == 1:
-                for _ in cursor.items():
-                    self._check_column(cursor, column, cost)
-                    column += 1
-            else:
-                cursor.skip(kind)
-        self._decoded += cost.decoded
-        refuse_unpacked(self._decoded, self._size)
-        if column != self._columns:
-            raise _damaged(f"{column} columns in a row group", f"{self._columns}")
-
-    def _check_column(self, cursor: Cursor, column: int, cost: _Cost) -> None:
-        metadata: dict[int, int] = {}
-        for number, kind in cursor.fields():
-            if number == 3 and kind == STRUCT:
-                metadata |= cursor.integers(I64)
-            else:
-                cursor.skip(kind)
-        if column in self._itemsizes:
-            self._walk(metadata, self._itemsizes[column], cost)
-
-    def _walk(self, metadata: dict[int, int], itemsize: int, cost: _Cost) -> None:
-        """Add up a column chunk: 5 values, 7 its bytes, 9 and 11 where data and dictionary are."""
-        expected, position = metadata[5], metadata[9]
-        if 0 < metadata.get(11, 0) < position:
-            position = metadata[11]
-        end = position + metadata[7]
-        self._claimed += max(0, metadata[7])
+    def _walk(
+        self, expected: int, size: int, position: int, dictionary: int, itemsize: int, cost: _Cost
+    ) -> None:
+        """Add up a column chunk; as `Chunks.of` yields it."""
+        if min(expected, size, position) < 0:
+            raise _damaged("a column without its place", "an undamaged file")
+        if 0 < dictionary < position:
+            position = dictionary
+        end = position + size
+        self._claimed += size
         if self._claimed > self._size:
             raise _damaged("pages that are in several columns", "each page in one")
         _refuse_large(_Cost(cost.decoded + expected * itemsize, cost.encoded))
@@ -128,12 +110,12 @@ class Pages:
             position = start + header.compressed
             if position > self._size:
                 raise _damaged("a page beyond the end", "a complete file")
-            size = header.values * itemsize
+            decoded = header.values * itemsize
             if header.is_dictionary:
-                cost.encoded += max(header.uncompressed, header.compressed, size)
+                cost.encoded += max(header.uncompressed, header.compressed, decoded)
             else:
                 cost.encoded += max(header.uncompressed, header.compressed)
-                cost.decoded += size
+                cost.decoded += decoded
                 values += header.values
             empty += header.values == 0
             if empty > _MOST_EMPTY:

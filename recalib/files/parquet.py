@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.footer import check_footer
+from recalib.files.footer import survey
 from recalib.files.lazily import Lazily
 from recalib.files.pages import Pages
 from recalib.files.raw import Window, read_exactly, size_of
@@ -29,8 +29,7 @@ class ParquetFile(DataFile):
     name: ClassVar[str] = "parquet"
 
     def _open(self) -> Layout:
-        footer = self._read_footer()
-        check_footer(footer)
+        chunks = survey(self._read_footer())
         self._file = pq.ParquetFile(
             self._stream,
             pre_buffer=False,  # which would fetch whole row groups ahead
@@ -40,7 +39,7 @@ class ParquetFile(DataFile):
         self._columns = Columns(self._file.schema_arrow, self._declared)
         schema = self._file.schema
         itemsizes = _itemsizes([schema.column(i).path for i in range(len(schema))], self._columns)
-        Pages(self._stream, size_of(self._stream), itemsizes, len(schema)).check(footer)
+        Pages(self._stream, size_of(self._stream), itemsizes, len(schema)).check(chunks)
         if self._columns.classes is None and self._file.metadata.num_rows:
             next(self._read(1))
         return Layout(

@@ -35,9 +35,11 @@ class Cursor:
         """Yield the number and the type of each field of a struct."""
         number = 0
         while (head := self._byte()) & 0x0F:  # whatever stands beside the type that ends a struct
-            number = number + (head >> 4) if head >> 4 else self.integer()
-            if not 0 < number < 1 << 15:
-                raise ValueError(f"a field with the number {number}")
+            before, delta = number, head >> 4
+            number = before + delta if delta else self.integer()
+            # Every writer writes them in order; one that came twice could be two things.
+            if not before < number < 1 << 15:
+                raise ValueError(f"a field with the number {number} after {before}")
             yield number, head & 0x0F
 
     def items(self) -> Iterator[int]:

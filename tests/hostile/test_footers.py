@@ -48,6 +48,12 @@ def test_field_numbers(number: int) -> None:
         Cursor(b"\x06" + _integer(number) + b"\x02\x00").integers(I64)
 
 
+def test_fields_that_come_twice() -> None:
+    """Two lists of columns in a row group: one would be checked and the other be read."""
+    with pytest.raises(ValueError, match="number 1 after 1"):
+        Cursor(b"\x16\x02\x06\x02\x04\x00").integers(I64)
+
+
 def test_the_end_of_a_struct() -> None:
     """A type of 0 ends one, whatever stands beside it."""
     cursor = Cursor(b"\x16\x02\x10\x16\x04\x00")
