@@ -111,6 +111,16 @@ def test_training_goes_on_from_weights(points: Cli) -> None:
         ({"model": {"name": "os.system"}}, "error: model.name: found 'os.system'"),
         ({"model": {"name": "linear", "options": {"depth": 3}}}, "error: model.options.depth: "),
         ({"model": {"name": "linear", "options": {"classes": 9}}}, "error: model.options.classes"),
+        ({"model": {"name": "resnet8"}}, "error: model.name: found resnet8, for rows (2,): "),
+        ({"model": {"name": "text_cnn"}}, "error: model.options.vocabulary: found nothing"),
+        (
+            {"model": {"name": "linear", "options": {"features": 10**15}}},
+            "error: model.options: found ",
+        ),
+        (
+            {"model": {"name": "wide_resnet", "options": {"widen": 2**70}}},
+            "error: model.options: found ",
+        ),
         ({"loss": {"primary": "nll"}}, "error: loss.primary: found 'nll'"),
         ({"data": {"source": "arrays"}}, "error: data.options: found Object missing"),
         ({"data": {"sauce": "arrays"}}, "error: data: "),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import safetensors.torch
 import torch
 from lightning_fabric import Fabric
@@ -19,11 +20,13 @@ from recalib.losses.composition import Composition
 from recalib.recipe import ModelPart, Recipe
 from training.data import Splits
 from training.engine.checkpoints import Checkpoints
+from training.engine.measuring import forward
 from training.engine.optimising import optimiser_for
 from training.engine.rows import seed_of
 from training.engine.state import Counters, load_state, save_state, snapshot
 from training.engine.weights import freeze_all_but_head, load_weights, trained_parameters
 from training.models import build, check_model
+from training.models.size import is_about_size
 
 __all__ = ["Run", "begin", "check_network"]
 
@@ -129,6 +132,7 @@ def begin(
         raise InputError("loss.secondary", found=found, accepted="one process: it has a history")
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
     model = _built(recipe, splits)
+    _check_inputs(recipe, splits, model)
     if given is not None:
         load_weights(model, given, new_head=recipe.model.new_head)
     if recipe.model.train == "head":
@@ -169,6 +173,32 @@ def _fields_of_model(part: ModelPart) -> Iterator[None]:
     except InputError as error:
         field = "model.name" if error.field == "model" else f"model.{error.field}"
         raise InputError(field, found=error.found, accepted=error.accepted) from None
+    except (RuntimeError, OverflowError, TypeError, MemoryError) as error:
+        if not is_about_size(error):
+            raise
+        accepted = "a network that fits into memory"
+        raise InputError("model.options", found=_line(error), accepted=accepted) from error
+
+
+def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
+    """Raise `InputError` where the network cannot take the data's rows.
+
+    Rows of pixels for a network of words, say: found by two rows, before anything is trained.
+    """
+    rows = splits.train.batch(np.arange(min(2, len(splits.train))))
+    training = model.training
+    try:
+        with torch.no_grad():
+            forward(model.eval(), rows)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        found = f"{recipe.model.name}, for rows {tuple(rows.shape[1:])}: {_line(error)}"
+        raise InputError("model.name", found=found, accepted="one for such rows") from error
+    finally:
+        model.train(training)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _digest(recipe: Recipe, splits: Splits, given: dict[str, Tensor] | None) -> str:

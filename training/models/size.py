@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from recalib.errors import InputError
 
-__all__ = ["check_size"]
+__all__ = ["check_size", "is_about_size"]
 
 #: Layers hold Python objects besides weights; the deepest of the literature, 1,202 layers, has some
 #: 3,600 tensors.
@@ -44,12 +44,21 @@ def check_size(make: Callable[[], nn.Module], most: int) -> None:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             make()
     except (RuntimeError, OverflowError, TypeError) as error:
-        # A size or a product of sizes beyond 64 bits: nothing else of a shape can go wrong.
-        if "overflow" in str(error).lower() or "too large" in str(error).lower():
+        if is_about_size(error):
             raise _refused("more weights than can be counted", most) from error
         raise
     finally:
         hook.remove()
+
+
+def is_about_size(error: BaseException) -> bool:
+    """Return whether a network could not be made for its size: torch has no type of error for it.
+
+    Memory that there is not, or a size or a product of sizes beyond 64 bits.
+    """
+    said = str(error).lower()
+    signs = ("overflow", "too large", "allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or any(one in said for one in signs)
 
 
 def _refused(found: str, most: int) -> InputError:
