@@ -155,7 +155,10 @@ def _class_shares(found: ClassShares, names: tuple[str, ...] | None) -> str:
     told = ", ".join(
         f"{k if names is None else names[k]} {pairs[k][0]:.1%} to {pairs[k][1]:.1%}" for k in most
     )
-    text = f"were it the shares of classes alone that have changed: {told}"
+    text = (
+        f"were it the shares of classes alone that have changed: {told}; {found.moved:.1%} in all,"
+        f" where chance makes {found.moved_by_chance:.1%}"
+    )
     if found.brier is None or found.brier_rescaled is None:
         return f"{text}; no labels say whether it is"
     return (

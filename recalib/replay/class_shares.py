@@ -40,6 +40,9 @@ class ClassShares:
     now: list[float]
     #: Half of Σ|now − before|: the share of predictions that would have to change class.
     moved: float
+    #: What it would be by chance, by the same estimate between first rows alone: the more, the more
+    #: classes and the fewer rows there are.
+    moved_by_chance: float
     #: Labels that came in time.
     labels: int
     brier: float | None
@@ -89,11 +92,32 @@ def class_shares(
         rows=len(last),
         before=before.tolist(),
         now=now.tolist(),
-        moved=float(np.abs(now - before).sum() / 2),
+        moved=_moved(before, now),
+        moved_by_chance=_by_chance(first, len(last)),
         labels=len(correct),
         brier=_brier(rows.confidence[timely], correct),
         brier_rescaled=_brier(rescaled, correct),
     )
+
+
+def _moved(before: Values, now: Values) -> float:
+    return float(np.abs(now - before).sum() / 2)
+
+
+def _by_chance(first: Values, rows: int) -> float:
+    """Return what is found to have moved between rows that are all like the first.
+
+    Between two halves of those, since the estimate on the very rows that its priors are the mean of
+    is those priors; and made smaller as 1/√rows is, on both sides.
+    """
+    one, other = first[::2], first[1::2]
+    if not len(other):
+        return 0.0
+    before = one.mean(axis=0)
+    before /= before.sum()
+    found = _moved(before, estimated_priors(other, before))
+    spread = 1 / len(one) + 1 / len(other)
+    return found * math.sqrt((1 / len(first) + 1 / rows) / spread)
 
 
 def _some(log: Log, survey: Survey, of: Stretch) -> tuple[Values, Rows]:

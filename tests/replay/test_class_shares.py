@@ -57,6 +57,7 @@ def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
     np.testing.assert_allclose(shares.before, _BEFORE, atol=0.02)
     np.testing.assert_allclose(shares.now, _NOW, atol=0.03)
     assert shares.moved == pytest.approx(0.4, abs=0.03)
+    assert shares.moved_by_chance < 0.03
     assert shares.labels == shares.rows == found.windows[-1]["traffic"]
     # What a slow loop gives on the very rows of the window.
     p = np.stack(columns["probabilities"].to_pylist())
@@ -85,6 +86,26 @@ def test_where_it_is_another_drift_labels_say_that_rescaling_repairs_nothing(tmp
     assert shares.brier is not None
     assert shares.brier_rescaled is not None
     assert shares.brier_rescaled > shares.brier - 0.002
+
+
+@pytest.mark.parametrize("window", [2_000, 500])
+def test_chance_alone_moves_shares_of_many_classes(tmp_path: Path, window: int):
+    """Fifty classes of which nothing has changed: what is found is about what chance makes."""
+    rng = np.random.default_rng(1)
+    odds = 3 * rng.normal(size=(8_000, 50))
+    p = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
+    columns = {
+        "time": START + np.arange(8_000.0),
+        "probabilities": lists(p),
+        "correct": rng.random(8_000) < p.max(axis=1),
+    }
+    path = write(tmp_path / "a.parquet", columns)
+    options = ReplayOptions(cohort=500.0, window_labels=window)
+    shares = replay_all(path, options).class_shares
+    assert shares is not None
+    assert shares.moved > 0.05
+    assert shares.moved < 1.6 * shares.moved_by_chance
+    assert shares.moved_by_chance < 1.6 * shares.moved
 
 
 def test_a_log_too_short_to_compare_says_nothing_of_shares(tmp_path: Path):
