@@ -191,10 +191,15 @@ def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
         with torch.no_grad():
             forward(model.eval(), rows)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
-        found = f"{recipe.model.name}, for rows {tuple(rows.shape[1:])}: {_line(error)}"
+        shape = ", ".join(str(tuple(one.shape[1:])) for one in _tensors(rows))
+        found = f"{recipe.model.name}, for rows {shape}: {_line(error)}"
         raise InputError("model.name", found=found, accepted="one for such rows") from error
     finally:
         model.train(training)
+
+
+def _tensors(rows: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return rows if isinstance(rows, tuple) else (rows,)
 
 
 def _line(error: BaseException) -> str:
