@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -20,12 +22,20 @@ __all__ = ["issuer", "signing_keys"]
 
 
 @pytest.fixture
-def client(issuer: Issuer, registry: Registry, database_url: str, blob_url: str) -> Iterator[Any]:
+def registry(sqlite_template: Path, tmp_path: Path) -> Iterator[Registry]:
+    """SQLite alone: it has no say in tokens."""
+    shutil.copy(sqlite_template, tmp_path / "recalib.db")
+    registry = Registry(f"sqlite:///{tmp_path / 'recalib.db'}", "memory://")
+    yield registry
+    registry.close()
+
+
+@pytest.fixture
+def client(issuer: Issuer, registry: Registry, tmp_path: Path) -> Iterator[Any]:
     settings = Settings(
+        home=tmp_path,
         oidc_issuer=issuer.url,
         oidc_audience=AUDIENCE,
-        database_url=database_url,
-        blob_url=blob_url,
         grpc_port=0,
         require_keys=True,
         refresh_seconds=3600,

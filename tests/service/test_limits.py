@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
@@ -48,6 +48,7 @@ def _caller(name: str = "web", **limits: Any) -> Principal:
     return Principal(name, frozenset({"predict"}), limits=Limits(**limits))
 
 
+@settings(max_examples=40)
 @given(
     waits=st.lists(st.floats(0, 0.5), min_size=5, max_size=200),
     rate=st.sampled_from([0.5, 1.0, 3.0, 100.0]),
