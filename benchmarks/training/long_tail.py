@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,7 @@ def markdown(
     lines = [
         "# Maps on long-tailed CIFAR-10: under-trained",
         "",
-        f"`{' '.join(['python -m benchmarks.training.long_tail', *sys.argv[1:]])}`",
+        f"`python -m benchmarks.training.long_tail {shlex.join(sys.argv[1:])}`",
         "",
         f"{budget.model} of width {budget.width}, trained with cross-entropy on {len(splits.train)}"
         f" images of {budget.size}x{budget.size}, {budget.epochs} epochs; the maps are fitted to "

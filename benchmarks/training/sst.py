@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -122,7 +123,7 @@ def markdown(done: Mapping[str, Sequence[dict[str, Any]]], splits: Splits) -> st
     lines = [
         "# Training losses on SST-2: under-trained",
         "",
-        f"`{' '.join(['python -m benchmarks.training.sst', *sys.argv[1:]])}`",
+        f"`python -m benchmarks.training.sst {shlex.join(sys.argv[1:])}`",
         "",
         f"A Tree-LSTM on {len(splits.train)} sentences, judged by {len(splits.test)}; percent, but "
         "for NLL (nats); the mean over seeds, with its standard error.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -180,4 +181,4 @@ def _claims(done: dict[str, list[Story]]) -> str:
 
 
 def _command() -> str:
-    return " ".join(["python -m benchmarks.training", *sys.argv[1:]])
+    return f"python -m benchmarks.training {shlex.join(sys.argv[1:])}".rstrip()
