@@ -11,7 +11,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@# torch first and by pip: its build for this machine may come from a place only pip knows.
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv torch
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt \
-		-e '.[fit,train,serve,s3,demo,dev]'
+		-e '.[fit,train,serve,s3,telemetry,demo,dev]'
 	@touch $@
 
 .PHONY: help

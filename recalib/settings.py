@@ -139,6 +139,11 @@ class Settings(BaseSettings):
         pattern="^(debug|info|warning|error)$",
         description="Least severity that is logged: debug, info, warning or error.",
     )
+    otlp_endpoint: str = Field(
+        "",
+        description="URL of an OpenTelemetry collector that takes OTLP over HTTP and is told of "
+        "every request and job, such as http://127.0.0.1:4318; empty for none.",
+    )
     access_log: bool = Field(False, description="Whether every request gets a line in the log.")
     host: str = Field("127.0.0.1", description="Address that the server listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the REST server.")

@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI
 from starlette.types import Receive, Scope, Send
 
 import recalib
+from recalib import telemetry
 from recalib.access import Limits
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
@@ -65,6 +66,7 @@ _SHORT_WAYS = ShortWays({CALIBRATE: respond, INFER: infer_rows, INFER_BY_VERSION
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application; settings come from the environment where none are given."""
     settings = settings or Settings()
+    telemetry.start(settings, "recalib-server")
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     access = Access(registry, settings.require_keys, _tokens(settings), _usual_limits(settings))
     state = State(settings, registry, _calibrators(settings, registry), access)
@@ -93,6 +95,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             for one in (state.flights, state.calibrators, state.ids):
                 await to_thread.run_sync(one.settle, _SETTLE_SECONDS)
             registry.close()
+            await to_thread.run_sync(telemetry.stop)
 
     app = Application(
         title="Recalib",

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+from recalib import telemetry
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
@@ -38,6 +39,7 @@ def handlers(
 
 def run(settings: Settings, *, embedded: bool) -> None:
     """Do jobs until SIGTERM or SIGINT; an embedded worker ends with its parent instead."""
+    telemetry.start(settings, "recalib-worker")
     stop = threading.Event()
     stop_on_signals(stop, embedded=embedded)
     if embedded:
@@ -58,6 +60,7 @@ def run(settings: Settings, *, embedded: bool) -> None:
         worker.run(stop)
     finally:
         registry.close()
+        telemetry.stop()
 
 
 def _refuse_a_newer_schema(registry: Registry) -> None:

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from recalib import telemetry
 from recalib.errors import FencedError, RecalibError, UnavailableError
 from recalib.logs import bound
 from recalib.registry import Lease, Registry, Transaction
@@ -84,7 +85,15 @@ class Worker:
             lease = tx.jobs.claim(self._name, list(self._handlers), self._lease_seconds)
         if lease is None:
             return False
-        with bound(job_id=lease.job.id, kind=lease.job.kind):
+        job = lease.job
+        with (
+            bound(job_id=job.id, kind=job.kind),
+            telemetry.span(
+                f"job {job.kind}",
+                lease.trace,
+                **{"recalib.job.id": job.id, "recalib.job.attempt": job.attempts},
+            ),
+        ):
             _log.info(
                 "Running %s job %s.",
                 lease.job.kind,
@@ -126,6 +135,7 @@ class Worker:
             self._end(lease, lambda tx: tx.jobs.release(lease))
 
     def _failed(self, lease: Lease, error: Exception) -> None:
+        telemetry.failed(type(error).__name__)
         permanent = isinstance(error, RecalibError) and not isinstance(error, UnavailableError)
         retry_after = None if permanent else self._retry_after(lease.job.attempts)
         # Our own errors are made to be read by the caller; others need to say what they are.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from recalib import logs
+from recalib import logs, telemetry
 from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.settings_toml import origin_of
@@ -102,6 +102,7 @@ def serve(
         ports["grpc_port"] = reserved.getsockname()[1]
     settings = settings.model_copy(update=ports)
     logs.configure(settings)
+    telemetry.check(settings)
     from service.run import serve as run
 
     # Uvicorn shuts down on this signal and then raises it again. As an exception it unwinds
@@ -131,6 +132,7 @@ def worker(
     """Do jobs from the registry's queue until told to stop."""
     settings = settings_of(home=home, database_url=database_url)
     logs.configure(settings)
+    telemetry.check(settings)
     from training.run import run
 
     run(settings, embedded=embedded)

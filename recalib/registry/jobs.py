@@ -34,6 +34,7 @@ from recalib.registry.clock import now
 from recalib.registry.names import check_name, is_name
 from recalib.registry.queries import Queries
 from recalib.registry.records import Job, JobState, Lease, Model
+from recalib.telemetry import carried
 
 __all__ = ["Jobs"]
 
@@ -78,6 +79,7 @@ class Jobs(Queries):
             fence=0,
             cancel_requested=False,
             created_at=now(),
+            trace=carried(),
         )
         try:
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
@@ -207,10 +209,10 @@ class Jobs(Queries):
                 progress=None,
                 error=None,
             )
-            .returning(_TABLE.c.id, _TABLE.c.fence)
+            .returning(_TABLE.c.id, _TABLE.c.fence, _TABLE.c.trace)
         )
         row = self._connection.execute(statement).one_or_none()
-        return None if row is None else Lease(self.get(row.id), row.fence)
+        return None if row is None else Lease(self.get(row.id), row.fence, row.trace)
 
     def hold(self, lease: Lease) -> None:
         """Lock the job until the transaction ends; `FencedError` where the lease is lost.

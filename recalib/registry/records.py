@@ -154,6 +154,8 @@ class Lease:
 
     job: Job
     fence: int
+    #: The `traceparent` of what asked for the job, or None.
+    trace: str | None = None
 
 
 @dataclass(frozen=True)

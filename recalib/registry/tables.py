@@ -121,6 +121,8 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
+    # The `traceparent` of what asked for it, where requests are traced.
+    Column("trace", String(64)),
     CheckConstraint(
         "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"
     ),

@@ -23,7 +23,7 @@ from service.access.oidc import KeysWantedError
 from service.state import State
 from service.transport.instruments import note
 from service.transport.problems import answer_to
-from service.transport.request_ids import HEADER, request_id_of
+from service.transport.request_ids import HEADER, request_id_of, traceparent_of
 from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, asked_of
 
 __all__ = ["AtOnce", "Round"]
@@ -56,6 +56,7 @@ class _Entry(NamedTuple):
     #: Its path, as errors are written for it.
     target: str
     request_id: str
+    traceparent: str | None
     #: Whether the connection outlives the answer.
     stays: bool
     outcome: Answer | Joint | Exception
@@ -181,8 +182,8 @@ class AtOnce(HttpToolsProtocol):
         self._waiting += 1
         stays = self.parser.should_keep_alive()
         self._last = not stays
-        request_id = request_id_of(self.headers)
-        entry = _Entry(self, held, self.url.decode("ascii"), request_id, stays, outcome)
+        names = request_id_of(self.headers), traceparent_of(self.headers)
+        entry = _Entry(self, held, self.url.decode("ascii"), *names, stays, outcome)
         self._round.add(entry, self.loop)
 
     def finish(self, entry: _Entry, outcome: Answer | Exception) -> None:
@@ -200,7 +201,7 @@ class AtOnce(HttpToolsProtocol):
             headers = (*refusal.raw_headers, name)
             self._write(status, headers, bytes(refusal.body), entry.stays)
         template, arrived = entry.held.way.template, entry.held.arrived
-        note("POST", template, status, arrived, entry.request_id)
+        note("POST", template, status, arrived, entry.request_id, entry.traceparent)
 
     def _may_be_held(self) -> bool:
         """Whether the request may be answered before anything else is done on this connection."""

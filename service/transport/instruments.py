@@ -17,6 +17,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from recalib import telemetry
 from recalib.logs import ACCESS
 
 __all__ = ["CALIBRATED_ROWS", "LABELS", "LIMITED", "Instrumented", "exposition", "note", "note_rpc"]
@@ -47,6 +48,10 @@ LIMITED = Counter(
 LABELS = Counter("recalib_labels", "Late labels by what became of them.", ["model", "status"])
 
 
+#: What an RPC ends with by a fault of ours.
+_OUR_CODES = ("INTERNAL", "DATA_LOSS", "UNAVAILABLE", "UNKNOWN")
+
+
 class Instrumented:
     """Middleware that counts and times every request under its route's template."""
 
@@ -75,13 +80,19 @@ class Instrumented:
 
 
 def note(
-    method: str, route: str, status: int, started: float, request_id: str | None = None
+    method: str,
+    route: str,
+    status: int,
+    started: float,
+    request_id: str | None = None,
+    parent: str | None = None,
 ) -> None:
     """Count a request that came at `started`, by `time.perf_counter`, and has been answered.
 
     Parameters
     ----------
     request_id: what it is called, where the log does not know from its task.
+    parent: its `traceparent`, where its span was not begun as its task was.
     """
     count, observe = _children(method, route, status)
     seconds = time.perf_counter() - started
@@ -89,6 +100,10 @@ def note(
     observe(seconds)
     if ACCESS.isEnabledFor(logging.INFO):
         _log_access(method, route, status, seconds, request_id)
+    if telemetry.is_on():
+        http = {"http.request.method": method, "http.response.status_code": status}
+        error = str(status) if status >= 500 else None
+        telemetry.end(f"{method} {route}", seconds, parent, error, **http, **{"http.route": route})
 
 
 def _log_access(
@@ -117,6 +132,10 @@ def note_rpc(method: str, code: str, started: float) -> None:
     observe(seconds)
     if ACCESS.isEnabledFor(logging.INFO):
         _log_access("RPC", method, code, seconds)
+    if telemetry.is_on():
+        error = code if code in _OUR_CODES else None
+        rpc = {"rpc.system": "grpc", "rpc.grpc.status_code": code}
+        telemetry.end(method.lstrip("/"), seconds, None, error, **rpc)
 
 
 @lru_cache(maxsize=4096)

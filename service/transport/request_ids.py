@@ -14,9 +14,10 @@ from itertools import count
 
 from starlette.types import Message, Scope, Send
 
+from recalib import telemetry
 from recalib.logs import about
 
-__all__ = ["HEADER", "named", "request_id_of"]
+__all__ = ["HEADER", "named", "request_id_of", "traceparent_of"]
 
 HEADER = b"x-request-id"
 _TRACE = b"traceparent"
@@ -39,6 +40,13 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return _new() if trace is None else trace[1].decode()
 
 
+def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Return a request's `traceparent`, whatever stands there; None where nobody is told of it."""
+    if not telemetry.is_on():
+        return None
+    return next((value.decode("latin-1") for name, value in headers if name == _TRACE), None)
+
+
 def named(scope: Scope, send: Send) -> Send:
     """Say in this task's log what its request is called; return what says so in its answer.
 
@@ -48,6 +56,7 @@ def named(scope: Scope, send: Send) -> Send:
         return send
     request_id = request_id_of(scope["headers"])
     about(request_id=request_id)
+    telemetry.begin(traceparent_of(scope["headers"]))
 
     async def naming(message: Message) -> None:
         if message["type"] == "http.response.start":

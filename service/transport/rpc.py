@@ -24,12 +24,13 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from recalib import telemetry
 from recalib.access import Principal
 from recalib.errors import InputError
 from recalib.logs import about
 from service.access.access import Access, begin
 from service.transport.instruments import note_rpc
-from service.transport.request_ids import HEADER, request_id_of
+from service.transport.request_ids import HEADER, request_id_of, traceparent_of
 from service.transport.rpc_errors import failure_of
 
 __all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
@@ -177,8 +178,11 @@ async def _watched(path: str, context: Context) -> AsyncIterator[None]:
     """End an RPC as its errors say, count it, and do not begin it past its deadline."""
     started = time.perf_counter()
     code = grpc.StatusCode.OK
-    sent = context.invocation_metadata() or ()
-    request_id = request_id_of((str(name).encode(), _bytes(value)) for name, value in sent)
+    sent = [
+        (str(name).encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()
+    ]
+    request_id = request_id_of(sent)
+    telemetry.begin(traceparent_of(sent))
     name = (HEADER.decode(), request_id)
     about(request_id=request_id)
     context.set_trailing_metadata((name,))

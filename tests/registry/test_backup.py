@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import stat
 import zipfile
@@ -61,6 +62,15 @@ def opposite(
     """Another registry, without even a schema, in the other database than `registry`."""
     kind = "postgresql" if database_url.startswith("sqlite") else "sqlite"
     yield from _fresh(kind, request, tmp_path)
+
+
+@pytest.fixture
+def here(sqlite_template: Path, tmp_path: Path) -> Iterator[Registry]:
+    """A fresh registry in SQLite, likewise."""
+    shutil.copy(sqlite_template, tmp_path / "here.db")
+    registry = Registry(f"sqlite:///{tmp_path / 'here.db'}", (tmp_path / "blobs").as_uri())
+    yield registry
+    registry.close()
 
 
 @pytest.fixture
@@ -223,56 +233,56 @@ def test_it_is_made_while_the_registry_is_used(
 
 
 def test_a_blob_that_is_lost_or_damaged_is_said(
-    registry: Registry, elsewhere: Registry, to: Path
+    here: Registry, elsewhere: Registry, to: Path
 ) -> None:
     """And there is no backup without it, unless that is asked for."""
-    some(registry)
-    with registry.reading() as tx:
+    some(here)
+    with here.reading() as tx:
         lost = tx.datasets.get(tx.models.get("resnet"), "validation").digest
-    path = Path(registry.blobs.path(lost))
+    path = Path(here.blobs.path(lost))
     for damage in (lambda: path.write_bytes(b"rot"), path.unlink):
         damage()
         with pytest.raises(CorruptError, match=f"blob {lost} of data set validation"):
-            backup(registry, to)
+            backup(here, to)
         assert not to.exists()
-    made = backup(registry, to, leave_out_damaged=True)
+    made = backup(here, to, leave_out_damaged=True)
     assert made.left_out == {lost: "data set validation"}
     restore(elsewhere, to)
     with pytest.raises(NotFoundError):
         elsewhere.blobs.open(lost)
 
 
-def test_nothing_is_overwritten(registry: Registry, to: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(here: Registry, to: Path, tmp_path: Path) -> None:
     to.write_text("mine")
     with pytest.raises(InputError, match=r"to: found .*which exists"):
-        backup(registry, to)
+        backup(here, to)
     assert to.read_text() == "mine"
     with pytest.raises(InputError, match="No such file"):
-        backup(registry, tmp_path / "none" / "b.zip")
+        backup(here, tmp_path / "none" / "b.zip")
     new = tmp_path / "new.zip"
     with pytest.raises(InputError, match="File exists"):
-        backup(registry, new, say=lambda _: new.write_text("meanwhile"))
+        backup(here, new, say=lambda _: new.write_text("meanwhile"))
     assert new.read_text() == "meanwhile"
     with pytest.raises(InputError, match="accepted: a registry"):
         backup(Registry(f"sqlite:///{tmp_path}/none.db", "memory://"), tmp_path / "b.zip")
     assert not list(tmp_path.glob(".*"))
 
 
-def test_two_at_once_to_one_name(registry: Registry, to: Path) -> None:
+def test_two_at_once_to_one_name(here: Registry, to: Path) -> None:
     def again(_: str) -> None:
         with pytest.raises(InputError, match="another backup is writing"):
-            backup(registry, to)
+            backup(here, to)
 
-    backup(registry, to, say=again)
+    backup(here, to, say=again)
     assert read_manifest(to).tables["models"].rows == 0
 
 
 def test_a_registry_with_anything_in_it_is_not_replaced(
-    registry: Registry, elsewhere: Registry, to: Path
+    here: Registry, elsewhere: Registry, to: Path
 ) -> None:
     """Unless asked to; what a server makes for itself as it starts is not anything."""
-    some(registry)
-    backup(registry, to)
+    some(here)
+    backup(here, to)
     elsewhere.migrate()
     with elsewhere.transaction() as tx:
         tx.signing_keys.first()
@@ -341,11 +351,11 @@ def _rewritten(
 
 
 def test_what_is_no_whole_backup_changes_nothing(
-    registry: Registry, elsewhere: Registry, to: Path
+    here: Registry, elsewhere: Registry, to: Path
 ) -> None:
     """Cut short, bent or left out anywhere, or something else altogether."""
-    some(registry)
-    backup(registry, to)
+    some(here)
+    backup(here, to)
     whole = to.read_bytes()
     bad = to.with_name("bad.zip")
     for content in (b"", b"text", b"\x00" * 100, whole[1:]):
@@ -465,10 +475,10 @@ def test_a_database_file_is_its_owners_only(elsewhere: Registry, tmp_path: Path)
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
-def test_digests_are_those_of_sha256sum(registry: Registry, to: Path) -> None:
+def test_digests_are_those_of_sha256sum(here: Registry, to: Path) -> None:
     """So that a backup can be looked through without Recalib."""
-    some(registry)
-    made = backup(registry, to)
+    some(here)
+    made = backup(here, to)
     with zipfile.ZipFile(to) as archive:
         assert archive.testzip() is None
         for digest in made.blobs:

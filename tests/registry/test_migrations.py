@@ -251,3 +251,22 @@ def test_limits_and_audit_come_and_go_without_touching_the_keys(database_url: st
     assert _differences(engine) == []
     engine.dispose()
     registry.close()
+
+
+def test_traces_of_jobs_come_and_go(database_url: str) -> None:
+    """0009 forward and back: jobs wait as they did, and are claimed."""
+    registry = Registry(database_url, "memory://")
+    engine = connect_to(database_url)
+    with registry.transaction() as tx:
+        job = tx.jobs.enqueue("fit", {})
+        tx.connection.execute(text("UPDATE jobs SET trace = '00-a-b-01'"))
+    migrate.downgrade(engine, "0008")
+    assert "trace" not in {one["name"] for one in inspect(engine).get_columns("jobs")}
+    registry.migrate()
+    with registry.transaction() as tx:
+        lease = tx.jobs.claim("w", ["fit"], 60)
+        assert lease is not None
+        assert (lease.job.id, lease.trace) == (job.id, None)
+    assert _differences(engine) == []
+    engine.dispose()
+    registry.close()

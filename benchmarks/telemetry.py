@@ -1,0 +1,57 @@
+"""What traces cost a request: nothing to speak of where nobody is told, and what where somebody is.
+
+`python -m benchmarks.telemetry`: times of the processor for all that a small request has to do with
+traces, first without an endpoint, then with one that nobody listens at, in the same run. The
+second leaves out what a thread of OpenTelemetry's sends in the background.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from benchmarks.timing import Goal, interleaved
+from recalib import telemetry
+from recalib.settings import Settings
+from service.transport.request_ids import traceparent_of
+
+__all__ = ["run"]
+
+_CALLS = 20_000
+_HEADERS = [
+    (b"host", b"127.0.0.1:8000"),
+    (b"accept", b"*/*"),
+    (b"content-type", b"application/json"),
+    (b"content-length", b"64"),
+    (b"user-agent", b"benchmark"),
+    (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+]
+
+
+def run() -> list[Goal]:
+    """Measure both, each as the best of several."""
+    off = _microseconds()
+    # It says that nobody is there, which is so.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    telemetry.start(Settings(otlp_endpoint="http://127.0.0.1:9"), "benchmark")
+    on = _microseconds()
+    telemetry.stop()
+    return [
+        Goal("traces off, microseconds a request", off, 1.0, True, f"; on: {on:.1f}"),
+    ]
+
+
+def _microseconds() -> float:
+    def requests() -> None:
+        for _ in range(_CALLS):
+            parent = traceparent_of(_HEADERS)
+            telemetry.begin(parent)
+            if telemetry.is_on():
+                telemetry.end("POST /v1/models/{model}/calibrate", 1e-3, parent)
+
+    return min(interleaved({"": requests}, 5, time.thread_time)[""]) / _CALLS * 1e6
+
+
+if __name__ == "__main__":
+    for goal in run():
+        print(goal)
