@@ -34,21 +34,21 @@ RUN pip install --no-cache-dir --disable-pip-version-check uv==0.13.8 \
     && uv venv --python /usr/local/bin/python /opt/recalib
 WORKDIR /source
 COPY pyproject.toml constraints.txt ./
-RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3
+RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry
 
 FROM build AS build-serve
 COPY . .
 RUN uv pip install --no-deps .
 
 FROM build AS build-worker
-RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra train \
+RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry --extra train \
     --torch-backend cpu
 COPY . .
 RUN uv pip install --no-deps .
 
 # The registry's own build of torch is the one for CUDA, whose libraries come with it.
 FROM build AS build-worker-gpu
-RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra train
+RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry --extra train
 COPY . .
 RUN uv pip install --no-deps .
 

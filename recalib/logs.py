@@ -49,6 +49,8 @@ def configure(settings: Settings) -> None:
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
     for name in ("alembic", "asyncio", "httpx", "httpcore", "botocore", "uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    # Each of its tries to reach a collector that is away is a warning; that it gave up is enough.
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)
 
 
 def about(**fields: Any) -> None:

@@ -22,6 +22,7 @@ def root() -> Iterator[logging.Logger]:
     """The root logger, put back as it was."""
     root, before = logging.getLogger(), {}
     names = ("alembic", "asyncio", "httpx", "httpcore", "botocore", "uvicorn", "uvicorn.error")
+    names += ("opentelemetry",)
     for name in (*names, logs.ACCESS.name):
         before[name] = logging.getLogger(name).level
     level, handlers = root.level, list(root.handlers)
