@@ -309,9 +309,11 @@ def read_recipe(path: Path) -> Recipe:
         raise InputError(
             "config", found=f"{path} ({why})", accepted="a .toml or .json file"
         ) from None
-    if len(text) > _LONGEST or max(map(_dots, text.splitlines()), default=0) > _MOST_DOTS:
-        accepted = f"at most {_LONGEST} characters, and {_MOST_DOTS} dots in a line"
-        raise InputError("config", found=f"{path}: {len(text)} characters", accepted=accepted)
+    dots = max((line.count(".") for line in text.splitlines()), default=0)
+    if len(text) > _LONGEST or dots > _MOST_DOTS:
+        found = f"{path}: {len(text)} characters, {dots} dots in a line"
+        accepted = f"at most {_LONGEST}, and {_MOST_DOTS}"
+        raise InputError("config", found=found, accepted=accepted)
     parsers = {".toml": tomllib.loads, ".json": json.loads}
     if path.suffix not in parsers:
         raise InputError("config", found=str(path), accepted="a name that ends in .toml or .json")
@@ -323,10 +325,6 @@ def read_recipe(path: Path) -> Recipe:
     if not isinstance(document, dict):
         raise InputError("config", found=f"{path}: no table", accepted="the fields of a recipe")
     return Recipe.of(document)
-
-
-def _dots(line: str) -> int:
-    return line.count(".")
 
 
 def _as_input_error(error: ValidationError) -> InputError:
