@@ -18,6 +18,7 @@ from recalib.client.errors import (
     RefusedFormError,
     ServiceError,
     TimedOutError,
+    TooOftenError,
     UnreachableError,
     Violation,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "SegmentState",
     "ServiceError",
     "TimedOutError",
+    "TooOftenError",
     "UnreachableError",
     "Violation",
 ]

@@ -12,6 +12,7 @@ class is also the one of `recalib.errors` that says so, named in brackets::
     ├── NotAllowedError         the API key is not for this              [ForbiddenError]
     ├── MissingError            something named does not exist           [NotFoundError]
     ├── ContradictionError      it contradicts what is already there     [ConflictError]
+    ├── TooOftenError           the API key has asked for too much of late  [LimitedError]
     └── OverloadedError         the server cannot now, and was asked often  [UnavailableError]
     UnreachableError            there is no answer                       [UnavailableError]
     └── TimedOutError           not in time
@@ -42,6 +43,7 @@ __all__ = [
     "RefusedFormatError",
     "ServiceError",
     "TimedOutError",
+    "TooOftenError",
     "UnknownCallerError",
     "UnreachableError",
     "Violation",
@@ -131,6 +133,14 @@ class ContradictionError(ServiceError, errors.ConflictError):
     """It contradicts what is already there: a taken name, no champion yet."""
 
 
+class TooOftenError(ServiceError, errors.LimitedError):
+    """The API key, or the address, has asked for too much of late, again and again."""
+
+    def _take(self, answer: Answer, problem: _Problem) -> None:
+        said = answer.headers.get("retry-after", "")
+        self.retry_after_seconds = int(said) if said.isdecimal() else 1
+
+
 class OverloadedError(ServiceError, errors.UnavailableError):
     """The server cannot answer now, and could not when it was asked again."""
 
@@ -172,7 +182,7 @@ _OTHER: dict[int, type[ServiceError]] = {
     403: NotAllowedError,
     404: MissingError,
     409: ContradictionError,
-    429: OverloadedError,
+    429: TooOftenError,
     502: OverloadedError,
     503: OverloadedError,
     504: OverloadedError,

@@ -276,11 +276,13 @@ def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.Recali
     made = {
         house.InputError: lambda kind: kind("logits", found="x", accepted="y"),
         house.NotFoundError: lambda kind: kind("model", "m"),
+        house.LimitedError: lambda kind: kind("too much", 7),
     }
     make = next((made[one] for one in kind.__mro__ if one in made), lambda kind: kind("because"))
     response = problem_of(make(kind))
     request = Request("GET", "/v1/models/m")
-    found = errors.error_of(Answer(request, response.status_code, {}, bytes(response.body)))
+    headers = dict(response.headers)
+    found = errors.error_of(Answer(request, response.status_code, headers, bytes(response.body)))
     assert (str(found), found.status) == (str(make(kind)), PROBLEMS[kind][0])
     # Damage and bugs are the service's own; of conflicts, HTTP has one kind.
     expected = {
@@ -291,6 +293,8 @@ def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.Recali
     assert isinstance(found, expected)
     if isinstance(found, house.InputError):
         assert (found.field, found.found, found.accepted) == ("logits", "x", "y")
+    if isinstance(found, house.LimitedError):
+        assert found.retry_after_seconds == 7
     if isinstance(found, house.NotFoundError):
         assert (found.kind, found.name) == ("resource", "/v1/models/m")
 
