@@ -127,11 +127,12 @@ def train(
     # The first process's: others may have another disk.
     run.resume(fabric.broadcast(checkpoints.load() if fabric.is_global_zero else None))
     augment = augmentation(recipe.augmentation)
+    clock = _Clock(watcher)
 
     # 2. Epochs: steps, measures, checkpoint.
     while run.counters.epoch < recipe.epochs and not _is_given_up(run):
         started = time.monotonic()
-        _epoch(run, augment, checkpoints, watcher)
+        _epoch(run, augment, checkpoints, watcher, clock)
         record = _measured(run, time.monotonic() - started)
         # 3. Rows known by heart teach a calibration loss nothing: once more, some kept from it.
         if _has_memorised(run, record):
@@ -156,7 +157,9 @@ def train(
     )
 
 
-def _epoch(run: Run, augment: Augmentation, checkpoints: Checkpoints, watcher: Watcher) -> None:
+def _epoch(
+    run: Run, augment: Augmentation, checkpoints: Checkpoints, watcher: Watcher, clock: _Clock
+) -> None:
     """Take the steps of an epoch that are not done yet."""
     recipe, counters = run.recipe, run.counters
     parts = recipe.accumulate * run.fabric.world_size
@@ -166,7 +169,7 @@ def _epoch(run: Run, augment: Augmentation, checkpoints: Checkpoints, watcher: W
     if not steps:
         raise InputError("batch_size", found=f"{rows} training rows", accepted="enough for a step")
     run.begin_epoch()
-    clock = _Clock(run, len(steps), watcher)
+    clock.begin(run, len(steps))
     for number in range(counters.step, len(steps)):
         try:
             watcher.check()
@@ -290,30 +293,42 @@ def _agree_on_buffers(run: Run) -> None:
 
 
 class _Clock:
-    """Says where a run is, now and then."""
+    """Says where a run is, now and then: over epochs, of which many may fit into half a second."""
 
-    def __init__(self, run: Run, steps: int, watcher: Watcher) -> None:
-        self._run, self._steps, self._watcher = run, steps, watcher
-        self._started, self._first = time.monotonic(), run.counters.step
-        self._next = self._started + _EVERY_SECONDS
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._next = time.monotonic() + _EVERY_SECONDS
+        self._run: Run | None = None
+
+    def begin(self, run: Run, steps: int) -> None:
+        """Note that an epoch of so many steps begins, or goes on."""
+        if run is not self._run:  # the first, or a run begun anew
+            self._run = run
+            self._started, self._first = time.monotonic(), _done(run, steps)
+        self._steps = steps
 
     def tick(self, rate: float) -> None:
         """Note that a step is done."""
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next or self._run is None:
             return
         self._next = now + _EVERY_SECONDS
-        counters, epochs = self._run.counters, self._run.recipe.epochs
-        loss = self._run.read_loss()
-        pace = (now - self._started) / (counters.step - self._first)
-        done = counters.epoch * self._steps + counters.step
+        run, every = self._run, self._run.recipe.epochs * self._steps
+        done = _done(run, self._steps)
+        # Over all since the beginning: what is measured between epochs takes its time as well.
+        pace = (now - self._started) / max(done - self._first, 1)
         self._watcher.at(
             Position(
-                epoch=counters.epoch + 1,
-                epochs=epochs,
-                fraction=done / (epochs * self._steps),
-                loss=loss,
+                epoch=run.counters.epoch + 1,
+                epochs=run.recipe.epochs,
+                fraction=done / every,
+                loss=run.read_loss(),
                 rate=rate,
-                seconds_left=pace * (epochs * self._steps - done),
+                seconds_left=pace * (every - done),
             )
         )
+
+
+def _done(run: Run, steps: int) -> int:
+    """Return the steps that a run has taken, of so many in an epoch."""
+    return run.counters.epoch * steps + run.counters.step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -281,3 +283,18 @@ def test_positions_say_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.epoch for one in found] == [1] * 4 + [2] * 4 + [3] * 4
     assert found[-1].seconds_left == 0 < found[0].seconds_left
     assert found[-1].loss == onlooker.records[-1]["loss"]
+
+
+def test_epochs_shorter_than_half_a_second_are_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes .42 s here, by a clock that moves by .07 whenever it is looked at."""
+    ticks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: 0.07 * next(ticks))
+    monkeypatch.setattr("training.engine.loop.time", clock)
+    onlooker = Onlooker()
+    train(recipe(), splits(), Memory(), onlooker)
+    fractions = [one.fraction for one in onlooker.positions]
+    assert len(fractions) == 2
+    assert 0.3 < fractions[0] < fractions[1] <= 1
+    # What is measured between epochs counts as well: some six looks an epoch, of four steps.
+    first = onlooker.positions[0]
+    assert first.seconds_left > 0.07 * 12 * (1 - first.fraction)
