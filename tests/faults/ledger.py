@@ -42,7 +42,7 @@ _ROWS, _TRUTH = draw(12, _CLASSES, 3.0, seed=7)
 _PATIENCE_SECONDS = 60.0
 #: Between two operations of a kind: enough for any fault to fall into all of them, and not more,
 #: since each upload is measured by every metric.
-_PAUSE_SECONDS = {"upload": 0.2, "promote": 0.05, "label": 0.05, "predict": 0.03, "fit": 0.3}
+_PAUSE_SECONDS = {"upload": 0.5, "promote": 0.15, "label": 0.15, "predict": 0.1, "fit": 0.5}
 
 
 @dataclass

@@ -27,6 +27,7 @@ _PATH = f"/v1/models/{MODEL}"
 _ROWS = draw(100, 4, 3.0, seed=5)[0]
 
 
+@pytest.mark.parametrize("empty_database_url", ["sqlite"], indirect=True)
 def test_damaged_parameters_and_blobs(programs: Programs, empty_database_url: str) -> None:
     """One flipped bit each: never served or fitted on, and what replaces it is not in its way."""
     with begun(empty_database_url, programs) as ledger:
