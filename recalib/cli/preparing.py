@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from recalib.cli.operate import Database, Home, make_home, opened, settings_of
-from recalib.registry import migrate
 from recalib.terminal import print_json, say
 
 __all__ = ["prepare"]
@@ -23,6 +22,8 @@ def prepare(
     Servers bring the database up to date as well when they start; a deployment that has many does
     it once, before any of them. Done again, nothing happens.
     """
+    from recalib.registry import migrate
+
     settings = settings_of(home=home, database_url=database_url)
     make_home(settings.home)
     with opened(settings) as registry:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.drift.sums import Sums

@@ -6,7 +6,7 @@ Legend: N rows, K classes.
 from __future__ import annotations
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.optimize
+import scipy
 import torch
 from numpy.typing import NDArray
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.histogram_binning import share_of_hits

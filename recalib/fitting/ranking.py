@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.newton import fit_temperature

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
-import scipy.interpolate
-import scipy.optimize
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.newton import TemperatureFit, fit_temperature

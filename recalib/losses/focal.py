@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
+import scipy
 import torch
 from torch import Tensor
 

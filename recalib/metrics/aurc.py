@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric

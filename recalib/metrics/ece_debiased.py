@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, StreamingMetric

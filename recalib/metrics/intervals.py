@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats

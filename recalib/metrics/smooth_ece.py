@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import scipy.fft
-import scipy.optimize
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric

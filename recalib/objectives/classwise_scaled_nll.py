@@ -8,7 +8,7 @@ from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
-import scipy.optimize
+import scipy
 from numpy.typing import NDArray
 
 from recalib.formulas import class_means

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from recalib.files import LabelledData
