@@ -212,9 +212,8 @@ def dtype_of(datatype: str) -> Any:
 def shape_of(shape: Sequence[int]) -> tuple[int, int]:
     """Return N and K of a shape; `InputError` for any other."""
     if len(shape) != 2 or not all(0 < length <= _MOST for length in shape):
-        raise InputError(
-            "inputs[0].shape", found=str(list(shape))[:80], accepted="[N, K], both at least 1"
-        )
+        accepted = f"[N, K], each from 1 to {_MOST}"
+        raise InputError("inputs[0].shape", found=str(list(shape))[:80], accepted=accepted)
     rows, classes = shape
     return rows, classes
 

@@ -95,4 +95,4 @@ def _published_once(server: Server, job: str) -> None:
 
 
 def _done_by(log: str) -> list[str]:
-    return [line for line in log.splitlines() if line.endswith("is done.")]
+    return [line for line in log.splitlines() if "is done." in line]

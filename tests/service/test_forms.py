@@ -345,4 +345,5 @@ def test_frameworks_own_way_leads_to_the_same_endpoints(ready: Service) -> None:
     for path, more in asked:
         one, other = ready.client.post(path, **more), long.post(path, **more)
         assert (one.status_code, one.content) == (other.status_code, other.content), path
+        del one.headers["x-request-id"]  # the outermost layer's to say
         assert dict(one.headers) == dict(other.headers), path

@@ -239,8 +239,9 @@ BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
     "one axis": (question(tensor(ROWS, shape=[8])), "inputs[0].shape"),
     "no rows": (question(tensor(shape=[0, 4])), "inputs[0].shape"),
     "below zero": (question(tensor(ROWS, shape=[-2, -4])), "inputs[0].shape"),
-    "no room for so many": (
-        question(tensor(shape=[2**62, 2**62])), "inputs[0].contents.fp32_contents"
+    "no room for so many": (question(tensor(shape=[2**62, 2**62])), "inputs[0].shape"),
+    "fewer than the shape says": (
+        question(tensor(ROWS, shape=[2**32, 4])), "inputs[0].contents.fp32_contents"
     ),
     "other K": (question(tensor([[1, 2]], shape=[1, 2])), "logits"),
     "another output": (question(tensor(ROWS), outputs=[OUTPUT(name="y")]), "outputs"),

@@ -116,7 +116,7 @@ def test_they_are_read_with_their_cohort(service: Service, model: Model) -> None
     """An overconfident stream that no request was made for becomes stale, as a served one does."""
     logits, labels = draw(900, 4, 9.0, seed=2)
     now = time.time()
-    times = (now - 119 + np.arange(900) / 90).tolist()  # seconds before they mature
+    times = (now - 100 + np.arange(900) / 90).tolist()  # before they mature
     sent = {"logits": logits.astype(np.float32).tolist(), "labels": labels.tolist()}
     statuses = {status for status, _ in post(service, {**sent, "times": times})}
     assert statuses == {"accepted"}
