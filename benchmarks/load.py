@@ -37,17 +37,23 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from benchmarks.serving import wire
+from benchmarks.load_requests import (
+    CALIBRATE,
+    CLASSES,
+    FORMS,
+    MODEL,
+    ROW,
+    RPCS,
+    WRONG,
+    batch,
+    named_by,
+)
 from benchmarks.serving.champions import npz_of
 from benchmarks.serving.processes import Tree, free_port, running, until
-from benchmarks.serving.wire import Request
 from recalib.calibrator import Calibrator
-from service.transport.generated.recalib.v1 import recalib_pb2 as v1
-from service.transport.generated.recalib.v2wire import inference_pb2 as v2
 
 __all__ = ["Champions", "Report", "main", "rise_mib"]
 
-_MODEL, _CLASSES = "digits", 10
 _MAPS = ("identity", "temperature", "class_temperature", "vector", "ensemble_temperature")
 _PROMOTE_SECONDS, _UPLOAD_SECONDS, _FIT_SECONDS, _SCRAPE_SECONDS = 2.0, 1.5, 5.0, 1.0
 _ASKERS, _CALLERS, _PAUSE_SECONDS = 6, 2, 0.02
@@ -170,11 +176,11 @@ class Load:
 
     async def _prepare(self) -> None:
         """Register a model with a version of each map, and promote the first."""
-        await self._request("model", "POST", "/v1/models", json=_model())
+        await self._request("model", "POST", "/v1/models", json={"name": MODEL, "classes": CLASSES})
         await self._upload(0)
         for map in _MAPS:
             version = await self._fitted(map, "d0")
-            path = f"/v1/models/{_MODEL}/calibrators/{version}/parameters"
+            path = f"/v1/models/{MODEL}/calibrators/{version}/parameters"
             content = (await self._request("download", "GET", path)).content
             self.champions.versions[version] = Calibrator.from_bytes(content)
         await self._promote(0)
@@ -213,9 +219,9 @@ class Load:
                     await asyncio.sleep(float(rng.exponential(_PAUSE_SECONDS)))
 
     async def _calibrate(self, client: httpx2.AsyncClient, rng: np.random.Generator) -> None:
-        logits = _batch(rng)
-        kind = str(rng.choice(list(_FORMS)))
-        request = _FORMS[kind](logits)
+        logits = batch(rng)
+        kind = str(rng.choice(list(FORMS)))
+        request = FORMS[kind](logits)
         asked = time.monotonic()
         answer = await client.post(request.path, content=request.body, headers=request.headers)
         answered = time.monotonic()
@@ -225,7 +231,7 @@ class Load:
             return
         headers = {name.lower(): value for name, value in answer.headers.items()}
         numbers = request.numbers((headers, answer.content))
-        named = _named(kind, headers, answer.content)
+        named = named_by(kind, headers, answer.content)
         self._check(kind, logits, numbers, named, asked, answered)
 
     async def _call_on(self, rng: np.random.Generator) -> None:
@@ -245,9 +251,9 @@ class Load:
                     await asyncio.sleep(float(rng.exponential(_PAUSE_SECONDS)))
 
     async def _call(self, channel: grpc.aio.Channel, rng: np.random.Generator) -> None:
-        logits = _batch(rng)
-        kind = str(rng.choice(list(_RPCS)))
-        rpc = _RPCS[kind]
+        logits = batch(rng)
+        kind = str(rng.choice(list(RPCS)))
+        rpc = RPCS[kind]
         asked = time.monotonic()
         answer = await channel.unary_unary(
             rpc.method,
@@ -266,7 +272,7 @@ class Load:
 
     async def _promote(self, n: int) -> None:
         version = n % len(self.champions.versions) + 1
-        path = f"/v1/models/{_MODEL}/aliases/champion"
+        path = f"/v1/models/{MODEL}/aliases/champion"
         started = time.monotonic()
         # Noted before it is asked for: an answer may be faster than ours.
         self.champions.promotions.append((started, np.inf, version))
@@ -275,9 +281,9 @@ class Load:
 
     async def _upload(self, n: int) -> None:
         """Upload something new; then the same again, and something else under its name."""
-        path = f"/v1/models/{_MODEL}/datasets/d{n}"
+        path = f"/v1/models/{MODEL}/datasets/d{n}"
         headers = {"Content-Type": "application/x-npz"}
-        body, other = (npz_of(_CLASSES, 500, seed) for seed in (n, n + 1_000_000))
+        body, other = (npz_of(CLASSES, 500, seed) for seed in (n, n + 1_000_000))
         for kind, content, status in (
             ("upload", body, 201),
             ("upload again", body, 200),
@@ -293,7 +299,7 @@ class Load:
     async def _fitted(self, map: str, dataset: str) -> int:
         """Fit and wait; return the version, which nobody promotes."""
         wanted = {"dataset": dataset, "map": map, "promote": False}
-        path = f"/v1/models/{_MODEL}/calibrators"
+        path = f"/v1/models/{MODEL}/calibrators"
         job = (await self._request("fit", "POST", path, json=wanted)).json()
         while job["state"] in ("queued", "running"):
             await asyncio.sleep(0.1)
@@ -304,7 +310,7 @@ class Load:
         return int(job["result"]["version"])
 
     async def _err(self, n: int) -> None:
-        verb, path, status, more = _WRONG[n % len(_WRONG)]
+        verb, path, status, more = WRONG[n % len(WRONG)]
         await self._request(f"wrong, {status}", verb, path, expected=status, **more)
 
     async def _scrape(self, n: int) -> None:
@@ -319,97 +325,6 @@ class Load:
             if "worker" not in process.cmdline()
         ]
         self.report.memory.append((time.monotonic() - started, sum(servers) / 2**20))
-
-
-def _model() -> dict[str, object]:
-    return {"name": _MODEL, "classes": _CLASSES}
-
-
-_CALIBRATE, _INFER = f"/v1/models/{_MODEL}/calibrate", f"/v2/models/{_MODEL}/infer"
-#: What calibrate requests look like.
-_FORMS: dict[str, Callable[[NDArray[np.float32]], Request]] = {
-    "JSON": lambda logits: wire.rows(_CALIBRATE, logits),
-    "npy": lambda logits: wire.npy(_CALIBRATE, logits),
-    "V2": lambda logits: wire.tensor(_INFER, logits),
-    "V2 bytes": lambda logits: wire.tensor_bytes(_INFER, logits),
-}
-
-
-@dataclass(frozen=True)
-class _Rpc:
-    """One way of calibrating over gRPC."""
-
-    method: str
-    request: Callable[[NDArray[np.float32]], Any]
-    #: The message that answers.
-    answer: Any
-    #: From an answer to the bytes of its probabilities, and the version.
-    read: Callable[[Any], tuple[bytes, int]]
-
-
-def _matrix(logits: NDArray[np.float32]) -> v1.Matrix:
-    rows, classes = logits.shape
-    return v1.Matrix(rows=rows, classes=classes, datatype=v1.DATATYPE_FP32, raw=logits.tobytes())
-
-
-_RPCS = {
-    "gRPC": _Rpc(
-        "/recalib.v1.Calibration/Calibrate",
-        lambda logits: v1.CalibrateRequest(model=_MODEL, matrix=_matrix(logits)),
-        v1.CalibrateResponse,
-        lambda answer: (answer.probabilities.raw, answer.calibrator.version),
-    ),
-    "gRPC, V2": _Rpc(
-        "/inference.GRPCInferenceService/ModelInfer",
-        lambda logits: v2.ModelInferRequest(
-            model_name=_MODEL,
-            inputs=[
-                v2.ModelInferRequest.InferInputTensor(
-                    name="logits", datatype="FP32", shape=logits.shape
-                )
-            ],
-            raw_input_contents=[logits.tobytes()],
-        ),
-        v2.ModelInferResponse,
-        lambda answer: (answer.raw_output_contents[0], int(answer.model_version)),
-    ),
-}
-
-
-def _batch(rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return logits (N, K) of a request."""
-    rows = int(rng.choice([1, 1, 1, 32, 500]))
-    return (rng.normal(size=(rows, _CLASSES)) * 3).astype(np.float32)
-
-
-def _named(kind: str, headers: dict[str, str], content: bytes) -> int | None:
-    """Return the version that an answer names; that of npy names none."""
-    if kind == "npy":
-        return None
-    if kind == "JSON":
-        return int(json.loads(content)["calibrator"]["version"])
-    length = headers.get("inference-header-content-length")
-    return int(json.loads(content[: int(length) if length else None])["model_version"])
-
-
-_ROW = [[0.0] * _CLASSES]
-#: Verb, path, the status that it deserves, and the rest of a request.
-_WRONG: list[tuple[str, str, int, dict[str, Any]]] = [
-    ("POST", _CALIBRATE, 422, {"content": b'{"logits": [[1, 2'}),
-    ("POST", _CALIBRATE, 422, {"json": {"logits": [[1.0, 2.0]]}}),
-    ("POST", _CALIBRATE, 422, {"content": b'{"logits": [[NaN]]}'}),
-    ("POST", _CALIBRATE + "?calibrator=999999", 404, {"json": {"logits": _ROW}}),
-    ("POST", _CALIBRATE + "?calibrator=nobody", 404, {"json": {"logits": _ROW}}),
-    ("POST", "/v1/models/nobody/calibrate", 404, {"json": {"logits": _ROW}}),
-    ("POST", _CALIBRATE, 415, {"content": b"x", "headers": {"Content-Type": "image/png"}}),
-    ("POST", _INFER, 400, {"json": {"inputs": []}}),
-    ("POST", "/v1/models", 409, {"json": {"name": _MODEL, "classes": 3}}),
-    ("POST", "/v1/models", 422, {"json": {"name": "../x", "classes": 3}}),
-    ("PUT", f"/v1/models/{_MODEL}/aliases/champion", 404, {"json": {"version": 999_999}}),
-    ("POST", f"/v1/models/{_MODEL}/calibrators", 404, {"json": {"dataset": "nothing"}}),
-    ("GET", "/v1/jobs/nobody", 404, {}),
-    ("DELETE", _CALIBRATE, 405, {}),
-]
 
 
 def drained(url: str, tree: Tree) -> list[str]:
@@ -435,9 +350,9 @@ def drained(url: str, tree: Tree) -> list[str]:
 def _half_a_request(url: str) -> socket.socket:
     """Send all of a request but its last byte, over a connection of its own."""
     place = httpx2.URL(url)
-    body = json.dumps({"logits": _ROW}).encode()
+    body = json.dumps({"logits": ROW}).encode()
     head = (
-        f"POST {_CALIBRATE} HTTP/1.1\r\nHost: {place.host}\r\n"
+        f"POST {CALIBRATE} HTTP/1.1\r\nHost: {place.host}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     connection = socket.create_connection((place.host, place.port), timeout=60)

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from recalib.settings import Settings
+from recalib.visible import visible_line
 
 __all__ = ["ACCESS", "about", "bound", "configure", "fields_of"]
 
@@ -32,9 +33,6 @@ _USUAL = set(logging.makeLogRecord({}).__dict__) | {
     "taskName",
     "color_message",
 }
-#: Characters that would begin another line, or speak to a terminal, as they are written instead.
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-_CONTROL |= {code: f"\\u{code:04x}" for code in (0x2028, 0x2029, 0x202A, 0x202B, 0x202D, 0x202E)}
 
 
 def configure(settings: Settings) -> None:
@@ -96,12 +94,13 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(
-            f" {name}={_escaped(str(value))}" for name, value in fields_of(record).items()
+            f" {name}={visible_line(str(value))}" for name, value in fields_of(record).items()
         )
-        line = f"{_time(record)} {record.levelname} {record.name}: {_escaped(record.getMessage())}"
+        said = visible_line(record.getMessage())
+        line = f"{_time(record)} {record.levelname} {record.name}: {said}"
         if record.exc_info:
             trace = self.formatException(record.exc_info).splitlines()
-            fields += "".join(f"\n    {_escaped(one)}" for one in trace)
+            fields += "".join(f"\n    {visible_line(one)}" for one in trace)
         return line + fields
 
 
@@ -112,8 +111,3 @@ def _time(record: logging.LogRecord) -> str:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
-
-
-def _escaped(text: str) -> str:
-    text = text.translate(_CONTROL)
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

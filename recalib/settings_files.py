@@ -15,7 +15,7 @@ from pydantic_settings import PydanticBaseSettingsSource
 
 from recalib.errors import InputError
 
-__all__ = ["SettingsFromFiles"]
+__all__ = ["SettingsFromFiles", "small_text", "variable"]
 
 #: Far more than any setting, and little enough to read by mistake.
 _LONGEST_BYTES = 65_536
@@ -38,27 +38,29 @@ class SettingsFromFiles(PydanticBaseSettingsSource):
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """Return a setting's value or None, its name, and that the value is plain text."""
-        variable = f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
-        path = _environment().get(variable)
-        return (_content(variable, Path(path)) or None if path else None), field_name, False
+        name = f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
+        path = variable(name)
+        if not path:
+            return None, field_name, False
+        content = small_text(name, path, "a file that can be read, with the value")
+        return content.strip() or None, field_name, False
 
 
-def _environment() -> dict[str, str]:
-    # Names are read in any case, as those of the settings themselves are.
-    return {name.upper(): value for name, value in os.environ.items()}
+def variable(name: str) -> str:
+    """Return a variable's value, empty where there is none; names are read in any case."""
+    return next((value for key, value in os.environ.items() if key.upper() == name and value), "")
 
 
-def _content(variable: str, path: Path) -> str:
+def small_text(name: str, path: str, accepted: str) -> str:
+    """Return what the file that the variable `name` names holds; `InputError` if it cannot be."""
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             content = file.read(_LONGEST_BYTES + 1)
         if len(content) <= _LONGEST_BYTES:
-            return content.decode().strip()
+            return content.decode()
         problem = f"over {_LONGEST_BYTES} bytes"
     except OSError as error:
         problem = error.strerror or str(error)
     except UnicodeDecodeError:
         problem = "not text in UTF-8"
-    raise InputError(
-        variable, found=f"{path} ({problem})", accepted="a file that can be read, with the value"
-    )
+    raise InputError(name, found=f"{path} ({problem})", accepted=accepted)

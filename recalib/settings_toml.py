@@ -7,21 +7,19 @@ meant: in a file of ours, unlike in the environment, nothing else has a place.
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from recalib.errors import InputError
+from recalib.settings_files import small_text, variable
 
 __all__ = ["SettingsFromToml", "nearest", "origin_of"]
 
 _VARIABLE = "RECALIB_CONFIG"
-_LONGEST_BYTES = 1 << 20
 
 
 class SettingsFromToml(PydanticBaseSettingsSource):
@@ -48,11 +46,11 @@ class SettingsFromToml(PydanticBaseSettingsSource):
 
 def origin_of(name: str) -> str:
     """Return where a setting comes from, where the command line does not give it."""
-    variable = f"RECALIB_{name.upper()}"
-    if _variable(variable):
-        return variable
-    if path := _variable(f"{variable}_FILE"):
-        return f"{variable}_FILE, {path}"
+    own = f"RECALIB_{name.upper()}"
+    if variable(own):
+        return own
+    if path := variable(f"{own}_FILE"):
+        return f"{own}_FILE, {path}"
     return _place(name) if name in _content() else "default"
 
 
@@ -67,29 +65,15 @@ def _meant(name: str, known: Collection[str]) -> str:
 
 
 def _place(name: str) -> str:
-    return f"{name} in {_variable(_VARIABLE)}"
-
-
-def _variable(name: str) -> str:
-    """Return a variable's value, empty where there is none; names are read in any case."""
-    return next((value for key, value in os.environ.items() if key.upper() == name and value), "")
+    return f"{name} in {variable(_VARIABLE)}"
 
 
 def _content() -> dict[str, Any]:
-    path = _variable(_VARIABLE)
+    path = variable(_VARIABLE)
     if not path:
         return {}
-    try:
-        with Path(path).open("rb") as file:
-            text = file.read(_LONGEST_BYTES + 1)
-        if len(text) <= _LONGEST_BYTES:
-            return tomllib.loads(text.decode())
-        problem = f"over {_LONGEST_BYTES} bytes"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    except UnicodeDecodeError:
-        problem = "not text in UTF-8"
-    except tomllib.TOMLDecodeError as error:
-        problem = str(error)
     accepted = "a TOML file of settings that can be read"
-    raise InputError(_VARIABLE, found=f"{path} ({problem})", accepted=accepted)
+    try:
+        return tomllib.loads(small_text(_VARIABLE, path, accepted))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(_VARIABLE, found=f"{path} ({error})", accepted=accepted) from None

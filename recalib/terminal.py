@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,31 +14,19 @@ from rich.table import Table
 from rich.text import Text
 
 from recalib.card import Choice, Measured
+from recalib.visible import visible
 
 __all__ = [
     "PERCENT",
     "candidates_table",
     "comparison_table",
     "metrics_table",
+    "narrow_table",
     "print_json",
     "progress",
     "say",
-    "visible",
     "warn",
 ]
-
-#: What a terminal obeys instead of showing it, line ends and tabs aside: control characters, and
-#: those that turn the direction of text about.
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def visible(text: str) -> str:
-    """Return `text` with whatever a terminal would obey written as an escape, `\\x1b`.
-
-    Names of classes, columns and files come from whoever made the file: an escape sequence in one
-    would recolour the terminal, move its cursor, or rename its window.
-    """
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class _Console(Console):
@@ -75,6 +62,15 @@ def say(text: Any) -> None:
 def warn(text: str) -> None:
     """Print a warning to a person, beside the output."""
     _err.print(f"warning: {text}", style="yellow", soft_wrap=True)
+
+
+def narrow_table(title: str, *columns: str) -> Table:
+    """Return an empty table; cells of a column but "why" are never broken into lines."""
+    # Times and intervals are wide, and a terminal may be small.
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(name, no_wrap=name != "why")
+    return table
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:

@@ -74,7 +74,7 @@ def test_nothing_from_outside_begins_a_line(
         beginnings = [line for line in said.splitlines() if not line.startswith("    ")]
         assert len(beginnings) == 2
         assert "action=none" in beginnings[0]
-        assert r"x\x0d\x0a2026-01-01" in beginnings[0]
+        assert r"x\r\n2026-01-01" in beginnings[0]
 
 
 def test_levels_and_the_access_log(

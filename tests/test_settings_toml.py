@@ -51,7 +51,7 @@ def test_it_comes_after_the_environment_and_before_the_defaults(
         ("port = [1]", "port in {file}: found a list; accepted: text, a number or a boolean"),
         ("port = ", "RECALIB_CONFIG: found {file} ("),
         ("\x00", "RECALIB_CONFIG: found {file} ("),
-        ("#" * (1 << 20) + "\n", "over 1048576 bytes"),
+        ("#" * (1 << 16) + "\n", "over 65536 bytes"),
         (None, "No such file or directory"),
     ],
 )

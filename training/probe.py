@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from recalib.errors import RecalibError
+from recalib.probing import status_of
 from recalib.registry import Registry
 from recalib.settings import Settings
 
@@ -19,22 +19,21 @@ __all__ = ["main"]
 
 def main() -> int:
     """Ask, say on standard error what is wrong, and return the exit status."""
+    return status_of(_wrong)
+
+
+def _wrong() -> str:
+    settings = Settings()
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     try:
-        settings = Settings()
-        registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-        try:
-            # Looking at a file of SQLite's that is not there would make it.
-            missing = registry.absent_file
-            wrong = f"there is no {missing}" if missing is not None else ""
-            if not wrong:
-                registry.check()
-        finally:
-            registry.close()
-    except RecalibError as error:
-        wrong = str(error)
-    if wrong:
-        sys.stderr.write(f"not ready: {wrong}\n")
-    return 1 if wrong else 0
+        # Looking at a file of SQLite's that is not there would make it.
+        missing = registry.absent_file
+        if missing is not None:
+            return f"there is no {missing}"
+        registry.check()
+    finally:
+        registry.close()
+    return ""
 
 
 if __name__ == "__main__":

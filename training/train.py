@@ -35,7 +35,7 @@ def training_handler(
     between: Callable[[], object] = lambda: None,
     every_seconds: float = 0.5,
     *,
-    max_weights: int = 100_000_000,
+    max_weights: int,
 ) -> Callable[[JobContext], None]:
     """Return what does training jobs.
 

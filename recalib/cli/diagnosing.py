@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from recalib.cli.arguments import Json
 from recalib.cli.operate import Database, Home, settings_of
 from recalib.cli.shown_settings import shown
 from recalib.terminal import print_json, say
@@ -22,7 +23,7 @@ def doctor(
     show_settings: Annotated[
         bool, typer.Option("--settings", help="Show every setting and where it comes from instead.")
     ] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Look at settings, database, schema, blobs, keys, jobs, monitoring, clock and GPU.
 

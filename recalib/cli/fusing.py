@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from recalib.cli.arguments import check_target
+from recalib.cli.arguments import Json, check_target
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say, warn
 
@@ -35,7 +35,7 @@ def fuse(
         list[str] | None,
         typer.Option(metavar="NAME=8x3x32x32", help="The shape of an input to prove it with."),
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Append a calibrator to an ONNX classifier, and prove on random input that they agree."""
     from recalib.api import load

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recalib.cli.arguments import Json
 from recalib.cli.operate import Database, Home, make_home, opened, settings_of, whoever
 from recalib.terminal import print_json, progress, say, warn
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from recalib.registry.backup import Manifest
 
 __all__ = ["backup", "restore"]
-
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 def backup(
@@ -27,7 +26,7 @@ def backup(
     ] = False,
     home: Home = None,
     database_url: Database = None,
-    json_output: _Json = False,
+    json_output: Json = False,
 ) -> None:
     """Write the whole registry, database and blobs, to one file, while servers go on.
 
@@ -56,7 +55,7 @@ def restore(
     ] = False,
     home: Home = None,
     database_url: Database = None,
-    json_output: _Json = False,
+    json_output: Json = False,
 ) -> None:
     """Fill an empty registry from a backup, of either database; servers and workers must be down.
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from recalib.access import SCOPES, ApiKey, Limits, check_secret
+from recalib.cli.arguments import Json
 from recalib.cli.operate import Database, Home, make_home, opened, settings_of, whoever
 from recalib.errors import InputError
 from recalib.terminal import say, warn
@@ -24,7 +25,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 #: Of each limit, its unit, and what it is where there is none.
 _UNITS = {
     "requests_per_second": ("requests/s", "any number of requests"),
@@ -65,7 +65,7 @@ def create(
     ] = None,
     home: Home = None,
     database_url: Database = None,
-    json_output: _Json = False,
+    json_output: Json = False,
 ) -> None:
     """Make a key and print its secret, which is kept nowhere and shown only now."""
     given = None if secret_file is None else _secret_in(secret_file)
@@ -93,7 +93,7 @@ def create(
 
 
 @app.command("list")
-def list_keys(home: Home = None, database_url: Database = None, json_output: _Json = False) -> None:
+def list_keys(home: Home = None, database_url: Database = None, json_output: Json = False) -> None:
     """List all keys that ever were, without their secrets."""
     with (
         opened(settings_of(home=home, database_url=database_url)) as registry,
@@ -114,7 +114,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The key's name.")],
     home: Home = None,
     database_url: Database = None,
-    json_output: _Json = False,
+    json_output: Json = False,
 ) -> None:
     """Give a key up for good; servers refuse it within a second."""
     with (

@@ -20,6 +20,7 @@ import typer
 from pydantic import ValidationError
 
 from recalib import logs, telemetry
+from recalib.cli.arguments import Json
 from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.settings_toml import origin_of
@@ -144,7 +145,7 @@ def rotate_key(
     ] = False,
     home: Home = None,
     database_url: Database = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Sign prediction ids with a new key from now on; ids that are out stay good until they expire.
 
@@ -170,7 +171,7 @@ def demo(
         Path | None,
         typer.Option(help="A folder of NAME-validation.npz and NAME-test.npz."),
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Train a small network, serve it, calibrate it, and show what changed."""
     from recalib.demo import run

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from recalib.cli.arguments import Json
 from recalib.cli.operate import Database, Home, make_home, opened, settings_of
 from recalib.terminal import print_json, say
 
@@ -15,7 +12,7 @@ __all__ = ["prepare"]
 def prepare(
     home: Home = None,
     database_url: Database = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Bring the database up to date and make the folder or bucket for blobs.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recalib.cli.arguments import Json, check_target
-from recalib.terminal import print_json, progress, say, warn
+from recalib.terminal import narrow_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -128,11 +128,7 @@ def _warnings(found: Replay) -> list[str]:
 
 
 def _timeline(found: Replay, heading: str) -> Table:
-    from rich.table import Table
-
-    table = Table(title=heading, title_justify="left")
-    for name in ("prediction time", "state", "why"):
-        table.add_column(name, no_wrap=name != "why")
+    table = narrow_table(heading, "prediction time", "state", "why")
     for event in found.events:
         table.add_row(_when(event.time), event.status.state, event.status.reason)
     return table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recalib.cli.arguments import Json
-from recalib.terminal import print_json, say
+from recalib.terminal import narrow_table, print_json, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,7 +103,7 @@ def _window(evidence: dict[str, Any]) -> str:
 
 
 def _segments(found: Monitoring) -> Table:
-    table = _table("segments", "segment", "state", "why")
+    table = narrow_table("segments", "segment", "state", "why")
     for one in found.segments:
         table.add_row(one.segment, one.state, one.reason)
     return table
@@ -111,7 +111,7 @@ def _segments(found: Monitoring) -> Table:
 
 def _windows(found: Monitoring) -> Table:
     names = ("predictions of", "labels", "of", "ECE, 95% interval", "floor", "delay")
-    table = _table("matured cohorts, newest first", *names)
+    table = narrow_table("matured cohorts, newest first", *names)
     for one in found.windows[:_MOST_LINES]:
         measured = one.measured
         ece, low, high = (_percent(measured, name) for name in ("ece", "ece_low", "ece_high"))
@@ -139,20 +139,9 @@ def _told(one: Candidate) -> str:
 
 
 def _events(found: Monitoring) -> Table:
-    table = _table("what has happened, newest first", "when", "version", "what", "who", "why")
+    table = narrow_table("what has happened, newest first", "when", "version", "what", "who", "why")
     for one in found.events[:_MOST_LINES]:
         table.add_row(f"{one.at:%Y-%m-%d %H:%M}", str(one.version), one.kind, one.actor, one.reason)
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    # Narrow, since times and intervals are wide, and a terminal may be small.
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for name in columns:
-        table.add_column(name, no_wrap=name != "why")
     return table
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from sqlalchemy import delete, insert, select
 
 from recalib.registry import tables
@@ -11,15 +9,11 @@ from recalib.registry.clock import now
 from recalib.registry.names import is_name
 from recalib.registry.queries import Queries
 from recalib.registry.records import AuditEntry
+from recalib.visible import visible_line
 
 __all__ = ["Audit"]
 
 _TABLE = tables.audit
-#: What would move a terminal's cursor, end a line of a log, or hide what is there: control
-#: characters, directions and separators. PostgreSQL has no NUL in its text besides.
-_HIDDEN = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
 _MOST_CHARACTERS = 500
 
 
@@ -91,5 +85,5 @@ class Audit(Queries):
 
 def _plain(text: str) -> str:
     """Return text as one line that shows all that it has, of a bounded length."""
-    text = _HIDDEN.sub("?", text)
+    text = visible_line(text)
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."

@@ -10,7 +10,7 @@ import json
 import ssl
 import sys
 
-from recalib.errors import RecalibError
+from recalib.probing import status_of
 from recalib.settings import Settings
 
 __all__ = ["ask", "main"]
@@ -51,13 +51,7 @@ def _detail(told: bytes) -> str:
 
 def main() -> int:
     """Ask, say on standard error what is wrong, and return the exit status."""
-    try:
-        wrong = ask(Settings())
-    except RecalibError as error:
-        wrong = str(error)
-    if wrong:
-        sys.stderr.write(f"not ready: {wrong}\n")
-    return 1 if wrong else 0
+    return status_of(lambda: ask(Settings()))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from recalib.errors import InputError
 from recalib.files.json import array_of, decoded
 from service.predict import numbers
 from service.predict.loaded import Loaded
+from service.predict.parsing import MOST_LENGTH
 
 __all__ = [
     "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "bytes_of",
@@ -37,8 +38,6 @@ DATATYPES: dict[str, Any] = {
     # NumPy has none: the upper half of a float32.
     "BF16": np.dtype("<u2"),
 }
-#: A length that no tensor has; Python does not even print the product of two much larger ones.
-_MOST = 2**40
 _IN_JSON = ("FP16", "FP32", "FP64")
 
 
@@ -211,8 +210,8 @@ def dtype_of(datatype: str) -> Any:
 
 def shape_of(shape: Sequence[int]) -> tuple[int, int]:
     """Return N and K of a shape; `InputError` for any other."""
-    if len(shape) != 2 or not all(0 < length <= _MOST for length in shape):
-        accepted = f"[N, K], each from 1 to {_MOST}"
+    if len(shape) != 2 or not all(0 < length <= MOST_LENGTH for length in shape):
+        accepted = f"[N, K], each from 1 to {MOST_LENGTH}"
         raise InputError("inputs[0].shape", found=str(list(shape))[:80], accepted=accepted)
     rows, classes = shape
     return rows, classes

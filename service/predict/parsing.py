@@ -18,7 +18,17 @@ from recalib.files.json import array_of, decoded
 from service.predict import numbers
 from service.predict.schemas import CalibrateRequest
 
-__all__ = ["ARROW", "JSON", "NPY", "NPZ", "READ", "decode_arrow", "decode_json", "decode_npy"]
+__all__ = [
+    "ARROW",
+    "JSON",
+    "MOST_LENGTH",
+    "NPY",
+    "NPZ",
+    "READ",
+    "decode_arrow",
+    "decode_json",
+    "decode_npy",
+]
 
 Input = Literal["logits", "probabilities"]
 
@@ -28,8 +38,8 @@ NPZ = "application/x-npz"
 #: Media types of requests.
 READ = (JSON, NPY, ARROW)
 
-#: A length that fits into every machine's integers; no body is as long.
-_MOST = 2**40
+#: A length that no array has; Python does not even print the product of two much larger ones.
+MOST_LENGTH = 2**40
 
 _decoder = msgspec.json.Decoder(CalibrateRequest)
 
@@ -73,9 +83,9 @@ def decode_npy(body: bytes, field: str) -> Floats:
         ) from None
     if dtype.kind not in "fiu":
         raise InputError(field, found=f"dtype {dtype}", accepted="numbers; never a pickle")
-    if len(shape) != 2 or not all(0 < length <= _MOST for length in shape):
+    if len(shape) != 2 or not all(0 < length <= MOST_LENGTH for length in shape):
         found = "no rows" if shape[:1] == (0,) else f"shape {shape}"[:80]
-        raise InputError(field, found=found, accepted="shape (N, K), both at least 1")
+        raise InputError(field, found=found, accepted=f"shape (N, K), each from 1 to {MOST_LENGTH}")
     size, rest = math.prod(shape) * dtype.itemsize, len(body) - start
     if size != rest:
         raise InputError(

@@ -147,7 +147,7 @@ def test_a_run_outlives_its_workers(queue: _Queue) -> None:
     before = queue.checkpoint(stopped)
     assert 0 < len(before) < _EPOCHS
     # A third, in this process.
-    handlers = {TRAIN: training_handler(queue.programs.folder)}
+    handlers = {TRAIN: training_handler(queue.programs.folder, max_weights=1_000_000)}
     assert Worker(queue.registry, handlers, name="third").work_once(threading.Event())
     found = queue.finished(stopped)
     assert (found.attempts, queue.files(stopped)) == (1, queue.files(alone))

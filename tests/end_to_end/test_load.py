@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import recalib
-from benchmarks import load
+from benchmarks import load_requests
 from benchmarks.load import Champions, rise_mib
 from recalib.calibrator import Calibrator
 from tests.fitting.conftest import draw
@@ -35,7 +35,7 @@ def test_mixed_traffic_for_a_few_seconds() -> None:
     assert found["problems"] == {}
     seen = {kind for kind in found["requests"] if not kind.startswith("wrong")}
     wanted = {"promote", "upload", "upload again", "upload another", "fit", "metrics", "readyz"}
-    assert seen >= wanted | set(load._FORMS)
+    assert seen >= wanted | set(load_requests.FORMS)
     refused = [one for kind, one in found["requests"].items() if kind.startswith("wrong")]
     assert sum(one["count"] for one in refused) > 5
     assert found["memory_mib"] > 50

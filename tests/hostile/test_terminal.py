@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from recalib.cli.main import main
-from recalib.terminal import say, visible, warn
+from recalib.terminal import say, warn
+from recalib.visible import visible, visible_line
 
 #: Colour, a window's name, a title by an 8-bit control, a line over another, reversed text.
 _EVIL = "\x1b[31m\x1b]0;owned\x07\x9b2J\rover\u202eesrever\x7f"
@@ -52,3 +53,7 @@ def test_visible_text(text: str) -> None:
     if text.isprintable():
         assert shown == text
     assert visible(shown) == shown
+    line = visible_line(text)
+    assert not set(line) & set("\t\n")
+    assert visible_line(line) == line
+    line.encode()  # whatever it was made of

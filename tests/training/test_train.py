@@ -23,6 +23,7 @@ from training.monitoring import MONITOR, run_monitor
 from training.train import TRAIN, training_handler
 from training.worker import JobContext, Worker
 
+_WEIGHTS = 1_000_000
 RECIPE: dict[str, Any] = {
     "name": "points",
     "data": {
@@ -43,7 +44,7 @@ class Runs:
 
     def __init__(self, registry: Registry, folder: Path) -> None:
         self.registry, self.folder = registry, folder
-        handlers = {TRAIN: training_handler(folder), FIT: run_fit}
+        handlers = {TRAIN: training_handler(folder, max_weights=_WEIGHTS), FIT: run_fit}
         self.worker = Worker(registry, handlers, name="test", lease_seconds=0.3)
 
     def ask(self, **more: Any) -> str:
@@ -141,7 +142,7 @@ def test_a_champion_comes_of_it_if_asked(runs: Runs) -> None:
         ({"model": {"name": "os.system"}}, "model.name: found 'os.system'"),
         (
             {"model": {"name": "linear", "options": {"features": 10**12}}},
-            "model.options: found more than 100000000 weights",
+            "model.options: found more than 1000000 weights",
         ),
         ({"model": {"name": "linear", "weights": "../w.safetensors"}}, "model.weights: found no"),
         ({"model": {"name": "linear", "weights": "/etc/hostname"}}, "below the data folder"),
@@ -197,7 +198,10 @@ def test_other_jobs_do_not_wait_for_a_run(runs: Runs, monkeypatch: pytest.Monkey
 
     others = Worker(runs.registry, {"short": short}, name="test")
     handler = training_handler(
-        runs.folder, lambda: others.work_once(threading.Event()), every_seconds=0.0
+        runs.folder,
+        lambda: others.work_once(threading.Event()),
+        every_seconds=0.0,
+        max_weights=_WEIGHTS,
     )
     asked: list[str] = []
 
@@ -314,7 +318,10 @@ def test_no_room_for_a_checkpoint_is_tried_again(
     monkeypatch.setattr(BlobWriter, "write", refuse)
     taken = at_each_step(monkeypatch, lambda step: None)
     worker = Worker(
-        runs.registry, {TRAIN: training_handler(runs.folder)}, name="w", retry_seconds=0.0
+        runs.registry,
+        {TRAIN: training_handler(runs.folder, max_weights=_WEIGHTS)},
+        name="w",
+        retry_seconds=0.0,
     )
     job = runs.ask()
     worker.work_once(threading.Event())
