@@ -1,4 +1,4 @@
-"""Commands for API keys: create, list, revoke. They go to the registry itself, not to a server."""
+"""Commands for API keys: create, limit, list, revoke; they go to the registry, not to a server."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ _UNITS = {
 }
 _DAY_SECONDS = 86_400.0
 
+_Rate = Annotated[
+    float | None, typer.Option(help="Requests a second; 0 is no limit. By default, as servers say.")
+]
+_RowsRate = Annotated[float | None, typer.Option(help="Rows a second that it may have calibrated.")]
+_Concurrency = Annotated[
+    int | None, typer.Option(help="Requests that it may have in work at once.")
+]
+_MaxBody = Annotated[int | None, typer.Option(help="Bytes of its largest body.")]
+
 
 @app.command()
 def create(
@@ -46,17 +55,10 @@ def create(
     expires_days: Annotated[
         float | None, typer.Option(help="Days that it is good for; without, until it is revoked.")
     ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(help="Requests a second; 0 for no limit. Without, as servers say."),
-    ] = None,
-    rows_rate: Annotated[
-        float | None, typer.Option(help="Rows a second that it may have calibrated.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(help="Requests that it may have in work at once.")
-    ] = None,
-    max_body: Annotated[int | None, typer.Option(help="Bytes of its largest body.")] = None,
+    rate: _Rate = None,
+    rows_rate: _RowsRate = None,
+    concurrency: _Concurrency = None,
+    max_body: _MaxBody = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -90,6 +92,35 @@ def create(
     else:
         typer.echo(secret)
         warn("Keep it: it is shown only now. Send it as Authorization: Bearer KEY.")
+
+
+@app.command()
+def limit(
+    name: Annotated[str, typer.Argument(help="The key's name.")],
+    rate: _Rate = None,
+    rows_rate: _RowsRate = None,
+    concurrency: _Concurrency = None,
+    max_body: _MaxBody = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Have those that are not named be as servers say.")
+    ] = False,
+    home: Home = None,
+    database_url: Database = None,
+    json_output: Json = False,
+) -> None:
+    """Give a key other limits; those that are not named stay. Servers follow within a second."""
+    limits = Limits(rate, rows_rate, concurrency, max_body)
+    if limits == Limits() and not reset:
+        raise InputError("limits", found="none", accepted="one or more, or --reset")
+    with (
+        opened(settings_of(home=home, database_url=database_url)) as registry,
+        registry.transaction() as tx,
+    ):
+        key = tx.api_keys.limit(name, limits, whoever(), reset=reset)
+    if json_output:
+        typer.echo(json.dumps(_plain(key)))
+    else:
+        say(f"the key {name}: {'; '.join(_limits(key)) or 'limits as servers say'}")
 
 
 @app.command("list")

@@ -27,6 +27,7 @@ from recalib.registry.records import (
     Model,
     MonitoringEvent,
     MonitorRow,
+    Serving,
     StoredAnswer,
 )
 from recalib.registry.registry import Registry
@@ -56,6 +57,7 @@ __all__ = [
     "MonitorRow",
     "MonitoringEvent",
     "Registry",
+    "Serving",
     "StoredAnswer",
     "Transaction",
     "Watching",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Row, insert, select, update
@@ -96,6 +96,28 @@ class ApiKeys(Queries):
         rows = self._connection.execute(select(_TABLE).where(valid).order_by(_TABLE.c.id))
         return [_key(row) for row in rows]
 
+    def limit(
+        self, name: str, limits: Limits, actor: str = "cli", *, reset: bool = False
+    ) -> ApiKey:
+        """Give a key other limits; what is None stays, or with `reset` is as servers have it.
+
+        Raises
+        ------
+        InputError: a limit that cannot be one, or a key that is revoked.
+        NotFoundError: no key of that name.
+        """
+        before = self._named(name, locked=True)
+        if before.revoked_at is not None:
+            raise InputError("name", found=f"{name}, which is revoked", accepted="another key")
+        limits = limits.checked() if reset else limits.checked().over(before.limits)
+        own = _own(limits)
+        self._connection.execute(
+            update(_TABLE).where(_TABLE.c.name == name).values(limits=own or None)
+        )
+        said = ", ".join(f"{field} {value:.15g}" for field, value in own.items())
+        Audit(self._connection).note(actor, "limit_key", None, name, said or "as servers say")
+        return replace(before, limits=limits)
+
     def revoke(self, name: str, actor: str = "cli") -> ApiKey:
         """Give a key up for good; `NotFoundError` where there is none of that name."""
         revoked = self._connection.execute(
@@ -103,11 +125,18 @@ class ApiKeys(Queries):
             .where(_TABLE.c.name == name, _TABLE.c.revoked_at.is_(None))
             .values(revoked_at=now())
         )
-        row = self._connection.execute(select(_TABLE).where(_TABLE.c.name == name)).one_or_none()
-        if row is None:
-            raise NotFoundError("API key", name)
+        key = self._named(name)
         if revoked.rowcount:
             Audit(self._connection).note(actor, "revoke_key", None, name)
+        return key
+
+    def _named(self, name: str, *, locked: bool = False) -> ApiKey:
+        statement = select(_TABLE).where(_TABLE.c.name == name)
+        row = self._connection.execute(
+            statement.with_for_update() if locked else statement
+        ).one_or_none()
+        if row is None:
+            raise NotFoundError("API key", name)
         return _key(row)
 
     def _clock(self) -> float:

@@ -4,19 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, bindparam, insert, null, select, update
 
 from recalib.errors import NotFoundError
 from recalib.registry import tables
 from recalib.registry.aliases import Aliases
 from recalib.registry.clock import now
 from recalib.registry.jobs import Jobs
+from recalib.registry.models import model_of
+from recalib.registry.names import is_name
 from recalib.registry.queries import Queries
-from recalib.registry.records import CalibratorVersion, Expected, Lease, Model
+from recalib.registry.records import CalibratorVersion, Expected, Lease, Model, Serving
 
 __all__ = ["Calibrators"]
 
 _TABLE = tables.calibrators
+#: What a row of the statements below has besides a model's columns.
+_SERVING = ("serving_version", "parameters", "revision", "newest")
+
+
+def _serving(*, by_alias: bool) -> Select[Any]:
+    """Return the query of what serves; made once, since making one takes longer than asking it."""
+    models, aliases = tables.models, tables.aliases
+    newest = select(tables.alias_revision.c.revision).scalar_subquery()
+    joined: Any = models
+    version: Any = bindparam("version")
+    revision: Any = null()
+    if by_alias:
+        same = (aliases.c.model_id == models.c.id) & (aliases.c.alias == bindparam("alias"))
+        joined = models.outerjoin(aliases, same)
+        version, revision = aliases.c.version, aliases.c.revision
+    same = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version)
+    found = (_TABLE.c.version, _TABLE.c.parameters, revision, newest)
+    return (
+        select(models, *(one.label(name) for one, name in zip(found, _SERVING, strict=True)))
+        .select_from(joined.outerjoin(_TABLE, same))
+        .where(models.c.name == bindparam("name"))
+    )
+
+
+_BY_ALIAS, _BY_VERSION = _serving(by_alias=True), _serving(by_alias=False)
 
 
 class Calibrators(Queries):
@@ -77,6 +104,27 @@ class Calibrators(Queries):
         if content is None:
             raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
         return bytes(content)
+
+    def serving(self, name: str, selector: str | int) -> Serving:
+        """Return what serves under an alias, or a version, of the model so named; in one query.
+
+        `NotFoundError` where there is no such model. `selector` may be anything.
+        """
+        if not is_name(name):
+            raise NotFoundError("model", name)
+        if isinstance(selector, int):
+            statement, wanted = _BY_VERSION, {"name": name, "version": selector}
+        else:
+            # What is no name is not looked for; no alias is empty.
+            alias = selector if is_name(selector) else ""
+            statement, wanted = _BY_ALIAS, {"name": name, "alias": alias}
+        row = self._connection.execute(statement, wanted).one_or_none()
+        if row is None:
+            raise NotFoundError("model", name)
+        columns = dict(row._mapping)
+        version, parameters, revision, newest = (columns.pop(key) for key in _SERVING)
+        content = None if parameters is None else bytes(parameters)
+        return Serving(model_of(columns), version, content, revision or 0, newest)
 
     def latest(self, model: Model) -> CalibratorVersion | None:
         """Return the newest version, or None before the first."""

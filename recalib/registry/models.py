@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import RowMapping, insert, select, update
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
@@ -15,7 +15,7 @@ from recalib.registry.queries import Queries
 from recalib.registry.records import Model
 from recalib.registry.watching import Watching
 
-__all__ = ["Models"]
+__all__ = ["Models", "model_of"]
 
 _TABLE = tables.models
 
@@ -53,7 +53,7 @@ class Models(Queries):
         row = self._connection.execute(select(_TABLE).where(_TABLE.c.name == name)).one_or_none()
         if row is None:
             raise NotFoundError("model", name)
-        return _model(row)
+        return model_of(row._mapping)
 
     def watch(self, name: str, watching: Watching) -> Model:
         """Declare what is watched from now on; the row stays locked until the transaction ends.
@@ -85,11 +85,12 @@ class Models(Queries):
         statement = select(_TABLE).order_by(_TABLE.c.name).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
-        return [_model(row) for row in self._connection.execute(statement)]
+        return [model_of(row._mapping) for row in self._connection.execute(statement)]
 
 
-def _model(row: Any) -> Model:
-    columns = dict(row._mapping)
+def model_of(row: RowMapping | dict[str, Any]) -> Model:
+    """Return the model of a row of its table, by column."""
+    columns = dict(row)
     labels, watching = columns.pop("labels"), Watching.of(columns.pop("monitoring"))
     return Model(**columns, labels=None if labels is None else tuple(labels), watching=watching)
 

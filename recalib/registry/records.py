@@ -28,6 +28,7 @@ __all__ = [
     "Model",
     "MonitorRow",
     "MonitoringEvent",
+    "Serving",
     "StoredAnswer",
 ]
 
@@ -92,6 +93,20 @@ class Alias:
     actor: str
     reason: str
     changed_at: float
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What serves under an alias or a version of a model, all as of one moment."""
+
+    model: Model
+    #: None where the model has no such alias or version; so is the content then.
+    version: int | None
+    parameters: bytes | None
+    #: Of the change that pointed the alias there; 0 for a version, which never changes.
+    revision: int
+    #: The newest of any alias, of any model.
+    newest_revision: int
 
 
 @dataclass(frozen=True)

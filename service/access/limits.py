@@ -54,7 +54,7 @@ class Limiter:
     def give_request_back(self, principal: Principal) -> None:
         """Have a request not count that was let in, and will ask again."""
         if principal.limits is not None and principal.limits.requests_per_second:
-            row = self._ledger.row(principal.name)
+            row = self._row(principal)
             before = self._ledger.until(row, REQUESTS)
             self._ledger.set_until(row, REQUESTS, before - 1 / principal.limits.requests_per_second)
 
@@ -83,7 +83,7 @@ class Limiter:
         if not principal.limits.concurrency:
             yield
             return
-        row = self._ledger.row(principal.name)
+        row = self._row(principal)
         self._ledger.add_running(row, 1)
         try:
             yield
@@ -97,16 +97,27 @@ class Limiter:
             self._made = Ledger(Path(file) if file else None)
         return self._made
 
+    def _row(self, principal: Principal) -> int:
+        """Return where a caller's use is; whose limits are changed begins anew, and owes nothing.
+
+        What he owes is kept as time, and an hour of a low rate would be an hour of a high one.
+        """
+        limits = principal.limits
+        if limits is None:
+            return self._ledger.row(principal.name)
+        rates = (limits.requests_per_second, limits.rows_per_second)
+        return self._ledger.row(f"{principal.name} {rates}")
+
     def _check_running(self, principal: Principal) -> None:
         most = None if principal.limits is None else principal.limits.concurrency
-        if most and self._ledger.running(self._ledger.row(principal.name)) >= most:
+        if most and self._ledger.running(self._row(principal)) >= most:
             LIMITED.labels("concurrency").inc()
             raise LimitedError(f"{principal.name!r} has {most} requests in work, its limit", 1)
 
     def _take(self, principal: Principal, what: int, rate: float | None, count: int) -> None:
         if not rate:
             return
-        row, now = self._ledger.row(principal.name), self._clock()
+        row, now = self._row(principal), self._clock()
         until = max(self._ledger.until(row, what), now)
         if until - now >= _BURST_SECONDS:
             name = {REQUESTS: "requests", ROWS: "rows"}[what]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, NotFoundError, RecalibError, UnavailableError
-from recalib.registry import Alias, Model, Registry, Transaction
+from recalib.registry import Alias, Model, Registry
 from service.monitoring.traffic import Stream, Traffic
 from service.predict.absent import Absent
 from service.predict.bounded import Bounded
@@ -196,12 +196,13 @@ class LoadedCalibrators:
 
     def _find(self, model: str, selector: str) -> _Found:
         with self._registry.reading() as tx:
-            owner = tx.models.get(model)
-            version, revision = _resolve(tx, owner, selector)
-            seen = tx.aliases.revision()
-            loaded = self._versions.get((model, version))
-            data = tx.calibrators.parameters(owner, version) if loaded is None else b""
-        return _Found(loaded or _prepare(self.traffic, owner, version, data), revision, seen)
+            found = tx.calibrators.serving(model, _wanted(selector))
+        if found.version is None or found.parameters is None:
+            raise _missing(model, selector)
+        loaded = self._versions.get((model, found.version))
+        if loaded is None:
+            loaded = _prepare(self.traffic, found.model, found.version, found.parameters)
+        return _Found(loaded, found.revision, found.newest_revision)
 
     def _follow(self) -> None:
         """Make every alias in use mean what the registry now says."""
@@ -290,26 +291,25 @@ def warm_up() -> None:
     importlib.import_module("recalib.runtime")
 
 
-def _is_version(selector: str) -> bool:
-    """Return whether `selector` is a number; '²' is a digit to Python, and no number to `int`."""
-    return selector.isascii() and selector.isdigit() and selector[0] != "0"
+def _wanted(selector: str) -> str | int:
+    """Return an alias or a version; '²' is a digit to Python, and no number to `int`."""
+    if not (selector.isascii() and selector.isdigit() and selector[0] != "0"):
+        return selector
+    if len(selector) > 9:  # more than the database can number
+        raise NotFoundError("version", selector[:40])
+    return int(selector)
 
 
-def _resolve(tx: Transaction, model: Model, selector: str) -> tuple[int, int]:
-    """Return the version that `selector` means, and the revision that made it mean that."""
-    if _is_version(selector):
-        if len(selector) > 9:  # more than the database can number
-            raise NotFoundError("version", selector[:40])
-        return int(selector), 0
-    alias = tx.aliases.find(model, selector)
-    if alias is not None:
-        return alias.version, alias.revision
+def _missing(model: str, selector: str) -> RecalibError:
+    """Return what to raise where a model has nothing under `selector`."""
+    if isinstance(_wanted(selector), int):
+        return NotFoundError("version", selector, hint=f"{model} has none so numbered")
     if selector != CHAMPION:
-        raise NotFoundError("alias", selector)
-    raise ConflictError(
-        f"model {model.name!r} has no champion: fit a calibrator "
-        f"(POST /v1/models/{model.name}/calibrators) and promote it "
-        f"(PUT /v1/models/{model.name}/aliases/{CHAMPION}), or name one with ?calibrator=VERSION"
+        return NotFoundError("alias", selector)
+    return ConflictError(
+        f"model {model!r} has no champion: fit a calibrator "
+        f"(POST /v1/models/{model}/calibrators) and promote it "
+        f"(PUT /v1/models/{model}/aliases/{CHAMPION}), or name one with ?calibrator=VERSION"
     )
 
 

@@ -101,6 +101,16 @@ COMMANDS = {
         "--database-url",
         "--json",
     ],
+    "keys limit": [
+        "--rate",
+        "--rows-rate",
+        "--concurrency",
+        "--max-body",
+        "--reset",
+        "--home",
+        "--database-url",
+        "--json",
+    ],
     "keys list": ["--home", "--database-url", "--json"],
     "keys revoke": ["--home", "--database-url", "--json"],
 }

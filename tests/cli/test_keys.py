@@ -97,9 +97,45 @@ def test_a_key_may_have_limits_of_its_own(cli: Cli, tmp_path: Path) -> None:
     assert said in " ".join(web.split())
 
 
+def test_limits_of_a_key_can_be_changed(cli: Cli, database_url: str) -> None:
+    """What is not named stays; with --reset it is as servers say. The audit trail has it."""
+    at = ("--database-url", database_url)
+    limits = ("--rate", "2.5", "--concurrency", "3")
+    assert cli("keys", "create", "web", "--scope", "predict", *limits, *at).status == 0
+    changed = cli("keys", "limit", "web", "--rate", "100", "--max-body", "0", *at)
+    assert changed.out == "the key web: 100 requests/s; 3 at once; bodies of any size\n"
+    listed = cli("keys", "list", *at, "--json").json
+    assert listed[0]["limits"] == {
+        "requests_per_second": 100,
+        "rows_per_second": None,
+        "concurrency": 3,
+        "body_bytes": 0,
+    }
+    only = cli("keys", "limit", "web", "--reset", "--rows-rate", "7", *at, "--json").json
+    assert {name for name, value in only["limits"].items() if value is not None} == {
+        "rows_per_second"
+    }
+    assert cli("keys", "limit", "web", "--reset", *at).out == "the key web: limits as servers say\n"
+    registry = Registry(database_url, "memory://")
+    with registry.reading() as tx:
+        said = [one.detail for one in tx.audit.page(None, 9, action="limit_key")]
+    registry.close()
+    assert said == [
+        "as servers say",
+        "rows_per_second 7",
+        "requests_per_second 100, concurrency 3, body_bytes 0",
+    ]
+    assert cli("keys", "revoke", "web", *at).status == 0
+    done = cli("keys", "limit", "web", "--rate", "1", *at)
+    assert (done.status, "revoked" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (("limit", "taken", "--rate", "-1"), "requests_per_second"),
+        (("limit", "taken"), "--reset"),
+        (("limit", "nobody", "--rate", "1"), "'nobody'"),
         (("create", "x", "--scope", "fit", "--rate", "-1"), "requests_per_second"),
         (("create", "x", "--scope", "fit", "--rows-rate", "nan"), "rows_per_second"),
         (("create", "x y", "--scope", "fit"), "name"),

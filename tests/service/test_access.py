@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from starlette.testclient import TestClient
 
-from recalib.access import SCOPES
+from recalib.access import SCOPES, Limits
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access import limits
@@ -222,6 +222,24 @@ def test_keys_made_and_revoked_count_when_they_are_looked_at(guarded: Guarded) -
         tx.api_keys.revoke("late")
     access.refresh()
     assert guarded.ask("get", "/v1/models", secret).status_code == 401
+
+
+def test_limits_that_change_count_when_they_are_looked_at(guarded: Guarded) -> None:
+    """Lower and higher, without a start, and without the key being another."""
+    with guarded.registry.transaction() as tx:
+        secret = tx.api_keys.create("hasty", ["fit"])
+    access = guarded.client.app.state.recalib.access
+
+    def refused(limits: Limits) -> bool:
+        with guarded.registry.transaction() as tx:
+            tx.api_keys.limit("hasty", limits)
+        access.refresh()
+        asked = [guarded.ask("get", "/v1/models", secret).status_code for _ in range(5)]
+        return 429 in asked
+
+    assert refused(Limits(requests_per_second=0.01))
+    assert not refused(Limits(requests_per_second=0))
+    assert not refused(Limits(requests_per_second=1e6))
 
 
 @pytest.fixture

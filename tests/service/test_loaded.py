@@ -338,20 +338,20 @@ def hanging(registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str = ""
     reading = Registry.reading
 
     @contextmanager
-    def slow(self: Registry) -> Iterator[Any]:
+    def hang(self: Registry) -> Iterator[Any]:
         with reading(self) as tx:
-            get = tx.models.get
+            serving = tx.calibrators.serving
 
-            def slow_get(name: str) -> Any:
+            def slow(name: str, selector: str | int) -> Any:
                 if model in ("", name):
                     asked.append(name)
                     assert over.wait(60)
-                return get(name)
+                return serving(name, selector)
 
-            tx.models.get = slow_get  # type: ignore[method-assign]
+            tx.calibrators.serving = slow  # type: ignore[method-assign]
             yield tx
 
-    monkeypatch.setattr(Registry, "reading", slow)
+    monkeypatch.setattr(Registry, "reading", hang)
     try:
         yield asked
     finally:
