@@ -142,8 +142,9 @@ def _are_plain(rows: Sequence[Sequence[float | None]]) -> bool:
         return False
     numbers = cast("Sequence[Sequence[float]]", rows)
     try:
-        return all(
-            len(row) == width and min(row) > -_LARGE and max(row) < _LARGE for row in numbers
-        )
+        for row in numbers:
+            if len(row) != width or min(row) <= -_LARGE or max(row) >= _LARGE:
+                return False
     except TypeError:  # None has no order
         return False
+    return True

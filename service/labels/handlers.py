@@ -83,7 +83,14 @@ def _stored(
     if not labelled:
         return []
     with registry.transaction() as tx:
-        return tx.labels.add(model, labelled)
+        stood = tx.labels.add(model, labelled)
+        new = [made for (made, _), before in zip(labelled, stood, strict=True) if before is None]
+        # Nothing is looked at twice. Those that a look will find late are counted by that look.
+        read = tx.monitors.through(model, {made.version for made in new})
+        late = Counter(made.version for made in new if made.made_at < read.get(made.version, 0.0))
+        for version, labels in sorted(late.items()):  # in one order for all
+            tx.monitors.count_late(model, version, labels)
+        return stood
 
 
 def _checked(

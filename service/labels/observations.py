@@ -72,7 +72,8 @@ def add_observations(
     _check_lengths(len(rows), labels, times)
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.labels.clock()
-    found = _looked_at(model, loaded, rows, labels, times, segment, now)
+        read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
+    found = _looked_at(model, loaded, rows, labels, times, segment, now, read)
     good = [(place, one) for place, one in enumerate(found) if not isinstance(one, Outcome)]
     stood = _stored(registry, model, loaded, [one for _, one in good], traffic.bucket_seconds)
     # Logits are kept of what is new, so that none is fitted on twice.
@@ -95,14 +96,15 @@ def _looked_at(
     times: Sequence[float],
     segment: str,
     now: float,
+    read: float,
 ) -> list[tuple[Prediction, int] | Outcome]:
-    """Return what each row says, or why it cannot be taken."""
+    """Return what each row says, or why it cannot be taken; until `read` all is looked at."""
     number = loaded.stream.segment_of(segment)
     class_of, maturity = class_reader(model), model.watching.maturity_seconds
     said = predictions_of(rows, loaded.calibrator.fast(rows))
     found: list[tuple[Prediction, int] | Outcome] = []
     for row, label, made_at, raw, sure, best in zip(rows, labels, times, *said, strict=True):
-        true = _class_of(class_of(label), row, made_at, now, maturity)
+        true = _class_of(class_of(label), row, made_at, now, maturity, read)
         if isinstance(true, Outcome):
             found.append(true)
             continue
@@ -171,7 +173,7 @@ def _check_lengths(rows: int, labels: Sequence[Any], times: Sequence[float]) -> 
 
 
 def _class_of(
-    label: int | str, logits: Floats, made_at: float, now: float, maturity: float
+    label: int | str, logits: Floats, made_at: float, now: float, maturity: float, read: float
 ) -> int | Outcome:
     """Return the class of a label, or why the row cannot be taken."""
     if isinstance(label, str):
@@ -186,6 +188,13 @@ def _class_of(
             "expired",
             f"older than {maturity:g} seconds, the model's maturity_seconds, after which nothing "
             "more is read; `recalib replay` reads logs of the past",
+        )
+    # As when maturity_seconds was shorter, or a clock ahead.
+    if made_at < read:
+        return Outcome(
+            "expired",
+            f"its cohort has been read already: predictions until {read:.0f} have, and nothing is "
+            "read twice",
         )
     return label
 

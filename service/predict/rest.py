@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -145,24 +144,19 @@ async def calibrate_rows(request: Request) -> Response:
 
 def respond(state: State, asked: Asked) -> Answer | Joint | Later:
     """Answer a calibrate request."""
-    caller = state.access.check(asked.header(b"authorization"), "calibrate", asked.path["model"])
-    wanted = _wanted(asked.query)
-    encoding = asked.header(b"content-encoding")
-    if encoding not in ("", "identity"):
-        accepted = "none; inference under /v2 reads gzip"
-        raise UnsupportedError("Content-Encoding", found=encoding[:40], accepted=accepted)
-    given = supported(asked.header(b"content-type") or JSON, READ)
-    form = chosen(
-        asked.header(b"accept"), _FORMS[wanted.top_k is not None, (wanted.share or 0) > 0]
+    model, headers = asked.path["model"], asked.headers
+    caller = state.access.check(asked.header(b"authorization"), "calibrate", model)
+    wanted = _wanted(
+        tuple(asked.query.items()), *(headers.get(name, b"") for name in _TELLING_HEADERS)
     )
     share = wanted.share
     if share is None:
-        share = state.settings.prediction_ids if form in IDS_UNASKED else 0.0
-    loaded = state.calibrators.get(asked.path["model"], wanted.selector)
-    act = partial(_calibrated, state, caller, asked.body, given, wanted, share, form)
+        share = state.settings.prediction_ids if wanted.form in IDS_UNASKED else 0.0
+    loaded = state.calibrators.get(model, wanted.selector)
     if loaded is None or (share and not state.ids.has_key) or len(asked.body) > LARGE:
+        act = partial(_calibrated, state, caller, asked.body, wanted, share)
         return partial(_later, state, asked, wanted.selector, share, act)
-    return act(loaded)
+    return _calibrated(state, caller, asked.body, wanted, share, loaded)
 
 
 async def _later(
@@ -185,69 +179,83 @@ async def _later(
 
 
 class _Wanted(NamedTuple):
-    """What the query says."""
+    """What the query and the headers say."""
 
     selector: str
     input: Literal["logits", "probabilities"]
     top_k: int | None
     #: Of the rows that get ids; None where it is not said.
     share: float | None
-    segment: str = ""
+    segment: str
+    #: Media types, of the body and of the answer.
+    given: str
+    form: str
 
 
-_NOTHING_SAID = _Wanted(CHAMPION, "logits", None, None)
 _NAMES = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
+#: The headers that `_wanted` reads, in its order.
+_TELLING_HEADERS = (b"content-encoding", b"content-type", b"accept")
 
 
-def _wanted(query: Mapping[str, str]) -> _Wanted:
-    if not query:  # as in most requests
-        return _NOTHING_SAID
-    if not query.keys() <= _NAMES:  # one misspelt would be answered by the default
-        unknown = min(query.keys() - _NAMES)
+# Clients send the same few; reading them anew takes as long as calibrating a row.
+@lru_cache(maxsize=256)
+def _wanted(
+    query: tuple[tuple[str, str], ...], encoding: bytes, content_type: bytes, accept: bytes
+) -> _Wanted:
+    said = dict(query)
+    if not said.keys() <= _NAMES:  # one misspelt would be answered by the default
+        unknown = min(said.keys() - _NAMES)
         raise InputError("query", found=repr(unknown)[:80], accepted=", ".join(sorted(_NAMES)))
-    input = query.get("input", "logits")
+    input = said.get("input", "logits")
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input)[:80], accepted="logits or probabilities")
-    text, top_k = query.get("top_k"), None
+    text, top_k = said.get("top_k"), None
     if text is not None:
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
-    kind = cast("Literal['logits', 'probabilities']", input)
-    share = share_of(query["ids"]) if "ids" in query else None
-    segment = query.get("segment", "")
-    return _Wanted(query.get("calibrator", CHAMPION), kind, top_k, share, segment)
+    share = share_of(said["ids"]) if "ids" in said else None
+    if encoding not in (b"", b"identity"):
+        accepted = "none; inference under /v2 reads gzip"
+        found = encoding.decode("latin-1")[:40]
+        raise UnsupportedError("Content-Encoding", found=found, accepted=accepted)
+    return _Wanted(
+        said.get("calibrator", CHAMPION),
+        cast("Literal['logits', 'probabilities']", input),
+        top_k,
+        share,
+        said.get("segment", ""),
+        supported(content_type.decode("latin-1") or JSON, READ),
+        chosen(accept.decode("latin-1"), _FORMS[top_k is not None, (share or 0) > 0]),
+    )
 
 
 def _calibrated(
     state: State,
     caller: Principal,
     body: bytes,
-    given: str,
     wanted: _Wanted,
     share: float,
-    form: str,
     loaded: Loaded,
 ) -> Answer | Joint:
     classes = loaded.calibrator.card.classes
     if wanted.top_k is not None and wanted.top_k > classes:
         raise InputError("top_k", found=str(wanted.top_k), accepted=f"1 to {classes}, the classes")
     values: Any
-    if given == JSON:
+    if wanted.given == JSON:
         values = decode_json(body, wanted.input)
-    elif given == NPY:
+    elif wanted.given == NPY:
         values = decode_npy(body, wanted.input)
     else:
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
     logits = checked(loaded, values, wanted.input, state.settings.max_rows)
     state.access.limiter.take_rows(caller, len(logits))
     segment = loaded.stream.segment_of(wanted.segment)
-    work = _Work(loaded, state.ids, share, segment, wanted.top_k, form)
+    work = _Work(loaded, state.ids, share, segment, wanted.top_k, wanted.form)
     return Joint(work, logits) if logits.size <= _FEW else work([logits])[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     """What is done with the logits of requests that ask for the same."""
 
     loaded: Loaded
