@@ -57,15 +57,22 @@ class Pages:
     size: of the whole stream.
     itemsizes: bytes a value, by the number of the column (a leaf of the schema).
     columns: how many there are.
+    most_group: bytes that a row group may be, encoded or decoded.
     """
 
     def __init__(
-        self, stream: BinaryIO, size: int, itemsizes: dict[int, int], columns: int
+        self,
+        stream: BinaryIO,
+        size: int,
+        itemsizes: dict[int, int],
+        columns: int,
+        most_group: int = MOST_GROUP,
     ) -> None:
         self._stream = stream
         self._size = size
         self._itemsizes = itemsizes
         self._columns = columns
+        self._most_group = most_group
         #: Bytes of all pages as the footer has them, and of all values.
         self._claimed = self._decoded = 0
 
@@ -76,7 +83,8 @@ class Pages:
         ------
         InputError: a page beyond the file's end, values that do not add up, or column chunks that
             overlap.
-        TooLargeError: a row group of over 256 MiB, or a file that unpacks to far more than it is.
+        TooLargeError: a row group of over `most_group`, or a file that unpacks to far more than it
+            is.
         """
         for group in range(chunks.groups):
             cost, column = _Cost(), 0
@@ -101,7 +109,7 @@ class Pages:
         self._claimed += size
         if self._claimed > self._size:
             raise _damaged("pages that are in several columns", "each page in one")
-        _refuse_large(_Cost(cost.decoded + expected * itemsize, cost.encoded))
+        _refuse_large(_Cost(cost.decoded + expected * itemsize, cost.encoded), self._most_group)
         values = empty = 0
         while values < expected:
             if not 0 <= position < end <= self._size:
@@ -120,7 +128,7 @@ class Pages:
             empty += header.values == 0
             if empty > _MOST_EMPTY:
                 raise _damaged("pages without values", "pages with values")
-            _refuse_large(cost)
+            _refuse_large(cost, self._most_group)
 
     def _header(self, position: int) -> tuple[_PageHeader, int]:
         """Return the header at `position`, and where its page begins."""
@@ -163,12 +171,12 @@ def _page_header(cursor: Cursor) -> _PageHeader:
     return header
 
 
-def _refuse_large(cost: _Cost) -> None:
-    if (size := max(cost.decoded, cost.encoded)) > MOST_GROUP:
+def _refuse_large(cost: _Cost, most: int) -> None:
+    if (size := max(cost.decoded, cost.encoded)) > most:
         raise TooLargeError(
             "data",
             found=f"a row group of {size >> 20} MiB or more",
-            accepted=f"row groups of at most {MOST_GROUP >> 20} MiB "
+            accepted=f"row groups of at most {most >> 20} MiB "
             "(write_table(..., row_group_size=ROWS))",
         )
 

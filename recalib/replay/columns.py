@@ -12,7 +12,7 @@ from recalib.errors import InputError
 from recalib.files.lazily import Lazily
 from recalib.replay.probabilities import check_confidences, is_lists, matrix_of
 
-__all__ = ["Rows", "check_schema", "rows_of", "times_of"]
+__all__ = ["COLUMNS", "Rows", "check_schema", "rows_of", "times_of"]
 
 pa = Lazily("pyarrow")
 pc = Lazily("pyarrow.compute")
@@ -21,8 +21,11 @@ Values = NDArray[np.float64]
 
 _NEEDED = ("time", "confidence", "correct")
 _OPTIONAL = ("label_time", "segment", "probabilities")
+#: All that is ever read of a log.
+COLUMNS = (*_NEEDED, *_OPTIONAL)
 #: How far clocks may differ: a label that is earlier than its prediction by more is an error.
 _SKEW_SECONDS = 300.0
+_TICKS = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +81,7 @@ def check_schema(schema: Any) -> list[str]:
             accepted = f"columns {', '.join(_NEEDED)}, and {', '.join(_OPTIONAL)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
-    names = [name for name in (*_NEEDED, *_OPTIONAL) if name in schema.names]
+    names = [name for name in COLUMNS if name in schema.names]
     for name in names:
         if schema.names.count(name) > 1:
             raise InputError(name, found="several columns of that name", accepted="one")
@@ -183,9 +186,8 @@ def _numbers(batch: Any, name: str) -> Values:
     """Return a column as float64, NaN where it is null."""
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
-        # To nanoseconds first would overflow for far dates; no clock here needs more than these.
-        column = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64())
-        return _plain(column) / 1e6
+        # Not by way of another unit, which would overflow for far dates or refuse to round.
+        return _plain(pc.cast(column, pa.int64())) / _TICKS[column.type.unit]
     return _plain(column)
 
 

@@ -16,13 +16,13 @@ from recalib.arrays import Floats
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import readable
 from recalib.files.lazily import Lazily
-from recalib.replay.columns import Rows, check_schema, rows_of, times_of
+from recalib.files.parquet import open_table
+from recalib.replay.columns import COLUMNS, Rows, check_schema, rows_of, times_of
 from recalib.replay.probabilities import matrix_of
 
 __all__ = ["Log", "Survey"]
 
 pa = Lazily("pyarrow")
-pq = Lazily("pyarrow.parquet")
 
 _BATCH = 1 << 16
 #: Rows with probabilities that are read at a time: 32 MB of 1,000 classes.
@@ -88,7 +88,7 @@ class Log:
             raise InputError("log", found=f"{path}: {why}", accepted="a readable file") from error
         try:
             with readable("parquet"):
-                self._file = pq.ParquetFile(self._stream, pre_buffer=False, buffer_size=1 << 16)
+                self._file = open_table(self._stream, COLUMNS)
                 self._names = check_schema(self._file.schema_arrow)
         except BaseException:
             self._stream.close()

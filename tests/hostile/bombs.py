@@ -28,7 +28,7 @@ from tests.files.bad_files import npy
 from tests.files.examples import column_table, stream_of
 from tests.hostile.parsers import PARSERS, refusal
 
-__all__ = ["BOMBS", "MOST_MIB", "MOST_TIMES", "shared_pages"]
+__all__ = ["BOMBS", "MOST_MIB", "MOST_TIMES", "claimed_columns", "shared_pages"]
 
 #: What reading may take: so much, and so many times the bytes of the file.
 MOST_MIB, MOST_TIMES = 96, 16
@@ -221,7 +221,7 @@ def shared_pages(rows: Any, groups: int) -> bytes:
     return _with_footer(body, footer[:at] + b"\x19" + count + group * groups + footer[end:])
 
 
-def _claimed_columns(columns: int) -> bytes:
+def claimed_columns(columns: int) -> bytes:
     """A footer of thirty bytes with a row group of so many columns."""
     count = bytes([0xFC, columns & 0x7F | 0x80, columns >> 7 & 0x7F | 0x80, columns >> 14])
     root = b"\x19\x1c\x48\x04root\x15\x00\x00"
@@ -257,12 +257,13 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "arrow: metadata of all fields": ("arrow", lambda: _schema(14, pairs=100_000)),
     "arrow: columns that share bytes": ("arrow", _shared_columns),
     "arrow: fifty dictionaries": ("arrow", _many_dictionaries),
-    "parquet: claims columns": ("parquet", lambda: _claimed_columns(900_000)),
+    "parquet: claims columns": ("parquet", lambda: claimed_columns(900_000)),
     "parquet: groups that share pages": (
         "parquet",
         lambda: shared_pages(np.zeros((500_000, 2), np.float32), 5000),
     ),
     "parquet: an Arrow schema": ("parquet", _schema_in_a_footer),
+    "replay: claims columns": ("replay", lambda: claimed_columns(900_000)),
     "csv: nothing but commas": ("csv", lambda: b"," * (4 << 20) + b"\n1,2\n"),
     "csv: half a million columns": (
         "csv",

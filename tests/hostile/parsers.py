@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import safetensors.numpy
 
 from recalib import Calibrator
@@ -30,6 +32,7 @@ from recalib.maps import MAPS
 from recalib.options import configure
 from recalib.prediction_ids import Predictions, SigningKey, mint, read_ids
 from recalib.recipe import read_recipe
+from recalib.replay.log import Log
 from service.inference import compression, tensors
 from service.inference import rpc as inference_rpc
 from service.labels import rest as labels
@@ -112,6 +115,29 @@ def _calibrator(name: str, classes: int = 4) -> bytes:
         Calibrator(map.start(classes, 1.5), card).parameters, metadata={"card": card.to_json()}
     )
     return content
+
+
+def _replayed(content: bytes) -> object:
+    with tempfile.TemporaryDirectory(prefix="log-") as folder:
+        path = Path(folder, "log.parquet")
+        path.write_bytes(content)
+        with Log(path) as log:
+            return log.survey()
+
+
+def _log() -> bytes:
+    """Of all columns, in two row groups."""
+    target = io.BytesIO()
+    columns = {
+        "time": [1.0, 2.0, 3.0],
+        "correct": [True, None, False],
+        "label_time": pa.array([2, None, 4], pa.timestamp("ns")),
+        "segment": ["a", "b", "a"],
+        "probabilities": [[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]],
+        "other": ["not", "read", "at all"],
+    }
+    pq.write_table(pa.table(columns), target, row_group_size=2)
+    return target.getvalue()
 
 
 def _recipe(suffix: str) -> Callable[[bytes], object]:
@@ -235,6 +261,7 @@ PARSERS: dict[str, Parser] = {
         _parameter_file,
         tuple(_calibrator(name) for name in ("temperature", "matrix", "vector", "dirichlet")),
     ),
+    "replay": Parser(_replayed, (_log(),)),
     "recipe.toml": Parser(_recipe(".toml"), (_TOML,)),
     "recipe.json": Parser(_recipe(".json"), (_JSON_RECIPE,)),
     "calibrate json": Parser(

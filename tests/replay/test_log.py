@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recalib.errors import InputError
+from recalib.errors import InputError, TooLargeError
+from recalib.files import parquet
 from recalib.replay import Log
 from recalib.replay import log as module
+from tests.hostile.bombs import claimed_columns
 from tests.replay.logs import START, log, write
 
 
@@ -76,6 +78,7 @@ def test_a_survey_counts(tmp_path: Path):
     ("name", "values"),
     [
         ("time", pa.array([1, 2, 3], pa.timestamp("ms", "UTC"))),
+        ("time", pa.array([1_000_001, 2_000_001, 3_000_001], pa.timestamp("ns"))),
         ("time", pa.array([1, 2, 3], pa.int64())),
         ("correct", pa.array([1, 0, None], pa.int8())),
         ("correct", pa.array([1.0, 0.0, float("nan")])),
@@ -97,7 +100,7 @@ def test_columns_may_be_of_several_types(tmp_path: Path, name: str, values: pa.A
         assert rows["segment"][2] in ("b", "")
     if name == "time":
         scale = 1e-3 if pa.types.is_timestamp(values.type) else 1
-        np.testing.assert_allclose(rows["time"], scale * np.arange(1, 4))
+        np.testing.assert_allclose(rows["time"], scale * np.arange(1, 4), rtol=1e-5)
 
 
 def small(**changes: Any) -> dict[str, Any]:
@@ -181,3 +184,20 @@ def test_what_is_no_log_is_refused(tmp_path: Path):
     path.write_bytes(bytes(damaged))
     with pytest.raises(InputError), Log(path) as opened:
         opened.survey()
+
+
+def test_what_claims_more_than_it_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As in uploads: before Arrow makes room for it."""
+    (tmp_path / "a.parquet").write_bytes(claimed_columns(900_000))
+    with pytest.raises(InputError, match="a list beyond the end"):
+        Log(tmp_path / "a.parquet")
+    # Two kilobytes of runs, which are half a megabyte of numbers.
+    columns = {name: pa.array([one] * 20_000) for name, one in _ONE.items()}
+    path = write(tmp_path / "b.parquet", columns)
+    Log(path).__exit__(None, None, None)
+    monkeypatch.setattr(parquet, "MOST_GROUP", 1 << 18)
+    with pytest.raises(TooLargeError, match="a row group of"):
+        Log(path)
+
+
+_ONE = {"time": 1.0, "confidence": 0.5, "correct": True}

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import pyarrow.compute
-import pyarrow.parquet
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from recalib.errors import InputError
+from recalib.files.base import readable
+from recalib.files.parquet import open_table
 from recalib.options import check_option
 from training.data.base import Files, Parts, Source, checked_labels
 from training.data.split import Inputs, Split, keys_of
@@ -227,18 +228,26 @@ def read_table(path: Path, columns: Sequence[str], field: str) -> pyarrow.Table:
 
     Raises
     ------
-    InputError: not a Parquet file, a column that it does not have, or no rows.
+    InputError: not a Parquet file, or a damaged one; a column that it does not have; no rows.
+    TooLargeError: it claims far more than it is, as in uploads (`recalib.files.parquet`).
     """
+    missing = table = None
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        for column in columns:
-            if column not in file.schema_arrow.names:
-                accepted = f"one of its columns: {', '.join(file.schema_arrow.names)}"
-                raise InputError(field, found=f"no column {column!r}", accepted=accepted)
-        table = file.read(columns=list(columns))
-    except (pyarrow.ArrowException, OSError) as error:
+        with path.open("rb") as stream, readable("parquet"):
+            file = open_table(stream, columns)
+            names = file.schema_arrow.names
+            missing = next((one for one in columns if one not in names), None)
+            if missing is None:
+                table = file.read(columns=list(columns))
+    except InputError as error:
+        found = f"{path.name}: {error.found}"
+        raise type(error)(field, found=found, accepted=error.accepted) from error
+    except OSError as error:
         found = f"{path.name}: {str(error).splitlines()[0]}"
         raise InputError(field, found=found, accepted="a Parquet file") from error
+    if table is None:
+        accepted = f"one of its columns: {', '.join(names)}"
+        raise InputError(field, found=f"no column {missing!r}", accepted=accepted)
     if not table.num_rows:
         raise InputError(field, found=f"{path.name} without rows", accepted="one or more")
     return table

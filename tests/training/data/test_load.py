@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from recalib.errors import InputError
+from tests.hostile.bombs import claimed_columns
 from training.data import DataSpec, Splits, load
 from training.data.images import Pixels
 from training.data.long_tail import long_tail_sizes, long_tailed
@@ -94,6 +95,23 @@ def test_images_of_several_sizes(tmp_path: Path) -> None:
     _images(tmp_path, "train.parquet", seed=2)
     splits = load(DataSpec("images", odd_seed, validation=4), tmp_path)
     assert _batch(splits, "test").shape == (20, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"PAR1 and no more", "train.parquet: no Parquet footer"),
+        (claimed_columns(900_000), "train.parquet: .*a list beyond the end"),
+    ],
+    ids=["none", "claims"],
+)
+def test_a_damaged_file_of_images(tmp_path: Path, content: bytes, found: str) -> None:
+    """Seen before Arrow makes room for what it claims."""
+    _images(tmp_path, "test.parquet", seed=1)
+    (tmp_path / "train.parquet").write_bytes(content)
+    with pytest.raises(InputError, match=found) as raised:
+        load(DataSpec("images", _IMAGES, validation=8), tmp_path)
+    assert raised.value.field == "data.options.train"
 
 
 @pytest.mark.parametrize("what", ["cut", "text", "none"])
