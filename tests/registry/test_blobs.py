@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,6 +12,7 @@ import pytest
 
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
 from recalib.registry import BlobStore
+from tests.faults.disks import small_disk
 
 _DATA = b"logits and labels"
 _DIGEST = hashlib.sha256(_DATA).hexdigest()
@@ -128,28 +127,14 @@ def test_an_unknown_kind_of_store_is_refused() -> None:
         BlobStore("carrier-pigeon://coop").open(_DIGEST)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of one mebibyte."""
-    mount = shutil.which("mount")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    command = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this machine does not let us mount a small disk")
-    yield folder
-    subprocess.run([shutil.which("umount") or "umount", str(folder)], check=True)
-
-
-def test_a_full_disk_is_said_so_and_left_clean(small_disk: Path) -> None:
+def test_a_full_disk_is_said_so_and_left_clean(tmp_path: Path) -> None:
     """The room that the failed upload took is free again."""
-    store = BlobStore(small_disk.as_uri())
-    with pytest.raises(UnavailableError, match="no space left"), store.writer() as blob:
-        _fill(blob.write)
-    assert _files(store) == []
-    _keep(store)
+    with small_disk(tmp_path / "small", 1) as folder:
+        store = BlobStore(folder.as_uri())
+        with pytest.raises(UnavailableError, match="no space left"), store.writer() as blob:
+            _fill(blob.write)
+        assert _files(store) == []
+        _keep(store)
 
 
 def test_a_full_device_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

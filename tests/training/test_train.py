@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from recalib.errors import InputError
 from recalib.registry import BlobStore, Job, Registry
 from recalib.registry.blobs import BlobWriter
 from tests.cli.test_train import write_data
+from tests.faults.disks import fill, small_disk
 from training.fit import FIT, run_fit
 from training.monitoring import MONITOR, run_monitor
 from training.train import TRAIN, training_handler
@@ -79,7 +80,7 @@ def runs(registry: Registry, tmp_path: Path) -> Runs:
     return Runs(registry, folder)
 
 
-def at_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], None]) -> list[int]:
+def at_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> list[int]:
     """Call `act` with the number of the step before each; returns the list of steps taken."""
     taken: list[int] = []
     step = loop._step
@@ -302,21 +303,19 @@ def test_progress_says_how_far_and_how_good(runs: Runs, monkeypatch: pytest.Monk
     assert " s left" in said[-2][1]
 
 
+@pytest.fixture
+def small_blobs(tmp_path: Path) -> Iterator[Path]:
+    """The folder of the registry's blobs, as a disk of two megabytes."""
+    with small_disk(tmp_path / "blobs", 2) as folder:
+        yield folder
+
+
 def test_no_room_for_a_checkpoint_is_tried_again(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
+    small_blobs: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one before stands, and the next attempt goes on from it."""
-    write, full = BlobWriter.write, []
-
-    def refuse(self: BlobWriter, data: bytes) -> int:
-        if len(full) == 1:  # the second checkpoint
-            full.append(True)
-            raise OSError(28, "No space left on device")
-        full.append(False)
-        return write(self, data)
-
-    monkeypatch.setattr(BlobWriter, "write", refuse)
-    taken = at_each_step(monkeypatch, lambda step: None)
+    # Between the first checkpoint and the second.
+    taken = at_each_step(monkeypatch, lambda step: fill(small_blobs) if step == 7 else None)
     worker = Worker(
         runs.registry,
         {TRAIN: training_handler(runs.folder, max_weights=_WEIGHTS)},
@@ -327,7 +326,8 @@ def test_no_room_for_a_checkpoint_is_tried_again(
     worker.work_once(threading.Event())
     found = runs.job(job)
     assert (found.state, found.attempts) == ("queued", 1)
-    assert "No space left" in (found.error or "")
+    assert "no space left" in (found.error or "")
+    (small_blobs / "filler").unlink()
     worker.work_once(threading.Event())
     assert runs.job(job).state == "succeeded"
     assert taken == [0] * 5 + [1] * 5 + [1] * 5
