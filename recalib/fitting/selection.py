@@ -94,6 +94,11 @@ def compare_by_cross_validation(
     in the same folds, as it must be where it was fitted on these very rows; a calibrator that was
     fitted elsewhere is taken as it is. The standard error is that of the paired difference.
 
+    What nothing in these rows contradicts cannot be compared, and is not better: where each
+    held-out row's own class had more than half of the probability, the surer always seems the
+    better, and what one error would cost is not among the scores; labels of one class say nothing
+    of the others.
+
     Where a policy picked the candidate by these rows, its score flatters it a little: the policy
     asks for a clear gain, but is not itself repeated in each fold.
 
@@ -121,7 +126,8 @@ def compare_by_cross_validation(
         theirs = _scored(reference.map, reference.parameters, logits, labels)
     else:
         theirs = held_out(reference, logits, labels, folds, done=lambda fold: done(count + fold))
-    return _verdict(ours.nll, theirs.nll, count, candidate.name, name)
+    unknown = _incomparable(ours.nll, labels)
+    return _verdict(ours.nll, theirs.nll, count, candidate.name, name, unknown)
 
 
 def held_out(
@@ -188,12 +194,32 @@ def mean_and_error(
     return mean, error
 
 
+def _incomparable(nll: NDArray[np.float64], labels: Integers) -> str | None:
+    """Return why held-out scores (N,) say nothing of how sure a candidate may be, or None."""
+    if (labels == labels[0]).all():
+        return f"all labels are of class {labels[0]}, which say nothing of the others"
+    if nll.max() < math.log(2):
+        return "no held-out row was a surprise, so that nothing shows how sure it may be"
+    return None
+
+
 def _verdict(
-    ours: NDArray[np.float64], theirs: NDArray[np.float64], folds: int, name: str, reference: str
+    ours: NDArray[np.float64],
+    theirs: NDArray[np.float64],
+    folds: int,
+    name: str,
+    reference: str,
+    unknown: str | None,
 ) -> Selection:
     gain, error = mean_and_error(theirs - ours)
-    better = gain > error
+    better = gain > error and unknown is None
     verb = "beats" if better else "does not beat"
+    told = (
+        f"{name} {verb} {reference} by more than one standard error: "
+        f"NLL lower by {gain:.3g} ± {error:.2g} on held-out folds"
+    )
+    if unknown is not None:
+        told = f"{name} cannot be compared with {reference}: {unknown}"
     return Selection(
         folds=folds,
         nll=float(ours.mean()),
@@ -201,8 +227,7 @@ def _verdict(
         reference_nll=float(theirs.mean()),
         standard_error=error,
         better=better,
-        reason=f"{name} {verb} {reference} by more than one standard error: "
-        f"NLL lower by {gain:.3g} ± {error:.2g} on held-out folds",
+        reason=told,
     )
 
 

@@ -73,6 +73,28 @@ def test_folds_spread_every_class() -> None:
     np.testing.assert_array_equal(folds, folds_of(labels))
 
 
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        ("as predicted", "no held-out row was a surprise"),
+        ("one class", "all labels are of class 2"),
+    ],
+)
+@pytest.mark.parametrize("name", ["temperature", "vector"])
+def test_rows_that_contradict_nothing_make_nobody_better(name: str, labels: str, word: str) -> None:
+    """The surer, the better they are on such rows, and one error undoes it."""
+    logits, truth = draw(400, 4, 2.0, seed=8)
+    truth = logits.argmax(axis=1) if labels == "as predicted" else np.full_like(truth, 2)
+    logits[np.arange(400), truth] += 4.0
+    found = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
+    assert found.nll < found.reference_nll - found.standard_error
+    assert not found.better
+    assert word in found.reason
+    truth[:4] = (truth[:4] + 1) % 4
+    found = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
+    assert "cannot be compared" not in found.reason
+
+
 def test_one_row_cannot_be_cross_validated() -> None:
     logits, labels = draw(1, 3, 1.0)
     found = compare_by_cross_validation(
