@@ -49,11 +49,12 @@ def captured(
     """Return the labelled ones among predictions of a version from `start` until before `end`.
 
     Labels count that came within the model's maturity. Where there are very many rows, the oldest
-    files of about `MOST_ROWS` are read, up to an earlier `end`; or the newest, from a later start.
+    files of about `MOST_ROWS` are read, up to an earlier `end`, which is after `start`; or the
+    newest, from a later start.
     """
     with registry.reading() as tx:
         files = tx.captures.between(model, start, end)
-        chosen = _some(files[::-1] if newest else files)
+        chosen = _newest(files) if newest else _oldest(files)
         if len(chosen) < len(files):
             if newest:
                 start = max(start, min(one.first_at for one in chosen))
@@ -73,7 +74,8 @@ def captured(
         for digest, row in zip(table["digest"].to_pylist(), rows, strict=True):
             if digest in known:
                 made_at, label = known[digest]
-                found.append((made_at, label, row))
+                # A copy: the file's other rows need not stay in memory.
+                found.append((made_at, label, row.copy()))
     found.sort(key=lambda one: one[0])
     logits = np.stack([one[2] for one in found]) if found else np.zeros((0, model.classes), "f4")
     return Captured(logits, np.array([one[1] for one in found], np.int64), end, kept)
@@ -91,12 +93,21 @@ def _table(registry: Registry, one: Capture) -> Any:
         return None
 
 
-def _some(files: list[Capture]) -> list[Capture]:
+def _newest(files: list[Capture]) -> list[Capture]:
+    """Return the files that begin last, of `MOST_ROWS` in all, one at least."""
+    within = np.cumsum([one.rows for one in reversed(files)]) <= MOST_ROWS
+    return files[::-1][: max(int(np.count_nonzero(within)), 1)]
+
+
+def _oldest(files: list[Capture]) -> list[Capture]:
+    """Return the files that begin first, of `MOST_ROWS` in all, but the first of them whole.
+
+    With all that begin before it ends: files of one process overlap by a moment, and those of
+    several wholly, and whoever goes on from where the next begins would else come nowhere.
+    """
     rows = 0
-    chosen: list[Capture] = []
-    for one in files:
-        if chosen and rows + one.rows > MOST_ROWS:
-            break
-        chosen.append(one)
+    for number, one in enumerate(files):
         rows += one.rows
-    return chosen
+        if rows > MOST_ROWS and one.first_at > files[0].last_at:
+            return files[:number]
+    return files

@@ -46,8 +46,9 @@ REST = "(rest)"
 _CHAMPION = "champion"
 #: Who acts, in the audit trail.
 _ACTOR = "monitor"
-#: Cohorts written at once, so that nobody waits for long.
-_MOST_COHORTS = 100
+#: Cohorts written at once, so that nobody waits for long, and labels behind which no further
+#: cohort is read, so that what is in memory does not grow with how long nobody has looked.
+_MOST_COHORTS, _MOST_LABELS = 100, 200_000
 #: Where nothing has changed, numbers are written down so often, in seconds.
 _ANEW_SECONDS = 300.0
 _PAGE = 500
@@ -60,15 +61,20 @@ _COARSE_AFTER, _FORGET_AFTER = 2 * _DAY, 90 * _DAY
 def run_monitor(context: JobContext) -> None:
     """Watch every model that has a champion; one that cannot be watched keeps back no other.
 
-    And tidy up behind jobs that have ended.
+    And tidy up: behind jobs that have ended, and once an hour what has been counted and kept.
     """
     sweep_checkpoints(context.registry)
+    with context.registry.reading() as tx:
+        hour, last = tx.labels.clock() // _HOUR, tx.jobs.last_success(MONITOR)
+    tidies = last is None or last // _HOUR != hour
     watched = cohorts = failed = 0
     for model in _models(context.registry):
         context.check_cancelled()
         try:
             taken = watch(context.registry, model)
             compare(context.registry, model)
+            if tidies:
+                tidy(context.registry, model)
         except UnavailableError:
             raise
         except RecalibError as error:
@@ -94,19 +100,23 @@ def watch(registry: Registry, model: Model) -> int | None:
         if step is None:
             return None
         taken += step
-        if step < _MOST_COHORTS:
+        if step == 0:
             return taken
 
 
 def tidy(registry: Registry, model: Model) -> None:
-    """Make old counts of traffic coarser, forget very old ones, and logits that were kept."""
+    """Make old counts of traffic coarser, forget very old ones, and logits that were kept.
+
+    The champion's once they have been looked at; nobody may ever look at those of other versions.
+    """
     with registry.reading() as tx:
         now = tx.labels.clock()
-        through = {row.version: row.through for row in tx.monitors.all(model)}
-    unread = now - model.watching.maturity_seconds
+        champion = tx.aliases.find(model, _CHAMPION)
+        through = {} if champion is None else tx.monitors.through(model, [champion.version])
+    matured = now - model.watching.maturity_seconds
     for version in range(1, model.latest_version + 1):
         with registry.transaction() as tx:  # a short one each
-            read = through.get(version, unread)
+            read = through.get(version, matured)
             tx.traffic.forget(model, version, min(now - _FORGET_AFTER, read))
             tx.traffic.compact(model, version, min(now - _COARSE_AFTER, read), _HOUR)
     with registry.transaction() as tx:
@@ -128,7 +138,7 @@ def _step(registry: Registry, model: Model) -> int | None:
     before = look.row
     monitor = _monitor(look, model.watching)
     totals = Sums.from_dict(before.totals) if before.turn else Sums.empty(look.edges)
-    late = before.late
+    late = 0
     for cohort in cohorts:
         monitor.add(cohort.start, cohort.end, cohort.parts)
         for part in cohort.parts.values():
@@ -148,13 +158,14 @@ def _step(registry: Registry, model: Model) -> int | None:
         state=monitor.state(),
         status=_plain(status.to_dict()),
         totals=totals.to_dict(),
-        late=late,
         assessed_at=look.now,
     )
     rows = [row for cohort in cohorts for row in cohort.rows(look.edges, model.watching)]
     try:
         with registry.transaction() as tx:
             tx.monitors.save(model, row, rows)
+            if late:
+                tx.monitors.count_late(model, row.version, late)
             if entered:
                 tx.monitors.note(
                     model, row.version, status.state, _ACTOR, status.reason, _evidence(status)
@@ -166,8 +177,6 @@ def _step(registry: Registry, model: Model) -> int | None:
         return 0
     if entered:
         _tell(model, row.version, status)
-    if before.assessed_at // _HOUR != look.now // _HOUR:
-        tidy(registry, model)
     return len(cohorts)
 
 
@@ -207,7 +216,8 @@ class _Look:
         """Yield cohorts that have matured since the last look; those without anything are none."""
         watching, through = self.model.watching, self.row.through
         length, matured = watching.cohort_seconds, self.now - watching.maturity_seconds
-        for _ in range(_MOST_COHORTS):
+        read = cohorts = 0
+        while read < _MOST_LABELS and cohorts < _MOST_COHORTS:
             firsts = (
                 tx.labels.first(self.model, self.version, through),
                 tx.traffic.first(self.model, self.version, through),
@@ -221,7 +231,10 @@ class _Look:
             start, end = max(grid, through), grid + length
             if end > matured:
                 return
-            yield self._cohort(tx, start, end)
+            cohort = self._cohort(tx, start, end)
+            yield cohort
+            cohorts += 1
+            read += sum(len(np.asarray(part.correct)) for part in cohort.parts.values())
             through = end
 
     def served(self, tx: Transaction) -> Any:

@@ -42,7 +42,8 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     there is nothing new.
     """
     watching = model.watching
-    if tx.candidates.undecided(model) is not None:
+    # One that has proven better waits for somebody's word; another would take its place.
+    if tx.candidates.open(model) is not None:
         return None
     last = max(
         [one.at for one in tx.monitors.events(model, 100) if one.kind.startswith("refit")],
@@ -170,13 +171,22 @@ def _publish(
         )
         alpha = model.watching.alpha
         candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)
-        tx.candidates.add(model, candidate)
         actor = f"job:{context.lease.job.id}"
+        _drop_the_proven(tx, model, actor, version)
+        tx.candidates.add(model, candidate)
         tx.monitors.note(model, version, "refitted", actor, reason, {"rows": rows})
         result: dict[str, Any] = {"model": model.name, "version": version, "candidate": True}
         tx.jobs.succeed(context.lease, {**result, "reason": reason})
     fields = {"action": "refitted", "model": model.name, "version": version}
     log.info("Model %s has candidate %d: %s.", model.name, version, reason, extra=fields)
+
+
+def _drop_the_proven(tx: Transaction, model: Model, actor: str, version: int) -> None:
+    """End a candidate that waits, where somebody has asked for another all the same."""
+    open = tx.candidates.open(model)
+    if open is not None and open.verdict == "proven" and tx.candidates.drop(model, open.version):
+        reason = f"candidate {version} was asked for, and takes its place"
+        tx.monitors.note(model, open.version, "dropped", actor, reason)
 
 
 def _end_without(context: JobContext, model: Model, version: int, reason: str) -> None:

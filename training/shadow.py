@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
 from recalib.errors import ConflictError
-from recalib.registry import Candidate, Expected, Model, Registry
+from recalib.registry import Candidate, Expected, Model, Registry, Transaction
 from training.captured import Captured, captured
 
 __all__ = ["compare"]
@@ -26,15 +26,22 @@ log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"
 _ACTOR = "monitor"
+#: After every time that there is.
+_EVER = 1e300
 
 
 def compare(registry: Registry, model: Model) -> str | None:
-    """Go on comparing a model's candidate, where it has one; return what it has come to by now."""
+    """Go on comparing a model's candidate, where it has one; return what it has come to by now.
+
+    One that has proven better is compared no more, and ends with the champion that it is better
+    than.
+    """
     with registry.reading() as tx:
         model = tx.models.get(model.name)
-        candidate = tx.candidates.undecided(model)
+        candidate = tx.candidates.open(model)
         champion = tx.aliases.find(model, _CHAMPION)
         now = tx.labels.clock()
+        comparable = candidate is not None and _is_comparable(tx, model, candidate)
     if candidate is None or champion is None:
         return None
     step = replace(candidate, turn=candidate.turn + 1)
@@ -42,6 +49,11 @@ def compare(registry: Registry, model: Model) -> str | None:
         return _end(registry, model, step, "promoted", "somebody has promoted it", now)
     if champion.version != candidate.champion:
         reason = f"the champion it was compared with has made way for {champion.version}"
+        return _end(registry, model, step, "dropped", reason, now)
+    if candidate.verdict is not None:
+        return None
+    if not comparable:
+        reason = "no logits are kept any more that it could be compared on: `capture` is 0"
         return _end(registry, model, step, "dropped", reason, now)
     end = now - model.watching.maturity_seconds
     rows = captured(registry, model, candidate.champion, candidate.through, end)
@@ -58,6 +70,11 @@ def compare(registry: Registry, model: Model) -> str | None:
     better = test.verdict == "better"
     verdict = "dropped" if not better else _verdict(model)
     return _end(registry, model, step, verdict, _why(test, better), now)
+
+
+def _is_comparable(tx: Transaction, model: Model, candidate: Candidate) -> bool:
+    """Whether rows that decide can still come; one for which none come would stand in the way."""
+    return model.watching.capture > 0 or bool(tx.captures.between(model, candidate.through, _EVER))
 
 
 def _verdict(model: Model) -> str:

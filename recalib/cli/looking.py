@@ -216,10 +216,12 @@ def _monitoring(registry: Registry) -> Finding:
     with registry.reading() as tx:
         there = tx.labels.clock()
         ages = {name: there - row.assessed_at for name, _, row in tx.monitors.champions()}
+        # One that nobody has looked at is as old as its promotion.
+        ages |= {name: there - since for name, _, since in tx.monitors.unwatched()}
     if not ages:
-        return Finding("monitoring", "ok", "no champion is watched yet")
+        return Finding("monitoring", "ok", "no model has a champion to watch")
     name, age = max(ages.items(), key=lambda one: one[1])
-    said = f"{len(ages)} champions, {name} last looked at {age:.0f} s ago"
+    said = f"{len(ages)} champions, {name} not looked at for {age:.0f} s"
     if age > _UNWATCHED_SECONDS:
         return Finding("monitoring", "warning", f"{said}: is a worker up, or busy?")
     return Finding("monitoring", "ok", said)

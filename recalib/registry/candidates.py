@@ -16,6 +16,8 @@ from recalib.registry.records import Candidate, Model
 __all__ = ["Candidates"]
 
 _TABLE = tables.candidates
+#: Compared, or proven better and waiting for somebody.
+_OPEN = _TABLE.c.verdict.is_(None) | (_TABLE.c.verdict == "proven")
 
 
 class Candidates(Queries):
@@ -26,6 +28,11 @@ class Candidates(Queries):
         row = self._connection.execute(_select(model).where(_TABLE.c.verdict.is_(None)))
         found = row.one_or_none()
         return None if found is None else Candidate(**found._mapping)
+
+    def open(self, model: Model) -> Candidate | None:
+        """Return the candidate that is being compared, or has proven better and waits; or None."""
+        latest = self.latest(model)
+        return latest if latest is not None and latest.verdict in (None, "proven") else None
 
     def latest(self, model: Model) -> Candidate | None:
         """Return the candidate that began last, or None before the first."""
@@ -59,7 +66,7 @@ class Candidates(Queries):
             .where(
                 _TABLE.c.model_id == model.id,
                 _TABLE.c.version == version,
-                _TABLE.c.verdict.is_(None) | (_TABLE.c.verdict == "proven"),
+                _OPEN,
             )
             .values(verdict="dropped", ended_at=now(), turn=_TABLE.c.turn + 1)
         )
@@ -75,7 +82,7 @@ class Candidates(Queries):
                 _TABLE.c.model_id == model.id,
                 _TABLE.c.version == version,
                 _TABLE.c.turn == candidate.turn - 1,
-                _TABLE.c.verdict.is_(None),
+                _OPEN,
             )
             .values(**values)
         )

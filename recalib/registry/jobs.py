@@ -121,6 +121,14 @@ class Jobs(Queries):
         row = self._connection.execute(statement).one_or_none()
         return None if row is None else Job(**row._mapping)
 
+    def last_success(self, kind: str) -> float | None:
+        """Return when a job of a kind last succeeded, None where none is known to have."""
+        of_kind = (_TABLE.c.kind == kind, _TABLE.c.state == "succeeded")
+        found: float | None = self._connection.scalar(
+            select(func.max(_TABLE.c.finished_at)).where(*of_kind)
+        )
+        return found
+
     def waits(self, unique: str) -> bool:
         """Return whether there is an unfinished job of a key."""
         return self._unfinished(unique) is not None

@@ -35,6 +35,8 @@ _KEY = ["model_id", "version", "predicted_at", "digest"]
 _GIVEN = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
 #: After every time that there is.
 _NEVER = 1e300
+#: Rows that are fetched at once.
+_PART = 10_000
 Values = NDArray[np.float64]
 #: Rows are kept for longer than their ids are accepted, so that none is accepted twice.
 _SLACK_SECONDS = 3600.0
@@ -100,10 +102,13 @@ class Labels(Queries):
         rows = self._connection.execute(
             select(*columns)
             .where(*_between(model, version, start, end))
-            .order_by(_TABLE.c.predicted_at, _TABLE.c.digest)
-        ).all()
-        values = np.array([tuple(row) for row in rows], np.float64).reshape(-1, len(names))
-        return LabelColumns(*values.T)
+            .order_by(_TABLE.c.predicted_at, _TABLE.c.digest),
+            # A row of Python's objects is ten times as large as its numbers.
+            execution_options={"yield_per": _PART},
+        )
+        parts = [np.zeros((0, len(names)))]
+        parts += [np.array([tuple(row) for row in part], np.float64) for part in rows.partitions()]
+        return LabelColumns(*np.concatenate(parts).T)
 
     def by_digest(
         self, model: Model, version: int, start: float, end: float, maturity_seconds: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -61,6 +61,26 @@ class Monitors(Queries):
             found.append((name, Watching.of(declared), MonitorRow(**values)))
         return found
 
+    def unwatched(self) -> list[tuple[str, int, float]]:
+        """Return champions that nobody has looked at: model, version, and since when they serve."""
+        models, aliases, changes = tables.models, tables.aliases, tables.alias_changes
+        statement = (
+            select(models.c.name, aliases.c.version, changes.c.changed_at)
+            .join(aliases, (aliases.c.model_id == models.c.id) & (aliases.c.alias == "champion"))
+            .join(changes, changes.c.revision == aliases.c.revision)
+            .outerjoin(
+                _MONITOR,
+                (_MONITOR.c.model_id == aliases.c.model_id)
+                & (_MONITOR.c.version == aliases.c.version),
+            )
+            .select_from(models)
+            .where(_MONITOR.c.version.is_(None))
+            .order_by(models.c.name)
+        )
+        return [
+            (name, version, since) for name, version, since in self._connection.execute(statement)
+        ]
+
     def next_number(self, model: Model) -> int:
         """Return which test of the model the next one is, from 1."""
         most = select(func.max(_MONITOR.c.number)).where(_MONITOR.c.model_id == model.id)
@@ -70,7 +90,8 @@ class Monitors(Queries):
         """Write a monitor's next turn, and the cohorts that it has taken since the last.
 
         Whoever wrote the turn before this one comes first: two that have read the same cannot
-        both write what comes of it, so that no cohort is taken twice.
+        both write what comes of it, so that no cohort is taken twice. Late labels are left alone:
+        `count_late` adds to them at any time.
 
         Raises
         ------
@@ -91,7 +112,7 @@ class Monitors(Queries):
                     _MONITOR.c.version == version,
                     _MONITOR.c.turn == row.turn - 1,
                 )
-                .values(**values)
+                .values(**{name: one for name, one in values.items() if name != "late"})
             )
             if result.rowcount != 1:
                 raise ConflictError(_overtaken(model, version))
@@ -99,6 +120,23 @@ class Monitors(Queries):
             self._connection.execute(
                 insert(_COHORT).values(model_id=model.id, version=version, **asdict(one))
             )
+
+    def through(self, model: Model, versions: Collection[int]) -> dict[int, float]:
+        """Return until when predictions have been looked at, of those versions that ever were."""
+        rows = self._connection.execute(
+            select(_MONITOR.c.version, _MONITOR.c.through).where(
+                _MONITOR.c.model_id == model.id, _MONITOR.c.version.in_(versions)
+            )
+        )
+        return {row.version: row.through for row in rows}
+
+    def count_late(self, model: Model, version: int, labels: int) -> None:
+        """Count labels that came too late, whoever finds out."""
+        self._connection.execute(
+            update(_MONITOR)
+            .where(_MONITOR.c.model_id == model.id, _MONITOR.c.version == version)
+            .values(late=_MONITOR.c.late + labels)
+        )
 
     def cohorts(self, model: Model, version: int, since: float, most: int) -> list[CohortRow]:
         """Return up to `most` cohorts that began at `since` or later, the newest first."""

@@ -212,7 +212,7 @@ class MonitorRow:
     state: dict[str, Any]
     status: dict[str, Any]
     totals: dict[str, Any]
-    #: Labels that came after their predictions had been looked at.
+    #: Labels that came too late to count, before or after their predictions were looked at.
     late: int
     assessed_at: float
 

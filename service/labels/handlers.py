@@ -11,7 +11,7 @@ from recalib.registry import Model, Registry
 from service.labels.schemas import LateLabel, Outcome, Status
 from service.transport.instruments import LABELS
 
-__all__ = ["STATUSES", "add_labels", "class_reader", "counts_of", "outcome_of"]
+__all__ = ["STATUSES", "add_labels", "class_reader", "counts_of", "note_labels", "outcome_of"]
 
 #: What can become of a label.
 STATUSES: tuple[Status, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
@@ -65,10 +65,14 @@ def add_labels(
         one if isinstance(one, Outcome) else outcome_of(owner, one[1], next(stood))
         for one in checked
     ]
-    for status, count in counts_of(outcomes).items():
-        if count:
-            LABELS.labels(owner.name, status).inc(count)
+    note_labels(owner, outcomes)
     return outcomes
+
+
+def note_labels(model: Model, outcomes: Sequence[Outcome]) -> None:
+    """Count outcomes for Prometheus, for which what appears with its first one has not grown."""
+    for status, count in counts_of(outcomes).items():
+        LABELS.labels(model.name, status).inc(count)
 
 
 def counts_of(outcomes: Sequence[Outcome]) -> dict[Status, int]:

@@ -21,12 +21,11 @@ from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, predictions_of
 from recalib.registry import Counted, Model, Registry
 from service.access.access import acting
-from service.labels.handlers import class_reader, counts_of, outcome_of
+from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
 from service.labels.schemas import Outcome
 from service.monitoring.traffic import Traffic
 from service.predict.handlers import checked
 from service.predict.loaded import Loaded
-from service.transport.instruments import LABELS
 
 __all__ = ["add_observations"]
 
@@ -150,12 +149,9 @@ def _keep(
 
 
 def _tell(model: Model, loaded: Loaded, outcomes: list[Outcome]) -> None:
-    counts = counts_of(outcomes)
-    for status, count in counts.items():
-        if count:
-            LABELS.labels(model.name, status).inc(count)
+    note_labels(model, outcomes)
     fields = {"action": "observed", "model": model.name, "version": loaded.version}
-    taken = counts["accepted"]
+    taken = counts_of(outcomes)["accepted"]
     log.info("Observations of %s by %s: %d new.", model.name, acting().name, taken, extra=fields)
 
 

@@ -17,13 +17,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from recalib.drift import STATES
 from recalib.errors import RecalibError
 from recalib.registry import JobState, MonitorRow, Registry, Watching
+from service.calibrators.handlers import FIT
+from service.monitoring.handlers import REFIT
+from service.monitoring.schedule import MONITOR
 from service.state import State
+from service.training_runs.handlers import TRAIN
 
 __all__ = ["Stored", "families", "read", "stored"]
 
 #: Whoever scrapes has ten seconds, and wants the rest even where the registry hangs.
 _PATIENCE_SECONDS = 2.0
 
+#: Told from the beginning: what appears with its first failure has not grown for Prometheus.
+_NONE_FAILED: dict[tuple[str, JobState], int] = {
+    (kind, "failed"): 0 for kind in (FIT, MONITOR, REFIT, TRAIN)
+}
 _ESTIMATORS = ("ece", "ece_floor", "ece_low", "ece_high", "ce", "ce_low", "ce_high")
 #: Gauges by what evidence calls their number.
 _GAUGES = {
@@ -52,6 +60,8 @@ class Stored(NamedTuple):
 
     jobs: dict[tuple[str, JobState], int]
     champions: list[tuple[str, Watching, MonitorRow]]
+    #: Champions that nobody has looked at yet: model, version, and since when they serve.
+    unwatched: list[tuple[str, int, float]]
 
 
 def stored(state: State) -> Stored | None:
@@ -68,7 +78,7 @@ def stored(state: State) -> Stored | None:
 def read(registry: Registry) -> Stored:
     """Return what the registry has; `UnavailableError` where it cannot be reached."""
     with registry.reading() as tx:
-        return Stored(tx.jobs.counts(), tx.monitors.champions())
+        return Stored(tx.jobs.counts(), tx.monitors.champions(), tx.monitors.unwatched())
 
 
 def families(stored: Stored | None) -> Iterable[Any]:
@@ -79,13 +89,13 @@ def families(stored: Stored | None) -> Iterable[Any]:
     if stored is None:
         return
     jobs = GaugeMetricFamily("recalib_jobs", "Jobs by state.", labels=["kind", "state"])
-    for (kind, state), count in stored.jobs.items():
+    for (kind, state), count in {**_NONE_FAILED, **stored.jobs}.items():
         jobs.add_metric([kind, state], count)
     yield jobs
-    yield from _of_champions(stored.champions)
+    yield from _of_champions(stored)
 
 
-def _of_champions(champions: list[tuple[str, Watching, MonitorRow]]) -> Iterable[Any]:
+def _of_champions(stored: Stored) -> Iterable[Any]:
     owner = ["model", "calibrator"]
     states = GaugeMetricFamily(
         "recalib_calibration_state", "1 for the state that it is in.", labels=[*owner, "state"]
@@ -104,7 +114,9 @@ def _of_champions(champions: list[tuple[str, Watching, MonitorRow]]) -> Iterable
         labels=owner,
     )
     assessed = GaugeMetricFamily(
-        "recalib_assessed_timestamp_seconds", "When it was last looked at.", labels=owner
+        "recalib_assessed_timestamp_seconds",
+        "When it was last looked at; before the first look, since when it serves.",
+        labels=owner,
     )
     since = GaugeMetricFamily(
         "recalib_calibration_state_since_timestamp_seconds",
@@ -119,7 +131,9 @@ def _of_champions(champions: list[tuple[str, Watching, MonitorRow]]) -> Iterable
         name: CounterMetricFamily(*described, labels=[*owner, "bin"])
         for name, described in _COUNTERS.items()
     }
-    for model, watching, row in champions:
+    for model, version, serves_since in stored.unwatched:
+        assessed.add_metric([model, str(version)], serves_since)
+    for model, watching, row in stored.champions:
         labels = [model, str(row.version)]
         for state in STATES:
             states.add_metric([*labels, state], int(row.status["state"] == state))

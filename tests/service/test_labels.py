@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recalib.prediction_ids import Predictions, mint
-from recalib.registry import LabelledPrediction
+from recalib.registry import LabelledPrediction, MonitorRow
 from tests.service.conftest import Service
 from tests.service.test_transport import sample
+from tests.training.watched import a_champion
 
 _DAY = 86_400.0
 
@@ -60,6 +62,23 @@ def test_labels_are_kept_with_what_their_ids_say(service: Service) -> None:
     assert [(row.predicted, row.label) for row in rows] in ([(0, 3), (1, 1)], [(1, 1), (0, 3)])
     assert {(row.raw_confidence, row.confidence, row.version) for row in rows} == {(0.75, 0.5, 1)}
     assert outcomes(service) == []
+
+
+def test_labels_whose_predictions_have_been_looked_at_are_counted(service: Service) -> None:
+    """They are kept, and come too late to count; whoever writes the next look keeps the count."""
+    model = a_champion(service.registry)
+    with service.registry.transaction() as tx:
+        row = MonitorRow(1, 1, 1, {}, time.time() - 100, {}, {}, {}, 0, 0.0)
+        tx.monitors.save(model, row)
+    made = [*ids(service, 3, age=200.0, model="resnet"), *ids(service, 2, age=50.0, model="resnet")]
+    items = [(one, 0) for one in made]
+    assert outcomes(service, *items, model="resnet") == ["accepted"] * 5
+    assert outcomes(service, *items, model="resnet") == ["duplicate"] * 5
+    with service.registry.transaction() as tx:
+        tx.monitors.save(model, replace(row, turn=2))
+        found = tx.monitors.find(model, 1)
+    assert found is not None
+    assert (found.turn, found.late) == (2, 3)
 
 
 def test_the_same_label_again_has_no_effect_and_another_is_a_conflict(service: Service) -> None:

@@ -36,9 +36,16 @@ def test_a_champion_is_told_of_as_the_last_look_found_it(service: Service) -> No
     stream = Stream(service.registry, model)
     stream.send(1_500, ago=4_000, seconds=1_000)
     stream.send(500, ago=20, seconds=10)  # not matured
-    assert "recalib_calibration_state" not in samples(service)
+    before = samples(service)
+    assert "recalib_calibration_state" not in before
+    # Nobody has looked yet: since it serves, so that an alert tells where nobody ever does.
+    serves_since = before["recalib_assessed_timestamp_seconds"]["1", "resnet"]
+    assert stream.now - 60 < serves_since <= stream.now
+    # Prometheus sees no growth in what appears with its first failure.
+    assert before["recalib_jobs"]["refit", "failed"] == 0
     watch(service.registry, model)
     found = samples(service)
+    assert found["recalib_assessed_timestamp_seconds"]["1", "resnet"] > stream.now
     states = {labels[2]: value for labels, value in found["recalib_calibration_state"].items()}
     assert states == {"fresh": 1, "unverified": 0, "suspect": 0, "stale": 0}
     report = service.client.get("/v1/models/resnet/monitoring").json()

@@ -13,7 +13,7 @@ from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
 from recalib.prediction_ids import predictions_of
-from recalib.registry import Model, tables
+from recalib.registry import Model, MonitorRow, tables
 from service.monitoring.captures import write_captures
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.fitting.conftest import draw
@@ -142,6 +142,13 @@ def test_what_cannot_be_taken_keeps_nothing_else_back(service: Service, model: M
     sent["times"][4] = time.time() + 4_000
     sent["times"][5] = time.time() - 500
     sent["times"][6] = -1e9
+    with service.registry.transaction() as tx:  # as after a shorter maturity, or a clock ahead
+        read = MonitorRow(1, 1, 1, {}, time.time() - 30, {}, {}, {}, 0, 0.0)
+        tx.monitors.save(model, read)
+    past = post(service, batch(2, ago=90.0))
+    assert [status for status, _ in past] == ["expired", "expired"]
+    assert "read already" in past[0][1]
+    sent["times"] = [made + 55 if row < 5 else made for row, made in enumerate(sent["times"])]
     found = post(service, sent)
     assert [status for status, _ in found] == [
         "accepted", "invalid", "invalid", "invalid", "invalid", "expired", "expired",

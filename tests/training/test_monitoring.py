@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from recalib.drift import Sums
 from recalib.errors import ConflictError
-from recalib.registry import Model, MonitorRow, Registry
+from recalib.registry import Model, MonitorRow, Registry, tables
 from tests.training.watched import LENGTH, MATURITY, WATCHING, Stream, a_champion
 from training import monitoring
 from training.monitoring import MONITOR, run_monitor, tidy, watch
@@ -189,13 +191,22 @@ def test_another_test_has_what_is_left_of_alpha(registry: Registry) -> None:
 def test_many_cohorts_are_caught_up_with_in_short_transactions(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of so many cohorts, or of so many labels, that are read in parts."""
+    monkeypatch.setattr("recalib.registry.labels._PART", 7)
     monkeypatch.setattr(monitoring, "_MOST_COHORTS", 7)
     model = a_champion(registry)
-    Stream(registry, model).send(400, ago=2_000, seconds=1_200)
+    stream = Stream(registry, model)
+    stream.send(400, ago=4_000, seconds=1_200)
     assert caught_up(registry, model) in (20, 21)
     row = known(registry, model)
     assert row.turn == 3
     assert row.status["evidence"]["labels"] == 400
+    monkeypatch.setattr(monitoring, "_MOST_LABELS", 100)
+    stream.send(400, ago=2_000, seconds=1_200)
+    assert caught_up(registry, model) in (20, 21)
+    row = known(registry, model)
+    assert 3 + 3 <= row.turn <= 3 + 4
+    assert sum(row.totals["labelled"]) == row.status["evidence"]["labels"] == 800
 
 
 def test_the_job_watches_every_model_and_one_that_fails_keeps_back_none(
@@ -237,3 +248,30 @@ def test_old_traffic_becomes_coarser_only_once_it_has_been_looked_at(registry: R
     assert sum(one.predictions for one in after) == 100
     hour = known(registry, model).through // 3_600 * 3_600
     assert {one.started_at % 3_600 for one in after if one.started_at < hour} == {0}
+
+
+def test_what_nobody_looks_at_does_not_stay_for_ever(registry: Registry) -> None:
+    """Counts of a version that serves no more, or of a model whose looks fail: once an hour."""
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    caught_up(registry, model)
+    with registry.transaction() as tx:
+        row = known(registry, model)
+        tx.monitors.save(model, replace(row, turn=row.turn + 1, through=stream.now - 100 * 86_400))
+        tx.connection.execute(delete(tables.aliases))
+    stream.send(100, ago=91 * 86_400)
+    stream.send(100, ago=4 * 86_400, seconds=9_000)
+
+    def buckets() -> set[int]:
+        with registry.transaction() as tx:
+            tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
+        assert Worker(registry, {MONITOR: run_monitor}, name="test").work_once(threading.Event())
+        with registry.reading() as tx:
+            return {one.started_at for one in tx.traffic.between(model, 1, 0, 1e11)}
+
+    found = buckets()
+    assert {one % 3_600 for one in found} == {0}
+    assert min(found) > stream.now - 5 * 86_400
+    if stream.now // 3_600 == time.time() // 3_600:
+        stream.send(100, ago=3 * 86_400, seconds=9_000)
+        assert {one % 3_600 for one in buckets()} != {0}

@@ -71,7 +71,7 @@ def serve(
             for (start, bin), count in zip(cells, counts, strict=True)
         )
         if kept:
-            tx.captures.add(model.id, Capture(digest, rows, 99, times[0], times[-1]))
+            tx.captures.add(model.id, Capture(digest, rows, 99, times[0] - 1, times[-1] + 1))
 
 
 def work(registry: Registry, *kinds: str) -> None:
@@ -234,7 +234,14 @@ def test_a_segment_s_drift_dates_it_as_all_traffic_s_does(registry: Registry) ->
     assert _since(whole, model, 9e9 + 60)[1] is None
 
 
-def shadowed(registry: Registry, model: Model, watching: Watching, temperature: float) -> int:
+def last_reason(registry: Registry, model: Model, before: int = 0) -> str:
+    with registry.reading() as tx:
+        return tx.monitors.events(model, 10)[before].reason
+
+
+def shadowed(
+    registry: Registry, model: Model, watching: Watching, temperature: float, *, begins: bool = True
+) -> int:
     """Publish a candidate of another temperature, and let 1,500 predictions be compared."""
     other = fit(*draw(2_000, 4, temperature, seed=9), map="temperature")
     lease = a_lease(registry)
@@ -245,8 +252,11 @@ def shadowed(registry: Registry, model: Model, watching: Watching, temperature: 
             lease, model, None, other.card.to_dict(), other.to_bytes(), None, ""
         )
         tx.jobs.succeed(lease, {})
-        tx.candidates.add(model, Candidate(version, 1, 0, now, now - 3_000, 0.05, {}, None, None))
-    serve(registry, model, ago=2_000, temperature=3.0, seed=5)
+        if begins:
+            begun = Candidate(version, 1, 0, now, now - 3_000, 0.05, {}, None, None)
+            tx.candidates.add(model, begun)
+    if begins:
+        serve(registry, model, ago=2_000, temperature=3.0, seed=5)
     return version
 
 
@@ -276,6 +286,70 @@ def test_a_human_can_veto(registry: Registry, drifted: Model) -> None:
     assert candidate(registry, drifted).verdict == "proven"
     assert champion(registry, drifted) == 1
     assert story(registry, drifted)[-1] == (2, "proven")
+    # It waits: no other takes its place unless somebody asks, however long it takes.
+    with registry.transaction() as tx:
+        assert refit_is_due(tx, drifted, "stale", tx.labels.clock() + 1e6) is None
+    assert compare(registry, drifted) is None
+    with registry.transaction() as tx:
+        request_refit(tx, drifted, "asked")
+    work(registry, REFIT)
+    assert story(registry, drifted)[-2:] == [(2, "dropped"), (3, "refitted")]
+    assert "candidate 3 was asked for" in last_reason(registry, drifted, 1)
+
+
+@pytest.mark.parametrize(
+    ("served", "verdict", "word"),
+    [(2, "promoted", "somebody has promoted it"), (3, "dropped", "has made way for 3")],
+)
+def test_one_that_waits_ends_with_the_champion_that_it_is_better_than(
+    registry: Registry, served: int, verdict: str, word: str
+) -> None:
+    """Promoted, if that is what serves now; otherwise nobody knows whether it is better."""
+    model = a_champion(registry, replace(CAPTURING, promote="manual"))
+    for _ in range(2):
+        version = shadowed(registry, model, model.watching, 3.0, begins=False)
+    assert version == 3
+    with registry.transaction() as tx:
+        now = tx.labels.clock()
+        tx.candidates.add(model, Candidate(2, 1, 7, now, now, 0.05, {}, "proven", now))
+        tx.aliases.set(model, "champion", served, "anna", "I know better")
+    assert compare(registry, model) == verdict
+    assert word in last_reason(registry, model)
+    assert champion(registry, model) == served
+    assert compare(registry, model) is None
+
+
+def test_a_candidate_for_which_nothing_is_kept_any_more_is_dropped(registry: Registry) -> None:
+    """It would stand in the way of every other; what is kept already is compared first."""
+    model = a_champion(registry, CAPTURING)
+    shadowed(registry, model, replace(WATCHING, capture=0.0), 3.0)
+    assert compare(registry, model) == "compared"
+    with registry.transaction() as tx:
+        begun = candidate(registry, model)
+        tx.candidates.save(model, replace(begun, turn=begun.turn + 1, through=begun.began_at))
+    assert compare(registry, model) == "dropped"
+    assert "`capture` is 0" in last_reason(registry, model)
+
+
+def test_a_comparison_goes_on_however_many_rows_are_kept_at_one_time(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of several processes overlap: what is read must end after it begins."""
+    monkeypatch.setattr("training.captured.MOST_ROWS", 1_000)
+    model = a_champion(registry, CAPTURING)
+    for seed in range(4):
+        serve(registry, model, ago=2_000, temperature=3.0, rows=400, seed=seed)
+        serve(registry, model, ago=1_300, temperature=3.0, rows=400, seed=10 + seed)
+    with registry.reading() as tx:
+        now = tx.labels.clock()
+    start, seen = now - 2_100, []
+    while start < now - 200:
+        found = captured(registry, model, 1, start, now - 200)
+        assert start < found.end
+        start, seen = found.end, [*seen, len(found)]
+    assert sum(seen) == 8 * 400
+    assert len(seen) == 2
+    assert 0 < len(captured(registry, model, 1, 0, now, newest=True)) <= 1_000
 
 
 def test_a_candidate_ends_with_the_champion_that_it_is_compared_with(registry: Registry) -> None:
