@@ -107,11 +107,15 @@ def test_jobs_that_wait_failed_or_lost_their_worker(doctor: Any, registry: Regis
 
 def test_champions_that_nobody_looks_at(doctor: Any, registry: Registry) -> None:
     """Said of the one that has waited longest, by the database's clock."""
-    assert doctor()[1]["monitoring"] == ("ok", "no champion is watched yet")
+    assert doctor()[1]["monitoring"] == ("ok", "no model has a champion to watch")
     model = a_champion(registry)
-    watch(registry, model)
     state, said = doctor()[1]["monitoring"]
-    assert (state, said.partition(" last")[0]) == ("ok", "1 champions, resnet")
+    assert (state, said.partition(" not")[0]) == ("ok", "1 champions, resnet")
+    with registry.transaction() as tx:  # and as though nobody ever had
+        tx.connection.execute(text("UPDATE alias_changes SET changed_at = changed_at - 3600"))
+    assert doctor()[1]["monitoring"][0] == "warning"
+    watch(registry, model)
+    assert doctor()[1]["monitoring"][0] == "ok"
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE monitors SET assessed_at = assessed_at - 3600"))
     state, said = doctor()[1]["monitoring"]
