@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from recalib.errors import InputError
+import recalib.pictures
+from recalib.errors import InputError, UnsupportedError
 from recalib.metrics import BinState, Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.pictures import check_suffix, reliability_diagram, save
@@ -191,3 +194,10 @@ def test_real_logits_show_their_known_error(real_data: Path) -> None:
     assert subtitle[0].startswith("ECE 4.75% ")
     assert subtitle[1].startswith("accuracy 93.56%")
     assert subtitle[2] == "n = 10,000"
+
+
+def test_without_its_packages_it_says_so(monkeypatch: pytest.MonkeyPatch):
+    """They are an extra, which what only serves goes without."""
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UnsupportedError, match=r"vl_convert; .*'recalib\[pictures\]'"):
+        importlib.reload(recalib.pictures)

@@ -5,6 +5,9 @@ used, since they take a second. A specification holds bins, or curves of some 20
 a row of the data: its size does not grow with what was measured.
 """
 
+from importlib.util import find_spec
+
+from recalib.errors import UnsupportedError
 from recalib.pictures.classwise import classwise_diagram
 from recalib.pictures.confidence import confidence_histogram
 from recalib.pictures.overlay import reliability_overlay
@@ -30,3 +33,9 @@ __all__ = [
     "timeline",
     "training_curves",
 ]
+
+for _package in ("altair", "vl_convert"):
+    if find_spec(_package) is None:
+        raise UnsupportedError(
+            "pictures", found=f"no package {_package}", accepted="pip install 'recalib[pictures]'"
+        )

@@ -5,43 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
-from importlib.metadata import distribution
+from importlib.metadata import files
 from importlib.util import find_spec
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tests.deploy.composed import ROOT, SERVICES
+from tests.deploy.images import CUT, DOCKERFILE, SERVING, is_cut, needed, stage
 
-_FILE = (ROOT / "Dockerfile").read_text()
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 _FOUND = _PROJECT["tool"]["setuptools"]["packages"]["find"]
-
-
-def needed(extras: set[str]) -> set[str]:
-    """Return the names of everything that installing us with these extras brings along."""
-    found: dict[str, set[str]] = {}
-    waiting = [("recalib", extras)]
-    while waiting:
-        name, wanted = waiting.pop()
-        if name in found and wanted <= found[name]:
-            continue
-        found.setdefault(name, set()).update(wanted)
-        for text in distribution(name).requires or ():
-            one = Requirement(text)
-            marker = one.marker
-            if marker is None or any(marker.evaluate({"extra": e}) for e in {"", *found[name]}):
-                waiting.append((canonicalize_name(one.name), one.extras))
-    return set(found)
-
-
-def stage(name: str) -> str:
-    """Return the lines of a stage."""
-    found = re.search(rf"^FROM \S+ AS {name}\n(.*?)(?=^FROM |\Z)", _FILE, re.MULTILINE | re.DOTALL)
-    assert found is not None, name
-    return found[1]
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -75,24 +50,62 @@ def test_every_image_of_ours_is_one_of_the_file() -> None:
 
 
 def test_extras_and_versions_are_those_of_the_project() -> None:
-    extras = set(re.findall(r"--extra (\S+)", _FILE))
+    extras = set(re.findall(r"--extra (\S+)", DOCKERFILE))
     assert extras <= set(_PROJECT["project"]["optional-dependencies"])
-    pinned = re.findall(r"\buv==(\S+)", _FILE)
+    pinned = re.findall(r"\buv==(\S+)", DOCKERFILE)
     assert pinned == re.findall(r"^uv==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert _FILE.count("uv pip install -c constraints.txt") == len(
-        re.findall(r"-r pyproject", _FILE)
+    assert DOCKERFILE.count("uv pip install -c constraints.txt") == len(
+        re.findall(r"-r pyproject", DOCKERFILE)
     )
     # A minor version that the project takes; the tests run on the oldest.
-    assert "FROM python:3.11." in _FILE
+    assert "FROM python:3.11." in DOCKERFILE
     assert _PROJECT["project"]["requires-python"] == ">=3.11"
 
 
 def test_what_serves_has_no_torch() -> None:
-    """Counted over all that its extras bring along; the worker's bring it."""
-    serving = needed({"serve", "s3"})
+    """Nor pictures; counted over all that its extras bring along. The worker's bring both."""
+    serving = needed(SERVING)
     assert {"fastapi", "psycopg-binary", "s3fs", "botocore", "onnxruntime"} <= serving
-    assert not {"torch", "lightning-fabric", "pillow", "scikit-learn"} & serving
-    assert {"torch", "lightning-fabric", "s3fs"} <= needed({"serve", "s3", "train"})
+    besides = {"torch", "lightning-fabric", "pillow", "altair", "vl-convert-python"}
+    assert not (besides | {"scikit-learn"}) & serving
+    assert besides | {"s3fs"} <= needed({"serve", "s3", "train"})
+
+
+_SERVED = r"""
+import io, sys
+from pathlib import Path
+from recalib.files import read
+from service.app import create_app
+from service.predict.loaded import warm_up
+from tests.files.examples import WRITERS, example
+create_app()
+warm_up()
+for format, write in WRITERS.values():
+    read(io.BytesIO(write(*example(5))), format=format, labels="optional")
+import pyarrow.parquet, s3fs, service.access.tokens, service.transport.rpc_server
+mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+loaded = {getattr(one, "__file__", None) or "" for one in list(sys.modules.values())}
+print(*sorted(mapped | loaded), sep="\n")
+"""
+
+
+def test_what_is_cut_is_nothing_that_serves() -> None:
+    """Neither modules nor libraries that reading, calibrating and answering load."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SERVED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = [one.partition("/site-packages/")[2] for one in done.stdout.splitlines()]
+    assert any(one.startswith("pyarrow/libparquet") for one in loaded)
+    assert [one for one in loaded if one and is_cut(one)] == []
+
+
+def test_what_is_cut_is_there() -> None:
+    """Each pattern is for something."""
+    assert len(CUT) > 3
+    wide = ("numpy", "onnx", "pyarrow", "pysimdjson")
+    everything = [str(one) for name in wide for one in files(name) or ()]
+    for pattern in CUT:
+        assert any(is_cut(one, [pattern]) for one in everything), pattern
 
 
 def test_the_context_holds_what_the_wheel_is_made_of() -> None:

@@ -22,8 +22,8 @@ from service.access.rules import OPEN_PATHS
 from service.run import _STOP_SECONDS
 from service.stopping import GRACE_SECONDS
 from tests.deploy.composed import ROOT, settings_in
+from tests.deploy.images import stage
 from tests.deploy.kubectl import rendered
-from tests.deploy.test_image import stage
 
 _FOLDER = ROOT / "deploy" / "kubernetes"
 _OPERATOR = json.loads((Path(__file__).parent / "schemas/monitoring.coreos.com.json").read_text())
