@@ -449,19 +449,40 @@ def test_kill_9_leaves_nothing_half_done(
     looked.close()
 
 
-def test_blobs_in_a_bucket(elsewhere: Registry, to: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a bucket of S3, which a thread of this process is."""
+    from moto.server import ThreadedMotoServer
+
+    store = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    store.start()
+    host, port = store.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "any")
+    yield "s3://recalib"
+    store.stop()
+
+
+def test_blobs_in_a_bucket(bucket: str, elsewhere: Registry, to: Path, tmp_path: Path) -> None:
     """Which has neither folders nor renames that are safe; from there and to there."""
-    bucket = Registry(f"sqlite:///{tmp_path}/bucket.db", f"memory://{uuid4().hex}")
-    bucket.migrate()
-    with bucket.transaction() as tx:
+    here = Registry(f"sqlite:///{tmp_path}/bucket.db", f"{bucket}/here")
+    here.migrate()
+    here.blobs.prepare()
+    with here.transaction() as tx:
         model = tx.models.create("resnet", None, 2, "anna")
-        digest = a_blob(bucket, b"rows")
+        digest = a_blob(here, bytes(range(256)) * 40_000)
         tx.datasets.create(model, "d", digest, 1, 2, 1, "text/csv", "logits", {})
-    backup(bucket, to)
-    bucket.close()
+    backup(here, to)
+    with here.blobs.filesystem.open(here.blobs.path(digest), "wb") as file:
+        file.write(b"others")
+    with pytest.raises(CorruptError, match=digest):
+        backup(here, to.with_name("damaged.zip"))
+    here.close()
     restore(elsewhere, to)
     elsewhere.blobs.verify(digest)
-    again = Registry(f"sqlite:///{tmp_path}/again.db", f"memory://{uuid4().hex}")
+    again = Registry(f"sqlite:///{tmp_path}/again.db", f"{bucket}/again")
     restore(again, to)
     again.blobs.verify(digest)
     again.close()
