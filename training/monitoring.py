@@ -66,7 +66,7 @@ def run_monitor(context: JobContext) -> None:
     sweep_checkpoints(context.registry)
     with context.registry.reading() as tx:
         hour, last = tx.labels.clock() // _HOUR, tx.jobs.last_success(MONITOR)
-    tidies = last is None or last // _HOUR != hour
+    tidies = last is None or last // _HOUR < hour
     watched = cohorts = failed = 0
     for model in _models(context.registry):
         context.check_cancelled()

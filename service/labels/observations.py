@@ -185,12 +185,13 @@ def _class_of(
             f"older than {maturity:g} seconds, the model's maturity_seconds, after which nothing "
             "more is read; `recalib replay` reads logs of the past",
         )
-    # As when maturity_seconds was shorter, or a clock ahead.
+    # As when maturity_seconds was shorter, or the clock has been set back.
     if made_at < read:
+        until = f"{read - now:.0f} seconds from now: the clock was set back"
         return Outcome(
             "expired",
-            f"its cohort has been read already: predictions until {read:.0f} have, and nothing is "
-            "read twice",
+            f"its cohort has been read already: predictions until {read:.0f} have"
+            f"{f', {until}' if read > now else ''}, and nothing is read twice",
         )
     return label
 

@@ -19,7 +19,8 @@ from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
-from tests.training.watched import WATCHING, a_champion
+from tests.service.test_labels import ids, outcomes
+from tests.training.watched import WATCHING, Stream, a_champion
 from training.captured import captured
 from training.monitoring import watch
 
@@ -158,6 +159,43 @@ def test_what_cannot_be_taken_keeps_nothing_else_back(service: Service, model: M
     ):
         assert word in reason
     assert kept(service, model)[1] == 1
+
+
+def test_a_clock_that_was_set_back(service: Service, model: Model) -> None:
+    """For as long as it was, what comes is of a time that has been looked at: refused, or late.
+
+    Nothing is accepted that nobody will look at, nothing is looked at twice, and all goes on then.
+    """
+
+    def set_back(seconds: float) -> None:
+        with service.registry.transaction() as tx:
+            for table, names in (
+                (tables.labels, ("predicted_at", "labelled_at")),
+                (tables.traffic, ("started_at",)),
+                (tables.monitors, ("through", "assessed_at")),
+            ):
+                values = {name: table.c[name] + int(seconds) for name in names}
+                tx.connection.execute(update(table).values(**values))
+
+    def read() -> tuple[int, int]:
+        watch(service.registry, model)
+        with service.registry.reading() as tx:
+            row = tx.monitors.find(model, 1)
+        assert row is not None
+        return sum(row.totals["labelled"]), row.late
+
+    Stream(service.registry, model).send(300, ago=400)
+    assert read() == (300, 0)
+    set_back(3_600)
+    found = post(service, batch())
+    assert {status for status, _ in found} == {"expired"}
+    assert "the clock was set back" in found[0][1]
+    made = [(one, 0) for one in ids(service, 4, model="resnet", age=10.0)]
+    assert outcomes(service, *made, model="resnet") == ["accepted"] * 4
+    assert read() == (300, 4)
+    set_back(-3_600)
+    assert {status for status, _ in post(service, batch())} == {"accepted"}
+    assert read() == (300, 4)
 
 
 SENSELESS: list[tuple[dict[str, Any], str]] = [
