@@ -30,20 +30,25 @@ class SettingsFromFiles(PydanticBaseSettingsSource):
     """
 
     def __call__(self) -> dict[str, Any]:
+        present = {key.upper() for key in os.environ}  # looked through once, not for each field
         found = (
             (name, self.get_field_value(field, name)[0])
             for name, field in self.settings_cls.model_fields.items()
+            if self._variable_of(name) in present
         )
         return {name: value for name, value in found if value is not None}
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         """Return a setting's value or None, its name, and that the value is plain text."""
-        name = f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
+        name = self._variable_of(field_name)
         path = variable(name)
         if not path:
             return None, field_name, False
         content = small_text(name, path, "a file that can be read, with the value")
         return content.strip() or None, field_name, False
+
+    def _variable_of(self, field_name: str) -> str:
+        return f"{self.config.get('env_prefix', '')}{field_name}_file".upper()
 
 
 def variable(name: str) -> str:

@@ -54,12 +54,14 @@ class Health:
         """Yield the state whenever it has changed; a service that is none may become one."""
         last = None
         while True:
+            # Before the status, which may be older than a drain that begins while it is found.
+            draining = self._draining.is_set()
             known = request.service in self._services
             status = await self._status() if known else _Status.SERVICE_UNKNOWN
             if status != last:
                 yield _Status(status=status)
             last = status
-            if self._draining.is_set():
+            if draining:
                 return
             with contextlib.suppress(TimeoutError):
                 wait = self._state.settings.refresh_seconds

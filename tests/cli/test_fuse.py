@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import Cli
 from tests.fusing.models import classifier, save
 from tests.fusing.test_fuse import calibrator
 
 
 def recalib(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """A process of its own: what ONNX's libraries say goes past Python's standard error."""
     command = [sys.executable, "-m", "recalib.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -38,11 +40,11 @@ def test_json_tells_the_proof(files: tuple[Path, Path, Path]) -> None:
     assert found["warnings"] == []
 
 
-def test_people_read_a_sentence(files: tuple[Path, Path, Path]) -> None:
+def test_people_read_a_sentence(cli: Cli, files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
-    done = recalib("fuse", model, calib, "-o", out, "--shape", "x=2x5")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"proven on 12 random rows: at most \S+ away", done.stdout)
+    done = cli("fuse", model, calib, "-o", out, "--shape", "x=2x5")
+    assert done.status == 0, done.err
+    assert re.search(r"proven on 12 random rows: at most \S+ away", done.out)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +56,13 @@ def test_people_read_a_sentence(files: tuple[Path, Path, Path]) -> None:
     ],
 )
 def test_bad_options_are_one_line(
-    files: tuple[Path, Path, Path], more: list[str], line: str
+    cli: Cli, files: tuple[Path, Path, Path], more: list[str], line: str
 ) -> None:
     model, calib, out = files
-    done = recalib("fuse", model, calib, "-o", out, *more)
-    assert done.returncode == 2
-    assert line in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = cli("fuse", model, calib, "-o", out, *more)
+    assert done.status == 2
+    assert line in done.err
+    assert len(done.err.splitlines()) == 1
     assert not out.exists()
 
 
@@ -76,16 +78,16 @@ def test_bad_options_are_one_line(
     ],
 )
 def test_a_bad_output_is_refused_before_the_work(
-    files: tuple[Path, Path, Path], name: str, line: str
+    cli: Cli, files: tuple[Path, Path, Path], name: str, line: str
 ) -> None:
     """Before anything is read: the model and the calibrator are not even looked at."""
     model, calib, _ = files
     (model.parent / "folder.onnx").mkdir()
     calib.write_bytes(b"no calibrator")
-    done = recalib("fuse", model, calib, "-o", model.parent / name)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "output: found" in done.stderr
-    assert line in done.stderr
+    done = cli("fuse", model, calib, "-o", model.parent / name)
+    assert (done.status, len(done.err.splitlines())) == (2, 1)
+    assert "output: found" in done.err
+    assert line in done.err
 
 
 def test_a_damaged_model_is_one_line(files: tuple[Path, Path, Path]) -> None:

@@ -60,11 +60,11 @@ def postgresql_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgresql_template(postgresql_url: str) -> str:
-    """The server again, with a migrated database to make copies of."""
+def postgresql_template(postgresql_url: str) -> tuple[str, str]:
+    """The server, and its migrated database to make copies of."""
     execute(postgresql_url, f"CREATE DATABASE {_TEMPLATE}")
     _migrate(_at(postgresql_url, _TEMPLATE))
-    return postgresql_url
+    return postgresql_url, _TEMPLATE
 
 
 @pytest.fixture(scope="session")
@@ -81,17 +81,16 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'recalib.db'}"
     else:
-        yield from _database(request.getfixturevalue("postgresql_url"), "template1")
+        yield from new_database(request.getfixturevalue("postgresql_url"), "template1")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A fresh, migrated database, in each of the two."""
     if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "recalib.db")
-        yield f"sqlite:///{tmp_path / 'recalib.db'}"
+        yield from copy_of(request.getfixturevalue("sqlite_template"), tmp_path)
     else:
-        yield from _database(request.getfixturevalue("postgresql_template"), _TEMPLATE)
+        yield from copy_of(request.getfixturevalue("postgresql_template"), tmp_path)
 
 
 @pytest.fixture
@@ -108,12 +107,27 @@ def registry(database_url: str, blob_url: str) -> Iterator[Registry]:
     registry.close()
 
 
-def _database(url: str, template: str) -> Iterator[str]:
+def copy_of(template: Path | tuple[str, str], folder: Path) -> Iterator[str]:
+    """Yield the URL of a database that is like another, and gone afterwards.
+
+    Parameters
+    ----------
+    template: a file of SQLite's, or a server of PostgreSQL and the name of one of its databases.
+    """
+    if isinstance(template, Path):
+        shutil.copy(template, folder / "recalib.db")
+        yield f"sqlite:///{folder / 'recalib.db'}"
+    else:
+        yield from new_database(*template)
+
+
+def new_database(server: str, template: str) -> Iterator[str]:
+    """Yield the URL of a new database of a server of PostgreSQL, gone afterwards."""
     name = f"test_{uuid4().hex}"
-    execute(url, f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield _at(url, name)
+    execute(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield _at(server, name)
     # FORCE: worker processes that a test killed may not have been noticed by the server yet.
-    execute(url, f"DROP DATABASE {name} WITH (FORCE)")
+    execute(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def _migrate(url: str) -> None:

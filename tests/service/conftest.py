@@ -18,11 +18,14 @@ from starlette.testclient import TestClient
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
-from tests.fitting.conftest import draw
+from tests.fitting.conftest import draw, short_cards, whole_cards
+from tests.registry.fixtures import copy_of
 from tests.service.documented import DocumentedClient
 from tests.service.stubs import Rpc
 from training.run import HANDLERS
 from training.worker import Worker
+
+__all__ = ["short_cards", "whole_cards"]
 
 NPZ = {"Content-Type": "application/x-npz"}
 NPY = {"Content-Type": "application/x-npy"}
@@ -97,6 +100,53 @@ def _settings(database_url: str, blob_url: str, grpc_port: int) -> Settings:
     )
 
 
+@pytest.fixture(scope="session")
+def ready_sqlite(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
+    """A folder with a file of SQLite's and blobs, as a service left them that was made ready."""
+    folder = tmp_path_factory.mktemp("ready-sqlite")
+    for url in copy_of(sqlite_template, folder):
+        _leave_ready(url, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ready_postgresql(
+    tmp_path_factory: pytest.TempPathFactory, postgresql_template: tuple[str, str]
+) -> Iterator[tuple[Path, tuple[str, str]]]:
+    """The same, with a server of PostgreSQL and the name of its database."""
+    folder = tmp_path_factory.mktemp("ready-postgresql")
+    for url in copy_of(postgresql_template, folder):
+        _leave_ready(url, folder)
+        yield folder, (postgresql_template[0], url.partition("?")[0].rpartition("/")[2])
+
+
+def _leave_ready(database_url: str, folder: Path) -> None:
+    places = database_url, (folder / "blobs").as_uri()
+    registry = Registry(*places)
+    with _served(_settings(*places, grpc_port=-1), registry) as service:
+        _made_ready(service, _data())
+    registry.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A fresh, migrated database; where a test asks for `ready`, one that is, with its blobs.
+
+    Making a service ready takes longer than most tests, and it is the same each time.
+    """
+    if "ready" not in request.fixturenames:
+        yield from copy_of(request.getfixturevalue(f"{request.param}_template"), tmp_path)
+        return
+    template: Any
+    if request.param == "sqlite":
+        folder = request.getfixturevalue("ready_sqlite")
+        template = folder / "recalib.db"
+    else:
+        folder, template = request.getfixturevalue("ready_postgresql")
+    shutil.copytree(folder / "blobs", tmp_path / "blobs")
+    yield from copy_of(template, tmp_path)
+
+
 @pytest.fixture
 def settings(database_url: str, blob_url: str, request: pytest.FixtureRequest) -> Settings:
     """gRPC is there for tests that ask for `rpc`."""
@@ -125,13 +175,17 @@ def rpc(service: Service) -> Iterator[Rpc]:
 @pytest.fixture
 def data() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """600 rows of 4 classes from an overconfident classifier: the right temperature is 3."""
+    return _data()
+
+
+def _data() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return draw(600, 4, 3.0)
 
 
 @pytest.fixture
-def ready(service: Service, data) -> Service:
+def ready(service: Service) -> Service:
     """A service with a model, its validation data and a champion."""
-    return _made_ready(service, data)
+    return service
 
 
 @pytest.fixture(scope="session")
@@ -145,7 +199,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> I
     places = f"sqlite:///{folder / 'recalib.db'}", (folder / "blobs").as_uri()
     registry = Registry(*places)
     with _served(_settings(*places, grpc_port=-1), registry) as service:
-        yield _made_ready(service, draw(600, 4, 3.0))
+        yield _made_ready(service, _data())
     registry.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from grpc_status import rpc_status
 
 from recalib import errors
 from recalib.registry import Registry
+from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.rpc_errors import CODES, failure_of
@@ -237,6 +239,32 @@ def test_nothing_loaded_and_no_registry_is_not_ready(
     for name in SERVICES:
         asked = health_pb2.HealthCheckRequest(service=name)
         assert rpc.health.check(asked).status == NOT_SERVING
+
+
+def test_a_drain_is_told_though_it_begins_while_the_state_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was found before it is told first, and is not the last that is told."""
+    state: Any = SimpleNamespace(settings=SimpleNamespace(refresh_seconds=60.0))
+    health = Health(state, [])
+
+    def slow(_state: Any) -> Any:
+        loop.call_soon_threadsafe(health.drain)
+        time.sleep(0.1)
+        return SimpleNamespace(ready=True)
+
+    async def told() -> list[int]:
+        context: Any = None
+        return [one.status async for one in health.watch(request, context)]
+
+    monkeypatch.setattr("service.health.rpc.readiness", slow)
+    request, loop = health_pb2.HealthCheckRequest(), asyncio.new_event_loop()
+    try:
+        found = loop.run_until_complete(told())
+    finally:
+        loop.close()
+    status = health_pb2.HealthCheckResponse
+    assert found == [status.SERVING, status.NOT_SERVING]
 
 
 def test_health_is_watched(service: Service, rpc: Rpc) -> None:

@@ -337,18 +337,20 @@ def hanging(registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str = ""
     over, asked = threading.Event(), []
     reading = Registry.reading
 
+    def slowly(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(name: str, *more: Any) -> Any:
+            if model in ("", name):
+                asked.append(name)
+                assert over.wait(60)
+            return ask(name, *more)
+
+        return slow
+
     @contextmanager
     def hang(self: Registry) -> Iterator[Any]:
         with reading(self) as tx:
-            serving = tx.calibrators.serving
-
-            def slow(name: str, selector: str | int) -> Any:
-                if model in ("", name):
-                    asked.append(name)
-                    assert over.wait(60)
-                return serving(name, selector)
-
-            tx.calibrators.serving = slow  # type: ignore[method-assign]
+            tx.models.get = slowly(tx.models.get)  # type: ignore[method-assign]
+            tx.calibrators.serving = slowly(tx.calibrators.serving)  # type: ignore[method-assign]
             yield tx
 
     monkeypatch.setattr(Registry, "reading", hang)
