@@ -19,11 +19,12 @@ from tests.fitting.conftest import draw
 _ROWS = draw(20, 4, 3.0)[0]
 
 
-def test_servers_with_wrong_clocks(programs: Programs) -> None:
+def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) -> None:
     """Everything but labels goes on; those are refused with a reason until time has caught up."""
-    with begun(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
+    settings = {"database_url": empty_database_url, "flush_seconds": 0.1}
+    with begun(empty_database_url, programs) as ledger:
         programs.command = partial(command_ahead, 3600)
-        with programs.serve("--job-workers", 0, flush_seconds=0.1) as server:
+        with programs.serve("--job-workers", 0, **settings) as server:
             early = server.calibrate(_ROWS)["prediction_ids"]
             _are_too_early(server, early)
             server.promote(2, model=MODEL)
@@ -38,7 +39,7 @@ def test_servers_with_wrong_clocks(programs: Programs) -> None:
 
         # Set back, and now behind: what it makes is old, which labels may be.
         programs.command = partial(command_ahead, -3600)
-        with programs.serve("--job-workers", 0, flush_seconds=0.1) as server:
+        with programs.serve("--job-workers", 0, **settings) as server:
             server.promote(1, model=MODEL)
             with ledger.traffic(server, fits=True):
                 ledger.until_acknowledged(3)

@@ -1,38 +1,76 @@
-"""The disk fills up under traffic, with SQLite and the blobs on it, and is made room on again.
+"""The disk fills up under traffic, with database and blobs on it, and is made room on again.
 
-A training run whose checkpoints find no room: `tests/training`.
+A training run whose checkpoints find no room: `tests/training/test_train.py`.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
+import psycopg
 import pytest
 
 from tests.end_to_end.programs import Programs, Server, paused, until
 from tests.faults.disks import fill, small_disk
 from tests.faults.ledger import MODEL, begun
 from tests.fitting.conftest import draw
+from tests.registry.fixtures import execute
 from tests.service.conftest import NPZ, npz
 
 _CHANGES = {"upload", "promote", "label", "fit"}
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Of 32 MB, with the programs' home on it."""
-    with small_disk(tmp_path / "disk", 32) as folder:
-        yield folder
+def disk() -> Iterator[Path]:
+    """Of 48 MB, for the programs' home; where PostgreSQL's own user comes to it as well."""
+    folder = Path(tempfile.mkdtemp(prefix="recalib-disk-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        with small_disk(folder / "disk", 48) as place:
+            yield place
+    finally:
+        shutil.rmtree(folder)
 
 
-def test_a_disk_that_is_full_for_a_while(disk: Path, programs: Programs) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_on_it(request: pytest.FixtureRequest, disk: Path) -> Iterator[str]:
+    """A database whose tables are on the disk.
+
+    PostgreSQL's log is elsewhere: where that finds no room the server ends itself, as one that is
+    killed (`test_postgresql.py`).
+    """
+    if request.param == "sqlite":
+        yield f"sqlite:///{disk / 'recalib.db'}"
+        return
+    url, name = request.getfixturevalue("postgresql_url"), f"test_{uuid4().hex}"
+    place = disk / "tables"
+    place.mkdir()
+    with psycopg.connect(url) as connection:
+        (data,) = connection.execute("SHOW data_directory").fetchone() or ("",)
+    os.chown(place, Path(data).stat().st_uid, -1)
+    execute(url, f"CREATE TABLESPACE {name} LOCATION '{place}'")
+    execute(url, f"CREATE DATABASE {name} TABLESPACE {name}")
+    yield url.replace("/postgres?", f"/{name}?")
+    execute(url, f"DROP DATABASE {name} WITH (FORCE)", f"DROP TABLESPACE {name}")
+
+
+def test_a_disk_that_is_full_for_a_while(
+    disk: Path, database_on_it: str, programs: Programs
+) -> None:
     """Serving goes on, changes get 503 and leave nothing; a fit that was running is published."""
     programs.home = disk / "home"
     programs.temporary = disk / "temporary"
     programs.temporary.mkdir()
-    with begun(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
-        with programs.serve("--workers", 2, lease_seconds=2, flush_seconds=0.2) as server:
+    # PostgreSQL's rows find room in pages that were begun: labels, of which many come, soon do not.
+    refused = _CHANGES if database_on_it.startswith("sqlite") else {"upload", "label"}
+    settings = {"database_url": database_on_it, "lease_seconds": 2, "flush_seconds": 0.2}
+    with begun(database_on_it, programs) as ledger:
+        with programs.serve("--workers", 2, **settings) as server:
             (worker,) = until(lambda: server.children("worker"), "the embedded worker")
             processes = server.listening(server.url)
             shared = Path(worker.environ()["PROMETHEUS_MULTIPROC_DIR"])
@@ -44,7 +82,7 @@ def test_a_disk_that_is_full_for_a_while(disk: Path, programs: Programs) -> None
                 job = _running_fit(server, worker)
                 with paused(worker):
                     filler = fill(disk)
-                    until(lambda: ledger.refused.keys() >= _CHANGES or ledger.wrong, "no room")
+                    until(lambda: ledger.refused.keys() >= refused or ledger.wrong, "no room")
                 # Counts of requests never met before find room as well.
                 assert "recalib_registry_up 1.0" in server.client.get("/metrics").text
                 assert server.client.get("/v1/models/none").status_code == 404
