@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from recalib.errors import UnavailableError
@@ -85,6 +86,8 @@ class EmbeddedWorkers:
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
+    # One that is starting does not look at its input yet.
+    process.terminate()
     try:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -121,9 +124,28 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         timeout_worker_healthcheck=_HUNG_SECONDS,
     )
     if settings.workers > 1:
-        Multiprocess(config, sockets=[listener]).run()
+        processes = _Processes(config, sockets=[listener])
+        processes.run()
+        if processes.failed:
+            sys.exit(STARTUP_FAILURE)
     else:
         uvicorn.Server(config).run(sockets=[listener])
+
+
+class _Processes(Multiprocess):
+    """Server processes, and what their supervisor is to say of them at its end."""
+
+    #: Whether it ends because one of them could not start, and not because it was told to.
+    failed = False
+
+    def keep_subprocess_alive(self) -> None:
+        told = self.should_exit.is_set()
+        for one in self.processes:
+            # Theirs alone from now on, or the question whether one lives that died this moment
+            # would wait for as long as for one that hangs.
+            one.child_conn.close()
+        super().keep_subprocess_alive()
+        self.failed = self.should_exit.is_set() and not told
 
 
 def _prepare(settings: Settings) -> None:

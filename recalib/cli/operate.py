@@ -83,17 +83,36 @@ def serve(
     json_output: Annotated[bool, typer.Option("--json", help="Announce in JSON.")] = False,
 ) -> None:
     """Serve REST, with a worker beside it; every option is also an environment variable."""
-    settings = settings_of(
-        host=host,
-        port=port,
-        grpc_port=grpc_port,
-        workers=workers,
-        job_workers=job_workers,
-        require_keys=require_keys or None,
-        insecure=insecure or None,
-        home=home,
-        database_url=database_url,
-    )
+    given = {
+        "host": host,
+        "port": port,
+        "grpc_port": grpc_port,
+        "workers": workers,
+        "job_workers": job_workers,
+        "require_keys": require_keys or None,
+        "insecure": insecure or None,
+        "home": home,
+        "database_url": database_url,
+    }
+    with _ended_by_sigterm() as told_to_stop:
+        status: Any = 0
+        try:
+            _serve(settings_of(**given), json_output)
+        except SystemExit as ended:
+            status = ended.code
+        except Exception as error:
+            # Stopped in the middle of a transaction, say: what fails for that is no failure.
+            if not told_to_stop.is_set():
+                raise
+            log.warning("Stopped while starting: %r", error, extra={"action": "start_stopped"})
+        # Here and now: threads are left behind in drivers that hang, on purpose, and the end of
+        # the interpreter would take the ground from under them; nor does it ignore a second signal.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(status if isinstance(status, int) else 0)
+
+
+def _serve(settings: Settings, json_output: bool) -> None:
     settings = guarded(settings)
     check_tls(settings)
     make_home(settings.home)
@@ -106,23 +125,30 @@ def serve(
     telemetry.check(settings)
     from service.run import serve as run
 
-    # Uvicorn shuts down on this signal and then raises it again. As an exception it unwinds
-    # through `run`, and takes the workers and temporary files along.
-    told_to_stop = threading.Event()
+    _announce(settings, json_output)
+    run(settings, listener)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[threading.Event]:
+    """End the block by an exception on SIGTERM, with status 0; what it gives is set then.
+
+    Uvicorn shuts down on this signal and then raises it again. As an exception it unwinds through
+    what runs, and takes workers and temporary files along. It comes once: a second signal is not to
+    end that in the middle.
+    """
+    told = threading.Event()
 
     def stop(*_: object) -> NoReturn:
-        told_to_stop.set()
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        told.set()
         sys.exit(0)
 
-    signal.signal(signal.SIGTERM, stop)
-    _announce(settings, json_output)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
-        run(settings, listener)
-    except Exception as error:
-        # Stopped in the middle of a transaction, say: what fails for that reason is no failure.
-        if not told_to_stop.is_set():
-            raise
-        log.warning("Stopped while starting: %r", error, extra={"action": "start_stopped"})
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def worker(
@@ -131,12 +157,14 @@ def worker(
     embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
 ) -> None:
     """Do jobs from the registry's queue until told to stop."""
-    settings = settings_of(home=home, database_url=database_url)
-    logs.configure(settings)
-    telemetry.check(settings)
-    from training.run import run
+    # Until it has handlers of its own.
+    with _ended_by_sigterm():
+        settings = settings_of(home=home, database_url=database_url)
+        logs.configure(settings)
+        telemetry.check(settings)
+        from training.run import run
 
-    run(settings, embedded=embedded)
+        run(settings, embedded=embedded)
 
 
 def rotate_key(

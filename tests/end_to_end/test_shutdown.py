@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
 import socket
+import time
 from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2
+from uvicorn.config import STARTUP_FAILURE
 
+from recalib.settings import Settings
+from service.run import _answer, _Processes
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
@@ -62,15 +68,35 @@ def test_sigterm_answers_what_runs_and_leaves_nothing(programs: Programs, worker
 
 
 def test_sigterm_while_it_starts(programs: Programs) -> None:
-    """From the line that announces it on, the server stops cleanly."""
+    """From the line that announces it on, the server stops cleanly, however often it is told to."""
     process = programs.start("serve", "--port", 0, "--json")
     assert process.stdout is not None
     process.stdout.readline()
-    process.terminate()
-    assert process.wait() == 0
+    while process.poll() is None:
+        process.terminate()
+        time.sleep(0.005)
+    assert process.returncode == 0
+    assert "Traceback" not in programs.log_of(process)
     until(lambda: not programs.alive(), "all processes to end")
     # Libraries leave their own traces, whose names are not ours.
     assert list(programs.temporary.glob("recalib-*")) == []
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_processes_that_cannot_start(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+    """The server's status says so, unless it was told to stop meanwhile."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # which this process' own are
+    monkeypatch.setattr(_Processes, "init_processes", lambda self: self.processes.append(failed))
+    failed = mock.Mock(exitcode=STARTUP_FAILURE, **{"is_alive.return_value": False})
+    settings = Settings(workers=2)
+    with socket.socket() as listener:
+        if told:
+            monkeypatch.setattr(_Processes, "handle_signals", _Processes.handle_term)
+            _answer(settings, listener)
+        else:
+            with pytest.raises(SystemExit) as ended:
+                _answer(settings, listener)
+            assert ended.value.code == STARTUP_FAILURE
 
 
 def _half_a_request(server: Server) -> socket.socket:
