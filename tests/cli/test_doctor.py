@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,19 @@ def test_a_later_versions_database(doctor: Any, registry: Registry) -> None:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
     status, found = doctor()
     assert (status, found["schema"][0]) == (0, "warning")
+
+
+def test_a_clock_that_is_apart_and_half_a_certificate(
+    doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 3600)
+    monkeypatch.setenv("RECALIB_TLS_CERTIFICATE", "certificate.pem")
+    status, found = doctor()
+    assert (status, found["clock"][0], found["tls"][0]) == (1, "failed", "failed")
+    assert found["clock"][1].startswith(("+3600.", "+3599."))
+    assert "certificate.pem" in found["tls"][1]
+    assert "torch" in found["gpu"][1]
 
 
 def test_blobs_that_cannot_be_written(doctor: Any, registry: Registry, blobs: Path) -> None:
