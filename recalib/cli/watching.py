@@ -19,6 +19,8 @@ __all__ = ["drop_candidate", "monitoring"]
 
 #: Lines of a table: the latest, which is what somebody looks for.
 _MOST_LINES = 12
+#: Characters of who has done something.
+_WHO = 14
 
 _Model = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
 _Server = Annotated[
@@ -141,7 +143,9 @@ def _told(one: Candidate) -> str:
 def _events(found: Monitoring) -> Table:
     table = narrow_table("what has happened, newest first", "when", "version", "what", "who", "why")
     for one in found.events[:_MOST_LINES]:
-        table.add_row(f"{one.at:%Y-%m-%d %H:%M}", str(one.version), one.kind, one.actor, one.reason)
+        # A job's name alone would leave no room for the reason.
+        who = one.actor if len(one.actor) <= _WHO else f"{one.actor[: _WHO - 1]}…"
+        table.add_row(f"{one.at:%Y-%m-%d %H:%M}", str(one.version), one.kind, who, one.reason)
     return table
 
 

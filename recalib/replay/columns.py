@@ -25,6 +25,10 @@ _OPTIONAL = ("label_time", "segment", "probabilities")
 COLUMNS = (*_NEEDED, *_OPTIONAL)
 #: How far clocks may differ: a label that is earlier than its prediction by more is an error.
 _SKEW_SECONDS = 300.0
+#: The end of the year 9999. Milliseconds since 1970 are beyond it: taken for seconds, they would
+#: make every window a thousandth of what it should be.
+_LATEST = 253_402_300_799.0
+_SECONDS = "a finite number of seconds, up to the year 9999; a timestamp for any other unit"
 _TICKS = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
@@ -140,7 +144,8 @@ def rows_of(batch: Any, first_row: int, classes: int | None = None) -> Rows:
     """
     names = batch.schema.names
     time = _numbers(batch, "time")
-    _refuse("time", ~np.isfinite(time), time, first_row, "a finite number of seconds")
+    # Also not NaN, of which no comparison is true.
+    _refuse("time", ~(np.abs(time) <= _LATEST), time, first_row, _SECONDS)
     confidence = _confidences(batch, first_row, classes)
     correct = _numbers(batch, "correct")
     labelled = ~np.isnan(correct)
@@ -172,8 +177,9 @@ def _delays(
     label_time: Values, time: Values, labelled: NDArray[np.bool_], first_row: int
 ) -> Values:
     known = ~np.isnan(label_time)
-    accepted = "a finite number of seconds, null without a label"
-    _refuse("label_time", known & ~np.isfinite(label_time), label_time, first_row, accepted)
+    accepted = f"{_SECONDS}; null without a label"
+    beyond = known & ~(np.abs(label_time) <= _LATEST)
+    _refuse("label_time", beyond, label_time, first_row, accepted)
     _refuse("label_time", known & ~labelled, label_time, first_row, "null, since `correct` is null")
     waited = np.where(known, label_time - time, 0.0)
     early = known & (waited < -_SKEW_SECONDS)

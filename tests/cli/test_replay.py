@@ -105,7 +105,7 @@ def test_bad_options_end_with_one_line(cli: Cli, arguments, field: str, found: s
 
 def test_bad_logs_end_with_one_line(cli: Cli):
     cli.write("empty.parquet", b"")
-    check(cli("replay", "empty.parquet"), "data", "cannot be read")
+    check(cli("replay", "empty.parquet"), "data", "ends too early")
     check(cli("replay", "val.npz"), "log", ".npz")
     check(cli("replay", "missing.parquet"), "log", "missing.parquet")
     columns = log(200)

@@ -38,6 +38,8 @@ REPORT = MonitoringReport.model_validate(
         "events": [
             {"at": _AT, "version": 3, "kind": "stale", "actor": "monitor", "reason": "x",
              "evidence": {}},
+            {"at": _AT, "version": 4, "kind": "refitted", "actor": f"job:{'0' * 32}",
+             "reason": "somebody asked", "evidence": {}},
         ],
         "candidate": {"version": 4, "verdict": None, "began_at": _AT,
                       "evidence": {"labels": 1_500, "mean_difference": 0.0123,
@@ -65,6 +67,7 @@ def test_a_person_is_told_all_that_the_server_knows(cli: Cli, flaky: Flaky) -> N
         "75 s",
         "candidate 4: is being compared; Brier score lower by 0.0123 on 1,500 labels",
         "monitor",
+        "somebody asked",  # although the name of a job alone would fill the line
     ):
         assert "".join(text.split()) in said, text
 

@@ -122,6 +122,7 @@ def small(**changes: Any) -> dict[str, Any]:
         (small(time=["a", "b", "c"]), "time"),
         (small(time=[START, None, START]), "time[1]"),
         (small(time=[START, float("inf"), START]), "time[1]"),
+        (small(time=[START, START, 1_700_000_000_000]), "time[2]"),  # milliseconds
         (small(confidence=[0.9, 0.8, 1.1]), "confidence[2]"),
         (small(confidence=[0.9, None, 0.7]), "confidence[1]"),
         (small(confidence=[[0.9], [0.8], [0.7]]), "confidence"),
