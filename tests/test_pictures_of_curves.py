@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -277,11 +280,19 @@ def test_the_size_does_not_grow_with_the_rows(name: str) -> None:
     assert large < 1.5 * drawn(10_000)
 
 
+@pytest.fixture(scope="module")
+def drawn() -> Callable[[str], Any]:
+    """Draws a picture, once for all formats: that takes longer than writing it."""
+    return cache(
+        lambda name: error_over_shift(SHIFT, n=500) if name == "shift" else PICTURES[name](two())
+    )
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", [*PICTURES, "shift"])
-def test_every_picture_in_every_format(name: str, suffix: str, tmp_path: Path) -> None:
+def test_every_picture_in_every_format(drawn, name: str, suffix: str, tmp_path: Path) -> None:
     """Whatever a title holds; an SVG is well-formed and shows no NaN."""
-    chart = error_over_shift(SHIFT, n=500) if name == "shift" else PICTURES[name](two())
+    chart = drawn(name)
     path = tmp_path / f"a{suffix}"
     save(chart, path)
     data = path.read_bytes()

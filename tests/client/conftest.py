@@ -39,6 +39,8 @@ def server(session_programs: Programs) -> Iterator[Server]:
         "max_body_bytes": MOST_BYTES,
         "max_labels": MOST_LABELS,
         "max_upload_bytes": 10**6,
+        # Nobody's models are looked at, of which there are many in the end.
+        "monitor_seconds": 3600,
     }
     with session_programs.serve(**limits) as server:
         yield server
