@@ -9,10 +9,10 @@ import threading
 from typing import Any
 
 import httpx2
+import pytest
 
 from tests.end_to_end.programs import Programs, recalib_command
 from tests.fitting.conftest import draw
-from tests.registry.fixtures import start_postgresql
 
 
 def _recalib(programs: Programs, *arguments: object, **settings: object) -> Any:
@@ -27,7 +27,8 @@ def _recalib(programs: Programs, *arguments: object, **settings: object) -> Any:
     return json.loads(done.stdout)
 
 
-def test_what_was_served_is_served_again(programs: Programs) -> None:
+@pytest.mark.parametrize("empty_database_url", ["postgresql"], indirect=True)
+def test_what_was_served_is_served_again(programs: Programs, empty_database_url: str) -> None:
     """SQLite to PostgreSQL: probabilities to the last bit, labels for ids that are out, keys."""
     rows, labels = draw(400, 4, 3.0)
     to = programs.folder / "backup.zip"
@@ -43,30 +44,29 @@ def test_what_was_served_is_served_again(programs: Programs) -> None:
             made = _recalib(programs, "backup", to)
         assert made["rows"]["calibrators"] == 1
         assert server.stop() == 0
-    with contextlib.contextmanager(start_postgresql)() as postgresql:
-        there = {
-            "database_url": postgresql.get_uri(),
-            "blob_url": (programs.folder / "other-blobs").as_uri(),
-        }
-        restored = _recalib(programs, "restore", to, **there)
-        assert restored["rows"] == made["rows"]
-        with programs.serve("--require-keys", "--job-workers", 0, **there) as server:
-            server.client.headers["Authorization"] = f"Bearer {key}"
-            after = server.calibrate(rows[:20])
-            assert after["probabilities"] == before["probabilities"]
-            assert after["calibrator"] == before["calibrator"]
-            assert _label(server.client, labelled)["duplicate"] == 10
-            assert _label(server.client, unlabelled)["accepted"] == 10
-            refused = subprocess.run(
-                recalib_command("restore", to, "--force"),
-                env=programs.environment(**there),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert refused.returncode == 2
-            assert "stop every server and worker first" in refused.stderr
-            assert len(server.versions()) == 1
+    there = {
+        "database_url": empty_database_url,
+        "blob_url": (programs.folder / "other-blobs").as_uri(),
+    }
+    restored = _recalib(programs, "restore", to, **there)
+    assert restored["rows"] == made["rows"]
+    with programs.serve("--require-keys", "--job-workers", 0, **there) as server:
+        server.client.headers["Authorization"] = f"Bearer {key}"
+        after = server.calibrate(rows[:20])
+        assert after["probabilities"] == before["probabilities"]
+        assert after["calibrator"] == before["calibrator"]
+        assert _label(server.client, labelled)["duplicate"] == 10
+        assert _label(server.client, unlabelled)["accepted"] == 10
+        refused = subprocess.run(
+            recalib_command("restore", to, "--force"),
+            env=programs.environment(**there),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert refused.returncode == 2
+        assert "stop every server and worker first" in refused.stderr
+        assert len(server.versions()) == 1
 
 
 def _label(client: httpx2.Client, ids: list[str]) -> Any:
