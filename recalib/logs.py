@@ -7,12 +7,13 @@ value, and a line stays one line, whatever a name in it holds.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -36,7 +37,12 @@ _USUAL = set(logging.makeLogRecord({}).__dict__) | {
 
 
 def configure(settings: Settings) -> None:
-    """Write this process's log to standard error as the settings say."""
+    """Write this process's log to standard error as the settings say.
+
+    Where a library crashes (SIGSEGV, SIGBUS, SIGABRT), what each thread was doing ends it.
+    """
+    with suppress(OSError, ValueError):  # a standard error that is no file
+        faulthandler.enable(sys.stderr)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
     root = logging.getLogger()

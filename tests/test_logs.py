@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -100,3 +103,15 @@ def test_levels_and_the_access_log(
 def test_other_forms_and_levels_are_refused(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=name):
         Settings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_crash_says_where_it_was() -> None:
+    """What no handler of Python's sees, in the log of whoever looks for why a process ended."""
+    program = (
+        "import os, signal; from recalib.logs import configure; from recalib.settings import"
+        " Settings; configure(Settings()); os.kill(os.getpid(), signal.SIGSEGV)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert b"Fatal Python error: Segmentation fault" in done.stderr
+    assert b'File "<string>", line 1' in done.stderr
