@@ -53,6 +53,8 @@ class Calibrator:
 
     def __init__(self, parameters: Parameters, card: Card) -> None:
         self.card = card
+        #: Of the session: 0 is one a core.
+        self._threads, self._shares_memory = 0, False
         self.parameters = {name: np.asarray(v, np.float64) for name, v in parameters.items()}
         try:
             self.map: Map = configure(MAPS, card.map, card.options, field="map")
@@ -119,27 +121,24 @@ class Calibrator:
 
     @cached_property
     def session(self) -> Any:
-        """The graph, loaded into onnxruntime on all cores; made on first use."""
-        return self._session()
-
-    def start_session(self, threads: int) -> None:
-        """Load the graph now, to run on `threads` threads: a server has its own processes.
-
-        Its intermediate results lie in memory that all sessions started so have in common: a
-        session's own grows to the largest batch that it has seen, and stays that large.
-        """
-        _share_memory()
-        self.session = self._session(threads, shared=True)
-
-    def _session(self, threads: int = 0, *, shared: bool = False) -> Any:
+        """The graph, loaded into onnxruntime; made on first use, which few rows never are."""
         from recalib.runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        if shared:
+        options.intra_op_num_threads = self._threads
+        if self._shares_memory:
+            _share_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         providers = ["CPUExecutionProvider"]
         return onnxruntime.InferenceSession(self.onnx(), options, providers=providers)
+
+    def serve_on(self, threads: int) -> None:
+        """Have the session run on `threads` threads: a server has its own processes.
+
+        Its intermediate results lie in memory that all sessions made so have in common: a
+        session's own grows to the largest batch that it has seen, and stays that large.
+        """
+        self._threads, self._shares_memory = threads, True
 
     def to_bytes(self) -> bytes:
         """Return the parameter file's bytes: safetensors with the card in its metadata."""

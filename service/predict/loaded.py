@@ -315,7 +315,7 @@ def _missing(model: str, selector: str) -> RecalibError:
 
 def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> Loaded:
     calibrator = Calibrator.from_bytes(data)
-    calibrator.start_session(threads=1)
+    calibrator.serve_on(threads=1)
     counter: Any = CALIBRATED_ROWS.labels(model.name, str(version))
     labels = calibrator.card.labels
     return Loaded(
