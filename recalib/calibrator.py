@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import Floats, check_logits, check_probabilities, log_probabilities
 from recalib.card import Card
+from recalib.decoding import decoder_of
 from recalib.errors import CorruptError, InputError
 from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters
@@ -156,7 +157,7 @@ class Calibrator:
         try:
             arrays = safetensors.numpy.load(data)
             header_length = int.from_bytes(data[:8], "little")
-            header = msgspec.json.decode(data[8 : 8 + header_length], type=_Header).metadata
+            header = decoder_of(_Header).decode(data[8 : 8 + header_length]).metadata
         except (safetensors.SafetensorError, msgspec.DecodeError, ValueError, KeyError) as error:
             raise CorruptError(f"not a Recalib parameter file: {error}") from None
         if "card" not in header:

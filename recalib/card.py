@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from recalib.decoding import decoder_of
 from recalib.errors import CorruptError
 
 __all__ = [
@@ -161,7 +162,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     def from_json(cls, text: str | bytes) -> Card:
         """Return the card in `text`; `CorruptError` where it is not one, or of a newer form."""
         try:
-            card = msgspec.json.decode(text, type=cls)
+            card = decoder_of(cls).decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CorruptError(f"the card cannot be read: {error}") from None
         if card.format > FORMAT:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from recalib.decoding import converted
 from recalib.errors import InputError
 
 __all__ = ["check_option", "configure", "options_of"]
@@ -35,7 +36,7 @@ def configure(
             accepted = ", ".join(known) or f"none: {name} has no options"
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
     try:
-        found = msgspec.convert(dict(options), member)
+        found = converted(dict(options), member)
     except msgspec.ValidationError as error:
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
     # Defaults are options too: a card names them all, whatever they become in a later version.

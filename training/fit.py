@@ -10,6 +10,7 @@ import msgspec
 from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
 from recalib.card import DataSummary, Selection
+from recalib.decoding import converted
 from recalib.errors import ConflictError, CorruptError, InputError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.fit import configured, fit
@@ -117,7 +118,7 @@ def _publish(
 
 def _request(payload: dict[str, Any]) -> FitRequest:
     try:
-        return msgspec.convert(payload, FitRequest)
+        return converted(payload, FitRequest)
     except msgspec.ValidationError as error:
         raise InputError("payload", found=str(error), accepted="what a fit needs") from None
 

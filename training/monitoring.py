@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from recalib.card import Card
+from recalib.decoding import converted
 from recalib.drift import BETTORS, Monitor, MonitorOptions, Part, Status, Sums, spent_alpha
 from recalib.drift.served_confidences import edges_of
 from recalib.errors import ConflictError, RecalibError, UnavailableError
@@ -274,7 +274,7 @@ def _names(watching: Watching) -> list[str]:
 
 
 def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
-    card = msgspec.convert(tx.calibrators.get(model, champion.version).card, Card)
+    card = converted(tx.calibrators.get(model, champion.version).card, Card)
     now, watching = tx.labels.clock(), model.watching
     options = {
         "alpha": watching.alpha,

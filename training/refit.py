@@ -14,6 +14,7 @@ import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary
+from recalib.decoding import converted
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
@@ -71,7 +72,7 @@ def run_refit(context: JobContext) -> None:
         if champion is None:
             raise ConflictError(f"model {model.name!r} has no champion to be fitted anew")
         row = tx.monitors.find(model, champion.version)
-        card = msgspec.convert(tx.calibrators.get(model, champion.version).card, Card)
+        card = converted(tx.calibrators.get(model, champion.version).card, Card)
         compared = tx.candidates.undecided(model)
         now = tx.labels.clock()
     if compared is not None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from recalib.client.errors import MalformedAnswerError, UnreachableError, error_of
 from recalib.client.plans import Answer, Deadline, Pause, Plan, Request, Session
+from recalib.decoding import decoder_of
 from recalib.errors import InputError
 
 __all__ = ["JSON", "encoded", "fetch", "new_key", "path", "read", "send", "succeed"]
@@ -103,7 +104,7 @@ def fetch(
 def read(answer: Answer, kind: type[T]) -> T:
     """Return an answer's JSON as `kind`; `MalformedAnswerError` where it is something else."""
     try:
-        return msgspec.json.decode(answer.body, type=kind)
+        return decoder_of(kind).decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedAnswerError(answer, f"cannot be read: {error}") from None
 

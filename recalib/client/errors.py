@@ -29,6 +29,7 @@ import msgspec
 from recalib import errors
 from recalib.client.plans import Answer
 from recalib.client.results import Job
+from recalib.decoding import decoder_of
 
 __all__ = [
     "ContradictionError",
@@ -192,7 +193,7 @@ _OTHER: dict[int, type[ServiceError]] = {
 def error_of(answer: Answer) -> ServiceError:
     """Return what an answer that is no success says, from Recalib or from a proxy before it."""
     try:
-        problem = msgspec.json.decode(answer.body, type=_Problem)
+        problem = decoder_of(_Problem).decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = _Problem()
     if not problem.detail:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import recalib
 from recalib.card import DataSummary
+from recalib.decoding import converted
 from recalib.errors import InputError, UnavailableError
 from recalib.files import LabelledData, digest, write_atomically
 from recalib.fitting.fit import fit, wanted
@@ -60,7 +61,7 @@ def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> Loaded:
     InputError: data that cannot be read, weights that are none, or a file outside.
     """
     try:
-        spec = msgspec.convert(recipe.data, DataSpec)
+        spec = converted(recipe.data, DataSpec)
     except msgspec.ValidationError as error:
         raise InputError("data", found=str(error), accepted="the fields of a data set") from None
     try:

@@ -14,6 +14,7 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from recalib.decoding import decoder_of
 from recalib.errors import CorruptError, InputError
 
 __all__ = ["Counters", "load_state", "save_state", "snapshot"]
@@ -97,7 +98,7 @@ def load_state(
         header = msgspec.json.decode(data[8 : 8 + length])["__metadata__"]
         if header["format"] != _FORMAT:
             raise ValueError(f"format {header['format']!r:.40}")
-        counters = msgspec.json.decode(header["counters"], type=Counters)
+        counters = decoder_of(Counters).decode(header["counters"])
     except (safetensors.SafetensorError, msgspec.MsgspecError, KeyError, ValueError) as error:
         raise CorruptError(f"the checkpoint is damaged: {error}") from None
     if counters.run != run:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from recalib.decoding import decoder_of
 from recalib.errors import InputError
 from recalib.losses.composition import Composition
 from recalib.recipe import Recipe, Tune
@@ -143,7 +144,7 @@ class _Record:
         self.trials: list[Trial] = []
         if self._path.exists():
             lines = self._path.read_text().splitlines()
-            self.trials = [msgspec.json.decode(line, type=Trial) for line in lines]
+            self.trials = [decoder_of(Trial).decode(line) for line in lines]
 
     def find(self, option: str, value: float, run: str) -> Trial | None:
         """Return the trial if it is over."""

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from torch import nn
 
+from recalib.decoding import converted
 from recalib.errors import InputError
 from training.models.base import Make
 from training.models.densenet import DenseNet, DenseNetBottleneck
@@ -174,7 +175,7 @@ def _parameters(make: Make) -> dict[str, inspect.Parameter]:
 
 def _converted(option: str, value: Any, type_: Any) -> Any:
     try:
-        value = msgspec.convert(value, type_)
+        value = converted(value, type_)
     except msgspec.ValidationError as error:
         raise InputError(f"options.{option}", found=repr(value), accepted=str(error)) from None
     # Sizes: no network has a layer of no channels, and dropout checks its own range.

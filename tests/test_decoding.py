@@ -1,0 +1,77 @@
+"""Classes are read from JSON and plain values, for the first time on several threads at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from recalib.card import Card
+from recalib.decoding import converted, decoder_of
+from recalib.recipe import Recipe
+
+#: What the first reader finds out takes it many steps, between any of which another thread may run.
+_MANY_THREADS = """
+import sys, threading
+from types import ModuleType
+
+from recalib.decoding import converted, decoder_of
+
+source = "from __future__ import annotations\\nimport msgspec\\n"
+source += "from dataclasses import dataclass\\n"
+for depth in range(8):
+    kind = f"list[A{depth - 1}] | None" if depth else "float | None"
+    fields = "".join(f"    f{n}: {kind if n == 3 else 'float | None'} = None\\n" for n in range(12))
+    source += f"class A{depth}(msgspec.Struct):\\n{fields}"
+source += f"@dataclass\\nclass Plain:\\n{fields}"
+plain = {"f3": [{"f3": [{"f1": 1}], "f11": 2}], "f11": 1.5}
+text = b'{"f3": [{"f3": [{"f1": 1}], "f11": 2}], "f11": 1.5}'
+sys.setswitchinterval(1e-6)
+for number in range(60):
+    module = sys.modules[f"m{number}"] = ModuleType(f"m{number}")
+    exec(source, module.__dict__)
+    together = threading.Barrier(6)
+
+    def read():
+        together.wait()
+        READ
+
+    threads = [threading.Thread(target=read) for _ in range(6)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+print("read")
+"""
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "decoder_of(module.A7).decode(text)",
+        "converted(plain, module.A7)",
+        "converted(plain, module.Plain)",
+        "decoder_of(module.A7).decode(text), converted(plain, module.Plain)",
+    ],
+)
+def test_threads_that_read_a_class_for_the_first_time(read: str) -> None:
+    """msgspec by itself crashes the process; in one of its own, for that reason."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", _MANY_THREADS.replace("READ", read)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr
+
+
+def test_what_is_read() -> None:
+    assert decoder_of(list[int]).decode(b"[1, 2]") == [1, 2]
+    assert decoder_of(Card) is decoder_of(Card)
+    assert converted({"a": 1}, dict[str, int]) == {"a": 1}
+    with pytest.raises(msgspec.ValidationError, match="Recipe"):
+        converted([], Recipe)
+    with pytest.raises(msgspec.DecodeError):
+        decoder_of(Card).decode(b"{")
