@@ -27,7 +27,7 @@ from service.monitoring.schemas import (
 from service.predict.loaded import CHAMPION
 from service.transport.times import iso
 
-__all__ = ["create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
+__all__ = ["REFIT", "create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
 
 log = logging.getLogger(__name__)
 

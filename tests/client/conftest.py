@@ -21,19 +21,20 @@ __all__ = ["compiled"]
 MOST_ROWS, MOST_BYTES, MOST_LABELS = 50, 100_000, 7
 
 
-@pytest.fixture(scope="session")
-def session_programs(
-    tmp_path_factory: pytest.TempPathFactory, compiled: Path
-) -> Iterator[Programs]:
+@pytest.fixture(scope="package")
+def shared_programs(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Programs]:
     """Starts programs that all tests of this folder share."""
     programs = Programs(tmp_path_factory.mktemp("client"), compiled)
     yield programs
     programs.clean_up()
 
 
-@pytest.fixture(scope="session")
-def server(session_programs: Programs) -> Iterator[Server]:
-    """A server with a worker, and with limits that are easily reached."""
+@pytest.fixture(scope="package")
+def server(shared_programs: Programs) -> Iterator[Server]:
+    """A server with a worker, and with limits that are easily reached.
+
+    It ends with this folder's tests: its worker looks for jobs twenty times a second.
+    """
     limits = {
         "max_rows": MOST_ROWS,
         "max_body_bytes": MOST_BYTES,
@@ -42,7 +43,7 @@ def server(session_programs: Programs) -> Iterator[Server]:
         # Nobody's models are looked at, of which there are many in the end.
         "monitor_seconds": 3600,
     }
-    with session_programs.serve(**limits) as server:
+    with shared_programs.serve(**limits) as server:
         yield server
 
 

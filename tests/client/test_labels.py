@@ -20,11 +20,11 @@ from tests.end_to_end.programs import Programs
 
 
 @pytest.fixture
-def ids(client: Either, name: str, session_programs: Programs) -> list[str]:
+def ids(client: Either, name: str, shared_programs: Programs) -> list[str]:
     """Ids of predictions by a model `name` of four classes with labels."""
     client.create_model(name, ["a", "b", "c", "d"])
     registry = Registry(
-        f"sqlite:///{session_programs.home / 'recalib.db'}", str(session_programs.home / "blobs")
+        f"sqlite:///{shared_programs.home / 'recalib.db'}", str(shared_programs.home / "blobs")
     )
     with registry.transaction() as tx:
         model, key = tx.models.get(name).id, tx.signing_keys.first()

@@ -146,13 +146,13 @@ def test_jobs(client: Either, fitted: str) -> None:
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_a_job_that_fails(client: Either, name: str, session_programs: Programs) -> None:
+def test_a_job_that_fails(client: Either, name: str, shared_programs: Programs) -> None:
     """Its error is the exception's, and the job comes with it."""
     client.create_model(name, 4)
     # Bytes that no other data set has, or theirs would be gone too.
     own = np.random.default_rng(int(name[-8:], 16)).normal(size=LOGITS.shape)
     digest = client.upload_dataset(name, "val", own, LABELS, progress=False).digest
-    (blob,) = (one for one in session_programs.home.rglob(f"*{digest}*") if one.is_file())
+    (blob,) = (one for one in shared_programs.home.rglob(f"*{digest}*") if one.is_file())
     blob.unlink()
     with pytest.raises(JobFailedError, match=digest[:8]) as caught:
         client.wait(client.fit(name, "val"), progress=False)

@@ -19,9 +19,9 @@ __all__ = ["cli"]
 
 
 @pytest.fixture
-def data(session_programs: Programs) -> Path:
+def data(shared_programs: Programs) -> Path:
     """The folder below which the worker finds data."""
-    folder = session_programs.home / "training-data"
+    folder = shared_programs.home / "training-data"
     folder.mkdir(exist_ok=True)
     write_data(folder)
     return folder

@@ -203,7 +203,7 @@ def _prediction_ids(content: bytes) -> object:
 
 
 def _query(content: bytes) -> object:
-    wanted = predict._wanted(short._query(content))
+    wanted = predict._wanted(tuple(short._query(content).items()), b"", b"", b"")
     if wanted.share is not None:
         assert 0 <= wanted.share <= 1
     return wanted
