@@ -248,16 +248,15 @@ def test_a_drain_is_told_though_it_begins_while_the_state_is_found(
     state: Any = SimpleNamespace(settings=SimpleNamespace(refresh_seconds=60.0))
     health = Health(state, [])
 
-    def slow(_state: Any) -> Any:
-        loop.call_soon_threadsafe(health.drain)
-        time.sleep(0.1)
+    def draining(_state: Any) -> Any:
+        loop.call_soon_threadsafe(health.drain)  # before what is returned arrives there
         return SimpleNamespace(ready=True)
 
     async def told() -> list[int]:
         context: Any = None
         return [one.status async for one in health.watch(request, context)]
 
-    monkeypatch.setattr("service.health.rpc.readiness", slow)
+    monkeypatch.setattr("service.health.rpc.readiness", draining)
     request, loop = health_pb2.HealthCheckRequest(), asyncio.new_event_loop()
     try:
         found = loop.run_until_complete(told())
