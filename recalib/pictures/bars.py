@@ -8,7 +8,7 @@ import numpy as np
 
 from recalib.metrics import BinState
 from recalib.metrics.means import wilson
-from recalib.pictures.style import FIFTHS, GREY, INK, LEVEL, SIDE, percent
+from recalib.pictures.style import FIFTHS, GREY, INK, LEVEL, SIDE, inline, percent
 
 if TYPE_CHECKING:
     import altair as alt
@@ -97,7 +97,7 @@ def diagonal() -> alt.Chart:
     import altair as alt
 
     line: alt.Chart = (
-        alt.Chart(alt.InlineData(values=[{"series": PERFECT}]))
+        alt.Chart(inline([{"series": PERFECT}]))
         .mark_rule(stroke=INK, strokeWidth=1.5)
         .encode(
             x=alt.datum(0),

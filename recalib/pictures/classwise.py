@@ -12,7 +12,7 @@ from recalib.errors import InputError
 from recalib.metrics import BinState, Predictions
 from recalib.metrics.classwise import ClasswiseError
 from recalib.pictures.bars import accuracy_bars, bin_rows
-from recalib.pictures.style import check_bins, check_series, styled, title
+from recalib.pictures.style import check_bins, check_series, inline, styled, title
 
 if TYPE_CHECKING:
     import altair as alt
@@ -96,13 +96,12 @@ def _state(predictions: Predictions, k: int, bins: int) -> BinState:
 def _panel(
     name: str, error: float, state: BinState, *, leftmost: bool
 ) -> alt.LayerChart | alt.FacetChart:
-    import altair as alt
 
     occurred = int(state.correct.sum())
     panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
         leftmost=leftmost, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]
     ).properties(
-        data=alt.InlineData(values=bin_rows(state)),
+        data=inline(bin_rows(state)),
         title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
     )
     return panel

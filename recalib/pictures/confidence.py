@@ -17,6 +17,7 @@ from recalib.pictures.style import (
     check_bins,
     check_series,
     facts,
+    inline,
     percent,
     state_of,
     styled,
@@ -80,7 +81,7 @@ def _panel(
     import altair as alt
 
     bars = (
-        alt.Chart(alt.InlineData(values=_rows(state)))
+        alt.Chart(inline(_rows(state)))
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
             x=alt.X(
@@ -123,7 +124,7 @@ def _marks(state: BinState) -> alt.Chart:
     }
     rows = [{"mark": mark, "value": value} for mark, value in values.items()]
     rules: alt.Chart = (
-        alt.Chart(alt.InlineData(values=rows))
+        alt.Chart(inline(rows))
         .mark_rule(stroke=INK, strokeWidth=2)
         .encode(
             x="value:Q",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from recalib.pictures.bars import PERFECT, diagonal
 from recalib.pictures.curves import SmoothCurve
-from recalib.pictures.style import BLUE, FIFTHS, LEVEL, LIGHT, SIDE, percent
+from recalib.pictures.style import BLUE, FIFTHS, LEVEL, LIGHT, SIDE, inline, percent
 
 if TYPE_CHECKING:
     import altair as alt
@@ -48,7 +48,7 @@ def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | al
     import altair as alt
 
     axes = curve_axes(leftmost=leftmost)
-    base = alt.Chart(alt.InlineData(values=curve_rows(curve)), width=SIDE, height=SIDE).encode(
+    base = alt.Chart(inline(curve_rows(curve)), width=SIDE, height=SIDE).encode(
         detail="piece:N", tooltip=point_tooltip()
     )
     square = alt.Legend(symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)

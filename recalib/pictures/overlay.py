@@ -15,6 +15,7 @@ from recalib.pictures.style import (
     check_series,
     colours,
     facts,
+    inline,
     percent,
     state_of,
     styled,
@@ -65,7 +66,7 @@ def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
 def _curves(points: list[dict[str, object]], names: list[str]) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
-    base = alt.Chart(alt.InlineData(values=points), width=_WIDTH, height=_WIDTH).encode(
+    base = alt.Chart(inline(points), width=_WIDTH, height=_WIDTH).encode(
         detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip()]
     )
     axes = curve_axes(leftmost=True)
@@ -86,7 +87,7 @@ def _strip(steps: list[dict[str, object]], names: list[str]) -> alt.Chart:
     import altair as alt
 
     strip: alt.Chart = (
-        alt.Chart(alt.InlineData(values=steps), width=_WIDTH, height=_STRIP_HEIGHT)
+        alt.Chart(inline(steps), width=_WIDTH, height=_STRIP_HEIGHT)
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
             x=alt.X(

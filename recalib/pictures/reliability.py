@@ -9,7 +9,16 @@ from recalib.metrics import BinState, Predictions
 from recalib.pictures.bars import accuracy_bars, bin_rows, share_bars
 from recalib.pictures.curves import FINE_BINS, smooth_curve
 from recalib.pictures.lines import accuracy_curve
-from recalib.pictures.style import LEVEL, check_bins, check_series, facts, state_of, styled, title
+from recalib.pictures.style import (
+    LEVEL,
+    check_bins,
+    check_series,
+    facts,
+    inline,
+    state_of,
+    styled,
+    title,
+)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -63,7 +72,7 @@ def _panel(
     return alt.vconcat(
         upper,
         share_bars(most, leftmost=leftmost),
-        data=alt.InlineData(values=bin_rows(state)),
+        data=inline(bin_rows(state)),
         spacing=8,
         title=title(name, facts(state)),
     )

@@ -18,6 +18,7 @@ from recalib.pictures.style import (
     PALETTE,
     check_series,
     colours,
+    inline,
     percent,
     styled,
     title,
@@ -125,7 +126,7 @@ def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
     import altair as alt
 
     lines: alt.Chart = (
-        alt.Chart(alt.InlineData(values=rows))
+        alt.Chart(inline(rows))
         .mark_line(strokeWidth=2.5)
         .encode(
             **_axes(),
@@ -147,7 +148,7 @@ def _bands(rows: list[dict[str, Any]], labels: list[str], most: float) -> alt.Ch
     import altair as alt
 
     bands: alt.Chart = (
-        alt.Chart(alt.InlineData(values=rows))
+        alt.Chart(inline(rows))
         .mark_area(opacity=0.2, clip=True)
         .encode(
             x=_axes()["x"],
@@ -169,7 +170,7 @@ def _oracles(shares: list[float], labels: list[str]) -> alt.Chart:
         for row in _best_points(share)
     ]
     lines: alt.Chart = (
-        alt.Chart(alt.InlineData(values=rows))
+        alt.Chart(inline(rows))
         .mark_line(strokeWidth=1.5)
         .encode(
             **_axes(),

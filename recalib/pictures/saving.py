@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from recalib.files import write_atomically
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-__all__ = ["check_suffix", "save"]
+__all__ = ["check_suffix", "save", "vega_script"]
 
 _SUFFIXES = (".png", ".svg", ".html", ".json")
 
@@ -48,21 +49,32 @@ def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
     write_atomically(Path(path), _rendered(chart, Path(path).suffix.lower()))
 
 
-def _rendered(chart: ChartType, suffix: str) -> bytes:
-    import altair as alt
+@cache  # making it takes two seconds
+def vega_script() -> str:
+    """Return Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
     import vl_convert
 
-    specification = chart.to_json(indent=None)
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_version()))
+
+
+def _version() -> str:
+    import altair as alt
+
     # vl-convert's names of versions are Altair's without the patch: v6.4.1 is v6.4.
-    version = alt.SCHEMA_VERSION.rpartition(".")[0]
+    return str(alt.SCHEMA_VERSION.rpartition(".")[0])
+
+
+def _rendered(chart: ChartType, suffix: str) -> bytes:
+    import vl_convert
+
+    specification, version = chart.to_json(indent=None), _version()
     if suffix == ".png":
         picture: bytes = vl_convert.vegalite_to_png(specification, vl_version=version, scale=2)
         return picture
     if suffix == ".svg":
         return str(vl_convert.vegalite_to_svg(specification, vl_version=version)).encode()
     if suffix == ".html":
-        library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
         # Neither Altair's page nor vl-convert's survives a title that holds `</script>`.
         harmless = specification.replace("<", "\\u003c")
-        return _PAGE.format(library=library, specification=harmless).encode()
+        return _PAGE.format(library=vega_script(), specification=harmless).encode()
     return (specification + "\n").encode()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recalib.errors import InputError
-from recalib.pictures.style import LEVEL, PALETTE, colours, percent, styled, title
+from recalib.pictures.style import LEVEL, PALETTE, colours, inline, percent, styled, title
 
 if TYPE_CHECKING:
     import altair as alt
@@ -75,7 +75,7 @@ def error_over_shift(
         f"{LEVEL:.0%} intervals" if any(row.low is not None for row in checked) else "no intervals"
     ]
     facts = [f"expected calibration error, {facts[0]}", _said(n)]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
+    base = alt.Chart(inline(values)).encode(
         x=alt.X(
             "at:Q",
             scale=alt.Scale(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recalib.errors import InputError
@@ -29,6 +29,7 @@ __all__ = [
     "check_series",
     "colours",
     "facts",
+    "inline",
     "percent",
     "state_of",
     "styled",
@@ -75,10 +76,13 @@ Chart = TypeVar("Chart", bound="ChartType")
 
 def styled(chart: Chart, legend_columns: int) -> Chart:
     """Return a finished picture: with fonts, sizes, and the legend beneath."""
-    configured: Any = (
-        chart.configure(font="Liberation Sans, Arial, Helvetica, sans-serif", padding=12)
-        .configure_view(stroke="#bbbbbb")
-        .configure_axis(
+    import altair as alt
+
+    configured: Any = chart.configure(
+        font="Liberation Sans, Arial, Helvetica, sans-serif",
+        padding=12,
+        view=alt.ViewConfig(stroke="#bbbbbb"),
+        axis=alt.AxisConfig(
             labelFontSize=12,
             labelColor=INK,
             titleFontSize=13,
@@ -86,21 +90,32 @@ def styled(chart: Chart, legend_columns: int) -> Chart:
             titleColor=INK,
             gridColor="#e6e6e6",
             tickColor="#bbbbbb",
-        )
-        .configure_legend(
+        ),
+        legend=alt.LegendConfig(
             orient="bottom",
             columns=legend_columns,
             labelFontSize=12,
             labelLimit=0,
             labelColor=INK,
-        )
-        .configure_range(category=[BLUE, LIGHT])
-        .configure_title(fontSize=16, subtitleFontSize=12.5, subtitleColor=INK)
+        ),
+        range=alt.RangeConfig(category=[BLUE, LIGHT]),
+        title=alt.TitleConfig(fontSize=16, subtitleFontSize=12.5, subtitleColor=INK),
+    ).properties(
         # Vega's menu may export a picture, but not send the data to an editor on the web.
-        .properties(usermeta={"embedOptions": {"actions": {"export": True, "editor": False}}})
+        usermeta={"embedOptions": {"actions": {"export": True, "editor": False}}}
     )
     finished: Chart = configured
     return finished
+
+
+def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
+    """Return rows as a picture's data.
+
+    As a tuple: Altair copies lists, and all that is in them, in each step of making a picture.
+    """
+    import altair as alt
+
+    return alt.InlineData(values=tuple(rows))
 
 
 def title(text: str, subtitle: list[str], width: int = SIDE) -> alt.Title:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
-from recalib.pictures.style import BLUE, GREY, INK, REFERENCE, percent, styled, title
+from recalib.pictures.style import BLUE, GREY, INK, REFERENCE, inline, percent, styled, title
 
 if TYPE_CHECKING:
     import altair as alt
@@ -48,7 +48,7 @@ def timeline(
         raise InputError("windows", found="none", accepted="at least one matured cohort")
     dated = windows[0]["start"] >= _EPOCH and windows[-1]["time"] < _FAR
     values = [_drawn(one, dated) for one in windows]
-    data = alt.InlineData(values=values)
+    data = inline(values)
     kind = "T" if dated else "Q"
     last = values[-1]
     subtitle = [
@@ -101,7 +101,7 @@ def _level(value: float) -> alt.Chart:
     import altair as alt
 
     rule: alt.Chart = (
-        alt.Chart(alt.InlineData(values=[{"level": value}]))
+        alt.Chart(inline([{"level": value}]))
         .mark_rule(color=REFERENCE, strokeDash=[4, 3])
         .encode(y="level:Q")
     )

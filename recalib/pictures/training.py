@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
-from recalib.pictures.style import colours, percent, styled, title
+from recalib.pictures.style import colours, inline, percent, styled, title
 
 if TYPE_CHECKING:
     import altair as alt
@@ -88,7 +88,7 @@ def _panel(
     legend = alt.Legend(symbolType="stroke", symbolSize=400, symbolStrokeWidth=2, symbolOpacity=1)
     axis = percent(text) if share else alt.Axis(title=text, tickCount=5)
     chart: alt.Chart = (
-        alt.Chart(alt.InlineData(values=values), width=_WIDTH, height=_HEIGHT)
+        alt.Chart(inline(values), width=_WIDTH, height=_HEIGHT)
         .mark_line(strokeWidth=2, point=len(records) == 1)
         .encode(
             x=alt.X("epoch:Q", axis=alt.Axis(title="epoch", tickMinStep=1, format="d")),

@@ -25,6 +25,7 @@ from recalib.pictures import (
     reliability_overlay,
     risk_coverage,
 )
+from recalib.pictures.saving import vega_script
 from recalib.report.findings import Evidence, findings
 from recalib.report.shift import UnderShift, about_shift, draw_shift, measure_shift
 from recalib.terminal import PERCENT
@@ -168,7 +169,7 @@ def write_report(
         maps=_map_rows(comparison),
         columns=[(name, name in PERCENT) for name in _COLUMNS],
         figures=figures,
-        script=_script(),
+        script=vega_script(),
     )  # fmt: skip
     write_atomically(path, page.encode())
     return Report(comparison, warnings, metrics_before, metrics_after, shift)
@@ -185,16 +186,6 @@ def _environment() -> jinja2.Environment:
     environment.filters["interval"] = _interval
     environment.filters["number"] = _number
     return environment
-
-
-def _script() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script."""
-    import altair as alt
-    import vl_convert
-
-    name = alt.SCHEMA_VERSION.rpartition(".")[0]
-    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=name)
-    return script
 
 
 def _figures(
