@@ -38,7 +38,7 @@ clients: $(CLIENT_STAMPS) ## Install other projects' clients into .venv-clients,
 
 .PHONY: test
 test: $(STAMP) $(CLIENT_STAMPS) ## Run every test, on SQLite and on a PostgreSQL that the suite starts itself.
-	@$(BIN)/pytest -n 3 --dist loadgroup --durations=12 --durations-min=5
+	@$(BIN)/pytest -n 4 --dist loadgroup --durations=12 --durations-min=5
 
 .PHONY: lint
 lint: $(STAMP) ## Style, types and import contracts.

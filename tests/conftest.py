@@ -15,10 +15,18 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.registry.fixtures"]
 
 # Shared, noisy machines: a deadline would make slow minutes look like bugs.
+# The same examples each time; HYPOTHESIS_PROFILE=deep looks at forty times as many, and at others.
 settings.register_profile(
-    "recalib", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "recalib",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("recalib")
+settings.register_profile(
+    "deep", settings.get_profile("recalib"), derandomize=False, max_examples=2000
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "recalib"))
 
 _ROOT = Path(__file__).resolve().parent.parent
 

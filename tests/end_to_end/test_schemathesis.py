@@ -16,7 +16,7 @@ from tests.fitting.conftest import draw
 
 #: How long to go on; without it, a few cases of each operation, the same each time.
 _SECONDS = os.environ.get("RECALIB_TESTS_FUZZ_SECONDS")
-_BOUNDED = ["--max-examples", "6", "--seed", "5"]
+_BOUNDED = ["--max-examples", "4", "--seed", "5"]
 _CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 
 

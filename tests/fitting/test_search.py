@@ -73,18 +73,17 @@ def curve(objective: Any, logits: Floats, labels: Any, temperatures: Floats) -> 
     return np.array(values)
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("rows", "classes"), [(100, 2), (300, 5), (1000, 10)])
 @pytest.mark.parametrize(("name", "options"), SEARCHED)
 def test_no_temperature_of_the_whole_range_is_better(
-    name: str, options: dict[str, Any], rows: int, classes: int, seed: int
+    name: str, options: dict[str, Any], rows: int, classes: int
 ) -> None:
     """400 of them, seven in a thousand apart, by another implementation.
 
     The search ends with steps of 4e-5 of a temperature: what it misses of a minimum is far below
     1e-6 of it. The jumps of hard bins are as narrow as one likes, and one may be missed.
     """
-    logits, labels = draw(rows, classes, 2.0, seed)
+    logits, labels = draw(rows, classes, 2.0)
     problem = problem_of("temperature", name, logits, labels, **options)
     found = search_temperature(problem)
     middle = fit_temperature(logits, labels).temperature
@@ -329,7 +328,7 @@ class TestRealLogits:
         assert ece < 0.70
         assert equal_mass < 1.5
 
-    @pytest.mark.parametrize("bins", [10, 11, 13, 16, 20, 25, 30])
+    @pytest.mark.parametrize("bins", [10, 13, 20, 30])
     def test_their_number_hardly_matters(self, bins: int, splits: Any) -> None:
         assert self.measured(splits, bins=bins)[0] < 0.85
 
