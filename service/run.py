@@ -114,6 +114,7 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         factory=True,
         workers=settings.workers,
         http=AtOnce,
+        ws="none",  # what is never spoken need not be loaded
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
         log_config=None,

@@ -12,6 +12,7 @@ import pytest
 
 _ROOT = Path(__file__).resolve().parent.parent
 _HEAVY = {
+    "alembic",
     "torch",
     "sklearn",
     "pandas",
@@ -62,6 +63,13 @@ def test_a_server_starts_without_what_only_some_requests_need() -> None:
         "pyarrow", "onnxruntime", "onnx", "scipy.optimize", "scipy.special", "scipy.stats", "jwt",
         "cryptography",
     }  # fmt: skip
+
+
+def test_a_database_that_is_up_to_date_needs_no_alembic(sqlite_template: Path) -> None:
+    """Programs look at the revision by themselves."""
+    url = f"sqlite:///{sqlite_template}"
+    run = f"from recalib.registry import Registry; Registry({url!r}, 'memory://').migrate()"
+    assert "alembic" not in loaded_by(run)
 
 
 def test_a_worker_that_waits_has_not_loaded_torch() -> None:

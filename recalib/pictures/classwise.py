@@ -96,7 +96,6 @@ def _state(predictions: Predictions, k: int, bins: int) -> BinState:
 def _panel(
     name: str, error: float, state: BinState, *, leftmost: bool
 ) -> alt.LayerChart | alt.FacetChart:
-
     occurred = int(state.correct.sum())
     panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
         leftmost=leftmost, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, event
 
 from recalib.errors import UnavailableError
 from recalib.registry import engine as engines
+from recalib.registry import migrate
 from recalib.registry.blobs import BlobStore
 from recalib.registry.transaction import Transaction
 
@@ -64,8 +65,6 @@ class Registry:
 
     def migrate(self) -> None:
         """Create or upgrade the schema; several processes may do so at once."""
-        from recalib.registry import migrate  # Alembic is slow to import and rarely needed
-
         with engines.database_errors(self._engine):
             migrate.upgrade(self._engine)
 
@@ -75,8 +74,6 @@ class Registry:
         A later version's will, for a program that runs already: migrations add, and take away
         only what nothing has used for a version. Returns a remark on one, otherwise nothing.
         """
-        from recalib.registry import migrate
-
         with self.reading() as transaction:
             found = migrate.current(transaction.connection)
         if found is not None and not migrate.knows(found):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -51,15 +48,15 @@ class _Queue:
 
     programs: Programs
     registry: Registry
+    #: Of every worker.
+    settings: dict[str, Any]
 
     def ask(self) -> str:
         with self.registry.transaction() as tx:
             return tx.jobs.enqueue("train", _RECIPE).id
 
     def worker(self) -> subprocess.Popen[bytes]:
-        return self.programs.worker(
-            lease_seconds=_LEASE_SECONDS, training_data=self.programs.folder
-        )
+        return self.programs.worker(**self.settings)
 
     def job(self, job_id: str) -> Job:
         with self.registry.reading() as tx:
@@ -100,16 +97,17 @@ class _Queue:
 
 
 @pytest.fixture
-def queue(programs: Programs, sqlite_template: Path) -> Iterator[_Queue]:
+def queue(programs: Programs, registry: Registry, database_url: str, blob_url: str) -> _Queue:
     # Torch is large: where its bytecode lies already, it is not compiled once more.
     programs.command = lambda *more: ["env", "-u", "PYTHONPYCACHEPREFIX", *recalib_command(*more)]
-    programs.home.mkdir()
-    shutil.copy(sqlite_template, programs.home / "recalib.db")
     write_data(programs.folder)
-    url = f"sqlite:///{programs.home / 'recalib.db'}"
-    registry = Registry(url, (programs.home / "blobs").as_uri())
-    yield _Queue(programs, registry)
-    registry.close()
+    settings = {
+        "database_url": database_url,
+        "blob_url": blob_url,
+        "lease_seconds": _LEASE_SECONDS,
+        "training_data": programs.folder,
+    }
+    return _Queue(programs, registry, settings)
 
 
 def test_a_run_outlives_its_workers(queue: _Queue) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, text
 
 from recalib.access import Limits
@@ -23,6 +25,15 @@ def _differences(engine: Engine) -> list[object]:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         return list(compare_metadata(context, METADATA))
+
+
+def test_revisions_are_alembics() -> None:
+    """Read from the names of files, without it."""
+    folder = Path(migrate.__file__).parent / "migrations"
+    scripts = list(ScriptDirectory(str(folder)).walk_revisions())
+    assert scripts[0].revision == migrate.head()
+    assert all(migrate.knows(one.revision) for one in scripts)
+    assert len(scripts) == len(list(folder.glob("versions/0*.py")))
 
 
 def test_migrations_make_exactly_the_tables(database_url: str) -> None:
