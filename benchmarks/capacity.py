@@ -1,9 +1,10 @@
 """What one needs of disk, memory and processors for so many models, requests and labels.
 
 `python -m benchmarks.capacity [--json FILE]`: some minutes of one core, on SQLite in a temporary
-folder. Times are of the processor, not of a clock, so that other programs on the machine disturb
-them little; those of a server are its own, whatever its client takes. docs/operations.md says what
-follows from them.
+folder, and what goes to the database once more on a PostgreSQL that is started for it. Times are of
+the processor, not of a clock, so that other programs on the machine disturb them little: those of a
+server are its own, whatever its client takes, and PostgreSQL's processes count. docs/operations.md
+says what follows from them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ import argparse
 import contextlib
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -27,6 +26,7 @@ import psutil
 from numpy.typing import NDArray
 
 import recalib
+from benchmarks.databases import Database, postgresql, sqlite
 from benchmarks.traffic import day
 from recalib.prediction_ids import Prediction
 from recalib.registry import Model, Registry
@@ -50,35 +50,44 @@ _FITS = [
 ]
 
 
-def measured(folder: Path, labels: int = _LABELS, models: int = _MODELS) -> dict[str, float]:
+def measured(folder: Path) -> dict[str, float]:
     """Return all figures by name; each name ends in its unit."""
-    found = _of_labels(folder / "labels", labels)
+    with sqlite(folder / "labels") as database, sqlite(folder / "other") as other:
+        found = _of_labels(folder, database, other)
     traffic = day(_made(folder / "traffic"), 0)
     found["traffic_day_megabytes"] = traffic["megabytes"]
     found["traffic_day_rows"] = traffic["rows"]
     found |= _of_fits()
-    found |= _of_server(folder / "server", models)
-    return found
+    with sqlite(folder / "server") as database:
+        found |= _of_server(folder, database)
+    with postgresql() as database, postgresql() as other:
+        again = _of_labels(folder, database, other)
+    with postgresql() as database:
+        again |= _of_server(folder, database)
+    return found | {f"postgresql_{name}": value for name, value in again.items()}
 
 
-def _of_labels(folder: Path, count: int) -> dict[str, float]:
-    """Labels in batches of a thousand, a backup of them, and its restore."""
-    registry = _registry(folder)
+def _of_labels(
+    folder: Path, database: Database, other: Database, count: int = _LABELS
+) -> dict[str, float]:
+    """Labels in batches of a thousand, a backup of them, and its restore into another database."""
+    registry = _registry(database, folder)
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 10, "anna")
-    before = _size(folder)
+    before = database.size()
     rng = np.random.default_rng(0)
-    seconds = 0.0
-    for start in range(0, count, _BATCH):
-        batch = [(_prediction(model, start + i, rng), i % 10) for i in range(_BATCH)]
-        seconds += _processor(partial(_add, registry, model, batch))
-    grown = _size(folder) - before
-    to = folder / "backup.zip"
-    saving = _processor(lambda: backup(registry, to))
-    other = _registry(folder / "other")
-    bringing_back = _processor(lambda: restore(other, to))
+    batches = [
+        [(_prediction(model, start + i, rng), i % 10) for i in range(_BATCH)]
+        for start in range(0, count, _BATCH)
+    ]
+    seconds = _processor(database, lambda: [_add(registry, model, one) for one in batches])
+    grown = database.size() - before
+    to = folder / f"{database.name}.zip"
+    saving = _processor(database, lambda: backup(registry, to))
+    anew = _registry(other, folder / f"{database.name}-anew")
+    bringing_back = _processor(other, lambda: restore(anew, to))
     registry.close()
-    other.close()
+    anew.close()
     return {
         "label_bytes": grown / count,
         "label_microseconds": seconds / count * 1e6,
@@ -111,13 +120,13 @@ def _of_fits() -> dict[str, float]:
     return found
 
 
-def _of_server(folder: Path, models: int) -> dict[str, float]:
+def _of_server(folder: Path, database: Database, models: int = _MODELS) -> dict[str, float]:
     """Memory and processor of a server process: calibrators that it loads, requests, labels."""
-    registry = _registry(folder)
+    registry = _registry(database, folder)
     for classes, name, count in ((10, "m", models), (1_000, "large", 1)):
         _publish(registry, classes, name, count)
     registry.close()
-    with _served(folder) as (client, process):
+    with _served(folder, database) as (client, process):
         _ask(client, "m0", 1, 10, 200)
         before = process.memory_info().rss
         for number in range(1, models):
@@ -127,43 +136,43 @@ def _of_server(folder: Path, models: int) -> dict[str, float]:
             "server_megabytes": before / 1e6,
             "loaded_calibrator_kilobytes": grown / (models - 1) / 1e3,
         }
-        found["idle_processor_share"] = idle = _idle(process)
+        found["idle_processor_share"] = idle = _idle(process, database)
         for rows, classes, model in ((1, 10, "m0"), (32, 10, "m0"), (32, 1_000, "large")):
             count = _REQUESTS // (4 if classes > 10 else 1)
-            spending = _Spending(process, idle)
+            spending = _Spending(process, database, idle)
             ids = _ask(client, model, rows, classes, count)
             spent = spending.seconds()
             found[f"request_{rows}x{classes}_milliseconds"] = spent / count * 1e3
             found[f"requests_{rows}x{classes}_per_core_second"] = count / spent
             if (rows, classes) == (32, 10):
-                spending = _Spending(process, idle)
+                spending = _Spending(process, database, idle)
                 _label(client, ids)
                 found["labels_per_core_second"] = len(ids) / spending.seconds()
     return found
 
 
 class _Spending:
-    """What a process spends on what it is asked, without what it spends anyway."""
+    """What a process and its database spend on what is asked, without what they spend anyway."""
 
-    def __init__(self, process: psutil.Process, idle: float) -> None:
-        self._process, self._idle = process, idle
-        self._began, self._spent = time.perf_counter(), _spent(process)
+    def __init__(self, process: psutil.Process, database: Database, idle: float) -> None:
+        self._process, self._database, self._idle = process, database, idle
+        self._began, self._spent = time.perf_counter(), _spent(process, database)
 
     def seconds(self) -> float:
         """Return the seconds of processor since this was made."""
         anyway = self._idle * (time.perf_counter() - self._began)
-        return max(_spent(self._process) - self._spent - anyway, 1e-3)
+        return max(_spent(self._process, self._database) - self._spent - anyway, 1e-3)
 
 
-def _idle(process: psutil.Process) -> float:
+def _idle(process: psutil.Process, database: Database) -> float:
     """Return the share of a processor that a server takes that nobody asks anything."""
-    before = _spent(process)
+    before = _spent(process, database)
     time.sleep(_IDLE_SECONDS)
-    return (_spent(process) - before) / _IDLE_SECONDS
+    return (_spent(process, database) - before) / _IDLE_SECONDS
 
 
-def _spent(process: psutil.Process) -> float:
-    return float(sum(process.cpu_times()[:2]))
+def _spent(process: psutil.Process, database: Database) -> float:
+    return float(sum(process.cpu_times()[:2])) + database.spent()
 
 
 def _label(client: httpx2.Client, ids: list[str]) -> None:
@@ -188,10 +197,11 @@ def _publish(registry: Registry, classes: int, name: str, count: int) -> None:
 
 
 @contextlib.contextmanager
-def _served(folder: Path) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
+def _served(folder: Path, database: Database) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
     options = ["--port", "0", "--grpc-port", "-1", "--job-workers", "0", "--home", str(folder)]
     command = [sys.executable, "-m", "recalib.cli", "serve", "--json", *options]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
+    environment["RECALIB_DATABASE_URL"] = database.url
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         base = json.loads(process.stdout.readline())["url"]
@@ -230,15 +240,15 @@ def _drawn(rows: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.int
     return logits * 2, labels
 
 
-def _processor(act: Callable[[], object]) -> float:
-    """Return the seconds of processor that `act` takes in this process."""
-    started = time.process_time()
+def _processor(database: Database, act: Callable[[], object]) -> float:
+    """Return the seconds of processor that `act` takes in this process and in its database."""
+    started = time.process_time() + database.spent()
     act()
-    return time.process_time() - started
+    return time.process_time() + database.spent() - started
 
 
-def _registry(folder: Path) -> Registry:
-    registry = Registry(f"sqlite:///{_made(folder) / 'recalib.db'}", (folder / "blobs").as_uri())
+def _registry(database: Database, folder: Path) -> Registry:
+    registry = Registry(database.url, (_made(folder) / "blobs").as_uri())
     registry.migrate()
     return registry
 
@@ -246,14 +256,6 @@ def _registry(folder: Path) -> Registry:
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes of the database, what its log holds brought into it first."""
-    with contextlib.closing(sqlite3.connect(folder / "recalib.db")) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.execute("VACUUM")
-    return (folder / "recalib.db").stat().st_size
 
 
 def main() -> None:

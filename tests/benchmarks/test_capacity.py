@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from benchmarks.capacity import _of_labels
+from benchmarks.databases import postgresql, sqlite
 
 
-def test_labels_and_their_backup(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sqlite", "postgresql"])
+def test_labels_and_their_backup(name: str, tmp_path: Path) -> None:
     """A label has 16 bytes of digest and five numbers of 8: less would be no row."""
-    found = _of_labels(tmp_path, 2_000)
+    with ExitStack() as stack:
+        database, other = (
+            stack.enter_context(sqlite(tmp_path / place) if name == "sqlite" else postgresql())
+            for place in ("one", "other")
+        )
+        found = _of_labels(tmp_path, database, other, 2_000)
     assert set(found) == {
         "label_bytes",
         "label_microseconds",

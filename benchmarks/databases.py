@@ -1,0 +1,70 @@
+"""Databases to measure on: SQLite in a file, and a PostgreSQL that is started for it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import psycopg
+
+from tests.registry.fixtures import execute, new_database, start_postgresql
+
+__all__ = ["Database", "postgresql", "sqlite"]
+
+
+class Database(NamedTuple):
+    """One that is empty until somebody migrates it."""
+
+    name: str
+    url: str
+    #: Returns its bytes, without what is only left over.
+    size: Callable[[], int]
+    #: Returns the seconds of processor that its own processes have spent.
+    spent: Callable[[], float]
+
+
+@contextlib.contextmanager
+def sqlite(folder: Path) -> Iterator[Database]:
+    """Yield one in a file of `folder`, which is made; whoever uses it spends what it takes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "recalib.db"
+
+    def size() -> int:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute("VACUUM")
+        return path.stat().st_size
+
+    yield Database("sqlite", f"sqlite:///{path}", size, lambda: 0.0)
+
+
+@contextlib.contextmanager
+def postgresql() -> Iterator[Database]:
+    """Yield one in a server of its own, as it is set up unless somebody says otherwise."""
+    with (
+        contextlib.contextmanager(start_postgresql)() as server,
+        contextlib.contextmanager(new_database)(server.get_uri(), "template1") as url,
+    ):
+
+        def size() -> int:
+            execute(url, "VACUUM FULL")
+            with psycopg.connect(url) as connection:
+                found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+            assert found is not None
+            return int(found[0])
+
+        yield Database("postgresql", url, size, lambda: _spent(server))
+
+
+def _spent(server: Any) -> float:
+    """Of those that have ended as well: their parent has what they spent."""
+    parent = psutil.Process(server.get_pid())
+    spent = sum(parent.cpu_times()[:4])
+    for child in parent.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent += sum(child.cpu_times()[:2])
+    return float(spent)
