@@ -22,9 +22,9 @@ import numpy as np
 import psutil
 
 import recalib
+from benchmarks.databases import postgresql, sqlite
 from benchmarks.timing import Goal
 from recalib.registry import Registry
-from tests.registry.fixtures import start_postgresql
 
 __all__ = ["run"]
 
@@ -40,12 +40,10 @@ def run() -> list[Goal]:
     goals = []
     with tempfile.TemporaryDirectory(prefix="recalib-many-") as name:
         home = Path(name)
-        goals += _on("SQLite", f"sqlite:///{home / 'recalib.db'}", home)
-    with (
-        contextlib.contextmanager(start_postgresql)() as server,
-        tempfile.TemporaryDirectory(prefix="recalib-many-") as name,
-    ):
-        goals += _on("PostgreSQL", server.get_uri(), Path(name))
+        with sqlite(home / "sqlite") as database:
+            goals += _on("SQLite", database.url, home / "sqlite")
+        with postgresql() as database:
+            goals += _on("PostgreSQL", database.url, home / "postgresql")
     return goals
 
 

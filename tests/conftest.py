@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.registry.fixtures"]
 
 # Shared, noisy machines: a deadline would make slow minutes look like bugs.
-# The same examples each time; HYPOTHESIS_PROFILE=deep looks at forty times as many, and at others.
+# The same examples each time. HYPOTHESIS_PROFILE=deep looks at others, and at forty times as many
+# where a test does not say how many itself.
 settings.register_profile(
     "recalib",
     deadline=None,

@@ -49,7 +49,7 @@ def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
     write_atomically(Path(path), _rendered(chart, Path(path).suffix.lower()))
 
 
-@cache  # making it takes two seconds
+@cache  # making it takes seconds
 def vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
     import vl_convert

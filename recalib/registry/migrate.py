@@ -1,7 +1,7 @@
 """Bringing a database's schema up to date, however many processes try at once.
 
-Alembic is imported where there is something to do, which there is at few starts: with what it draws
-in it is nearly a tenth of all that a server imports.
+Alembic is imported where there is something to do, which there is at few starts (`python -X
+importtime` says what it draws in).
 """
 
 from __future__ import annotations
