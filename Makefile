@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3.11
 BIN := .venv/bin
+# Where it is set, each program would compile anew whatever it imports: half of its start.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Installed once for each content of these files.
 STAMP := .venv/.installed
@@ -10,8 +12,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || python3 -m venv .venv
 	@# torch first and by pip: its build for this machine may come from a place only pip knows.
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv torch
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt \
-		-e '.[fit,train,serve,s3,telemetry,demo,dev]'
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
+		-c constraints.txt -e '.[fit,train,serve,s3,telemetry,demo,dev]'
 	@touch $@
 
 .PHONY: help
@@ -30,7 +32,8 @@ CLIENTS := triton kserve mlserver
 CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .venv-clients/%/.installed: tests/clients/requirements/%.txt | $(STAMP)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$*
-	@$(BIN)/uv pip install --quiet --no-deps --python .venv-clients/$*/bin/python -r $<
+	@$(BIN)/uv pip install --quiet --compile-bytecode --no-deps \
+		--python .venv-clients/$*/bin/python -r $<
 	@touch $@
 
 .PHONY: clients

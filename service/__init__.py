@@ -1,1 +1,1 @@
-"""The front-end program: REST (and later gRPC) over one set of transport-free handlers."""
+"""The front-end program: REST and gRPC over one set of transport-free handlers."""

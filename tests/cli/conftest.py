@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import Cli
-from tests.end_to_end.conftest import compiled, programs
+from tests.end_to_end.conftest import programs
 
-__all__ = ["cli", "compiled", "programs"]
+__all__ = ["cli", "programs"]
 
 
 @pytest.fixture

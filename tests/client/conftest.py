@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,19 +11,16 @@ import pytest
 from recalib.client import Retries
 from tests.client.either import KINDS, Either
 from tests.client.flaky import Flaky
-from tests.end_to_end.conftest import compiled
 from tests.end_to_end.programs import Programs, Server
-
-__all__ = ["compiled"]
 
 #: Of the small server, so that tests exceed them.
 MOST_ROWS, MOST_BYTES, MOST_LABELS = 50, 100_000, 7
 
 
 @pytest.fixture(scope="package")
-def shared_programs(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Programs]:
+def shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     """Starts programs that all tests of this folder share."""
-    programs = Programs(tmp_path_factory.mktemp("client"), compiled)
+    programs = Programs(tmp_path_factory.mktemp("client"))
     yield programs
     programs.clean_up()
 

@@ -151,9 +151,8 @@ class Containers:
         """Return a command in whose file system only what the service may write can be written."""
         if not SERVICES[service].get("read_only") or not can_confine():
             return words
-        # Where images have /tmp and /var/lib/recalib; and bytecode, which images have already.
-        compiled = Path(self._programs.environment()["PYTHONPYCACHEPREFIX"])
-        writable = [self._programs.temporary, self._programs.home, compiled]
+        # Where images have /tmp and /var/lib/recalib.
+        writable = [self._programs.temporary, self._programs.home]
         writable += [self.volume(source) for source, _, only in mounts(service) if not only]
         for folder in writable:
             folder.mkdir(exist_ok=True)

@@ -25,12 +25,12 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from recalib.registry import Registry
-from tests.end_to_end.conftest import compiled, programs
+from tests.end_to_end.conftest import programs
 from tests.end_to_end.programs import Programs, Server, until
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.monitoring import watch
 
-__all__ = ["compiled", "programs"]
+__all__ = ["programs"]
 
 _FOLDER = Path(__file__).resolve().parents[2] / "deploy"
 

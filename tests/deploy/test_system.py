@@ -20,13 +20,13 @@ from recalib.client import Client
 from recalib.errors import UnauthorizedError
 from tests.deploy.composed import ROOT, SERVICES, once
 from tests.deploy.containers import Containers, can_confine, free_port
-from tests.end_to_end.conftest import compiled, programs
+from tests.end_to_end.conftest import programs
 from tests.end_to_end.programs import Programs, until
 from tests.fitting.conftest import draw
 from tests.registry.fixtures import execute
 from tests.service.conftest import npz
 
-__all__ = ["compiled", "programs"]
+__all__ = ["programs"]
 
 
 @pytest.fixture

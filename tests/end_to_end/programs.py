@@ -65,12 +65,10 @@ class Programs:
     Parameters
     ----------
     folder: for the home, logs and temporary files.
-    compiled: for bytecode that several tests share.
     """
 
-    def __init__(self, folder: Path, compiled: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._compiled = compiled
         self.home = folder / "home"
         #: Where the programs make their temporary files.
         self.temporary = folder / "temporary"
@@ -98,10 +96,6 @@ class Programs:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("RECALIB_", "PROMETHEUS"))}
         given = {f"RECALIB_{name.upper()}": str(value) for name, value in settings.items()}
         usual = {
-            # Else each process compiles what it imports, wherever PYTHONDONTWRITEBYTECODE is set:
-            # more than half of its start.
-            "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPYCACHEPREFIX": str(self._compiled),
             "RECALIB_HOME": str(self.home),
             # Any free one: tests run at the same time.
             "RECALIB_GRPC_PORT": "0",

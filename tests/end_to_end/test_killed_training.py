@@ -18,7 +18,6 @@ from tests.end_to_end.programs import (
     PATIENCE_SECONDS,
     Programs,
     paused,
-    recalib_command,
     until,
 )
 from training.train import TRAIN, training_handler
@@ -98,8 +97,6 @@ class _Queue:
 
 @pytest.fixture
 def queue(programs: Programs, registry: Registry, database_url: str, blob_url: str) -> _Queue:
-    # Torch is large: where its bytecode lies already, it is not compiled once more.
-    programs.command = lambda *more: ["env", "-u", "PYTHONPYCACHEPREFIX", *recalib_command(*more)]
     write_data(programs.folder)
     settings = {
         "database_url": database_url,

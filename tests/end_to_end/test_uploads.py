@@ -26,9 +26,9 @@ _CLASSES = 128
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Programs]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     """One server's worth of programs for the whole module."""
-    programs = Programs(tmp_path_factory.mktemp("uploads"), compiled)
+    programs = Programs(tmp_path_factory.mktemp("uploads"))
     yield programs
     programs.clean_up()
 
