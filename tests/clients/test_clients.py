@@ -39,7 +39,7 @@ pytestmark = pytest.mark.xdist_group("clients")  # one server for all
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("clients")
-    programs = Programs(folder, folder / "bytecode")
+    programs = Programs(folder)
     try:
         with programs.serve() as server:
             server.model()

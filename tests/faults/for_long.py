@@ -43,7 +43,7 @@ def main() -> int:
     for name in names:
         _say(f"{name}, seed {seed}")
         with tempfile.TemporaryDirectory(prefix="recalib-faults-") as folder:
-            programs = Programs(Path(folder), Path(folder) / "bytecode")
+            programs = Programs(Path(folder))
             try:
                 with _database(name, programs) as url:
                     _run(programs, url, random.Random(seed), given.minutes * 60 / len(names))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.end_to_end.conftest import compiled, programs
+from tests.end_to_end.conftest import programs
 
-__all__ = ["compiled", "programs"]
+__all__ = ["programs"]

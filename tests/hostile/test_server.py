@@ -41,9 +41,9 @@ _PATHS = (
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Programs]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     """One server's worth of programs for the whole module."""
-    programs = Programs(tmp_path_factory.mktemp("hostile"), compiled)
+    programs = Programs(tmp_path_factory.mktemp("hostile"))
     yield programs
     programs.clean_up()
 

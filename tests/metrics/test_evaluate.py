@@ -86,7 +86,8 @@ def test_every_calibration_error_has_an_interval_and_a_floor(rows: int) -> None:
         assert 0 <= one.floor_high <= largest, name
     plain = evaluate(y, probabilities=p, metrics=METRICS)
     assert all(one.low is None and one.floor is None for one in plain.values())
-    assert all(one.value == found[name].value for name, one in plain.items())
+    for name, one in plain.items():  # where arrays happen to lie decides a sum's last bit
+        assert one.value == pytest.approx(found[name].value, rel=1e-12, abs=1e-12), name
 
 
 @pytest.mark.parametrize(
