@@ -15,6 +15,7 @@ from recalib.ops.base import Array, FittingOps
 __all__ = [
     "class_means",
     "focal_terms",
+    "focal_terms_of",
     "smoothed_cross_entropy",
     "soft_binned_error",
     "soft_bins",
@@ -30,7 +31,11 @@ def focal_terms(
 
     Source: paper 004, section 4.
     """
-    log_p = ops.pick(log_probabilities, labels)
+    return focal_terms_of(ops, ops.pick(log_probabilities, labels), gamma)
+
+
+def focal_terms_of(ops: FittingOps, log_p: Array, gamma: float | Array) -> Array:
+    """Return `focal_terms` from log p_y, (N,)."""
     # A root has no slope at 0, and a p rounded above 1 would lead a broken power to NaN.
     rest = ops.raised(1 - ops.exp(log_p), 1e-12)
     return -(rest**gamma * log_p)

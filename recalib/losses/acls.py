@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, sum_of_squares
+from recalib.losses.base import Regulariser
+from recalib.losses.margins import margins_of
 from recalib.options import check_option
 
 __all__ = ["Acls"]
@@ -52,17 +52,14 @@ class Acls(Regulariser):
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        with torch.no_grad():
-            places = torch.stack([logits.argmax(dim=1), logits.argmin(dim=1)], dim=1)
-        largest, smallest = logits.gather(1, places).unbind(dim=1)
-        held = largest.detach() if self.variant == "gradient" else largest
-        # The predicted class is 0 here: it lies no margin below itself.
-        others = sum_of_squares((held[:, None] - self.margin - logits).relu())
+        held = self.variant == "gradient"
+        # The predicted class counts 0 among the others: it lies no margin below itself.
+        largest, smallest, others = margins_of(logits, self.margin, power=2, held=held)
         if self.variant == "released":
             predicted = (largest - self.margin).relu().square()
             others = others / (logits.shape[1] - 1)
         else:
-            smallest = smallest.detach() if self.variant == "gradient" else smallest
+            smallest = smallest.detach() if held else smallest
             predicted = (largest - smallest - self.margin).relu().square()
         total = (self.lambda1 * predicted + self.lambda2 * others).mean()
-        return total / 2 if self.variant == "gradient" else total
+        return total / 2 if held else total

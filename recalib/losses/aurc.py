@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from recalib.losses.base import Loss
-from recalib.losses.confidence import Confidence, confidence_of
+from recalib.losses.confidence import Confidence, losses_and_scores
 
 __all__ = ["Aurc"]
 
@@ -37,10 +36,8 @@ class Aurc(Loss):
     confidence: Confidence = "msp"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1)
-        losses = functional.nll_loss(log_p, labels, reduction="none")
+        losses, score = losses_and_scores(logits, labels, self.confidence)
         with torch.no_grad():
-            score = confidence_of(log_p, self.confidence)
             surest_first = score.argsort(descending=True, stable=True)
             counts = torch.arange(len(score), 0, -1, device=score.device, dtype=score.dtype)
             # Of the k-th surest: the sum of 1/n from n = k to N.

@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, correct, entropy, top
+from recalib.losses.base import Regulariser
+from recalib.losses.softmax import softmax_of
 from recalib.options import check_option
 
 __all__ = ["Avuc", "AvucGradientStopping", "SoftAvuc"]
@@ -92,12 +93,12 @@ class SoftAvuc(Regulariser):
         check_option("temperature", self.temperature, self.temperature > 0, "temperature > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        h = entropy(logits.log_softmax(dim=1))
+        found = softmax_of(logits, labels, "largest", "entropy")
+        h, right = found.entropy, found.place == labels
         share = (h / math.log(logits.shape[1])).clamp(1e-6, 1 - 1e-6)
         odds = torch.logit(share) - math.log(self.kappa / (1 - self.kappa))
         t = torch.sigmoid(odds / self.temperature)
         uncertain, certain = t * h.tanh(), (1 - t) * (1 - h.tanh())
-        right = correct(logits, labels)
         return _log_ratio(
             torch.where(right, uncertain, certain).sum(),
             torch.where(right, certain, uncertain).sum(),
@@ -105,9 +106,8 @@ class SoftAvuc(Regulariser):
 
 
 def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stopped: bool) -> Tensor:
-    log_p = logits.log_softmax(dim=1)
-    h = entropy(log_p)
-    confidence, right = top(logits, log_p, labels)
+    found = softmax_of(logits, labels, "largest", "entropy")
+    h, confidence, right = found.entropy, found.largest.exp(), found.place == labels
     if stopped:
         confidence = confidence.detach()
     certain = h <= kappa * math.log(logits.shape[1])

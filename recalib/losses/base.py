@@ -4,24 +4,22 @@ A loss is a torch module without parameters, whose fields are its options. Calle
 labels it returns one number, the mean over the batch, lower being better. Half precision is
 computed in float32. Legend: N rows, K classes, z logits, p = softmax z, y the label,
 ŷ the class of the largest logit, c = p_ŷ.
-
-The largest is taken by `max(dim=1).values`, whose gradient goes to one place: `amax` would share it
-among equals, and takes twice the time for that.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from recalib.errors import InputError
-from recalib.ops.torch_ops import TorchOps
+from recalib.losses.narrow import NarrowOps
+from recalib.losses.softmax import softmax_of
 
-__all__ = ["Loss", "Regulariser", "correct", "entropy", "ops_for", "rows", "sum_of_squares", "top"]
+__all__ = ["Loss", "Regulariser", "ops_for", "rows", "top"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -96,62 +94,15 @@ def rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return logits, labels
 
 
-def ops_for(logits: Tensor) -> TorchOps:
+def ops_for(logits: Tensor) -> NarrowOps:
     """Return the backend in which formulas compute on `logits`."""
-    return TorchOps(logits.dtype, logits.device)
+    return NarrowOps(logits.dtype, logits.device)
 
 
-def correct(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return where the largest logit is the label's, (N,) booleans."""
-    return logits.argmax(dim=1) == labels
-
-
-def top(logits: Tensor, log_p: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return p of the largest logit, and where it is the label's, each (N,)."""
-    place = logits.detach().argmax(dim=1)
-    return log_p.gather(1, place[:, None])[:, 0].exp(), place == labels
-
-
-def entropy(log_p: Tensor) -> Tensor:
-    """Return −Σ p log p of each row, (N,), in nats."""
-    found: Tensor = _Entropy.apply(log_p)  # type: ignore[no-untyped-call]
-    return found
-
-
-def sum_of_squares(x: Tensor) -> Tensor:
-    """Return Σ x² of each row, (N,)."""
-    found: Tensor = _SumOfSquares.apply(x)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _Entropy(torch.autograd.Function):
-    """Its slope in log p, −p (1 + log p), takes three passes; left to autograd it takes five."""
-
-    @staticmethod
-    def forward(ctx: Any, log_p: Tensor) -> Tensor:
-        ctx.save_for_backward(log_p)
-        return -log_p.exp().mul_(log_p).sum(dim=1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (log_p,) = ctx.saved_tensors
-        p = log_p.exp()
-        return torch.addcmul(p, p, log_p).mul_(-gradients[0][:, None])
-
-
-class _SumOfSquares(torch.autograd.Function):
-    """Its slope, 2x, takes one pass; left to autograd it takes three."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return (x * x).sum(dim=1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        found: Tensor = x * (2 * gradients[0][:, None])
-        return found
+def top(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return p of the largest logit, the first among equals, and where it is the label's, (N,)."""
+    found = softmax_of(logits, labels, "largest")
+    return found.largest.exp(), found.place == labels
 
 
 def _plain(dtype: torch.dtype) -> str:

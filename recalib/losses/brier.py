@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.losses.base import Loss, sum_of_squares
+from recalib.losses.base import Loss
+from recalib.losses.softmax import softmax_of
 
 __all__ = ["Brier"]
 
@@ -26,6 +27,6 @@ class Brier(Loss):
     summary: ClassVar[str] = "squared distance from the one-hot label, a proper score"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # `formulas.squared_error` without the logarithms, which an objective has already.
-        p = logits.softmax(dim=1)
-        return (sum_of_squares(p) - 2 * p.gather(1, labels[:, None])[:, 0] + 1).mean()
+        # As `formulas.squared_error`, which has all logarithms already.
+        found = softmax_of(logits, labels, "squares")
+        return (found.squares - 2 * found.label.exp() + 1).mean()

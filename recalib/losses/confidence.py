@@ -5,26 +5,27 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from recalib.losses.base import entropy
+from recalib.losses.softmax import softmax_of
 
-__all__ = ["Confidence", "confidence_of", "range_of"]
+__all__ = ["Confidence", "losses_and_scores", "range_of"]
 
 #: Maximum softmax probability; its lead over the second; entropy times −1, in nats.
 #: Paper 002, appendix A, which there writes the entropy with logits z for probabilities p.
 Confidence = Literal["msp", "margin", "negative_entropy"]
 
 
-def confidence_of(log_p: Tensor, kind: Confidence) -> Tensor:
-    """Return the score of each row of log p (N, K), as (N,)."""
+def losses_and_scores(logits: Tensor, labels: Tensor, kind: Confidence) -> tuple[Tensor, Tensor]:
+    """Return cross-entropy and the score of each row of logits (N, K), each (N,)."""
     if kind == "negative_entropy":
-        return -entropy(log_p)
+        found = softmax_of(logits, labels, "entropy")
+        return -found.label, -found.entropy
     if kind == "msp":
-        return log_p.max(dim=1).values.exp()
-    first, second = torch.topk(log_p, 2, dim=1).values.exp().unbind(dim=1)
-    return first - second
+        found = softmax_of(logits, labels, "largest")
+        return -found.label, found.largest.exp()
+    found = softmax_of(logits, labels, "largest", "second")
+    return -found.label, found.largest.exp() - found.second.exp()
 
 
 def range_of(kind: Confidence, classes: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.losses.base import Regulariser, correct, rows
+from recalib.losses.base import Regulariser, rows, top
 from recalib.options import check_option
 
 __all__ = ["Crl"]
@@ -67,10 +67,10 @@ class Crl(Regulariser):
         logits, labels = rows(logits, labels)
         indices = self._checked(indices, len(labels)).to(self.history.device)
         before = self.history[indices].to(logits.device)
+        confidence, right = top(logits, labels)
         if self.training:
-            right = correct(logits.detach(), labels).to(self.history)
-            self.history.index_add_(0, indices, right)
-        return _ranking(logits, before)
+            self.history.index_add_(0, indices, right.to(self.history))
+        return _ranking(confidence, before)
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         raise InputError("indices", found="none", accepted="the samples' places in the data")
@@ -94,8 +94,7 @@ class Crl(Regulariser):
         return indices
 
 
-def _ranking(logits: Tensor, history: Tensor) -> Tensor:
-    confidence = logits.log_softmax(dim=1).max(dim=1).values.exp()
+def _ranking(confidence: Tensor, history: Tensor) -> Tensor:
     order = torch.sign(history[:, None] - history[None, :]).to(confidence.dtype)
     wrong = (-order * (confidence[:, None] - confidence[None, :])).relu()
     return wrong.sum() / max(len(confidence) * (len(confidence) - 1), 1)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn import functional
 
 from recalib.losses.base import Loss
+from recalib.losses.softmax import softmax_of
 
 __all__ = ["CrossEntropy"]
 
@@ -27,4 +27,4 @@ class CrossEntropy(Loss):
     summary: ClassVar[str] = "negative log-likelihood, a proper score"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, labels)
+        return -softmax_of(logits, labels).label.mean()

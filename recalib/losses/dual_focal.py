@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recalib.losses.base import Loss
+from recalib.losses.softmax import softmax_of
 from recalib.options import check_option
 
 __all__ = ["DualFocal", "DualFocalReleased"]
@@ -40,7 +41,8 @@ class DualFocal(Loss):
         check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p, rival = _label_and_rival(logits, labels)
+        found = softmax_of(logits, labels, "rival")
+        log_p, rival = found.label, found.rival
         base = (1 - log_p.exp() + rival.exp()).clamp_min(_LEAST)
         return -(base**self.gamma * log_p).mean()
 
@@ -60,15 +62,8 @@ class DualFocalReleased(DualFocal):
     summary: ClassVar[str] = "dual focal loss as released: no rival where another class leads"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p, rival = _label_and_rival(logits, labels)
+        found = softmax_of(logits, labels, "rival")
+        log_p, rival = found.label, found.rival
         lead = torch.where(log_p >= rival, rival.exp(), 0.0)
         base = (1 - log_p.exp() + lead).clamp_min(_LEAST)
         return -(base**self.gamma * log_p).mean()
-
-
-def _label_and_rival(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log p of the label, and the largest log p of another class, each (N,)."""
-    log_p = logits.log_softmax(dim=1)
-    rivals = log_p.detach().scatter(1, labels[:, None], -torch.inf).argmax(dim=1)
-    both = log_p.gather(1, torch.stack([labels, rivals], dim=1))
-    return both[:, 0], both[:, 1]

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, entropy
+from recalib.losses.base import Regulariser
+from recalib.losses.softmax import softmax_of
 
 __all__ = ["EntropyPenalty"]
 
@@ -26,4 +27,4 @@ class EntropyPenalty(Regulariser):
     summary: ClassVar[str] = "negative entropy: a penalty on confident predictions"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return -entropy(logits.log_softmax(dim=1)).mean()
+        return -softmax_of(logits, labels, "entropy").entropy.mean()

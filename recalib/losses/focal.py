@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.formulas import focal_terms
+from recalib.formulas import focal_terms_of
 from recalib.losses.base import Loss, ops_for
+from recalib.losses.softmax import softmax_of
 from recalib.options import check_option
 
 __all__ = ["Focal", "FocalSampleDependent", "FocalScheduled", "gamma_for"]
@@ -106,12 +107,12 @@ class FocalSampleDependent(Loss):
         _check_steps(self._steps, "until", self.until)
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1)
-        of_label = log_p.detach().gather(1, labels[:, None])[:, 0].exp()
+        log_p = softmax_of(logits, labels).label
+        of_label = log_p.detach().exp()
         ends = torch.tensor(self.until, dtype=of_label.dtype, device=of_label.device)
         steps = torch.tensor(self._steps, dtype=of_label.dtype, device=of_label.device)
         gamma = steps[torch.bucketize(of_label, ends, right=True)]
-        terms: Tensor = focal_terms(ops_for(logits), log_p, labels, gamma)
+        terms: Tensor = focal_terms_of(ops_for(logits), log_p, gamma)
         return terms.mean()
 
 
@@ -135,8 +136,8 @@ def gamma_for(p0: float) -> float:
 
 
 def _focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    log_p = logits.log_softmax(dim=1)
-    terms: Tensor = focal_terms(ops_for(logits), log_p, labels, gamma)
+    log_p = softmax_of(logits, labels).label
+    terms: Tensor = focal_terms_of(ops_for(logits), log_p, gamma)
     return terms.mean()
 
 

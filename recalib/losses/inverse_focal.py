@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from recalib.losses.base import Loss
+from recalib.losses.softmax import softmax_of
 from recalib.options import check_option
 
 __all__ = ["InverseFocal"]
@@ -37,5 +38,5 @@ class InverseFocal(Loss):
         check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1).gather(1, labels[:, None])[:, 0]
+        log_p = softmax_of(logits, labels).label
         return -((1 + log_p.exp()) ** self.gamma * log_p).mean()

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.losses.base import Regulariser, correct
+from recalib.losses.base import Regulariser
+from recalib.losses.blocks import first_largest
 from recalib.options import check_option
 
 __all__ = ["KernelError"]
@@ -54,7 +55,7 @@ class KernelError(Regulariser):
         if len(log_p) == 1:
             return (log_p * 0).sum()
         if self.variant == "top_label":
-            pairs, right = _of_top(log_p), correct(logits, labels)
+            pairs, right = _of_top(log_p), first_largest(logits) == labels
             means = self._means(pairs, right[:, None].to(log_p.dtype))
             gaps = means - pairs[:, :1].exp()
         else:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from recalib.losses.base import Loss
+from recalib.losses.softmax import softmax_of
 from recalib.options import check_option
 
 __all__ = ["LabelSmoothing"]
@@ -35,9 +36,8 @@ class LabelSmoothing(Loss):
         check_option("smoothing", self.smoothing, 0 <= self.smoothing < 1, "0 ≤ smoothing < 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1)
         # `formulas.smoothed_cross_entropy` without its masks, which cost more than all the rest.
-        of_label = log_p.gather(1, labels[:, None])[:, 0]
-        of_others = log_p.sum(dim=1) - of_label
+        found = softmax_of(logits, labels, "total")
         share = self.smoothing / (logits.shape[1] - 1)
-        return -((1 - self.smoothing) * of_label + share * of_others).mean()
+        of_others = found.total - found.label
+        return -((1 - self.smoothing) * found.label + share * of_others).mean()

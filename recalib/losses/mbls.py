@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from recalib.losses.base import Regulariser
+from recalib.losses.margins import margins_of
 from recalib.options import check_option
 
 __all__ = ["Mbls"]
@@ -40,7 +41,5 @@ class Mbls(Regulariser):
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        largest = logits.max(dim=1, keepdim=True).values
-        if self.variant == "gradient":
-            largest = largest.detach()
-        return (largest - self.margin - logits).relu().sum(dim=1).mean()
+        held = self.variant == "gradient"
+        return margins_of(logits, self.margin, power=1, held=held).beyond.mean()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recalib.losses.base import Regulariser
+from recalib.losses.softmax import mean_softmax
 
 __all__ = ["Mdca"]
 
@@ -30,6 +31,5 @@ class Mdca(Regulariser):
     summary: ClassVar[str] = "difference between mean probability and share, class by class"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        p = logits.softmax(dim=1)
-        share = torch.bincount(labels, minlength=logits.shape[1]).to(p.dtype) / len(labels)
-        return (p.mean(dim=0) - share).abs().sum()
+        share = torch.bincount(labels, minlength=logits.shape[1]).to(logits.dtype) / len(labels)
+        return (mean_softmax(logits) - share).abs().sum()

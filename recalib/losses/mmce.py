@@ -44,7 +44,7 @@ class Mmce(Regulariser):
         check_option("width", self.width, self.width > 0, "width > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence, right = top(logits, logits.log_softmax(dim=1), labels)
+        confidence, right = top(logits, labels)
         kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / self.width)
         error = right.to(confidence.dtype) - confidence
         if self.weighted:

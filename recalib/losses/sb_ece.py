@@ -47,7 +47,7 @@ class SoftBinnedEce(Regulariser):
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence, right = top(logits, logits.log_softmax(dim=1), labels)
+        confidence, right = top(logits, labels)
         error: Tensor = soft_binned_error(
             ops_for(logits), confidence, right.to(confidence.dtype), torch.ones_like(confidence),
             self.bins, self.temperature, self.order, self.variant,

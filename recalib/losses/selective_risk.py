@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recalib.losses.base import Loss
-from recalib.losses.confidence import Confidence, confidence_of, range_of
+from recalib.losses.confidence import Confidence, losses_and_scores, range_of
 from recalib.options import check_option
 
 __all__ = ["SelectiveRisk"]
@@ -61,9 +61,7 @@ class SelectiveRisk(Loss):
         check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1)
-        losses = functional.nll_loss(log_p, labels, reduction="none")
-        score = confidence_of(log_p, self.confidence)
+        losses, score = losses_and_scores(logits, labels, self.confidence)
         low, high = range_of(self.confidence, logits.shape[1])
         threshold = _threshold(score.detach(), self.coverage)
         low_scores = torch.where(score < threshold, score, threshold)

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from recalib.losses import LOSSES
-from recalib.losses.confidence import confidence_of
 from recalib.losses.focal import gamma_for
 from tests.losses.definitions import g
 from tests.losses.test_losses import batch
@@ -235,7 +234,12 @@ def test_selective_risk_has_the_gradient_of_eq_27(kind):
     coverage, nu, bins = 0.6, 0.1, 15
     low, high = (-math.log(5), 0.0) if kind == "negative_entropy" else (0.0, 1.0)
     z = logits.clone().requires_grad_()
-    score = confidence_of(z.log_softmax(1), kind)
+    p = z.softmax(1)
+    first, second = p.topk(2, dim=1).values.unbind(dim=1)
+    scores = {
+        "msp": first, "margin": first - second, "negative_entropy": (p * p.log()).sum(1)
+    }  # fmt: skip
+    score = scores[kind]
     losses = functional.cross_entropy(z, labels, reduction="none")
     values = score.detach().numpy()
     counts = torch.tensor(np.histogram(values, bins, (low, high))[0])
