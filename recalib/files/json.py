@@ -105,7 +105,7 @@ def array_of(
     """
     if len(rows) == 0:
         raise InputError(field, found="no rows", accepted="at least one row")
-    if _are_plain(rows):
+    if are_plain(rows):
         return np.array(rows, dtype)
     try:
         with np.errstate(over="ignore"):  # the check for +inf comes later, and names its place
@@ -132,12 +132,12 @@ def _refuse_large(body: bytes, field: str) -> None:
         )
 
 
-def _are_plain(rows: Sequence[Sequence[float | None]]) -> bool:
-    """Return whether these are few numbers, as many in each row, that any float can hold.
+def are_plain(rows: Sequence[Sequence[float | None]]) -> bool:
+    """Return whether these are few numbers, as many in each row, that float32 can hold.
 
     Of few, asking them one by one is faster than asking NumPy.
     """
-    width = len(rows[0])
+    width = len(rows[0]) if rows else 0
     if not 0 < len(rows) * width <= _FEW:
         return False
     numbers = cast("Sequence[Sequence[float]]", rows)

@@ -13,7 +13,15 @@ from recalib.errors import TooLargeError, UnavailableError
 from service.predict.ids import PredictionIds
 from service.predict.loaded import Loaded, LoadedCalibrators
 
-__all__ = ["LARGE", "beside", "calibrate", "calibrate_with_ids", "checked", "loaded_for"]
+__all__ = [
+    "LARGE",
+    "beside",
+    "calibrate",
+    "calibrate_with_ids",
+    "checked",
+    "is_checked",
+    "loaded_for",
+]
 
 T = TypeVar("T")
 
@@ -108,3 +116,19 @@ def checked(
     if values.ndim == 2 and len(values) > most_rows:
         raise TooLargeError(input, found=f"{len(values)} rows", accepted=f"at most {most_rows}")
     return loaded.calibrator.logits_from(values, input)
+
+
+def is_checked(
+    loaded: Loaded,
+    rows: list[list[float]],
+    input: Literal["logits", "probabilities"],
+    most_rows: int,
+) -> bool:
+    """Return whether `checked` would take rows, which are plain (`recalib.files.json`), as is."""
+    calibrator = loaded.calibrator
+    return (
+        input == "logits"
+        and len(rows[0]) == calibrator.card.classes
+        and len(rows) <= most_rows
+        and (calibrator.card.input == "logits" or calibrator.map.shift_invariant)
+    )

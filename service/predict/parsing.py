@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
-from recalib.files.json import array_of, decoded
+from recalib.files.json import are_plain, array_of, decoded
 from service.predict import numbers
 from service.predict.schemas import CalibrateRequest
 
@@ -28,6 +28,7 @@ __all__ = [
     "decode_arrow",
     "decode_json",
     "decode_npy",
+    "decode_rows",
 ]
 
 Input = Literal["logits", "probabilities"]
@@ -45,7 +46,16 @@ _decoder = msgspec.json.Decoder(CalibrateRequest)
 
 
 def decode_json(body: bytes, input: Input) -> Floats:
+    """Return `decode_rows` as an array, float32 (N, K)."""
+    found = decode_rows(body, input)
+    return np.array(found, np.float32) if isinstance(found, list) else found
+
+
+def decode_rows(body: bytes, input: Input) -> Floats | list[list[float]]:
     """Return the rows of `{"logits": [[...]]}` as float32; null becomes −inf, a masked class.
+
+    Few numbers that need no check, since float32 holds each of them and all rows are as long, come
+    as they are: several requests' can then become one array.
 
     Raises
     ------
@@ -63,7 +73,7 @@ def decode_json(body: bytes, input: Input) -> Floats:
         raise InputError(
             input, found="nothing", accepted=f'{{"{input}": [[...]]}}, as ?input={input} says'
         )
-    return array_of(rows, input, np.float32)
+    return rows if are_plain(rows) else array_of(rows, input, np.float32)
 
 
 def decode_npy(body: bytes, field: str) -> Floats:

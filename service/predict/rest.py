@@ -15,7 +15,7 @@ from recalib.arrays import Floats
 from recalib.calibrator import SMALL
 from recalib.errors import InputError, UnsupportedError
 from service.predict.answers import IDS_UNASKED, WITH_IDS, WITH_TOP, WRITERS, Answered
-from service.predict.handlers import LARGE, beside, checked, loaded_for
+from service.predict.handlers import LARGE, beside, checked, is_checked, loaded_for
 from service.predict.ids import PredictionIds, share_of
 from service.predict.loaded import CHAMPION, Loaded
 from service.predict.parsing import (
@@ -25,8 +25,8 @@ from service.predict.parsing import (
     NPZ,
     READ,
     decode_arrow,
-    decode_json,
     decode_npy,
+    decode_rows,
 )
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.state import State
@@ -50,6 +50,8 @@ _FORMS = {
     for top in (False, True)
     for ids in (False, True)
 }
+#: Logits, checked: an array, or few of them.
+_Rows = Floats | list[list[float]]
 #: Numbers of a request up to which it costs less together with others.
 _FEW = 64
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
@@ -147,7 +149,10 @@ def respond(state: State, asked: Asked) -> Answer | Joint | Later:
     model, headers = asked.path["model"], asked.headers
     caller = state.access.check(asked.header(b"authorization"), "calibrate", model)
     wanted = _wanted(
-        tuple(asked.query.items()), *(headers.get(name, b"") for name in _TELLING_HEADERS)
+        tuple(asked.query.items()),
+        headers.get(b"content-encoding", b""),
+        headers.get(b"content-type", b""),
+        headers.get(b"accept", b""),
     )
     share = wanted.share
     if share is None:
@@ -193,8 +198,6 @@ class _Wanted(NamedTuple):
 
 
 _NAMES = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
-#: The headers that `_wanted` reads, in its order.
-_TELLING_HEADERS = (b"content-encoding", b"content-type", b"accept")
 
 
 # Clients send the same few; reading them anew takes as long as calibrating a row.
@@ -243,16 +246,27 @@ def _calibrated(
         raise InputError("top_k", found=str(wanted.top_k), accepted=f"1 to {classes}, the classes")
     values: Any
     if wanted.given == JSON:
-        values = decode_json(body, wanted.input)
+        values = decode_rows(body, wanted.input)
+        if isinstance(values, list):
+            if is_checked(loaded, values, wanted.input, state.settings.max_rows):
+                return Joint(_work(state, caller, wanted, share, loaded, len(values)), values)
+            values = np.array(values, np.float32)
     elif wanted.given == NPY:
         values = decode_npy(body, wanted.input)
     else:
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
     logits = checked(loaded, values, wanted.input, state.settings.max_rows)
-    state.access.limiter.take_rows(caller, len(logits))
-    segment = loaded.stream.segment_of(wanted.segment)
-    work = _Work(loaded, state.ids, share, segment, wanted.top_k, wanted.form)
+    work = _work(state, caller, wanted, share, loaded, len(logits))
     return Joint(work, logits) if logits.size <= _FEW else work([logits])[0]
+
+
+def _work(
+    state: State, caller: Principal, wanted: _Wanted, share: float, loaded: Loaded, rows: int
+) -> _Work:
+    """Return what is to be done with as many rows; they count from now on."""
+    state.access.limiter.take_rows(caller, rows)
+    segment = loaded.stream.segment_of(wanted.segment)
+    return _Work(loaded, state.ids, share, segment, wanted.top_k, wanted.form)
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -265,18 +279,19 @@ class _Work(msgspec.Struct, frozen=True):
     top_k: int | None
     form: str
 
-    def __call__(self, parts: list[Floats]) -> list[Answer]:
+    def __call__(self, parts: list[_Rows]) -> list[Answer]:
         """Answer each part, (N, K)."""
         answers: list[Answer] = []
+        classes = self.loaded.calibrator.card.classes
         while parts:
             # No more than what is computed like a request by itself.
-            count = max(1, SMALL // max(one.size for one in parts))
+            count = max(1, SMALL // (classes * max(map(len, parts))))
             answers += self._answers(parts[:count])
             parts = parts[count:]
         return answers
 
-    def _answers(self, parts: list[Floats]) -> list[Answer]:
-        logits = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def _answers(self, parts: list[_Rows]) -> list[Answer]:
+        logits = _joined(parts)
         probabilities = self.loaded.run(logits, self.segment)
         ids = None
         if self.share:
@@ -290,3 +305,11 @@ class _Work(msgspec.Struct, frozen=True):
             answers.append(Answer(write(answered), media_type))
             start = rows.stop
         return answers
+
+
+def _joined(parts: list[_Rows]) -> Floats:
+    """Return all of them as one array, (N, K)."""
+    if all(isinstance(part, list) for part in parts):
+        return np.array([row for part in parts for row in part], np.float32)
+    arrays = [np.array(one, np.float32) if isinstance(one, list) else one for one in parts]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -21,7 +21,7 @@ from recalib.errors import LimitedError, UnauthorizedError
 from recalib.logs import bound
 from service.access.oidc import KeysWantedError
 from service.state import State
-from service.transport.instruments import note
+from service.transport.instruments import note, note_all
 from service.transport.problems import answer_to
 from service.transport.request_ids import HEADER, request_id_of, traceparent_of
 from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, asked_of
@@ -79,8 +79,13 @@ class Round:
     def answer(self) -> None:
         """Answer what there is, each connection's requests in their order."""
         entries, self._entries = self._entries, []
+        done: dict[tuple[str, int], list[tuple[float, str | None, str | None]]] = {}
         for entry, outcome in zip(entries, _outcomes(entries), strict=True):
-            entry.connection.finish(entry, outcome)
+            status = entry.connection.finish(entry, outcome)
+            about = entry.held.arrived, entry.request_id, entry.traceparent
+            done.setdefault((entry.held.way.template, status), []).append(about)
+        for (template, status), requests in done.items():
+            note_all("POST", template, status, requests)
 
 
 def _outcomes(entries: list[_Entry]) -> list[Answer | Exception]:
@@ -186,8 +191,8 @@ class AtOnce(HttpToolsProtocol):
         entry = _Entry(self, held, self.url.decode("ascii"), *names, stays, outcome)
         self._round.add(entry, self.loop)
 
-    def finish(self, entry: _Entry, outcome: Answer | Exception) -> None:
-        """Write the answer to a request of a round."""
+    def finish(self, entry: _Entry, outcome: Answer | Exception) -> int:
+        """Write the answer to a request of a round; return its status."""
         self._waiting -= 1
         self.server_state.total_requests += 1
         name = (HEADER, entry.request_id.encode())
@@ -200,8 +205,7 @@ class AtOnce(HttpToolsProtocol):
             status = refusal.status_code
             headers = (*refusal.raw_headers, name)
             self._write(status, headers, bytes(refusal.body), entry.stays)
-        template, arrived = entry.held.way.template, entry.held.arrived
-        note("POST", template, status, arrived, entry.request_id, entry.traceparent)
+        return status
 
     def _may_be_held(self) -> bool:
         """Whether the request may be answered before anything else is done on this connection."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,13 +22,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalib import telemetry
 from recalib.logs import ACCESS
 
-__all__ = ["CALIBRATED_ROWS", "LABELS", "LIMITED", "Instrumented", "exposition", "note", "note_rpc"]
+__all__ = [
+    "CALIBRATED_ROWS",
+    "LABELS",
+    "LIMITED",
+    "Instrumented",
+    "exposition",
+    "note",
+    "note_all",
+    "note_rpc",
+]
 
 _BUCKETS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60
 )  # fmt: skip
+
+
+class _Durations(Histogram):
+    """A histogram that takes several observations for little more than one takes."""
+
+    def observe_all(self, seconds: Sequence[float]) -> None:
+        """Observe each of them."""
+        self._sum.inc(sum(seconds))
+        places = Tally(bisect_left(self._upper_bounds, one) for one in seconds)
+        for place, count in places.items():
+            self._buckets[place].inc(count)
+
+
 REQUESTS = Counter("recalib_http_requests", "Requests answered.", ["method", "route", "status"])
-LATENCY = Histogram(
+LATENCY = _Durations(
     "recalib_http_request_duration_seconds",
     "Time from a request's arrival to its answer's end.",
     ["method", "route"],
@@ -94,16 +118,27 @@ def note(
     request_id: what it is called, where the log does not know from its task.
     parent: its `traceparent`, where its span was not begun as its task was.
     """
-    count, observe = _children(method, route, status)
-    seconds = time.perf_counter() - started
-    count()
-    observe(seconds)
+    note_all(method, route, status, [(started, request_id, parent)])
+
+
+def note_all(
+    method: str, route: str, status: int, requests: Sequence[tuple[float, str | None, str | None]]
+) -> None:
+    """Do the same for several, each with `started`, `request_id` and `parent`."""
+    count, observe_all = _children(method, route, status)
+    now = time.perf_counter()
+    count(len(requests))
+    observe_all([now - started for started, *_ in requests])
     if ACCESS.isEnabledFor(logging.INFO):
-        _log_access(method, route, status, seconds, request_id)
+        for started, request_id, _ in requests:
+            _log_access(method, route, status, now - started, request_id)
     if telemetry.is_on():
         http = {"http.request.method": method, "http.response.status_code": status}
         error = str(status) if status >= 500 else None
-        telemetry.end(f"{method} {route}", seconds, parent, error, **http, **{"http.route": route})
+        for started, _, parent in requests:
+            seconds = now - started
+            attributes = {**http, "http.route": route}
+            telemetry.end(f"{method} {route}", seconds, parent, error, **attributes)
 
 
 def _log_access(
@@ -119,9 +154,10 @@ def _log_access(
 @lru_cache(maxsize=4096)
 def _children(
     method: str, route: str, status: int
-) -> tuple[Callable[[], None], Callable[[float], None]]:
+) -> tuple[Callable[[float], None], Callable[[Sequence[float]], None]]:
     """Return what counts and what times; looking labels up anew takes microseconds."""
-    return REQUESTS.labels(method, route, str(status)).inc, LATENCY.labels(method, route).observe
+    durations = LATENCY.labels(method, route)
+    return REQUESTS.labels(method, route, str(status)).inc, durations.observe_all
 
 
 def note_rpc(method: str, code: str, started: float) -> None:
