@@ -183,13 +183,15 @@ class _MeanSoftmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (logits,) = ctx.saved_tensors
         if torch.is_grad_enabled():
-            mean = logits.softmax(dim=1).mean(dim=0)
-            slope: Tensor = torch.autograd.grad(mean, logits, gradient, create_graph=True)[0]
+            value = logits.softmax(dim=1).mean(dim=0)
+            slope: Tensor = torch.autograd.grad(value, logits, gradient, create_graph=True)[0]
             return slope
         found, space, each = torch.empty_like(logits), room(logits), gradient / len(logits)
         for z, p in blocks(logits, found):
             torch.softmax(z, dim=1, out=p)
-            p.mul_(torch.sub(each, (p @ each)[:, None], out=space[: len(p)]))
+            made = space[: len(p)]
+            mean = torch.mul(p, each, out=made).sum(dim=1, keepdim=True)
+            p.mul_(torch.sub(each, mean, out=made))
         return found
 
 

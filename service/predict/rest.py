@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -309,7 +310,7 @@ class _Work(msgspec.Struct, frozen=True):
 
 def _joined(parts: list[_Rows]) -> Floats:
     """Return all of them as one array, (N, K)."""
-    if all(isinstance(part, list) for part in parts):
-        return np.array([row for part in parts for row in part], np.float32)
+    if set(map(type, parts)) == {list}:
+        return np.array(list(chain.from_iterable(parts)), np.float32)
     arrays = [np.array(one, np.float32) if isinstance(one, list) else one for one in parts]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

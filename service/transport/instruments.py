@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from bisect import bisect_left
-from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -44,8 +43,11 @@ class _Durations(Histogram):
     def observe_all(self, seconds: Sequence[float]) -> None:
         """Observe each of them."""
         self._sum.inc(sum(seconds))
-        places = Tally(bisect_left(self._upper_bounds, one) for one in seconds)
-        for place, count in places.items():
+        counts: dict[int, int] = {}
+        for one in seconds:
+            place = bisect_left(self._upper_bounds, one)
+            counts[place] = counts.get(place, 0) + 1
+        for place, count in counts.items():
             self._buckets[place].inc(count)
 
 
