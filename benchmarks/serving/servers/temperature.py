@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-_TEMPERATURES = {
+TEMPERATURES = {
     int(classes): np.float32(temperature)
     for classes, temperature in json.loads(os.environ["TEMPERATURES"]).items()
 }
@@ -16,7 +16,7 @@ _TEMPERATURES = {
 
 def calibrated(logits):
     """Return probabilities (N, K), float32, of logits (N, K), float32."""
-    z = logits / _TEMPERATURES[logits.shape[1]]
+    z = logits / TEMPERATURES[logits.shape[1]]
     z -= z.max(axis=1, keepdims=True)
     np.exp(z, out=z)
     z /= z.sum(axis=1, keepdims=True)
