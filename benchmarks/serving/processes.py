@@ -53,22 +53,41 @@ class Tree:
 def running(command: list[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Tree]:
     """Run a server with its output in `folder`/log; all of its processes end with the context."""
     log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            # Ctrl-C is for us; we end it in order.
-            start_new_session=True,
-        )
-    tree = Tree(process, log)
+    tree = None
     try:
+        with log.open("wb") as output, _signals_later():
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C is for us; we end it in order.
+                start_new_session=True,
+            )
+            tree = Tree(process, log)
         yield tree
     finally:
-        _end(tree)
+        if tree is not None:
+            _end(tree)
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait: a process that has just been started would outlive them."""
+    waiting: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: waiting.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in waiting:
+        signal.raise_signal(number)
 
 
 def _end(tree: Tree) -> None:

@@ -18,7 +18,7 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.names import array_names
 from recalib.files.raw import size_of
 
-__all__ = ["JsonFile", "array_of", "decoded"]
+__all__ = ["JsonFile", "are_plain", "array_of", "decoded"]
 
 #: Numbers of 17 digits take about twice the space of their text as Python objects.
 _LARGEST = 64 << 20
