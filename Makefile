@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3.11
 BIN := .venv/bin
-# Where it is set, each program would compile anew whatever it imports: half of its start.
+# Where it is set, each program would compile anew whatever it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Installed once for each content of these files.

@@ -95,6 +95,11 @@ class Calibrator:
         probabilities: NDArray[np.float32] = self.session.run(None, feed)[0]
         return probabilities
 
+    def takes(self, input: str) -> bool:
+        """Return whether values may be `input`: as the fit's were, or where it makes no difference."""
+        # A map that ignores shifts treats logits and their log-probabilities alike.
+        return input == self.card.input or self.map.shift_invariant
+
     def logits_from(self, values: ArrayLike, input: _Input) -> Floats:
         """Return checked logits for the map from `values`, which are `input`."""
         self._check_input(input)
@@ -194,8 +199,7 @@ class Calibrator:
     def _check_input(self, input: str) -> None:
         if input not in ("logits", "probabilities"):
             raise InputError("input", found=repr(input), accepted="logits or probabilities")
-        # A map that ignores shifts treats logits and their log-probabilities alike.
-        if input != self.card.input and not self.map.shift_invariant:
+        if not self.takes(input):
             raise InputError(
                 "input",
                 found=f"{input}, while this {self.card.map} was fitted on {self.card.input}",

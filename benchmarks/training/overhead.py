@@ -37,6 +37,8 @@ __all__ = ["QUADRATIC", "alone", "by_parts", "steps"]
 
 QUADRATIC = ("mmce", "crl", "kde_ece", "cpc")
 _BATCH = 128
+#: Of a large batch.
+_ROWS = 4096
 #: What users of torch have, beside ours.
 _TORCH = "torch's own cross-entropy"
 #: Of malloc.h.
@@ -147,12 +149,12 @@ def _goals(asked: argparse.Namespace) -> Iterator[Goal]:
                 yield Goal(f"a step of ResNet-50 with {name} over cross_entropy", ratio, 1.10, True)
         return
     linear = [name for name in LOSSES if name not in QUADRATIC]
-    found = alone(4096, 1000, asked.times, [*linear, _TORCH])
+    found = alone(_ROWS, 1000, asked.times, [*linear, _TORCH])
     for name in linear:
         yield Goal(f"{name} over its memory-bandwidth floor", found[name], 3.0, True)
     usual = found["cross_entropy"]
     _print(
-        "alone over cross_entropy alone, 4096x1000",
+        f"alone over cross_entropy alone, {_ROWS}x1000",
         {n: found[n] / usual for n in [*linear, _TORCH]},
     )
 
@@ -170,6 +172,10 @@ def main() -> None:
         return
     for goal in _goals(asked):
         print(goal, flush=True)
+    few = alone(_ROWS, 10, asked.times, ["cross_entropy", "brier", "sb_ece", _TORCH])
+    _print(
+        f"alone over {_TORCH}, {_ROWS}x10", {n: few[n] / few[_TORCH] for n in few if n != "copies"}
+    )
     found = alone(256, 100, asked.times, ["cross_entropy", *QUADRATIC])
     over = {name: one / found["cross_entropy"] for name, one in found.items() if name != "copies"}
     _print("alone over cross_entropy alone, 256x100", over)

@@ -130,5 +130,5 @@ def is_checked(
         input == "logits"
         and len(rows[0]) == calibrator.card.classes
         and len(rows) <= most_rows
-        and (calibrator.card.input == "logits" or calibrator.map.shift_invariant)
+        and calibrator.takes(input)
     )

@@ -28,7 +28,6 @@ __all__ = [
     "decode_arrow",
     "decode_json",
     "decode_npy",
-    "decode_rows",
 ]
 
 Input = Literal["logits", "probabilities"]
@@ -45,17 +44,11 @@ MOST_LENGTH = 2**40
 _decoder = msgspec.json.Decoder(CalibrateRequest)
 
 
-def decode_json(body: bytes, input: Input) -> Floats:
-    """Return `decode_rows` as an array, float32 (N, K)."""
-    found = decode_rows(body, input)
-    return np.array(found, np.float32) if isinstance(found, list) else found
-
-
-def decode_rows(body: bytes, input: Input) -> Floats | list[list[float]]:
+def decode_json(body: bytes, input: Input) -> Floats | list[list[float]]:
     """Return the rows of `{"logits": [[...]]}` as float32; null becomes −inf, a masked class.
 
     Few numbers that need no check, since float32 holds each of them and all rows are as long, come
-    as they are: several requests' can then become one array.
+    as lists: several requests' can then become one array.
 
     Raises
     ------

@@ -26,8 +26,8 @@ from service.predict.parsing import (
     NPZ,
     READ,
     decode_arrow,
+    decode_json,
     decode_npy,
-    decode_rows,
 )
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.state import State
@@ -247,7 +247,7 @@ def _calibrated(
         raise InputError("top_k", found=str(wanted.top_k), accepted=f"1 to {classes}, the classes")
     values: Any
     if wanted.given == JSON:
-        values = decode_rows(body, wanted.input)
+        values = decode_json(body, wanted.input)
         if isinstance(values, list):
             if is_checked(loaded, values, wanted.input, state.settings.max_rows):
                 return Joint(_work(state, caller, wanted, share, loaded, len(values)), values)

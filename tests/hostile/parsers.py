@@ -265,7 +265,8 @@ PARSERS: dict[str, Parser] = {
     "recipe.toml": Parser(_recipe(".toml"), (_TOML,)),
     "recipe.json": Parser(_recipe(".json"), (_JSON_RECIPE,)),
     "calibrate json": Parser(
-        _calibrate(lambda body: parsing.decode_json(body, "logits")), (_ROWS, _MANY)
+        _calibrate(lambda body: np.asarray(parsing.decode_json(body, "logits"), np.float32)),
+        (_ROWS, _MANY),
     ),
     "calibrate npy": Parser(
         _calibrate(lambda body: parsing.decode_npy(body, "logits")),
