@@ -96,7 +96,7 @@ class Calibrator:
         return probabilities
 
     def takes(self, input: str) -> bool:
-        """Return whether values may be `input`: as the fit's were, or where it makes no difference."""
+        """Return whether values may be `input`: what the fit took, or what makes no difference."""
         # A map that ignores shifts treats logits and their log-probabilities alike.
         return input == self.card.input or self.map.shift_invariant
 
