@@ -36,6 +36,8 @@ _REFERENCE = NumpyOps()
 #: 20 us between other work, although 9 us in a loop of its own.
 SMALL = 256
 
+_OUTPUTS = ("probabilities",)
+
 _Input = Literal["logits", "probabilities"]
 
 
@@ -92,7 +94,7 @@ class Calibrator:
         if logits.size <= SMALL:
             return self.reference(logits).astype(np.float32, order="C")
         feed = {"logits": logits.astype(np.float32, copy=False)}
-        probabilities: NDArray[np.float32] = self.session.run(None, feed)[0]
+        probabilities: NDArray[np.float32] = self.session.run(_OUTPUTS, feed)[0]
         return probabilities
 
     def takes(self, input: str) -> bool:

@@ -209,11 +209,12 @@ def _inferred(state: State, caller: Principal, loaded: Loaded, asked: Asked) -> 
     result, ids = calibrate_with_ids(
         loaded, question.values, question.input, most, state.ids, share, question.segment
     )
-    content, json_length = tensors.answer(question, result, ids, loaded)
-    own = [] if json_length is None else [(_SENT_LENGTH, b"%d" % json_length)]
+    content, rest = tensors.answer(question, result, ids, loaded)
+    own, media_type = [], _JSON
+    if any(question.outputs.values()):  # as bytes
+        own, media_type = [(_SENT_LENGTH, b"%d" % len(content))], _BYTES
     encoding = compression.encoding_for(asked.header(b"accept-encoding"))
     if encoding is not None:
-        content = compression.compressed(content, encoding)
+        content, rest = compression.compressed(b"".join((content, rest)), encoding), b""
         own.append((b"content-encoding", encoding.encode()))
-    media_type = _JSON if json_length is None else _BYTES
-    return Answer(content, media_type.encode(), tuple(own))
+    return Answer(content, media_type.encode(), tuple(own), rest)

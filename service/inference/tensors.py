@@ -131,21 +131,21 @@ def parse(body: bytes, json_length: str | None) -> Question:
 
 def answer(
     question: Question, probabilities: Floats, ids: list[str | None], loaded: Loaded
-) -> tuple[bytes, int | None]:
-    """Return the body of an answer, and the length of its JSON where bytes follow it.
+) -> tuple[bytes, bytes | memoryview]:
+    """Return the JSON of an answer, and the bytes that follow it.
 
     Parameters
     ----------
     ids: (N,) where they are asked for; a row without has an empty one.
     """
     outputs: list[dict[str, Any]] = []
-    tail = b""
+    tails: list[bytes | memoryview] = []
     for name, binary in question.outputs.items():
         tensor = _probabilities(probabilities, binary) if name == OUTPUT else _ids(ids, binary)
         output: dict[str, Any] = {"name": name, "datatype": tensor.datatype, "shape": tensor.shape}
         if binary:
             output["parameters"] = {"binary_data_size": len(tensor.content)}
-            tail += tensor.content
+            tails.append(tensor.content)
         else:
             output["data"] = tensor.content
         outputs.append(output)
@@ -157,7 +157,7 @@ def answer(
     if question.id is not None:
         found["id"] = question.id
     text = orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY)
-    return (text + tail, len(text)) if any(question.outputs.values()) else (text, None)
+    return text, tails[0] if len(tails) == 1 else b"".join(tails)
 
 
 class _Tensor(NamedTuple):
@@ -169,7 +169,7 @@ class _Tensor(NamedTuple):
 
 def _probabilities(probabilities: Floats, binary: bool) -> _Tensor:
     flat = np.ascontiguousarray(probabilities, np.dtype("<f4")).reshape(-1)
-    return _Tensor("FP32", list(probabilities.shape), flat.tobytes() if binary else flat)
+    return _Tensor("FP32", list(probabilities.shape), flat.data.cast("B") if binary else flat)
 
 
 def _ids(ids: list[str | None], binary: bool) -> _Tensor:

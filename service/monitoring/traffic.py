@@ -81,7 +81,7 @@ class Stream:
         """
         large = probabilities.size > _SMALL
         if large:
-            probabilities = probabilities.max(axis=1, keepdims=True)
+            probabilities = np.maximum.reduce(probabilities, axis=1, keepdims=True)
         key = (segment, int(time.time() // self._traffic.bucket_seconds), large)
         with self._lock:
             aside = self._aside.get(key)

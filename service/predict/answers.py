@@ -1,6 +1,7 @@
 """From calibrated probabilities to the bytes of an answer, in each form that a client may accept.
 
-A new form is one function and its line in `WRITERS`.
+A new form is one function and its line in `WRITERS`. It returns the body in two parts, the second
+as it lies in memory.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
 from numpy.lib import format as npy
@@ -21,12 +23,14 @@ from service.predict.loaded import Loaded
 from service.predict.parsing import ARROW, JSON, NPY, NPZ
 from service.predict.top import top
 
-__all__ = ["IDS_UNASKED", "WITH_IDS", "WITH_TOP", "WRITERS", "Answered"]
+__all__ = ["IDS_UNASKED", "WITH_IDS", "WITH_TOP", "WRITERS", "Answered", "Written"]
 
 pa = Lazily("pyarrow")
 
+Written = tuple[bytes, bytes | memoryview]
 
-class Answered(NamedTuple):
+
+class Answered(msgspec.Struct, frozen=True):
     """What was found for a request."""
 
     #: float32 (N, K).
@@ -44,7 +48,7 @@ class Answered(NamedTuple):
         return {"version": self.loaded.version, "map": self.loaded.calibrator.card.map}
 
 
-def to_json(answered: Answered) -> bytes:
+def to_json(answered: Answered) -> Written:
     """Return JSON, each number with as many digits as float32 has."""
     if answered.top_k is None:
         found: dict[str, Any] = {"probabilities": answered.probabilities}
@@ -56,18 +60,17 @@ def to_json(answered: Answered) -> bytes:
             found["top_k"]["labels"] = labels[classes].tolist()
     if answered.ids is not None:
         found["prediction_ids"] = answered.ids
-    return orjson.dumps(
-        {**found, "calibrator": answered.calibrator}, option=orjson.OPT_SERIALIZE_NUMPY
-    )
+    found["calibrator"] = answered.calibrator
+    return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), b""
 
 
-def to_npy(answered: Answered) -> bytes:
+def to_npy(answered: Answered) -> Written:
     """Return the probabilities as a .npy file."""
     flat = np.ascontiguousarray(answered.probabilities, "<f4")
-    return b"".join((_npy_header(flat.shape), flat.data))  # copied once
+    return _npy_header(flat.shape), flat.data.cast("B")
 
 
-def to_arrow(answered: Answered) -> bytes:
+def to_arrow(answered: Answered) -> Written:
     """Return an Arrow stream of one batch; its schema's metadata names the calibrator.
 
     The column `probabilities` holds lists of K, or with `top_k` lists of the likeliest, beside
@@ -91,11 +94,10 @@ def to_arrow(answered: Answered) -> bytes:
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, batch.schema) as writer:
         writer.write_batch(batch)
-    content: bytes = stream.getvalue().to_pybytes()
-    return content
+    return stream.getvalue().to_pybytes(), b""
 
 
-def to_npz(answered: Answered) -> bytes:
+def to_npz(answered: Answered) -> Written:
     """Return a .npz file of `probabilities` and, where ids are wanted, `prediction_ids`.
 
     Ids are ASCII of a fixed length, empty where a row has none.
@@ -105,11 +107,11 @@ def to_npz(answered: Answered) -> bytes:
         arrays["prediction_ids"] = np.array([one or "" for one in answered.ids], f"S{ID_LENGTH}")
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
-    return file.getvalue()
+    return file.getvalue(), b""
 
 
 #: Media types of answers; the first is what who asks for none gets.
-WRITERS: dict[str, Callable[[Answered], bytes]] = {
+WRITERS: dict[str, Callable[[Answered], Written]] = {
     JSON: to_json,
     NPY: to_npy,
     ARROW: to_arrow,

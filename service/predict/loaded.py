@@ -316,14 +316,13 @@ def _missing(model: str, selector: str) -> RecalibError:
 def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> Loaded:
     calibrator = Calibrator.from_bytes(data)
     calibrator.serve_on(threads=1)
-    counter: Any = CALIBRATED_ROWS.labels(model.name, str(version))
     labels = calibrator.card.labels
     return Loaded(
         model.name,
         model.id,
         version,
         calibrator,
-        counter.inc,
+        CALIBRATED_ROWS.labels(model.name, str(version)).adding(),
         None if labels is None else np.array(labels, object),
         _size(calibrator),
         traffic.stream(model, version, calibrator.card),

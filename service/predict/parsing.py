@@ -76,10 +76,29 @@ def decode_npy(body: bytes, field: str) -> Floats:
     ------
     InputError: not .npy, an object array (a pickle), or a header that does not fit the bytes.
     """
+    length = 2 if body[6:7] == b"\x01" else 4  # what format 1 and those after it have
+    start = 8 + length + int.from_bytes(body[8 : 8 + length], "little")
+    shape, order, dtype, size = _described(body[:start], field)
+    if size != len(body) - start:
+        found = f"{len(body) - start} bytes of data"
+        raise InputError("body", found=found, accepted=f"{size}, as the header's shape says")
+    array: Floats = np.frombuffer(body, dtype, offset=start).reshape(shape, order=order)
+    return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+
+# Reading a header takes as long as calibrating 20,000 numbers, and clients send the same few.
+@lru_cache(maxsize=64)
+def _described(
+    head: bytes, field: str
+) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any], int]:
+    """Return shape, order, dtype and bytes of the numbers from the header of a .npy file."""
     try:
-        length = 2 if body[6:7] == b"\x01" else 4  # what format 1 and those after it have
-        start = 8 + length + int.from_bytes(body[8 : 8 + length], "little")
-        shape, fortran, dtype = _described(body[:start])
+        file = io.BytesIO(head)
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        lengths, fortran, dtype = read(file)
+        # NumPy takes True for a length, and cannot make an array of it.
+        shape = tuple(int(length) for length in lengths)
     except Exception as error:  # what NumPy raises for a broken header it does not promise
         raise InputError(
             "body", found=f"{error}"[:80] or "no header", accepted="a .npy file"
@@ -89,26 +108,7 @@ def decode_npy(body: bytes, field: str) -> Floats:
     if len(shape) != 2 or not all(0 < length <= MOST_LENGTH for length in shape):
         found = "no rows" if shape[:1] == (0,) else f"shape {shape}"[:80]
         raise InputError(field, found=found, accepted=f"shape (N, K), each from 1 to {MOST_LENGTH}")
-    size, rest = math.prod(shape) * dtype.itemsize, len(body) - start
-    if size != rest:
-        raise InputError(
-            "body", found=f"{rest} bytes of data", accepted=f"{size}, as the header's shape says"
-        )
-    flat = np.frombuffer(body, dtype, offset=start).astype(dtype.newbyteorder("="), copy=False)
-    array: Floats = flat.reshape(shape, order="F" if fortran else "C")
-    return array
-
-
-# Reading a header takes as long as calibrating 20,000 numbers, and clients send the same few.
-@lru_cache(maxsize=64)
-def _described(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, whether columns come first, and dtype from the header of a .npy file."""
-    file = io.BytesIO(head)
-    version = npy.read_magic(file)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    # NumPy takes True for a length, and cannot make an array of it.
-    return tuple(int(length) for length in shape), fortran, dtype
+    return shape, "F" if fortran else "C", dtype, math.prod(shape) * dtype.itemsize
 
 
 def decode_arrow(body: bytes, input: Input, most_bytes: int) -> Floats:

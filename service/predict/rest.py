@@ -258,7 +258,7 @@ def _calibrated(
         values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
     logits = checked(loaded, values, wanted.input, state.settings.max_rows)
     work = _work(state, caller, wanted, share, loaded, len(logits))
-    return Joint(work, logits) if logits.size <= _FEW else work([logits])[0]
+    return Joint(work, logits) if logits.size <= _FEW else work.alone(logits)
 
 
 def _work(
@@ -280,6 +280,10 @@ class _Work(msgspec.Struct, frozen=True):
     top_k: int | None
     form: str
 
+    def alone(self, logits: Floats) -> Answer:
+        """Answer a request by itself, (N, K)."""
+        return self._answer(*self._found(logits))
+
     def __call__(self, parts: list[_Rows]) -> list[Answer]:
         """Answer each part, (N, K)."""
         answers: list[Answer] = []
@@ -292,20 +296,26 @@ class _Work(msgspec.Struct, frozen=True):
         return answers
 
     def _answers(self, parts: list[_Rows]) -> list[Answer]:
-        logits = _joined(parts)
-        probabilities = self.loaded.run(logits, self.segment)
-        ids = None
-        if self.share:
-            ids = self.ids.made(self.loaded, logits, probabilities, self.share, self.segment)
-        write, media_type = WRITERS[self.form], self.form.encode()
+        probabilities, ids = self._found(_joined(parts))
         answers, start = [], 0
         for part in parts:
             rows = slice(start, start + len(part))
-            of_part = None if ids is None else ids[rows]
-            answered = Answered(probabilities[rows], self.loaded, self.top_k, of_part)
-            answers.append(Answer(write(answered), media_type))
+            answers.append(self._answer(probabilities[rows], None if ids is None else ids[rows]))
             start = rows.stop
         return answers
+
+    def _found(self, logits: Floats) -> tuple[Floats, list[str | None] | None]:
+        """Return probabilities, and ids where some are wanted."""
+        probabilities = self.loaded.run(logits, self.segment)
+        if not self.share:
+            return probabilities, None
+        ids = self.ids.made(self.loaded, logits, probabilities, self.share, self.segment)
+        return probabilities, ids
+
+    def _answer(self, probabilities: Floats, ids: list[str | None] | None) -> Answer:
+        answered = Answered(probabilities, self.loaded, self.top_k, ids)
+        body, rest = WRITERS[self.form](answered)
+        return Answer(body, self.form.encode(), rest=rest)
 
 
 def _joined(parts: list[_Rows]) -> Floats:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from recalib.errors import LimitedError, UnauthorizedError
@@ -36,9 +37,10 @@ _KEPT = 256 * 1024
 _APART = 16 * 1024
 
 _Headers = Iterable[tuple[bytes, bytes]]
+_Body = tuple[bytes | memoryview, ...]
 
 
-class _Held(NamedTuple):
+class _Held(msgspec.Struct, frozen=True):
     """A request whose headers have been read, on a short way."""
 
     way: Way
@@ -48,7 +50,7 @@ class _Held(NamedTuple):
     arrived: float
 
 
-class _Entry(NamedTuple):
+class _Entry(msgspec.Struct, frozen=True):
     """A request of a round."""
 
     connection: AtOnce
@@ -119,8 +121,9 @@ class AtOnce(HttpToolsProtocol):
         self._state: State = app.state.recalib
         self._round: Round = app.state.round
         self._held: _Held | None = None
-        #: Of what is held, the body as far as it has come.
+        #: Of what is held, the body as far as it has come, and whether it is known to be kept.
         self._pieces: list[bytes] = []
+        self._is_kept = False
         #: Requests in the round, and whether one of them is the connection's last.
         self._waiting = 0
         self._last = False
@@ -131,8 +134,11 @@ class AtOnce(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._quiet_since = None
         super().data_received(data)
-        if self._held is not None and not self._will_be_whole():
-            self._let_go()
+        if self._held is not None and not self._is_kept:
+            if self._will_be_whole():
+                self._is_kept = True
+            else:
+                self._let_go()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -163,7 +169,7 @@ class AtOnce(HttpToolsProtocol):
             found = self._ways.of_target(self.url)
             if found is not None:
                 self._held = _Held(*found, time.perf_counter())
-                self._pieces = []
+                self._pieces, self._is_kept = [], False
                 return
         self._hand_over()
 
@@ -198,13 +204,13 @@ class AtOnce(HttpToolsProtocol):
         name = (HEADER, entry.request_id.encode())
         if isinstance(outcome, Answer):
             status = 200
-            self._write(status, (*outcome.headers, name), outcome.body, entry.stays)
+            self._write(status, (*outcome.headers, name), (outcome.body, outcome.rest), entry.stays)
         else:
             with bound(request_id=entry.request_id):
                 refusal = answer_to(entry.target, outcome)
             status = refusal.status_code
             headers = (*refusal.raw_headers, name)
-            self._write(status, headers, bytes(refusal.body), entry.stays)
+            self._write(status, headers, (refusal.body,), entry.stays)
         return status
 
     def _may_be_held(self) -> bool:
@@ -282,18 +288,17 @@ class AtOnce(HttpToolsProtocol):
             return limited
         return error
 
-    def _write(self, status: int, headers: _Headers, body: bytes, stays: bool) -> None:
+    def _write(self, status: int, headers: _Headers, body: _Body, stays: bool) -> None:
         if self.transport.is_closing():
             return
         parts = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers):
             parts += (name, b": ", value, b"\r\n")
         parts.append(b"\r\n" if stays else b"connection: close\r\n\r\n")
-        if len(body) < _APART:
-            parts.append(body)
-            self.transport.write(b"".join(parts))
+        if sum(map(len, body)) < _APART:
+            self.transport.write(b"".join((*parts, *body)))
         else:
-            self.transport.writelines((b"".join(parts), body))
+            self.transport.writelines((b"".join(parts), *body))
         if not stays:
             self.transport.close()
             return

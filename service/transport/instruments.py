@@ -37,6 +37,15 @@ _BUCKETS = (
 )  # fmt: skip
 
 
+class _Count(Counter):
+    """A counter that adds without looking each time whether it may."""
+
+    def adding(self) -> Callable[[float], None]:
+        """Return what adds to a child, never less than nothing."""
+        add: Callable[[float], None] = self._value.inc
+        return add
+
+
 class _Durations(Histogram):
     """A histogram that takes several observations for little more than one takes."""
 
@@ -51,7 +60,7 @@ class _Durations(Histogram):
             self._buckets[place].inc(count)
 
 
-REQUESTS = Counter("recalib_http_requests", "Requests answered.", ["method", "route", "status"])
+REQUESTS = _Count("recalib_http_requests", "Requests answered.", ["method", "route", "status"])
 LATENCY = _Durations(
     "recalib_http_request_duration_seconds",
     "Time from a request's arrival to its answer's end.",
@@ -65,7 +74,7 @@ RPC_LATENCY = Histogram(
     ["method"],
     buckets=_BUCKETS,
 )
-CALIBRATED_ROWS = Counter(
+CALIBRATED_ROWS = _Count(
     "recalib_calibrated_rows", "Rows of logits calibrated.", ["model", "calibrator"]
 )
 LIMITED = Counter(
@@ -159,7 +168,7 @@ def _children(
 ) -> tuple[Callable[[float], None], Callable[[Sequence[float]], None]]:
     """Return what counts and what times; looking labels up anew takes microseconds."""
     durations = LATENCY.labels(method, route)
-    return REQUESTS.labels(method, route, str(status)).inc, durations.observe_all
+    return REQUESTS.labels(method, route, str(status)).adding(), durations.observe_all
 
 
 def note_rpc(method: str, code: str, started: float) -> None:

@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+import msgspec
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -42,7 +43,7 @@ __all__ = [
 LEFT = 499
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """What an endpoint sees of a request."""
 
     #: What stands in the path at each of the template's names.
@@ -57,22 +58,29 @@ class Asked(NamedTuple):
         return self.headers.get(name, b"").decode("latin-1")
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """An answer with status 200."""
 
     body: bytes
     media_type: bytes
     #: Others than its type and length.
     extra: tuple[tuple[bytes, bytes], ...] = ()
+    #: What follows the body, as it lies in memory: copying an array takes as long as a softmax.
+    rest: bytes | memoryview = b""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """All of its headers."""
-        length = (b"content-length", b"%d" % len(self.body))
+        length = (b"content-length", b"%d" % (len(self.body) + len(self.rest)))
         return [(b"content-type", self.media_type), length, *self.extra]
 
+    @property
+    def whole(self) -> bytes:
+        """The body with the rest."""
+        return b"".join((self.body, self.rest))
 
-class Joint(NamedTuple):
+
+class Joint(msgspec.Struct, frozen=True):
     """An answer that costs less together with others."""
 
     #: From the parts of several requests to their answers; works that are equal may be joined.
@@ -147,7 +155,7 @@ async def through(request: Request, endpoint: Endpoint) -> Response:
     asked = asked_of(request.path_params, query, scope["headers"], await request.body())
     answer = await _answered(endpoint, request.app.state.recalib, asked)
     headers = {name.decode(): value.decode() for name, value in answer.headers}
-    return Response(answer.body, headers=headers)
+    return Response(answer.whole, headers=headers)
 
 
 def asked_of(
@@ -188,7 +196,7 @@ async def _answer(
         await refusal(scope, receive, send)
     else:
         await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
-        await send({"type": "http.response.body", "body": answer.body})
+        await send({"type": "http.response.body", "body": answer.whole})
     note("POST", way.template, status, started)
 
 

@@ -61,8 +61,8 @@ def test_mixed_requests_are_one_work(state: State) -> None:
     assert len({one.work for one in parts}) == 1
     together = parts[0].work([one.part for one in parts])
     for one, answer in zip(parts, together, strict=True):
-        alone = json.loads(one.work([one.part])[0].body)
-        found = json.loads(answer.body)
+        alone = json.loads(one.work([one.part])[0].whole)
+        found = json.loads(answer.whole)
         assert found["calibrator"] == alone["calibrator"]
         assert len(found["prediction_ids"]) == len(one.part)
         np.testing.assert_allclose(found["probabilities"], alone["probabilities"], rtol=2e-6)
