@@ -154,7 +154,9 @@ class Load:
         self.url, self.rpc, self.tree, self.seconds = url, rpc, tree, seconds
         self.report, self.champions = Report(), Champions(lag)
         self._until = 0.0
-        self._client = httpx2.AsyncClient(base_url=url, timeout=60)
+        # Over a new connection each, so that soon all processes have done everything once.
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        self._client = httpx2.AsyncClient(base_url=url, timeout=60, limits=limits)
 
     async def run(self) -> Report:
         """Do everything at once until the time is over."""

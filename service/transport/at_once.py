@@ -22,10 +22,11 @@ from recalib.errors import LimitedError, UnauthorizedError
 from recalib.logs import bound
 from service.access.oidc import KeysWantedError
 from service.state import State
+from service.transport.heads import Head, Heads
 from service.transport.instruments import note, note_all
 from service.transport.problems import answer_to
 from service.transport.request_ids import HEADER, request_id_of, traceparent_of
-from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, asked_of
+from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, by_name
 
 __all__ = ["AtOnce", "Round"]
 
@@ -54,20 +55,19 @@ class _Entry(msgspec.Struct, frozen=True):
     """A request of a round."""
 
     connection: AtOnce
-    held: _Held
-    #: Its path, as errors are written for it.
-    target: str
+    head: Head
+    #: By `time.perf_counter`.
+    arrived: float
     request_id: str
     traceparent: str | None
-    #: Whether the connection outlives the answer.
-    stays: bool
     outcome: Answer | Joint | Exception
 
 
 class Round:
     """Requests to be answered when all that has arrived has been read; of one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, heads: Heads | None = None) -> None:
+        self.heads = heads or Heads()
         self._entries: list[_Entry] = []
 
     def add(self, entry: _Entry, loop: asyncio.AbstractEventLoop) -> None:
@@ -84,8 +84,8 @@ class Round:
         done: dict[tuple[str, int], list[tuple[float, str | None, str | None]]] = {}
         for entry, outcome in zip(entries, _outcomes(entries), strict=True):
             status = entry.connection.finish(entry, outcome)
-            about = entry.held.arrived, entry.request_id, entry.traceparent
-            done.setdefault((entry.held.way.template, status), []).append(about)
+            about = entry.arrived, entry.request_id, entry.traceparent
+            done.setdefault((entry.head.way.template, status), []).append(about)
         for (template, status), requests in done.items():
             note_all("POST", template, status, requests)
 
@@ -124,6 +124,9 @@ class AtOnce(HttpToolsProtocol):
         #: Of what is held, the body as far as it has come, and whether it is known to be kept.
         self._pieces: list[bytes] = []
         self._is_kept = False
+        #: Whether a request has begun that has not ended, and what came with its beginning.
+        self._has_begun = False
+        self._beginning = b""
         #: Requests in the round, and whether one of them is the connection's last.
         self._waiting = 0
         self._last = False
@@ -133,7 +136,12 @@ class AtOnce(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._quiet_since = None
+        if not self._has_begun:
+            if self._knows(data):
+                return
+            self._beginning = data
         super().data_received(data)
+        self._beginning = b""
         if self._held is not None and not self._is_kept:
             if self._will_be_whole():
                 self._is_kept = True
@@ -163,6 +171,7 @@ class AtOnce(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
+        self._has_begun = True
 
     def on_headers_complete(self) -> None:
         if self._may_be_held():
@@ -180,48 +189,74 @@ class AtOnce(HttpToolsProtocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
+        self._has_begun = False
         held = self._held
         if held is None:
             super().on_message_complete()
             return
-        outcome = self._outcome_of(held)
+        target, stays = self.url.decode("ascii"), self.parser.should_keep_alive()
+        headers = by_name(self.headers)
+        head = Head(held.way, held.path, held.query, target, self.headers, headers, stays)
+        body = b"".join(self._pieces)
+        outcome = self._outcome_of(head, body)
         if outcome is None:
             self._let_go()
             super().on_message_complete()
             return
         self._held = None
-        self._waiting += 1
-        stays = self.parser.should_keep_alive()
-        self._last = not stays
-        names = request_id_of(self.headers), traceparent_of(self.headers)
-        entry = _Entry(self, held, self.url.decode("ascii"), *names, stays, outcome)
-        self._round.add(entry, self.loop)
+        self._round.heads.keep(self._beginning, head, body)
+        self._join(head, held.arrived, outcome)
 
     def finish(self, entry: _Entry, outcome: Answer | Exception) -> int:
         """Write the answer to a request of a round; return its status."""
         self._waiting -= 1
         self.server_state.total_requests += 1
         name = (HEADER, entry.request_id.encode())
+        stays = entry.head.stays
         if isinstance(outcome, Answer):
             status = 200
-            self._write(status, (*outcome.headers, name), (outcome.body, outcome.rest), entry.stays)
+            self._write(status, (*outcome.headers, name), (outcome.body, outcome.rest), stays)
         else:
             with bound(request_id=entry.request_id):
-                refusal = answer_to(entry.target, outcome)
+                refusal = answer_to(entry.head.target, outcome)
             status = refusal.status_code
             headers = (*refusal.raw_headers, name)
-            self._write(status, headers, (refusal.body,), entry.stays)
+            self._write(status, headers, (refusal.body,), stays)
         return status
 
+    def _knows(self, data: bytes) -> bool:
+        """Join the round with a request that is all of `data`, where its head has been kept."""
+        found = self._round.heads.of_whole(data)
+        if found is None or not self._is_free():
+            return False
+        arrived = time.perf_counter()
+        outcome = self._outcome_of(*found)
+        if outcome is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._join(found[0], arrived, outcome)
+        return True
+
+    def _join(self, head: Head, arrived: float, outcome: Answer | Joint | Exception) -> None:
+        self._waiting += 1
+        self._last = not head.stays
+        names = request_id_of(head.pairs), traceparent_of(head.pairs)
+        self._round.add(_Entry(self, head, arrived, *names, outcome), self.loop)
+
     def _may_be_held(self) -> bool:
-        """Whether the request may be answered before anything else is done on this connection."""
         parser = self.parser
         return (
             parser.get_method() == b"POST"
             and parser.get_http_version() == "1.1"
             and not parser.should_upgrade()
             and not self.expect_100_continue
-            and (self.cycle is None or self.cycle.response_complete)
+            and self._is_free()
+        )
+
+    def _is_free(self) -> bool:
+        """Whether a request may be answered before anything else is done on this connection."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
             # A client that does not read its answers has to be waited for.
             and not self.flow.write_paused
             and not self._last
@@ -255,20 +290,19 @@ class AtOnce(HttpToolsProtocol):
         if self._waiting:
             self._round.answer()
 
-    def _outcome_of(self, held: _Held) -> Answer | Joint | Exception | None:
+    def _outcome_of(self, head: Head, body: bytes) -> Answer | Joint | Exception | None:
         """Return the answer or what is to be done for it; None for what has to be waited for."""
-        body = b"".join(self._pieces)
         if len(body) > self._state.settings.max_body_bytes:
             return None
         caller, access = None, self._state.access
         address = "" if self.client is None else self.client[0]
         try:
-            asked = asked_of(held.path, held.query, self.headers, body)
+            asked = Asked(head.path, head.query, head.headers, body)
             if access.is_wary:
                 caller = access.principal(asked.header(b"authorization"), address)
                 access.limiter.check_body(caller, len(body))
                 access.limiter.take_request(caller)
-            outcome = held.way.endpoint(self._state, asked)
+            outcome = head.way.endpoint(self._state, asked)
         except KeysWantedError:
             return None
         except UnauthorizedError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 from starlette.types import Message, Scope, Send
@@ -17,7 +17,7 @@ from starlette.types import Message, Scope, Send
 from recalib import telemetry
 from recalib.logs import about
 
-__all__ = ["HEADER", "named", "request_id_of", "traceparent_of"]
+__all__ = ["HEADER", "named", "names_itself", "request_id_of", "traceparent_of"]
 
 HEADER = b"x-request-id"
 _TRACE = b"traceparent"
@@ -38,6 +38,11 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
         elif name == _TRACE:
             trace = _TRACEPARENT.fullmatch(value)
     return _new() if trace is None else trace[1].decode()
+
+
+def names_itself(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a request says what it is called."""
+    return HEADER in headers or _TRACE in headers
 
 
 def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

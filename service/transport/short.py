@@ -36,6 +36,7 @@ __all__ = [
     "ShortWays",
     "Way",
     "asked_of",
+    "by_name",
     "through",
 ]
 
@@ -165,11 +166,16 @@ def asked_of(
     body: bytes,
 ) -> Asked:
     """Return what an endpoint sees; headers are as ASGI has them."""
+    return Asked(path, query, by_name(given), body)
+
+
+def by_name(given: Iterable[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
+    """Return headers by name, of those that ASGI has."""
     headers: dict[bytes, bytes] = {}
     for name, value in given:
         # One that came twice is one list, RFC 9110, 5.2.
         headers[name] = headers[name] + b", " + value if name in headers else value
-    return Asked(path, query, headers, body)
+    return headers
 
 
 async def _answered(endpoint: Endpoint, state: State, asked: Asked) -> Answer:
