@@ -25,7 +25,7 @@ from service.state import State
 from service.transport.heads import Head, Heads
 from service.transport.instruments import note, note_all
 from service.transport.problems import answer_to
-from service.transport.request_ids import HEADER, request_id_of, traceparent_of
+from service.transport.request_ids import HEADER, new_request_id, request_id_of, traceparent_of
 from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, by_name
 
 __all__ = ["AtOnce", "Round"]
@@ -195,8 +195,8 @@ class AtOnce(HttpToolsProtocol):
             super().on_message_complete()
             return
         target, stays = self.url.decode("ascii"), self.parser.should_keep_alive()
-        headers = by_name(self.headers)
-        head = Head(held.way, held.path, held.query, target, self.headers, headers, stays)
+        headers, lines = by_name(self.headers), len(self.headers) + 1
+        head = Head(held.way, held.path, held.query, target, headers, lines, stays)
         body = b"".join(self._pieces)
         outcome = self._outcome_of(head, body)
         if outcome is None:
@@ -205,7 +205,8 @@ class AtOnce(HttpToolsProtocol):
             return
         self._held = None
         self._round.heads.keep(self._beginning, head, body)
-        self._join(head, held.arrived, outcome)
+        names = request_id_of(self.headers), traceparent_of(self.headers)
+        self._join(_Entry(self, head, held.arrived, *names, outcome))
 
     def finish(self, entry: _Entry, outcome: Answer | Exception) -> int:
         """Write the answer to a request of a round; return its status."""
@@ -234,14 +235,13 @@ class AtOnce(HttpToolsProtocol):
         if outcome is None:
             return False
         self._unset_keepalive_if_required()
-        self._join(found[0], arrived, outcome)
+        self._join(_Entry(self, found[0], arrived, new_request_id(), None, outcome))
         return True
 
-    def _join(self, head: Head, arrived: float, outcome: Answer | Joint | Exception) -> None:
+    def _join(self, entry: _Entry) -> None:
         self._waiting += 1
-        self._last = not head.stays
-        names = request_id_of(head.pairs), traceparent_of(head.pairs)
-        self._round.add(_Entry(self, head, arrived, *names, outcome), self.loop)
+        self._last = not entry.head.stays
+        self._round.add(entry, self.loop)
 
     def _may_be_held(self) -> bool:
         parser = self.parser

@@ -21,8 +21,6 @@ END = b"\r\n\r\n"
 #: Bytes of a head that is kept, and how many are, which together is about a megabyte.
 _LONGEST, _MOST = 2048, 256
 
-_Pairs = list[tuple[bytes, bytes]]
-
 
 class Head(msgspec.Struct, frozen=True):
     """What stands before the body of a request on a short way."""
@@ -33,9 +31,10 @@ class Head(msgspec.Struct, frozen=True):
     query: Mapping[str, str]
     #: Its target, as errors are written for it.
     target: str
-    #: As ASGI has them, and by name.
-    pairs: _Pairs
+    #: By name.
     headers: Mapping[bytes, bytes]
+    #: Lines that it has, but for the empty one.
+    lines: int
     #: Whether the connection outlives the answer.
     stays: bool
 
@@ -75,7 +74,7 @@ class Heads:
             and head.headers.get(b"content-length") == b"%d" % len(body)
             and len(data) - end == len(body)
             # Had the parser seen the end elsewhere, there were more lines.
-            and data.count(b"\n", 0, end) == len(head.pairs) + 2
+            and data.count(b"\n", 0, end) == head.lines + 1
         ):
             if len(self._kept) >= _MOST:
                 self._kept.clear()

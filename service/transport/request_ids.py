@@ -17,7 +17,7 @@ from starlette.types import Message, Scope, Send
 from recalib import telemetry
 from recalib.logs import about
 
-__all__ = ["HEADER", "named", "names_itself", "request_id_of", "traceparent_of"]
+__all__ = ["HEADER", "named", "names_itself", "new_request_id", "request_id_of", "traceparent_of"]
 
 HEADER = b"x-request-id"
 _TRACE = b"traceparent"
@@ -37,7 +37,7 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
                 return value.decode()
         elif name == _TRACE:
             trace = _TRACEPARENT.fullmatch(value)
-    return _new() if trace is None else trace[1].decode()
+    return new_request_id() if trace is None else trace[1].decode()
 
 
 def names_itself(headers: Mapping[bytes, bytes]) -> bool:
@@ -72,7 +72,8 @@ def named(scope: Scope, send: Send) -> Send:
     return naming
 
 
-def _new() -> str:
+def new_request_id() -> str:
+    """Return a name for a request that has none."""
     # A random name for the process and a number: names that are random throughout cost a
     # microsecond each.
     return f"{_process}{next(_made):08x}"
