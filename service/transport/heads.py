@@ -14,10 +14,10 @@ import msgspec
 from service.transport.request_ids import names_itself
 from service.transport.short import Way
 
-__all__ = ["END", "Head", "Heads"]
+__all__ = ["Head", "Heads"]
 
 #: What a head ends with.
-END = b"\r\n\r\n"
+_END = b"\r\n\r\n"
 #: Bytes of a head that is kept, and how many are, which together is about a megabyte.
 _LONGEST, _MOST = 2048, 256
 
@@ -53,7 +53,7 @@ class Heads:
 
     def of_whole(self, data: bytes) -> tuple[Head, bytes] | None:
         """Return head and body where `data` is one request, and its head has been kept."""
-        end = data.find(END, 0, _LONGEST) + len(END)
+        end = data.find(_END, 0, _LONGEST) + len(_END)
         kept = self._kept.get(data[:end])
         if kept is None or len(data) - end != kept.length:
             return None
@@ -67,7 +67,7 @@ class Heads:
         data: the bytes that came with its beginning.
         head, body: what a parser has made of it.
         """
-        end = data.find(END, 0, _LONGEST) + len(END)
+        end = data.find(_END, 0, _LONGEST) + len(_END)
         if (
             # One that has a name of its own does not come again.
             not names_itself(head.headers)

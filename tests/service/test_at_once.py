@@ -4,12 +4,17 @@ of being answered apart."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import httptools
+import numpy as np
 import prometheus_client
 import pytest
+import trustme
 import uvicorn
 
 from service.transport.at_once import AtOnce
@@ -57,17 +62,22 @@ class Received:
     def __init__(self, into: list[Received]) -> None:
         self.headers: dict[str, str] = {}
         self.body = b""
-        self.whole = False
+        self.whole = self._in_body = False
         self._into = into
         self._parser = httptools.HttpResponseParser(self)
 
     def take(self, data: bytes) -> bytes:
         """Read no further than the end of this answer; return the rest."""
-        for at in range(len(data)):
-            self._parser.feed_data(data[at : at + 1])
-            if self.whole:
-                return data[at + 1 :]
-        return b""
+        while data and not self.whole:
+            # By bytes up to the body, and then not beyond it.
+            step = max(1, int(self.headers.get("content-length", 0)) - len(self.body))
+            step = step if self._in_body else 1
+            self._parser.feed_data(data[:step])
+            data = data[step:]
+        return data
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode().lower()] = value.decode()
@@ -88,10 +98,34 @@ class Received:
 Act = Callable[[App, Callable[[], Awaitable[Connection]]], Awaitable[None]]
 
 
+@dataclass
+class Certificates:
+    chain: Path
+    key: Path
+    #: A client's, which trusts them.
+    trust: ssl.SSLContext
+
+
 @pytest.fixture(params=["auto", "asyncio"])
 def served(request: pytest.FixtureRequest) -> Callable[[Act], None]:
     """Run a test's coroutine against a server, on uvloop and on asyncio's own event loop."""
+    return _running(request.param)
 
+
+@pytest.fixture(params=["auto", "asyncio"])
+def served_by_tls(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Act], None]:
+    """Do the same with connections that are encrypted."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    certificates = Certificates(tmp_path / "chain.pem", tmp_path / "key.pem", trust)
+    issued.cert_chain_pems[0].write_to_path(certificates.chain)
+    issued.private_key_pem.write_to_path(certificates.key)
+    return _running(request.param, certificates)
+
+
+def _running(loop: str, certificates: Certificates | None = None) -> Callable[[Act], None]:
     async def serve(act: Act) -> None:
         app = App()
         config = uvicorn.Config(
@@ -102,6 +136,8 @@ def served(request: pytest.FixtureRequest) -> Callable[[Act], None]:
             proxy_headers=False,
             log_level="critical",
             timeout_keep_alive=IDLE_SECONDS,
+            ssl_certfile=certificates.chain if certificates else None,
+            ssl_keyfile=certificates.key if certificates else None,
         )
         server = app.server = uvicorn.Server(config)
         running = asyncio.create_task(server.serve())
@@ -111,7 +147,8 @@ def served(request: pytest.FixtureRequest) -> Callable[[Act], None]:
         writers = []
 
         async def connect() -> Connection:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            trust = certificates.trust if certificates else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
             writers.append(writer)
             return Connection(reader, writer)
 
@@ -124,7 +161,7 @@ def served(request: pytest.FixtureRequest) -> Callable[[Act], None]:
                 writer.close()
 
     def run(act: Act) -> None:
-        factory = uvicorn.Config(cast("Any", App()), loop=request.param).get_loop_factory()
+        factory = uvicorn.Config(cast("Any", App()), loop=cast("Any", loop)).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(serve(act))
 
@@ -205,6 +242,24 @@ def test_a_large_answer_comes_whole(served: Callable[[Act], None]) -> None:
         assert small.text == "a?  2"
 
     served(act)
+
+
+def test_an_array_goes_out_as_it_lies_in_memory(
+    served: Callable[[Act], None], served_by_tls: Callable[[Act], None]
+) -> None:
+    async def act(app: App, connect: Any) -> None:
+        connections = [await connect() for _ in range(4)]
+        # Around what one write of a socket, one record of TLS and one buffer of ours take.
+        for length in (1, 4000, 5000, 16_000, 40_000, 70_000):
+            sent = [np.random.default_rng(at).random(length, np.float32) for at in range(4)]
+            for connection, numbers in zip(connections, sent, strict=True):
+                connection.writer.write(post("array", numbers.tobytes()) * 2)
+            for connection, numbers in zip(connections, sent, strict=True):
+                for answer in await connection.answers(2):
+                    assert answer.body == b"twice: " + (numbers * 2).tobytes()
+
+    served(act)
+    served_by_tls(act)
 
 
 def test_the_rest_of_a_body_is_waited_for_when_the_server_ends(
