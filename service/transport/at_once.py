@@ -66,8 +66,8 @@ class _Entry(msgspec.Struct, frozen=True):
 class Round:
     """Requests to be answered when all that has arrived has been read; of one event loop."""
 
-    def __init__(self, heads: Heads | None = None) -> None:
-        self.heads = heads or Heads()
+    def __init__(self) -> None:
+        self.heads = Heads()
         self._entries: list[_Entry] = []
 
     def add(self, entry: _Entry, loop: asyncio.AbstractEventLoop) -> None:
@@ -121,9 +121,8 @@ class AtOnce(HttpToolsProtocol):
         self._state: State = app.state.recalib
         self._round: Round = app.state.round
         self._held: _Held | None = None
-        #: Of what is held, the body as far as it has come, and whether it is known to be kept.
+        #: Of what is held, the body as far as it has come.
         self._pieces: list[bytes] = []
-        self._is_kept = False
         #: Whether a request has begun that has not ended, and what came with its beginning.
         self._has_begun = False
         self._beginning = b""
@@ -142,11 +141,8 @@ class AtOnce(HttpToolsProtocol):
             self._beginning = data
         super().data_received(data)
         self._beginning = b""
-        if self._held is not None and not self._is_kept:
-            if self._will_be_whole():
-                self._is_kept = True
-            else:
-                self._let_go()
+        if self._held is not None and not self._will_be_whole():
+            self._let_go()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -178,7 +174,7 @@ class AtOnce(HttpToolsProtocol):
             found = self._ways.of_target(self.url)
             if found is not None:
                 self._held = _Held(*found, time.perf_counter())
-                self._pieces, self._is_kept = [], False
+                self._pieces = []
                 return
         self._hand_over()
 
@@ -195,16 +191,15 @@ class AtOnce(HttpToolsProtocol):
             super().on_message_complete()
             return
         target, stays = self.url.decode("ascii"), self.parser.should_keep_alive()
-        headers, lines = by_name(self.headers), len(self.headers) + 1
-        head = Head(held.way, held.path, held.query, target, headers, lines, stays)
-        body = b"".join(self._pieces)
+        body, headers = b"".join(self._pieces), by_name(self.headers)
+        head = Head(held.way, held.path, held.query, target, headers, len(body), stays)
         outcome = self._outcome_of(head, body)
         if outcome is None:
             self._let_go()
             super().on_message_complete()
             return
         self._held = None
-        self._round.heads.keep(self._beginning, head, body)
+        self._round.heads.keep(self._beginning, head, len(self.headers))
         names = request_id_of(self.headers), traceparent_of(self.headers)
         self._join(_Entry(self, head, held.arrived, *names, outcome))
 

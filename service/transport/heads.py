@@ -33,49 +33,45 @@ class Head(msgspec.Struct, frozen=True):
     target: str
     #: By name.
     headers: Mapping[bytes, bytes]
-    #: Lines that it has, but for the empty one.
-    lines: int
-    #: Whether the connection outlives the answer.
-    stays: bool
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    head: Head
     #: Of the body, in bytes.
     length: int
+    #: Whether the connection outlives the answer.
+    stays: bool
 
 
 class Heads:
     """What is kept of a process's requests."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, _Kept] = {}
+        self._kept: dict[bytes, Head] = {}
 
     def of_whole(self, data: bytes) -> tuple[Head, bytes] | None:
         """Return head and body where `data` is one request, and its head has been kept."""
         end = data.find(_END, 0, _LONGEST) + len(_END)
-        kept = self._kept.get(data[:end])
-        if kept is None or len(data) - end != kept.length:
+        head = self._kept.get(data[:end])
+        if head is None or len(data) - end != head.length:
             return None
-        return kept.head, data[end:]
+        return head, data[end:]
 
-    def keep(self, data: bytes, head: Head, body: bytes) -> None:
+    def keep(self, data: bytes, head: Head, headers: int) -> None:
         """Keep the head of a request.
 
         Parameters
         ----------
         data: the bytes that came with its beginning.
-        head, body: what a parser has made of it.
+        head: what a parser has made of it.
+        headers: how many the parser has seen, those that came twice counted twice.
         """
         end = data.find(_END, 0, _LONGEST) + len(_END)
         if (
             # One that has a name of its own does not come again.
             not names_itself(head.headers)
-            and head.headers.get(b"content-length") == b"%d" % len(body)
-            and len(data) - end == len(body)
-            # Had the parser seen the end elsewhere, there were more lines.
-            and data.count(b"\n", 0, end) == head.lines + 1
+            and head.headers.get(b"content-length") == b"%d" % head.length
+            and len(data) - end == head.length
+            # Had the parser seen the end elsewhere, there were more lines than these, the first
+            # and the empty one.
+            and data.count(b"\n", 0, end) == headers + 2
         ):
             if len(self._kept) >= _MOST:
                 self._kept.clear()
-            self._kept[data[:end]] = _Kept(head, len(body))
+            self._kept[data[:end]] = head

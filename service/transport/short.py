@@ -66,7 +66,7 @@ class Answer(msgspec.Struct, frozen=True):
     media_type: bytes
     #: Others than its type and length.
     extra: tuple[tuple[bytes, bytes], ...] = ()
-    #: What follows the body, as it lies in memory: copying an array takes as long as a softmax.
+    #: What follows the body, as it lies in memory, so that no array has to be copied.
     rest: bytes | memoryview = b""
 
     @property

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from service.transport.at_once import AtOnce, Round
+from service.transport.at_once import AtOnce
 from service.transport.heads import Head, Heads
 from tests.service.short_app import App, post
 
@@ -21,7 +21,7 @@ from tests.service.short_app import App, post
 class Forgetful(Heads):
     """Keeps nothing."""
 
-    def keep(self, data: bytes, head: Head, body: bytes) -> None:
+    def keep(self, data: bytes, head: Head, headers: int) -> None:
         pass
 
 
@@ -72,7 +72,7 @@ class Line:
 
 def app_with(heads: Heads) -> App:
     app = App()
-    app.state.round = Round(heads)
+    app.state.round.heads = heads
     return app
 
 
