@@ -43,9 +43,9 @@ from recalib.metrics import (
     smooth_ece,
 )
 from recalib.metrics.binning import bin_of
+from recalib.metrics.confidence_order import ranked
 from recalib.metrics.ece_sweep import _most_bins
 from recalib.metrics.kernels import best_bandwidth
-from recalib.metrics.ranking import ranked
 
 __all__ = ["GOAL", "Result", "main", "measure"]
 

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.suite import Experiment, Rows, experiments
+from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import wanted
-from recalib.fitting.selection import Candidate
 from recalib.ops import NumpyOps
 
 __all__ = ["main"]

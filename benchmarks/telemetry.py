@@ -11,7 +11,7 @@ import logging
 import time
 
 from benchmarks.timing import Goal, interleaved
-from recalib import telemetry
+from recalib.observability import telemetry
 from recalib.settings import Settings
 from service.transport.request_ids import traceparent_of
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recalib.api import evaluate, load
     from recalib.calibrator import Calibrator
     from recalib.fitting.fit import fit
-    from recalib.fusing.fuse import fuse
+    from recalib.onnx_fusion.fuse import fuse
 
 __all__ = ["Calibrator", "__version__", "evaluate", "fit", "fuse", "load"]
 
@@ -25,7 +25,7 @@ _HOMES = {
     "Calibrator": "recalib.calibrator",
     "evaluate": "recalib.api",
     "fit": "recalib.fitting.fit",
-    "fuse": "recalib.fusing.fuse",
+    "fuse": "recalib.onnx_fusion.fuse",
     "load": "recalib.api",
 }
 

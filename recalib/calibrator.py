@@ -130,7 +130,7 @@ class Calibrator:
     @cached_property
     def session(self) -> Any:
         """The graph, loaded into onnxruntime; made on first use, which few rows never are."""
-        from recalib.runtime import onnxruntime
+        from recalib.ort import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
@@ -212,7 +212,7 @@ class Calibrator:
 @cache
 def _share_memory() -> None:
     """Make the memory that sessions of this process may share, once."""
-    from recalib.runtime import onnxruntime
+    from recalib.ort import onnxruntime
 
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)

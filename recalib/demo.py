@@ -232,7 +232,7 @@ def _calibrate_through(
 
 
 def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
-    from recalib.pictures import reliability_diagram, save
+    from recalib.reporting.plots import reliability_diagram, save
 
     series = {
         "before": Predictions.from_logits(test.logits, test.labels),

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recalib.card import Choice, Measured
-from recalib.visible import visible
+from recalib.sanitize import visible
 
 __all__ = [
     "PERCENT",

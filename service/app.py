@@ -13,9 +13,9 @@ from fastapi import Depends, FastAPI
 from starlette.types import Receive, Scope, Send
 
 import recalib
-from recalib import telemetry
 from recalib.access import Limits
 from recalib.errors import UnavailableError
+from recalib.observability import telemetry
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.access import Access

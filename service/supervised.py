@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 
 from fastapi import FastAPI
 
-from recalib import logs
+from recalib.observability import logs
 from recalib.settings import Settings
 from service import app
 

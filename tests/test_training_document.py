@@ -15,7 +15,7 @@ from recalib import recipe
 from recalib.recipe import Recipe
 from training.data import AUGMENTATIONS
 from training.data.load import DataSpec
-from training.engine.delivering import FILES
+from training.engine.artifacts import FILES
 
 _PAGE = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
 _PARTS: dict[str, type[BaseModel]] = {

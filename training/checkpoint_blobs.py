@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from recalib.errors import FencedError
 from recalib.registry import Registry
-from training.context import JobContext
+from training.job_context import JobContext
 
 __all__ = ["CheckpointBlobs", "sweep_checkpoints"]
 

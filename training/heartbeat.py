@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recalib.errors import FencedError, UnavailableError
-from training.context import JobContext
+from training.job_context import JobContext
 
 __all__ = ["heartbeat"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from recalib.probing import status_of
+from recalib.exit_status import status_of
 from recalib.registry import Registry
 from recalib.settings import Settings
 

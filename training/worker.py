@@ -22,12 +22,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from recalib import telemetry
 from recalib.errors import FencedError, RecalibError, UnavailableError
-from recalib.logs import bound
+from recalib.observability import telemetry
+from recalib.observability.logs import bound
 from recalib.registry import Lease, Registry, Transaction
-from training.context import Cancelled, JobContext
 from training.heartbeat import heartbeat
+from training.job_context import Cancelled, JobContext
 from training.lifecycle import stop_on_signals, watch_parent
 
 __all__ = ["Cancelled", "JobContext", "JobHandler", "Worker", "stop_on_signals", "watch_parent"]

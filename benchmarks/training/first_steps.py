@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recalib.losses import LOSSES
-from recalib.losses.confidence import Confidence
+from recalib.losses.confidence_scores import Confidence
 
 __all__ = ["outweighs", "slope"]
 

@@ -24,9 +24,9 @@ from recalib.files import write_atomically
 from recalib.recipe import Interleave, ModelPart, Optimiser, Recipe
 from training.data import DataSpec, Split, Splits, load
 from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
+from training.engine.evaluate import predict
+from training.engine.fabric import machine
 from training.engine.loop import Unwatched, train
-from training.engine.machine import machine
-from training.engine.measuring import predict
 from training.models import build
 
 __all__ = ["Budget", "Finished", "finish", "prepare", "recipe_for"]

@@ -122,7 +122,7 @@ def report(
     all: numbers with intervals, pictures, a recommendation and warnings. It needs no network.
     """
     from recalib import files
-    from recalib.report import Source, write_report
+    from recalib.reporting.html_report import Source, write_report
 
     if output.suffix != ".html":
         raise InputError("output", found=str(output), accepted="a name that ends in .html")

@@ -39,7 +39,7 @@ def fuse(
 ) -> None:
     """Append a calibrator to an ONNX classifier, and prove on random input that they agree."""
     from recalib.api import load
-    from recalib.fusing.fuse import fuse as fuse_files
+    from recalib.onnx_fusion.fuse import fuse as fuse_files
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")

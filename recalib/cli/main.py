@@ -25,7 +25,7 @@ from recalib.cli import (
     work,
 )
 from recalib.errors import RecalibError
-from recalib.visible import visible
+from recalib.sanitize import visible
 
 __all__ = ["app", "main"]
 

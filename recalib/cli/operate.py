@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from recalib import logs, telemetry
 from recalib.cli.arguments import Json
 from recalib.errors import InputError
+from recalib.observability import logs, telemetry
 from recalib.settings import Settings
-from recalib.settings_toml import origin_of
+from recalib.settings.toml_file import origin_of
 from recalib.terminal import say
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def worker(
         settings = settings_of(home=home, database_url=database_url)
         logs.configure(settings)
         telemetry.check(settings)
-        from training.run import run
+        from training.main import run
 
         run(settings, embedded=embedded)
 

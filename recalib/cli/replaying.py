@@ -81,7 +81,7 @@ def replay(
         cohort=cohort,
     )
     if picture is not None:
-        from recalib.pictures import check_suffix
+        from recalib.reporting.plots import check_suffix
 
         check_suffix(picture, "picture")
         check_target("picture", picture, log, *([] if calibrator is None else [calibrator]))
@@ -109,9 +109,9 @@ def replay(
 
 
 def _draw(path: Path, found: Replay, objective: float, name: str) -> None:
-    from recalib import pictures
+    from recalib.reporting import plots
 
-    pictures.save(pictures.timeline(found.windows, objective=objective, heading=name), path)
+    plots.save(plots.timeline(found.windows, objective=objective, heading=name), path)
 
 
 def _warnings(found: Replay) -> list[str]:

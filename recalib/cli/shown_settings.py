@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recalib.settings import Settings
-from recalib.settings_toml import nearest, origin_of
+from recalib.settings.toml_file import nearest, origin_of
 
 __all__ = ["hidden", "shown", "surprises"]
 

@@ -86,8 +86,8 @@ def _tell(found: dict[str, Any], target: Path, json_output: bool) -> None:
 def _run(recipe: Recipe, data: Path, target: Path, watcher: _Terminal) -> dict[str, Any]:
     # Here: torch takes seconds to load, and a typo in the recipe is told before.
     try:
+        from training.engine.artifacts import load_all, run_recipe
         from training.engine.checkpoints import FolderCheckpoints
-        from training.engine.delivering import load_all, run_recipe
         from training.engine.tuning import tune
     except ModuleNotFoundError as error:
         accepted = "pip install 'recalib[train]'"

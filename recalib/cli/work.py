@@ -178,7 +178,7 @@ def evaluate(
     if picture is not None and diagram is None:
         raise InputError("picture", found=picture, accepted="only together with --diagram FILE")
     if diagram is not None:
-        from recalib.pictures import check_bins, check_suffix
+        from recalib.reporting.plots import check_bins, check_suffix
 
         check_suffix(diagram)
         check_target("diagram", diagram, data)
@@ -231,18 +231,18 @@ def _short(value: Any) -> str:
 
 
 def _draw(path: Path, values: dict[str, Any], labels: Any, bins: int, picture: Picture) -> None:
-    from recalib import pictures
     from recalib.metrics import Predictions
+    from recalib.reporting import plots
 
     ((kind, array),) = values.items()
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
     predictions = make(array, labels)
     series = {path.stem: predictions}
     draw: dict[Picture, Callable[[], ChartType]] = {
-        "reliability": lambda: pictures.reliability_diagram(series, bins=bins),
-        "smooth": lambda: pictures.reliability_diagram(series, bins=bins, smooth=True),
-        "classwise": lambda: pictures.classwise_diagram(predictions, bins=bins),
-        "confidence": lambda: pictures.confidence_histogram(series, bins=bins),
-        "risk": lambda: pictures.risk_coverage(series),
+        "reliability": lambda: plots.reliability_diagram(series, bins=bins),
+        "smooth": lambda: plots.reliability_diagram(series, bins=bins, smooth=True),
+        "classwise": lambda: plots.classwise_diagram(predictions, bins=bins),
+        "confidence": lambda: plots.confidence_histogram(series, bins=bins),
+        "risk": lambda: plots.risk_coverage(series),
     }
-    pictures.save(draw[picture](), path)
+    plots.save(draw[picture](), path)

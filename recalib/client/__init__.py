@@ -22,7 +22,7 @@ from recalib.client.errors import (
     UnreachableError,
     Violation,
 )
-from recalib.client.plans import Retries
+from recalib.client.operations import Retries
 from recalib.client.results import (
     Alias,
     AliasChange,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recalib.client.asking import path
-from recalib.client.methods import Listing
+from recalib.client.drivers import Listing
 from recalib.client.results import AuditEntry, Page
+from recalib.client.retry import path
 
 __all__ = ["list_audit"]
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import Floats, check_logits, check_probabilities
-from recalib.client.asking import path, read, succeed
 from recalib.client.calibrators import CHAMPION, version_of
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
-from recalib.client.plans import Answer, Plan, Request, Session
+from recalib.client.operations import Answer, Plan, Request, Session
 from recalib.client.results import Likeliest, Predictions
+from recalib.client.retry import path, read, succeed
 from recalib.errors import InputError, NotFoundError
 
 __all__ = ["calibrate", "calibrate_top", "predict"]

@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from recalib.client.asking import fetch, new_key, path, succeed
-from recalib.client.methods import Listing
-from recalib.client.plans import Plan, Request, Session
+from recalib.client.drivers import Listing
+from recalib.client.operations import Plan, Request, Session
 from recalib.client.results import Alias, AliasChange, Calibrator, Items, Job, Page
+from recalib.client.retry import fetch, new_key, path, succeed
 from recalib.errors import InputError, NotFoundError
 
 __all__ = [

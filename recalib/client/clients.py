@@ -21,9 +21,9 @@ from recalib.client import (
     monitoring,
     training,
 )
+from recalib.client.drivers import Awaiting, Blocking, ListOperation, Operation
 from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
-from recalib.client.methods import Awaiting, Blocking, ListOperation, Operation
-from recalib.client.plans import Answer, Deadline, Request, Retries, Session, Stream
+from recalib.client.operations import Answer, Deadline, Request, Retries, Session, Stream
 from recalib.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from recalib.client.asking import fetch, path, read, succeed
+from recalib.client.drivers import Listing
 from recalib.client.errors import MalformedAnswerError
-from recalib.client.methods import Listing
-from recalib.client.plans import Plan, Request, Session
+from recalib.client.operations import Plan, Request, Session
 from recalib.client.progress import Progress, reporting
 from recalib.client.results import Dataset, Page
+from recalib.client.retry import fetch, path, read, succeed
 from recalib.client.uploads import Upload, of_arrays, of_file
 from recalib.errors import InputError
 

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from recalib import errors
-from recalib.client.plans import Answer
+from recalib.client.operations import Answer
 from recalib.client.results import Job
 from recalib.decoding import decoder_of
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from recalib.client.asking import read
 from recalib.client.errors import MalformedAnswerError, error_of
-from recalib.client.plans import Plan, Request, Session
+from recalib.client.operations import Plan, Request, Session
 from recalib.client.results import Readiness
+from recalib.client.retry import read
 
 __all__ = ["ready"]
 

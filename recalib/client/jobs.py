@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recalib.client.asking import fetch, new_key, path
+from recalib.client.drivers import Listing
 from recalib.client.errors import JobFailedError, ServiceError, TimedOutError
-from recalib.client.methods import Listing
-from recalib.client.plans import Deadline, Pause, Plan, Session
+from recalib.client.operations import Deadline, Pause, Plan, Session
 from recalib.client.progress import Progress, Report, reporting
 from recalib.client.results import Job, Page
+from recalib.client.retry import fetch, new_key, path
 
 __all__ = ["cancel_job", "get_job", "list_jobs", "wait"]
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import Floats, check_logits
-from recalib.client.asking import JSON, encoded, path, read, succeed
 from recalib.client.calibrators import CHAMPION
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
-from recalib.client.plans import Answer, Plan, Request, Session
+from recalib.client.operations import Answer, Plan, Request, Session
 from recalib.client.results import Labelled, LabelOutcome
+from recalib.client.retry import JSON, encoded, path, read, succeed
 from recalib.errors import InputError
 
 __all__ = ["add_labels", "add_observations"]

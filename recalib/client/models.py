@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from recalib.client.asking import fetch, new_key, path
+from recalib.client.drivers import Listing
 from recalib.client.errors import ContradictionError
-from recalib.client.methods import Listing
-from recalib.client.plans import Plan, Session
+from recalib.client.operations import Plan, Session
 from recalib.client.results import Model, Page
+from recalib.client.retry import fetch, new_key, path
 from recalib.errors import InputError
 
 __all__ = ["create_model", "get_model", "list_models"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from recalib.client.asking import fetch, new_key, path
-from recalib.client.plans import Plan, Session
+from recalib.client.operations import Plan, Session
 from recalib.client.results import Candidate, Job, Model, Monitoring
+from recalib.client.retry import fetch, new_key, path
 
 __all__ = ["drop_candidate", "get_monitoring", "refit", "set_monitoring"]
 

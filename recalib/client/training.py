@@ -7,9 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from recalib.client.asking import fetch, new_key, path, succeed
-from recalib.client.plans import Plan, Request, Session
+from recalib.client.operations import Plan, Request, Session
 from recalib.client.results import Job
+from recalib.client.retry import fetch, new_key, path, succeed
 
 __all__ = ["download_run_file", "train"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift.bettors import BETTORS, Bettor, log_odds
-from recalib.drift.rows import check_rows
+from recalib.drift.validation import check_rows
 from recalib.errors import InputError
 from recalib.options import check_option
 

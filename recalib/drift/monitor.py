@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.drift.sums import Sums, check_edges
-from recalib.drift.track import Part, Track
-from recalib.drift.verdict import STATES, Evidence, State, verdict
+from recalib.drift.calibration_sums import Sums, check_edges
+from recalib.drift.monitor_state import STATES, Evidence, State, verdict
+from recalib.drift.stream_monitor import Part, Track
 from recalib.drift.windows import Weighting
 from recalib.errors import InputError
 from recalib.options import check_option

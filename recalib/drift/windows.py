@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.drift.sums import Sums
-from recalib.metrics.gaps import Gaps
+from recalib.drift.calibration_sums import Sums
+from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import (
     interval_of_mean_gap,
     interval_of_mean_squared_gap,

@@ -14,15 +14,15 @@ from typing import BinaryIO, Literal, overload
 
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.arrow import ArrowFile
+from recalib.files.atomic_write import digest, write_atomically, write_npz
 from recalib.files.base import Chunk, Data, DataFile, Input, LabelledData
 from recalib.files.csv import CsvFile
 from recalib.files.json import JsonFile
 from recalib.files.npy import NpyFile
 from recalib.files.npz import NpzFile
 from recalib.files.parquet import ParquetFile
+from recalib.files.read_all import read_whole
 from recalib.files.safetensors import SafetensorsFile
-from recalib.files.whole import read_whole
-from recalib.files.writing import digest, write_atomically, write_npz
 
 __all__ = [
     "FORMATS",

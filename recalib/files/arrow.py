@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.lazily import Lazily
 from recalib.files.limits import refuse_unpacked
 from recalib.files.messages import Messages
-from recalib.files.raw import Window, size_of
+from recalib.files.raw_arrays import Window, size_of
 from recalib.files.tables import Columns
+from recalib.lazy_import import Lazily
 
 __all__ = ["ArrowFile"]
 

@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.lazily import Lazily
 from recalib.files.limits import refuse_columns
-from recalib.files.raw import PIECE, Window, size_of
+from recalib.files.raw_arrays import PIECE, Window, size_of
 from recalib.files.tables import Columns
+from recalib.lazy_import import Lazily
 
 __all__ = ["CsvFile"]
 

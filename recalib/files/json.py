@@ -15,8 +15,8 @@ import numpy as np
 from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.names import array_names
-from recalib.files.raw import size_of
+from recalib.files.column_names import array_names
+from recalib.files.raw_arrays import size_of
 
 __all__ = ["JsonFile", "are_plain", "array_of", "decoded"]
 

@@ -15,7 +15,7 @@ import struct
 from typing import BinaryIO
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
-from recalib.files.raw import Window, read_exactly
+from recalib.files.raw_arrays import Window, read_exactly
 
 __all__ = ["Messages"]
 

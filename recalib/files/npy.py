@@ -10,7 +10,7 @@ import numpy as np
 
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.raw import (
+from recalib.files.raw_arrays import (
     RawArray,
     Readable,
     Window,

@@ -8,9 +8,9 @@ from typing import BinaryIO, ClassVar
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.names import array_names
+from recalib.files.column_names import array_names
 from recalib.files.npy import check_length, read_header
-from recalib.files.raw import (
+from recalib.files.raw_arrays import (
     PIECE,
     RawArray,
     Readable,

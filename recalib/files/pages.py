@@ -19,7 +19,7 @@ from typing import BinaryIO
 from recalib.errors import InputError, TooLargeError
 from recalib.files.footer import Chunks
 from recalib.files.limits import refuse_unpacked
-from recalib.files.raw import Window
+from recalib.files.raw_arrays import Window
 from recalib.files.thrift import I32, STRUCT, Cursor
 
 __all__ = ["MOST_GROUP", "Pages"]

@@ -8,10 +8,10 @@ from typing import Any, BinaryIO, ClassVar
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.footer import Chunks, survey
-from recalib.files.lazily import Lazily
 from recalib.files.pages import MOST_GROUP, Pages
-from recalib.files.raw import Window, read_exactly, size_of
+from recalib.files.raw_arrays import Window, read_exactly, size_of
 from recalib.files.tables import Columns
+from recalib.lazy_import import Lazily
 
 __all__ = ["ParquetFile", "open_table"]
 

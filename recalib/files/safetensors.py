@@ -15,8 +15,8 @@ import numpy as np
 
 from recalib.errors import InputError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.names import array_names
-from recalib.files.raw import (
+from recalib.files.column_names import array_names
+from recalib.files.raw_arrays import (
     RawArray,
     Window,
     check_labels_shape,

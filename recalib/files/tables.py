@@ -12,9 +12,9 @@ import numpy as np
 
 from recalib.errors import InputError
 from recalib.files.base import Input, Numbers
-from recalib.files.lazily import Lazily
+from recalib.files.column_names import Names, column_names
 from recalib.files.limits import refuse_columns
-from recalib.files.names import Names, column_names
+from recalib.lazy_import import Lazily
 
 __all__ = ["Columns"]
 

@@ -1,6 +1,6 @@
 """Fit any map with any objective."""
 
+from recalib.fitting.cross_validation import compare_by_cross_validation
 from recalib.fitting.fit import fit
-from recalib.fitting.selection import compare_by_cross_validation
 
 __all__ = ["compare_by_cross_validation", "fit"]

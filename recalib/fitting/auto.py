@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats, Integers
 from recalib.card import CandidateResult, Choice, Measured
 from recalib.errors import InputError
-from recalib.fitting.problem import Progress
-from recalib.fitting.selection import (
+from recalib.fitting.cross_validation import (
     FOLDS,
     Candidate,
     HeldOut,
@@ -25,6 +24,7 @@ from recalib.fitting.selection import (
     held_out,
     mean_and_error,
 )
+from recalib.fitting.problem import Progress
 from recalib.fitting.solvers import check_pair
 from recalib.maps import MAPS
 from recalib.objectives import Objective

@@ -10,7 +10,7 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.tempered import Groups, Tempered, grouped, solution_of
+from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
 
 __all__ = ["beta_curve", "fit_beta"]
 

@@ -11,8 +11,8 @@ from recalib.card import CandidateResult, Choice
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
+from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import checked, configured, fit
-from recalib.fitting.selection import Candidate
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
 

@@ -24,11 +24,11 @@ from recalib.arrays import (
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
 from recalib.card import Card, Choice, DataSummary, FitSummary, Measured
-from recalib.drift.served_confidences import bins_of
+from recalib.drift.reference_histogram import bins_of
 from recalib.errors import InputError
 from recalib.fitting.auto import AUTO, Auto, choose
+from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.problem import Problem, Progress
-from recalib.fitting.selection import Candidate
 from recalib.fitting.solvers import check_pair, solve
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate

@@ -12,10 +12,10 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.tempered import Groups, Tempered, grouped, solution_of
+from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
 from recalib.maps.base import STEP
 from recalib.maps.histogram_binning import HistogramBinning
-from recalib.maps.lookup import even, level
+from recalib.maps.lookup_table import even, level
 
 __all__ = ["bin_rows", "fit_histogram_binning", "share_of_hits"]
 

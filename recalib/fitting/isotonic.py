@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from recalib.fitting.histogram_binning import share_of_hits
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.tempered import Groups, Tempered, grouped, solution_of
+from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
 from recalib.maps.base import STEP
 from recalib.maps.isotonic import Isotonic
-from recalib.maps.lookup import even, level
+from recalib.maps.lookup_table import even, level
 
 __all__ = ["Blocks", "blocks_of", "fit_isotonic", "thinned"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from recalib.arrays import Floats
-from recalib.fitting.linear import All, Design, LinearNll, Own
+from recalib.fitting.linear_nll import All, Design, LinearNll, Own
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import RANGE, Problem, Solution

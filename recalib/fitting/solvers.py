@@ -11,9 +11,9 @@ from recalib.fitting.beta import fit_beta
 from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
+from recalib.fitting.meta_cal import fit_meta
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
-from recalib.fitting.ranking import fit_meta
 from recalib.fitting.search import (
     search_class_grid,
     search_coordinates,

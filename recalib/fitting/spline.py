@@ -9,8 +9,8 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.tempered import Groups, Tempered, grouped, solution_of
-from recalib.maps.lookup import even, level
+from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
+from recalib.maps.lookup_table import even, level
 from recalib.maps.spline import Spline
 
 __all__ = ["Curve", "fit_curve", "fit_spline", "knots_of"]

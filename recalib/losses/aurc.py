@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recalib.losses.base import Loss
-from recalib.losses.confidence import Confidence, losses_and_scores
+from recalib.losses.confidence_scores import Confidence, losses_and_scores
 
 __all__ = ["Aurc"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recalib.losses.base import Loss
-from recalib.losses.confidence import Confidence, losses_and_scores, range_of
+from recalib.losses.confidence_scores import Confidence, losses_and_scores, range_of
 from recalib.options import check_option
 
 __all__ = ["SelectiveRisk"]

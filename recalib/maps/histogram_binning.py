@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.lookup import cell_of, even
+from recalib.maps.lookup_table import cell_of, even
 from recalib.maps.one_vs_rest import class_odds, masked_again
 from recalib.maps.top_label import join, shares, split
 from recalib.ops.base import Array, Ops

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.ranking import Share, Sureness, answer, ranking_parameters
+from recalib.maps.meta_cal import Share, Sureness, answer, ranking_parameters
 from recalib.ops.base import Array, Ops
 
 __all__ = ["MetaAccuracy"]

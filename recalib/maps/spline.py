@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.lookup import even, locate
+from recalib.maps.lookup_table import even, locate
 from recalib.maps.ridge import Strength
 from recalib.maps.top_label import Rest, join, shares, split
 from recalib.ops.base import Array, Ops

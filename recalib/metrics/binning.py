@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.metrics.base import State
-from recalib.metrics.gaps import Gaps
+from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["BinState", "bin_of", "upper_edges"]

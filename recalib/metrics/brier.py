@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, StreamingMetric
-from recalib.metrics.means import MeanState, interval_of_mean
+from recalib.metrics.mean_metrics import MeanState, interval_of_mean
 from recalib.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["Brier"]

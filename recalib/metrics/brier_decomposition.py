@@ -8,9 +8,9 @@ import numpy as np
 
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
-from recalib.metrics.gaps import Gaps, mean_squared_gap
+from recalib.metrics.calibration_gaps import Gaps, mean_squared_gap
 from recalib.metrics.intervals import interval_of_mean_squared_gap
-from recalib.metrics.means import wilson
+from recalib.metrics.mean_metrics import wilson
 
 __all__ = ["BrierReliability", "BrierResolution", "BrierUncertainty", "within_bins"]
 

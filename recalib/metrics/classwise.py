@@ -9,7 +9,7 @@ import numpy as np
 from recalib.arrays import Floats, Integers
 from recalib.metrics.base import Estimate, State, StreamingMetric
 from recalib.metrics.binning import bin_of
-from recalib.metrics.gaps import Gaps, mean_gap, root_mean_squared_gap
+from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["ClasswiseError", "ClasswiseState", "MarginalError"]

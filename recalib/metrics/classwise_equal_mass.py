@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, Metric
-from recalib.metrics.gaps import Gaps, mean_gap
+from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["ClasswiseEqualMassError"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import SMALLEST_PROBABILITY
 from recalib.metrics.base import Estimate, StreamingMetric
-from recalib.metrics.means import MeanState, interval_of_mean, wilson
+from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["MeanConfidence", "MeanEntropy", "VerySure", "VerySureAccuracy"]

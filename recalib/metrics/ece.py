@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
-from recalib.metrics.gaps import largest_gap, mean_gap, root_mean_squared_gap
+from recalib.metrics.calibration_gaps import largest_gap, mean_gap, root_mean_squared_gap
 
 __all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibrationError"]
 

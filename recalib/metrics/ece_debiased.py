@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.binning import BinState
-from recalib.metrics.floors import noise_floor
 from recalib.metrics.intervals import variances_under
+from recalib.metrics.noise_floor import noise_floor
 
 __all__ = ["DebiasedError"]
 

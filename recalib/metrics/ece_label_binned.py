@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric
 from recalib.metrics.binning import BinState, bin_of
-from recalib.metrics.floors import noise_floor
 from recalib.metrics.intervals import interval_of_convex_error
+from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["LabelBinnedError"]

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.calibration_gaps import root_mean_squared_gap
+from recalib.metrics.confidence_order import ranked
 from recalib.metrics.equal_mass import EqualMassBins
-from recalib.metrics.gaps import root_mean_squared_gap
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.ranking import ranked
 
 __all__ = ["SweepError"]
 

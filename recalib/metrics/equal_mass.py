@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, StreamingMetric
-from recalib.metrics.cells import CellState, cell_edges
-from recalib.metrics.gaps import Gaps, mean_gap, root_mean_squared_gap
+from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
+from recalib.metrics.fine_histogram import CellState, cell_edges
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["EqualMassBins", "EqualMassError", "EqualMassL2Error"]

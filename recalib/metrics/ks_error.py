@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, Metric
-from recalib.metrics.floors import noise_floor
 from recalib.metrics.ks_noise import noise_of_columns
+from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["ClasswiseKsError", "KsError"]

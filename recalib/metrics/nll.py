@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from recalib.metrics.base import Estimate, StreamingMetric
-from recalib.metrics.means import MeanState, interval_of_mean
+from recalib.metrics.mean_metrics import MeanState, interval_of_mean
 
 __all__ = ["NegativeLogLikelihood"]
 

@@ -9,7 +9,7 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric
-from recalib.metrics.floors import drawn_gaps
+from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["SmoothError", "smoothed"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, StreamingMetric
-from recalib.metrics.means import MeanState, wilson
+from recalib.metrics.mean_metrics import MeanState, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["Top5Accuracy"]

@@ -9,7 +9,7 @@ One file a table holds all of its queries; callers get frozen records, never row
 """
 
 from recalib.registry.blobs import BlobStore, BlobWriter
-from recalib.registry.names import check_name, is_name
+from recalib.registry.monitoring_settings import MOST_SEGMENTS, Watching
 from recalib.registry.records import (
     Alias,
     AliasChange,
@@ -31,9 +31,9 @@ from recalib.registry.records import (
     StoredAnswer,
 )
 from recalib.registry.registry import Registry
+from recalib.registry.resource_names import check_name, is_name
 from recalib.registry.traffic import Counted
 from recalib.registry.transaction import Transaction
-from recalib.registry.watching import MOST_SEGMENTS, Watching
 
 __all__ = [
     "MOST_SEGMENTS",

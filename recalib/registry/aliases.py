@@ -9,10 +9,10 @@ from sqlalchemy import Select, insert, select, update
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.names import check_alias, is_name
-from recalib.registry.queries import Queries
 from recalib.registry.records import Alias, AliasChange, Expected, Model
+from recalib.registry.resource_names import check_alias, is_name
 
 __all__ = ["Aliases"]
 

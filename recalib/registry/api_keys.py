@@ -12,9 +12,9 @@ from recalib.access import ApiKey, Limits, check_scopes, check_secret, digest_of
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.names import check_name
-from recalib.registry.queries import Queries
+from recalib.registry.resource_names import check_name
 
 __all__ = ["ApiKeys"]
 

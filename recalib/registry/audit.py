@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy import delete, insert, select
 
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.names import is_name
-from recalib.registry.queries import Queries
 from recalib.registry.records import AuditEntry
-from recalib.visible import visible_line
+from recalib.registry.resource_names import is_name
+from recalib.sanitize import visible_line
 
 __all__ = ["Audit"]
 

@@ -1,6 +1,6 @@
 """A whole registry in one file: every table as of one moment, and every blob that it names.
 
-The file is a ZIP archive of tables as JSON lines (`recalib.registry.dump`), blobs under their
+The file is a ZIP archive of tables as JSON lines (`recalib.registry.table_dump`), blobs under their
 digests, and a manifest, which is written last. It holds nothing of either database's own form: what
 was read from SQLite can be restored into PostgreSQL, and the other way round.
 
@@ -29,8 +29,8 @@ import recalib
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
 from recalib.registry import migrate
 from recalib.registry.blobs import storage_errors
-from recalib.registry.dump import columns_of, read_rows, tables_of
 from recalib.registry.registry import Registry
+from recalib.registry.table_dump import columns_of, read_rows, tables_of
 
 __all__ = [
     "FORMAT",

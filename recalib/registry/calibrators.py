@@ -9,12 +9,12 @@ from sqlalchemy import Select, bindparam, insert, null, select, update
 from recalib.errors import NotFoundError
 from recalib.registry import tables
 from recalib.registry.aliases import Aliases
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import model_of
-from recalib.registry.names import is_name
-from recalib.registry.queries import Queries
 from recalib.registry.records import CalibratorVersion, Expected, Lease, Model, Serving
+from recalib.registry.resource_names import is_name
 
 __all__ = ["Calibrators"]
 

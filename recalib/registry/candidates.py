@@ -9,8 +9,8 @@ from sqlalchemy import Select, insert, select, update
 
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.queries import Queries
 from recalib.registry.records import Candidate, Model
 
 __all__ = ["Candidates"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, func, insert, select
 
 from recalib.registry import tables
-from recalib.registry.queries import Queries
+from recalib.registry.base import Queries
 from recalib.registry.records import Capture, Model
 
 __all__ = ["Captures"]

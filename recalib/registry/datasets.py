@@ -8,10 +8,10 @@ from sqlalchemy import Select, insert, select
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.names import check_name, is_name
-from recalib.registry.queries import Queries
 from recalib.registry.records import Dataset, InputKind, Model
+from recalib.registry.resource_names import check_name, is_name
 
 __all__ = ["Datasets"]
 

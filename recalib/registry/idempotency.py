@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import delete, insert, select
 
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.queries import Queries
 from recalib.registry.records import StoredAnswer
 
 __all__ = ["Idempotency"]

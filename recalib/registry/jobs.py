@@ -29,12 +29,12 @@ from sqlalchemy import (
 )
 
 from recalib.errors import ConflictError, FencedError, NotFoundError
+from recalib.observability.telemetry import carried
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.names import check_name, is_name
-from recalib.registry.queries import Queries
 from recalib.registry.records import Job, JobState, Lease, Model
-from recalib.telemetry import carried
+from recalib.registry.resource_names import check_name, is_name
 
 __all__ = ["Jobs"]
 

@@ -23,8 +23,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.prediction_ids import Prediction
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.queries import Queries
 from recalib.registry.records import LabelledPrediction, Model
 
 __all__ = ["LabelColumns", "Labels"]

@@ -9,11 +9,11 @@ from sqlalchemy import RowMapping, insert, select, update
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.names import check_name, is_name
-from recalib.registry.queries import Queries
+from recalib.registry.monitoring_settings import Watching
 from recalib.registry.records import Model
-from recalib.registry.watching import Watching
+from recalib.registry.resource_names import check_name, is_name
 
 __all__ = ["Models", "model_of"]
 

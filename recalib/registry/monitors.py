@@ -11,10 +11,10 @@ from sqlalchemy import delete, func, insert, select, update
 from recalib.errors import ConflictError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.queries import Queries
+from recalib.registry.monitoring_settings import Watching
 from recalib.registry.records import CohortRow, Model, MonitoringEvent, MonitorRow
-from recalib.registry.watching import Watching
 
 __all__ = ["Monitors"]
 

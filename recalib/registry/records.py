@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recalib.registry.watching import Watching
+from recalib.registry.monitoring_settings import Watching
 
 __all__ = [
     "Alias",
@@ -191,7 +191,7 @@ class LabelledPrediction:
     #: Whether another one came for it too.
     disputed: bool
     labelled_at: float
-    #: See `recalib.registry.watching`; 0 for none.
+    #: See `recalib.registry.monitoring_settings`; 0 for none.
     segment: int = 0
 
 

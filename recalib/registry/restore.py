@@ -23,8 +23,8 @@ from recalib.errors import ConflictError, CorruptError, InputError
 from recalib.registry import migrate, tables
 from recalib.registry.backup import FORMAT, MANIFEST, VERSION, Manifest, Part, Say, blob_name
 from recalib.registry.clock import now
-from recalib.registry.dump import fill, tables_of
 from recalib.registry.registry import Registry
+from recalib.registry.table_dump import fill, tables_of
 
 __all__ = ["read_manifest", "restore"]
 

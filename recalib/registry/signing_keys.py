@@ -13,8 +13,8 @@ from sqlalchemy import delete, insert, select
 from recalib.errors import ConflictError
 from recalib.prediction_ids import SigningKey
 from recalib.registry import tables
+from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.queries import Queries
 
 __all__ = ["SigningKeys"]
 

@@ -74,7 +74,7 @@ models = Table(
     Column("latest_version", Integer, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("created_at", Double, nullable=False),
-    # See `recalib.registry.watching`; null where nothing was said.
+    # See `recalib.registry.monitoring_settings`; null where nothing was said.
     Column("monitoring", _Json),
 )
 

@@ -10,7 +10,7 @@ from sqlalchemy import ARRAY, bindparam, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.registry import tables
-from recalib.registry.queries import Queries
+from recalib.registry.base import Queries
 from recalib.registry.records import Model
 
 __all__ = ["Counted", "Traffic"]

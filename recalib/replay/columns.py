@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
-from recalib.files.lazily import Lazily
+from recalib.lazy_import import Lazily
 from recalib.replay.probabilities import check_confidences, is_lists, matrix_of
 
 __all__ = ["COLUMNS", "Rows", "check_schema", "rows_of", "times_of"]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import readable
-from recalib.files.lazily import Lazily
 from recalib.files.parquet import open_table
+from recalib.lazy_import import Lazily
 from recalib.replay.columns import COLUMNS, Rows, check_schema, rows_of, times_of
 from recalib.replay.probabilities import matrix_of
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, check_probabilities
 from recalib.errors import InputError
-from recalib.files.lazily import Lazily
+from recalib.lazy_import import Lazily
 
 __all__ = ["check_confidences", "is_lists", "matrix_of"]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from recalib.card import Card
 from recalib.drift import Monitor, MonitorOptions, Part, Status, Sums, quantile_edges
-from recalib.drift.served_confidences import edges_of
-from recalib.drift.sums import bin_places
+from recalib.drift.calibration_sums import bin_places
+from recalib.drift.reference_histogram import edges_of
 from recalib.errors import InputError
 from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Stretch, class_shares

@@ -11,7 +11,7 @@ from recalib import calibrator as calibrators
 from recalib.errors import InputError
 from recalib.fitting.fit import wanted
 from recalib.registry import Model, Registry, Transaction
-from recalib.registry.names import check_alias
+from recalib.registry.resource_names import check_alias
 from service.access.access import acting
 from service.calibrators.schemas import (
     Alias,

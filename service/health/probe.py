@@ -10,7 +10,7 @@ import json
 import ssl
 import sys
 
-from recalib.probing import status_of
+from recalib.exit_status import status_of
 from recalib.settings import Settings
 
 __all__ = ["ask", "main"]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from recalib.arrays import Floats
-from recalib.drift.served_confidences import edges_of
-from recalib.drift.sums import bin_places
+from recalib.drift.calibration_sums import bin_places
+from recalib.drift.reference_histogram import edges_of
 from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, predictions_of
 from recalib.registry import Counted, Model, Registry

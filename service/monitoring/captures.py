@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.files.lazily import Lazily
+from recalib.lazy_import import Lazily
 from recalib.registry import Capture, Registry
 
 __all__ = ["Captures", "write_captures"]

@@ -31,7 +31,7 @@ __all__ = ["REFIT", "create_refit", "drop_candidate", "get_monitoring", "set_mon
 
 log = logging.getLogger(__name__)
 
-#: The kind of job; `training.refit` does it.
+#: The kind of job; `training.refit_job` does it.
 REFIT = "refit"
 #: How much of the past is told.
 _MOST_WINDOWS, _MOST_EVENTS = 48, 100

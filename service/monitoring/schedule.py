@@ -14,7 +14,7 @@ __all__ = ["MONITOR", "ask_to_watch", "keep_watching"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of job; `training.monitoring` does it.
+#: The kind of job; `training.monitoring_job` does it.
 MONITOR = "monitor"
 #: Before those that people wait for: it takes little, and there is never more than one.
 _PRIORITY = 10

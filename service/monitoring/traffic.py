@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.card import Card
-from recalib.drift.served_confidences import edges_of
-from recalib.drift.sums import bin_places
+from recalib.drift.calibration_sums import bin_places
+from recalib.drift.reference_histogram import edges_of
 from recalib.registry import Counted, Model, Watching
 from service.monitoring.captures import Captures
 

@@ -17,7 +17,7 @@ import orjson
 from numpy.lib import format as npy
 
 from recalib.arrays import Floats
-from recalib.files.lazily import Lazily
+from recalib.lazy_import import Lazily
 from recalib.prediction_ids import ID_LENGTH
 from service.predict.loaded import Loaded
 from service.predict.parsing import ARROW, JSON, NPY, NPZ

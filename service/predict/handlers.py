@@ -77,7 +77,7 @@ def calibrate(
 
     Parameters
     ----------
-    segment: where the rows come from; see `recalib.registry.watching`.
+    segment: where the rows come from; see `recalib.registry.monitoring_settings`.
 
     Raises
     ------

@@ -288,7 +288,7 @@ class LoadedCalibrators:
 def warm_up() -> None:
     """Load what preparing the first calibrator loads: it takes longer than a thousand of them."""
     importlib.import_module("recalib.ops.onnx_ops")
-    importlib.import_module("recalib.runtime")
+    importlib.import_module("recalib.ort")
 
 
 def _wanted(selector: str) -> str | int:

@@ -19,7 +19,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from recalib.errors import LimitedError, UnauthorizedError
-from recalib.logs import bound
+from recalib.observability.logs import bound
 from service.access.oidc import KeysWantedError
 from service.state import State
 from service.transport.heads import Head, Heads

@@ -18,8 +18,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recalib import telemetry
-from recalib.logs import ACCESS
+from recalib.observability import telemetry
+from recalib.observability.logs import ACCESS
 
 __all__ = [
     "CALIBRATED_ROWS",

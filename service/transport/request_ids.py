@@ -14,8 +14,8 @@ from itertools import count
 
 from starlette.types import Message, Scope, Send
 
-from recalib import telemetry
-from recalib.logs import about
+from recalib.observability import telemetry
+from recalib.observability.logs import about
 
 __all__ = ["HEADER", "named", "names_itself", "new_request_id", "request_id_of", "traceparent_of"]
 

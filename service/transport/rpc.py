@@ -24,10 +24,10 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from recalib import telemetry
 from recalib.access import Principal
 from recalib.errors import InputError
-from recalib.logs import about
+from recalib.observability import telemetry
+from recalib.observability.logs import about
 from service.access.access import Access, begin
 from service.transport.instruments import note_rpc
 from service.transport.request_ids import HEADER, request_id_of, traceparent_of

@@ -14,7 +14,7 @@ from recalib.registry import Registry
 from tests.cli.running import Cli
 from tests.service.issuers import Issuer, issuer, signing_keys
 from tests.training.watched import a_champion
-from training.monitoring import watch
+from training.monitoring_job import watch
 
 __all__ = ["issuer", "signing_keys"]
 

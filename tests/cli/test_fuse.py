@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import Cli
-from tests.fusing.models import classifier, save
-from tests.fusing.test_fuse import calibrator
+from tests.onnx_fusion.models import classifier, save
+from tests.onnx_fusion.test_fuse import calibrator
 
 
 def recalib(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
-from recalib.pictures import timeline
+from recalib.reporting.plots import timeline
 from tests.cli.running import Cli
 from tests.cli.test_bad_input import check
 from tests.fitting.conftest import draw

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import Cli
-from training.engine.delivering import FILES
+from training.engine.artifacts import FILES
 
 _ROOT = Path(__file__).parents[2]
 _RECIPE: dict[str, Any] = {

@@ -23,7 +23,7 @@ from recalib.client import (
     UnreachableError,
     errors,
 )
-from recalib.client.plans import Answer, Request
+from recalib.client.operations import Answer, Request
 from service.transport.problems import PROBLEMS, problem_of
 from tests.client.either import Either
 from tests.client.flaky import Act, Flaky, closes, drips, hangs, problem, resets, says

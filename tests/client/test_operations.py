@@ -17,7 +17,7 @@ import pytest
 
 from recalib.client import AsyncClient, Client, RefusedError, Retries, ServiceError
 from recalib.client.clients import Operations
-from recalib.client.methods import ListOperation, Operation
+from recalib.client.drivers import ListOperation, Operation
 from recalib.settings import Settings
 from service.app import create_app
 from tests.client.flaky import Flaky, problem, says

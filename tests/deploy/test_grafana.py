@@ -28,7 +28,7 @@ from recalib.registry import Registry
 from tests.end_to_end.conftest import programs
 from tests.end_to_end.programs import Programs, Server, until
 from tests.training.watched import WATCHING, Stream, a_champion
-from training.monitoring import watch
+from training.monitoring_job import watch
 
 __all__ = ["programs"]
 

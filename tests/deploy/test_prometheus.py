@@ -15,7 +15,7 @@ from recalib.registry import Registry
 from service.monitoring.metrics import families, read
 from service.transport.instruments import exposition
 from tests.training.watched import Stream, a_champion
-from training.monitoring import watch
+from training.monitoring_job import watch
 
 _RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 

@@ -20,7 +20,7 @@ from tests.end_to_end.programs import (
     paused,
     until,
 )
-from training.train import TRAIN, training_handler
+from training.training_job import TRAIN, training_handler
 from training.worker import Worker
 
 #: Long enough for a busy machine to send a heartbeat in a third of it.

@@ -15,7 +15,7 @@ import recalib
 from recalib.registry import Registry
 from tests.end_to_end.programs import Programs, Server, probabilities_of, until
 from tests.fitting.conftest import draw
-from training.run import HANDLERS
+from training.main import HANDLERS
 from training.worker import Worker
 
 _ROWS = draw(60, 4, 3.0)[0].astype(np.float32)

@@ -124,7 +124,8 @@ def test_off_nothing_of_it_is_imported() -> None:
     """But the interface, by FastAPI itself; and nothing that is asked then does anything."""
     program = (
         "import sys; from recalib.settings import Settings; from service.app import create_app; "
-        "import training.run; from recalib import telemetry; create_app(Settings()); "
+        "import training.main; from recalib.observability import telemetry; "
+        "create_app(Settings()); "
         "telemetry.begin('x'); telemetry.end('x', 1.0); assert telemetry.carried() is None; "
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', "
         "'opentelemetry.exporter', 'opentelemetry.proto'))])"

@@ -17,10 +17,10 @@ from tests.end_to_end.programs import Programs, Server, until
 from tests.faults.ledger import MODEL, Ledger, begun, publish_two
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
-from tests.training.test_refit import CAPTURING, serve
+from tests.training.test_refit_job import CAPTURING, serve
 from tests.training.watched import a_champion
-from training.captured import captured
-from training.run import HANDLERS
+from training.logit_samples import captured
+from training.main import HANDLERS
 from training.worker import Worker
 
 _PATH = f"/v1/models/{MODEL}"

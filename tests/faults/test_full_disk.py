@@ -1,6 +1,6 @@
 """The disk fills up under traffic, with database and blobs on it, and is made room on again.
 
-A training run whose checkpoints find no room: `tests/training/test_train.py`.
+A training run whose checkpoints find no room: `tests/training/test_training_job.py`.
 """
 
 from __future__ import annotations

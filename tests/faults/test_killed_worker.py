@@ -17,10 +17,10 @@ from tests.end_to_end.programs import Programs, recalib_command, until
 from tests.faults.dying import dying_command
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
-from tests.training.test_refit import CAPTURING, serve
+from tests.training.test_refit_job import CAPTURING, serve
 from tests.training.watched import a_champion
-from training.fit import FIT
-from training.refit import REFIT
+from training.fit_job import FIT
+from training.refit_job import REFIT
 
 _LEASE_SECONDS = 2.0
 

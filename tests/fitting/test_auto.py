@@ -15,8 +15,8 @@ from recalib.calibrator import Calibrator
 from recalib.card import CandidateResult, Card, Choice
 from recalib.errors import InputError
 from recalib.fitting.auto import choose
+from recalib.fitting.cross_validation import Candidate, folds_of
 from recalib.fitting.fit import configured, wanted
-from recalib.fitting.selection import Candidate, folds_of
 from tests.fitting.conftest import draw
 
 Data = tuple[NDArray[np.float64], NDArray[np.int64]]

@@ -10,7 +10,7 @@ import scipy.special
 from recalib.fitting.beta import beta_curve
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.tempered import Groups, grouped
+from recalib.fitting.temperature_preprocessing import Groups, grouped
 from tests.fitting.conftest import draw
 
 

@@ -10,7 +10,7 @@ from sklearn.isotonic import IsotonicRegression
 from recalib.fitting.fit import fit
 from recalib.fitting.isotonic import Blocks, blocks_of, thinned
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.tempered import grouped
+from recalib.fitting.temperature_preprocessing import grouped
 from tests.fitting.conftest import draw
 
 

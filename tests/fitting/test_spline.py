@@ -11,7 +11,7 @@ import scipy.special
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.spline import Curve, fit_curve, knots_of
-from recalib.fitting.tempered import grouped
+from recalib.fitting.temperature_preprocessing import grouped
 from tests.fitting.conftest import draw
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from recalib.cli.main import main
+from recalib.sanitize import visible, visible_line
 from recalib.terminal import say, warn
-from recalib.visible import visible, visible_line
 
 #: Colour, a window's name, a title by an 8-bit control, a line over another, reversed text.
 _EVIL = "\x1b[31m\x1b]0;owned\x07\x9b2J\rover\u202eesrever\x7f"

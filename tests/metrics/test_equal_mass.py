@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recalib.metrics.cells import CELLS, CellState, cell_edges, cell_of
 from recalib.metrics.equal_mass import EqualMassBins
+from recalib.metrics.fine_histogram import CELLS, CellState, cell_edges, cell_of
 
 Rows = tuple[NDArray[np.float64], NDArray[np.bool_]]
 

@@ -16,7 +16,7 @@ from recalib.metrics import METRICS, BinState
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.intervals import variances_under
-from recalib.metrics.means import wilson
+from recalib.metrics.mean_metrics import wilson
 
 ROWS = 400
 

@@ -29,7 +29,7 @@ from tests.registry.fixtures import execute
 from tests.registry.scenes import a_lease
 from tests.registry.test_labels import prediction
 from tests.training.watched import Stream, a_champion
-from training.monitoring import watch
+from training.monitoring_job import watch
 
 LOGITS = draw(50, 4, 1.0)[0]
 

@@ -22,7 +22,7 @@ from tests.fitting.conftest import draw, short_cards, whole_cards
 from tests.registry.fixtures import copy_of
 from tests.service.documented import DocumentedClient
 from tests.service.stubs import Rpc
-from training.run import HANDLERS
+from training.main import HANDLERS
 from training.worker import Worker
 
 __all__ = ["short_cards", "whole_cards"]

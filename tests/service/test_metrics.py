@@ -16,7 +16,7 @@ from recalib.registry import Registry, Transaction
 from tests.registry.scenes import a_lease
 from tests.service.conftest import Service
 from tests.training.watched import WATCHING, Stream, a_champion
-from training.monitoring import watch
+from training.monitoring_job import watch
 
 
 def samples(service: Service) -> dict[str, dict[tuple[str, ...], float]]:

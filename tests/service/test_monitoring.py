@@ -20,8 +20,8 @@ from tests.registry.scenes import a_lease
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused
 from tests.training.watched import WATCHING, Stream, a_champion
-from training.monitoring import watch
-from training.refit import refit_is_due
+from training.monitoring_job import watch
+from training.refit_job import refit_is_due
 
 
 def report(service: Service, model: str = "resnet") -> dict[str, Any]:

@@ -21,8 +21,8 @@ from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_labels import ids, outcomes
 from tests.training.watched import WATCHING, Stream, a_champion
-from training.captured import captured
-from training.monitoring import watch
+from training.logit_samples import captured
+from training.monitoring_job import watch
 
 OBSERVATIONS = "/v1/models/resnet/observations"
 

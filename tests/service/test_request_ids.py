@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from recalib.logs import ACCESS, fields_of
+from recalib.observability.logs import ACCESS, fields_of
 from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from service.transport.request_ids import request_id_of
 from tests.end_to_end.programs import until

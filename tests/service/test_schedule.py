@@ -8,7 +8,7 @@ import time
 from recalib.registry import Registry
 from service.monitoring.schedule import MONITOR, ask_to_watch
 from tests.service.conftest import Service
-from training.run import HANDLERS
+from training.main import HANDLERS
 from training.worker import Worker
 
 

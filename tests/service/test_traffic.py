@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from recalib.card import Card, ConfidenceBins, DataSummary, FitSummary
-from recalib.drift.served_confidences import edges_of
+from recalib.drift.reference_histogram import edges_of
 from recalib.errors import UnavailableError
 from recalib.registry import Counted, Model, Registry, Watching
 from service.monitoring.flushing import flush

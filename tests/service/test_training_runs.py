@@ -18,9 +18,9 @@ from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.cli.test_train import write_data
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc
-from tests.training.test_train import RECIPE
-from training import train
-from training.run import handlers
+from tests.training.test_training_job import RECIPE
+from training import training_job as train
+from training.main import handlers
 from training.worker import Worker
 
 RUNS = "/v1/training-runs"

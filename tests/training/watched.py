@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import update
 
-from recalib.drift.sums import bin_places
+from recalib.drift.calibration_sums import bin_places
 from recalib.fitting.fit import fit
 from recalib.prediction_ids import Prediction
 from recalib.registry import Counted, Model, Registry, Watching, tables

@@ -16,12 +16,12 @@ from recalib.errors import InputError
 from recalib.losses.composition import Terms
 from recalib.recipe import Recipe
 from training.data import Augmentation, Splits, augmentation
+from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
-from training.engine.machine import machine
-from training.engine.measuring import forward, measure, predict, to_device, weight_norms
-from training.engine.optimising import learning_rate, set_rate
-from training.engine.rows import Step, epoch_steps, seed_of, shares
-from training.engine.run import Run, begin
+from training.engine.evaluate import forward, measure, predict, to_device, weight_norms
+from training.engine.fabric import machine
+from training.engine.optimizer import learning_rate, set_rate
+from training.engine.run_state import Run, begin
 
 __all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
 

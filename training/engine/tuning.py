@@ -16,10 +16,10 @@ from recalib.decoding import decoder_of
 from recalib.errors import InputError
 from recalib.losses.composition import Composition
 from recalib.recipe import Recipe, Tune
+from training.engine.artifacts import Loaded, run_recipe, write_lines
 from training.engine.checkpoints import FolderCheckpoints
-from training.engine.delivering import Loaded, run_recipe, write_lines
+from training.engine.evaluate import as_rows, measure
 from training.engine.loop import Position, Watcher, train
-from training.engine.measuring import as_rows, measure
 
 __all__ = ["Trial", "best_of", "tune"]
 

@@ -16,8 +16,8 @@ from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Recipe
 from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
 from training.data import Splits
+from training.engine.batches import epoch_steps, held_out
 from training.engine.loop import Trained, train
-from training.engine.rows import epoch_steps, held_out
 from training.models import MODELS
 
 

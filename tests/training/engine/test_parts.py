@@ -16,11 +16,11 @@ from torch import nn
 from recalib.errors import CorruptError, InputError, UnavailableError
 from recalib.recipe import Optimiser
 from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
+from training.engine.batches import seed_of
 from training.engine.checkpoints import FolderCheckpoints
+from training.engine.evaluate import measure, predict, weight_norms
 from training.engine.loop import train
-from training.engine.measuring import measure, predict, weight_norms
-from training.engine.optimising import learning_rate, optimiser_for
-from training.engine.rows import seed_of
+from training.engine.optimizer import learning_rate, optimiser_for
 
 STEPS = 4
 
@@ -114,7 +114,7 @@ def test_no_right_or_no_wrong_rows_have_no_mean() -> None:
 
 def test_predictions_are_of_the_rows_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """In their order, over several batches; layers keep the mode that they were in."""
-    monkeypatch.setattr("training.engine.measuring._BATCH", 16)
+    monkeypatch.setattr("training.engine.evaluate._BATCH", 16)
     network = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3))
     network[0].eval()
     split = splits().train

@@ -11,7 +11,7 @@ import pytest
 import training.engine.tuning as tuning
 from recalib.errors import InputError
 from tests.training.engine.tiny import Onlooker, recipe, splits
-from training.engine.delivering import Loaded
+from training.engine.artifacts import Loaded
 from training.engine.tuning import Trial, best_of, tune
 
 

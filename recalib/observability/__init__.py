@@ -1,0 +1,1 @@
+"""Log lines and OpenTelemetry traces."""

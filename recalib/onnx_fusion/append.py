@@ -1,0 +1,238 @@
+"""A calibrator's nodes behind an output of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx.version_converter
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx.numpy_helper import from_array, to_array
+
+from recalib.arrays import SMALLEST_PROBABILITY
+from recalib.calibrator import Calibrator
+from recalib.errors import InputError, UnsupportedError
+from recalib.files import Input
+from recalib.ops.onnx_ops import OPSET
+
+__all__ = ["Appended", "append"]
+
+#: The oldest opset that our nodes can be written for: Softmax over one axis came with it.
+_OLDEST_OPSET = 13
+#: The opset from which reductions take their axes as an input; ReduceSum did so before.
+_AXES_AS_INPUT = 18
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+_CARD = "recalib.card"
+
+
+@dataclass(frozen=True)
+class Appended:
+    """The model with the calibrator behind it."""
+
+    model: ModelProto
+    #: The new output.
+    probabilities: str
+    #: The value in which our nodes take over: the model's output as float32 or float64.
+    entrance: str
+    #: Whether the model's output is float16.
+    half: bool
+
+
+def append(
+    model: ModelProto,
+    calibrator: Calibrator,
+    source: str,
+    *,
+    input: Input,
+    keep: bool,
+    external: bool,
+) -> Appended:
+    """Return a copy of `model` with the calibrator behind output `source`.
+
+    Parameters
+    ----------
+    input: what `source` holds.
+    keep: whether `source` stays an output.
+    external: whether weights lie in other files.
+
+    Raises
+    ------
+    InputError: as `recalib.onnx_fusion.fuse`, as far as the file itself shows it.
+    """
+    if any(entry.key == _CARD for entry in model.metadata_props):
+        raise InputError(
+            "model", found="a graph that holds a calibrator already", accepted="a classifier alone"
+        )
+    fused = _of_accepted_opset(model, external)
+    graph = fused.graph
+    output = next(one for one in graph.output if one.name == source)
+    _check(output, calibrator.card.classes)
+    taken = set(_names(graph))
+    prefix = _prefix(taken)
+    names = ("probabilities", "calibrated_probabilities", f"{prefix}probabilities")
+    name = next(one for one in names if one not in taken)
+    part = _part(calibrator, _opset(fused))
+    _rename(part.graph, prefix, {"probabilities": name})
+    entrance = _connect(graph, output, f"{prefix}logits", input)
+    graph.node.extend(part.graph.node)
+    graph.initializer.extend(part.graph.initializer)
+    graph.output.append(_result(name, output, calibrator.card.classes))
+    half = output.type.tensor_type.elem_type == TensorProto.FLOAT16
+    if not keep:
+        graph.output.remove(output)
+    fused.metadata_props.extend(part.metadata_props)
+    return Appended(fused, name, entrance, half)
+
+
+def _of_accepted_opset(model: ModelProto, external: bool) -> ModelProto:
+    """Return a copy of the model, converted where it is too old for our nodes."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    opset = _opset(model)
+    if opset < _OLDEST_OPSET:
+        accepted = f"opset {_OLDEST_OPSET} or later: export it again, or convert it first"
+        if external:  # the converter would drop the references to them
+            raise UnsupportedError(
+                "model", found=f"opset {opset} with weights in other files", accepted=accepted
+            )
+        try:
+            copy = onnx.version_converter.convert_version(copy, _OLDEST_OPSET)
+        except Exception as error:  # RuntimeError or worse, whatever its C++ threw
+            found = f"opset {opset}, which onnx cannot convert ({error})"
+            raise UnsupportedError("model", found=found, accepted=accepted) from None
+    # Before version 4, every initializer had to be an input as well; ours are not.
+    least = helper.find_min_ir_version_for(copy.opset_import, ignore_unknown=True)
+    copy.ir_version = max(copy.ir_version, least, 4)
+    return copy
+
+
+def _check(output: ValueInfoProto, classes: int) -> None:
+    """Raise `InputError` unless `output` can be (N, `classes`) logits, as far as it says."""
+    field = f"model output {output.name}"
+    kind = output.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise InputError(
+            field, found=(kind or "no type").replace("_type", ""), accepted="a tensor of floats"
+        )
+    tensor = output.type.tensor_type
+    if tensor.elem_type not in _FLOATS:
+        found = TensorProto.DataType.Name(tensor.elem_type).lower()
+        raise InputError(field, found=found, accepted="float16, float32 or float64")
+    if not tensor.HasField("shape"):
+        return  # running it will tell
+    if len(tensor.shape.dim) != 2:
+        raise InputError(
+            field, found=f"{len(tensor.shape.dim)} axes", accepted=f"2 axes, [N, {classes}]"
+        )
+    last = tensor.shape.dim[1]
+    if last.HasField("dim_value") and last.dim_value != classes:
+        raise InputError(
+            field, found=f"{last.dim_value} classes", accepted=f"the calibrator's {classes}"
+        )
+
+
+def _part(calibrator: Calibrator, opset: int) -> ModelProto:
+    """Return the calibrator's graph, written for `opset`."""
+    part = onnx.load_from_string(calibrator.onnx())
+    part.opset_import[0].version = opset
+    part.ir_version = helper.find_min_ir_version_for(part.opset_import)
+    if opset < _AXES_AS_INPUT:
+        _axes_as_attributes(part.graph)
+    try:
+        onnx.checker.check_model(part, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise UnsupportedError(
+            "model",
+            found=f"opset {opset}, in which {calibrator.card.map} cannot be written ({error})",
+            accepted="a later opset: export the model again, or convert it first",
+        ) from None
+    return part
+
+
+def _axes_as_attributes(graph: GraphProto) -> None:
+    values = {one.name: one for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type.startswith("Reduce") and node.op_type != "ReduceSum":
+            axes = to_array(values[node.input.pop()])
+            node.attribute.append(helper.make_attribute("axes", axes.tolist()))
+
+
+def _connect(graph: GraphProto, output: ValueInfoProto, logits: str, input: Input) -> str:
+    """Add what makes float32 logits, under that name, of an output; return its first value."""
+    if input == "logits":
+        graph.node.append(_cast(output.name, logits, TensorProto.FLOAT))
+        return logits
+    # In float64: 1e-38 is too small for some float32 logarithms, which round it up.
+    smallest = f"{logits}_smallest"
+    graph.initializer.append(from_array(np.array(SMALLEST_PROBABILITY), smallest))
+    wide, clipped, logs = (f"{logits}_{step}" for step in ("wide", "clipped", "logs"))
+    graph.node.extend(
+        [
+            _cast(output.name, wide, TensorProto.DOUBLE),
+            helper.make_node("Max", [wide, smallest], [clipped]),
+            helper.make_node("Log", [clipped], [logs]),
+            _cast(logs, logits, TensorProto.FLOAT),
+        ]
+    )
+    return wide
+
+
+def _cast(name: str, to: str, dtype: int) -> NodeProto:
+    return helper.make_node("Cast", [name], [to], to=dtype)
+
+
+def _result(name: str, output: ValueInfoProto, classes: int) -> ValueInfoProto:
+    """Return the type of the new output: as many rows as `output`, under the same symbol."""
+    dims = output.type.tensor_type.shape.dim
+    rows = (dims[0].dim_param or dims[0].dim_value or None) if dims else None
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, classes])
+
+
+def _rename(graph: GraphProto, prefix: str, names: Mapping[str, str]) -> None:
+    """Put `prefix` before every name in a graph without subgraphs, except for those in `names`."""
+
+    def renamed(name: str) -> str:
+        return names.get(name, f"{prefix}{name}")
+
+    for node in graph.node:
+        node.input[:] = [renamed(name) for name in node.input]
+        node.output[:] = [renamed(name) for name in node.output]
+    for tensor in graph.initializer:
+        tensor.name = renamed(tensor.name)
+
+
+def _prefix(taken: set[str]) -> str:
+    """Return a prefix that no name of the model begins with."""
+    prefix, count = "recalib/", 1
+    while any(name.startswith(prefix) for name in taken):
+        count += 1
+        prefix = f"recalib_{count}/"
+    return prefix
+
+
+def _names(graph: GraphProto) -> Iterator[str]:
+    """Yield the names of all values of a graph and its subgraphs, which may see one another."""
+    for tensor in graph.initializer:
+        yield tensor.name
+    for sparse in graph.sparse_initializer:
+        yield sparse.values.name
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+    for node in graph.node:
+        yield from node.output
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, attribute.g):
+                yield from _names(inner)
+
+
+def _opset(model: ModelProto) -> int:
+    for one in model.opset_import:
+        if one.domain in ("", "ai.onnx"):
+            return int(one.version)
+    # Every node of another domain: then ours bring the standard one along.
+    one = model.opset_import.add()
+    one.version = OPSET
+    return OPSET

@@ -1,0 +1,156 @@
+"""From a model's file and a calibrator to one file, written only once it is proven."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+from onnx.external_data_helper import uses_external_data
+
+from recalib.calibrator import Calibrator
+from recalib.errors import InputError, TooLargeError
+from recalib.files import Input, write_atomically
+from recalib.onnx_fusion.append import Appended, append
+from recalib.onnx_fusion.proof import Proof, Runtime, prove
+
+__all__ = ["Fused", "fuse"]
+
+#: What a protobuf message can hold: larger models keep their weights in files beside them.
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What was written: the new output's name, the size, and the proof."""
+
+    probabilities: str
+    bytes: int
+    proof: Proof
+
+
+def fuse(
+    model: str | os.PathLike[str],
+    calibrator: Calibrator,
+    output: str | os.PathLike[str],
+    *,
+    source: str | None = None,
+    input: Input = "logits",
+    keep: bool = True,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Fused:
+    """Write `model` with `calibrator` behind its output, as `output`.
+
+    The file answers what the model does, and `probabilities`, float32 [N, K]. It is written only
+    where onnxruntime, on random input, gives what the model and then the calibrator give, within
+    the bound that `recalib.onnx_fusion.proof` states.
+
+    Accepted: ONNX of opset 13 (onnx 1.8, December 2020) and later, unchanged but for what is
+    added; older ones are first converted to 13, which the same proof covers. Operators of other
+    domains, as far as onnxruntime has them. Weights in files of their own stay where they are, and
+    the output must be beside them.
+
+    Parameters
+    ----------
+    source: the model's output that is calibrated, [N, K], float16, 32 or 64; needed where it has
+        several.
+    input: what that output holds; never guessed.
+    keep: whether that output stays an output.
+    shapes: shapes of inputs to prove it with. By default, the model's own, where only the first
+        axis may be free.
+
+    Raises
+    ------
+    InputError: files that cannot be read or written, a model that onnxruntime does not run, an
+        output of another type, rank or number of classes, or a proof that fails. Nothing is
+        written then.
+    """
+    path, target = Path(model), Path(output)
+    original = _load(path)
+    external = any(uses_external_data(one) for one in original.graph.initializer)
+    _check_target(target, path, external)
+    # First what can be refused without running anything.
+    chosen = _source(original, source)
+    fused = append(original, calibrator, chosen, input=input, keep=keep, external=external)
+    data = _serialised(fused.model)
+    tapped = _serialised(_tapped(fused)) if fused.half else data
+    proof = prove(
+        Runtime(path.read_bytes(), path.parent),
+        Runtime(tapped, path.parent),
+        calibrator,
+        source=chosen,
+        fused=fused,
+        input=input,
+        shapes=shapes or {},
+    )
+    write_atomically(target, data)
+    return Fused(fused.probabilities, len(data), proof)
+
+
+def _load(path: Path) -> ModelProto:
+    """Return the model in a file; weights in other files are not read."""
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise TooLargeError(
+                "model",
+                found=f"{path} of {size} bytes",
+                accepted=f"{_LARGEST}: keep the weights of a larger model as external data",
+            )
+        model = onnx.load_from_string(path.read_bytes())
+    except OSError as error:
+        raise InputError(
+            "model", found=f"{path} ({error.strerror})", accepted="an ONNX file"
+        ) from None
+    except DecodeError:
+        raise InputError(
+            "model", found=f"{path}, which is damaged or no ONNX", accepted="an ONNX file"
+        ) from None
+    if not model.graph.output:  # an empty file is a valid message of no fields
+        raise InputError("model", found=f"{path} without any output", accepted="an ONNX file")
+    return model
+
+
+def _check_target(target: Path, path: Path, external: bool) -> None:
+    if target.exists() and target.samefile(path):
+        raise InputError("output", found=f"{target}, the model itself", accepted="another name")
+    if external and target.resolve().parent != path.resolve().parent:
+        raise InputError(
+            "output",
+            found=f"{target}, while the model's weights are in files beside {path}",
+            accepted=f"a name in {path.parent}, from where the graph finds them",
+        )
+
+
+def _source(model: ModelProto, wanted: str | None) -> str:
+    names = [one.name for one in model.graph.output]
+    if wanted is None and len(names) == 1:
+        return str(names[0])
+    if wanted is None or wanted not in names:
+        found = f"{len(names)} outputs of the model" if wanted is None else repr(wanted)
+        raise InputError("from", found=found, accepted=f"the name of one: {', '.join(names)}")
+    return wanted
+
+
+def _tapped(fused: Appended) -> ModelProto:
+    """Return the model with what our nodes are given as one more output."""
+    model = ModelProto()
+    model.CopyFrom(fused.model)
+    model.graph.output.add().name = fused.entrance
+    return model
+
+
+def _serialised(model: ModelProto) -> bytes:
+    try:
+        data: bytes = model.SerializeToString()
+    except Exception as error:  # protobuf has several for one reason: over 2 GiB
+        raise TooLargeError(
+            "model",
+            found=f"a fused graph that cannot be one message ({error})",
+            accepted=f"{_LARGEST} bytes: keep the weights as external data",
+        ) from None
+    return data

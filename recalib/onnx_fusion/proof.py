@@ -1,0 +1,265 @@
+"""A fused graph gives what the model and then the calibrator give: shown on random input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats
+from recalib.calibrator import Calibrator
+from recalib.errors import InputError
+from recalib.files import Input
+from recalib.onnx_fusion.append import Appended
+from recalib.ops import NumpyOps
+
+__all__ = ["Proof", "Runtime", "prove"]
+
+#: Numbers of rows where the model leaves them free: one alone, an odd number, some.
+_BATCHES = (32, 1, 7)
+#: Standard deviations of random floats: timid logits, usual ones, and confident ones.
+_SCALES = (0.1, 1.0, 10.0)
+_ROUNDS = 6
+#: Sums of rows that are this close to 1, with nothing negative, look like probabilities.
+_SUM_TOLERANCE = 1e-2
+
+#: Rounding to float16: half a unit in the last of 11 digits, and twice that where the model itself
+#: may round once more; and the smallest number it has.
+_HALF, _HALF_SMALLEST = 2.0**-11 * 3, 2.0**-24
+
+_FLOATS = {
+    "tensor(float16)": np.float16,
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+}
+#: 0 and 1 are legal as token ids, as masks and as types; bytes are mostly pixels.
+_INTEGERS: dict[str, tuple[Any, int]] = {
+    "tensor(int64)": (np.int64, 2),
+    "tensor(int32)": (np.int32, 2),
+    "tensor(bool)": (np.bool_, 2),
+    "tensor(uint8)": (np.uint8, 256),
+    "tensor(int8)": (np.int8, 128),
+}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How close the two came."""
+
+    #: Rows compared.
+    rows: int
+    #: The largest difference of a probability.
+    difference: float
+    #: The largest difference, as a share of what is allowed for it: at most 1.
+    share: float
+    warnings: tuple[str, ...] = ()
+
+
+class Runtime:
+    """A model in onnxruntime, on the CPU.
+
+    Parameters
+    ----------
+    data: the model.
+    folder: where weights in other files are.
+
+    Raises
+    ------
+    InputError: onnxruntime cannot load or run it.
+    """
+
+    def __init__(self, data: bytes, folder: Path) -> None:
+        from recalib.ort import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is raised, and said once
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(folder.resolve())
+        )
+        try:
+            self._session = onnxruntime.InferenceSession(
+                data, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its errors share no other base
+            raise _refused("load", error) from None
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The inputs that must be given: name, type and shape."""
+        inputs: list[Any] = self._session.get_inputs()
+        return inputs
+
+    def run(self, output: str, feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Return one output."""
+        try:
+            (value,) = self._session.run([output], dict(feed))
+        except Exception as error:  # its errors share no other base
+            raise _refused("run", error) from None
+        return np.asarray(value)
+
+
+def prove(
+    original: Runtime,
+    runtime: Runtime,
+    calibrator: Calibrator,
+    *,
+    source: str,
+    fused: Appended,
+    input: Input,
+    shapes: Mapping[str, Sequence[int]],
+) -> Proof:
+    """Return how close `runtime`, of the fused graph, is to `original` and then `calibrator`.
+
+    A probability p of a row whose calibrated log-probabilities span r may differ by
+    10⁻⁶ (1 + r) p + 10⁻⁶: the rounding of a logit of size r to float32 moves it by r / 2²⁴, and p
+    by as much, relatively.
+
+    On a CPU, onnxruntime computes float16 in float32, and rounds only what leaves the graph: our
+    nodes then see more digits than the model's output has. For float16, `runtime` gives what they
+    see: it has to round to the model's output, and the calibrator starts from it.
+
+    Raises
+    ------
+    InputError: an input that cannot be made up, an output that the calibrator does not take, or
+        a difference that is not allowed.
+    """
+    rng = np.random.default_rng(0)
+    rows, difference, share, alike = 0, 0.0, 0.0, True
+    for round in range(_ROUNDS):
+        feed = _feed(original, round, shapes, rng)
+        raw = original.run(source, feed)
+        _check(raw, source, calibrator.card.classes)
+        usable = _usable(raw)
+        if not usable.any():
+            continue
+        seen = _seen(raw, runtime, fused, feed) if fused.half else raw
+        logits = calibrator.logits_from(seen[usable], input)
+        found = runtime.run(fused.probabilities, feed)[usable]
+        expected, allowed = _expected(calibrator, logits)
+        away = np.abs(found - expected)
+        rows += len(expected)
+        difference = max(difference, float(away.max()))
+        share = max(share, float((away / allowed).max()))
+        alike &= _like_probabilities(raw)
+    if rows == 0:
+        raise InputError(
+            f"model output {source}", found="NaN or inf on random input", accepted="finite numbers"
+        )
+    if not share <= 1:  # NaN as well
+        raise InputError(
+            "model",
+            found=f"a fused graph that is {difference:.3g} away from the calibrator, {share:.3g} "
+            "times what rounding explains (is the model random, or float64 with large logits?)",
+            accepted="a model that onnxruntime gives the same answers for, in float32",
+        )
+    warnings = []
+    if input == "logits" and alike:
+        warnings.append(
+            f"rows of {source} are probabilities on random input, and were taken as logits: "
+            "if it ends in a softmax, say that its output is probabilities"
+        )
+    return Proof(rows, difference, share, tuple(warnings))
+
+
+def _feed(
+    runtime: Runtime,
+    round: int,
+    shapes: Mapping[str, Sequence[int]],
+    rng: np.random.Generator,
+) -> dict[str, NDArray[Any]]:
+    """Return random values for every input."""
+    names = [one.name for one in runtime.inputs]
+    for name in shapes:
+        if name not in names:
+            raise InputError("shape", found=repr(name), accepted=f"inputs: {', '.join(names)}")
+    batch, scale = _BATCHES[round % 3], _SCALES[round // 2]
+    return {
+        one.name: _random(one, shapes.get(one.name) or _shape(one, batch), scale, rng)
+        for one in runtime.inputs
+    }
+
+
+def _shape(input: Any, batch: int) -> list[int]:
+    """Return the input's own shape, with `batch` rows where their number is free."""
+    shape = list(input.shape)
+    if shape and not isinstance(shape[0], int):
+        shape[0] = batch
+    free = [str(axis) for axis, size in enumerate(shape) if not isinstance(size, int)]
+    if free:
+        some = "x".join(str(size) if isinstance(size, int) else "?" for size in input.shape)
+        raise InputError(
+            f"model input {input.name}",
+            found=f"axis {', '.join(free)} free in {some}",
+            accepted=f"a shape to try: --shape {input.name}={some}, with numbers for the ?",
+        )
+    return shape
+
+
+def _random(
+    input: Any, shape: Sequence[int], scale: float, rng: np.random.Generator
+) -> NDArray[Any]:
+    if input.type in _FLOATS:
+        return np.asarray(rng.normal(scale=scale, size=shape)).astype(_FLOATS[input.type])
+    if input.type in _INTEGERS:
+        dtype, end = _INTEGERS[input.type]
+        return rng.integers(0, end, shape).astype(dtype)
+    known = ", ".join((*_FLOATS, *_INTEGERS))
+    raise InputError(f"model input {input.name}", found=input.type, accepted=known)
+
+
+def _check(raw: NDArray[Any], source: str, classes: int) -> None:
+    # What the file may have left open.
+    if raw.ndim != 2 or raw.shape[1] != classes:
+        raise InputError(
+            f"model output {source}", found=f"shape {raw.shape}", accepted=f"(N, {classes})"
+        )
+
+
+def _seen(
+    raw: NDArray[Any], runtime: Runtime, fused: Appended, feed: Mapping[str, NDArray[Any]]
+) -> NDArray[Any]:
+    """Return what the calibrator's nodes were given, once it is known to be `raw`, unrounded."""
+    seen = runtime.run(fused.entrance, feed)
+    if not np.allclose(seen, raw, rtol=_HALF, atol=_HALF_SMALLEST, equal_nan=True):
+        raise InputError(
+            "model", found="other logits in the fused graph", accepted="a deterministic model"
+        )
+    return seen
+
+
+def _usable(raw: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows (N,) are no overflow of the model itself, as float16 has them."""
+    bad = np.isnan(raw) | np.isposinf(raw)
+    usable: NDArray[np.bool_] = ~bad.any(axis=1) & ~np.isneginf(raw).all(axis=1)
+    return usable
+
+
+def _expected(
+    calibrator: Calibrator, logits: Floats
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the reference's probabilities, and how far from them is near enough."""
+    expected = calibrator.reference(logits)
+    logs = calibrator.map.log_probabilities(
+        NumpyOps(), logits.astype(np.float64, copy=False), calibrator.parameters
+    )
+    lowest = np.where(np.isfinite(logs), logs, np.inf).min(axis=1, keepdims=True)
+    span = logs.max(axis=1, keepdims=True) - lowest
+    return expected, 1e-6 * (1 + span) * expected + 1e-6
+
+
+def _like_probabilities(raw: NDArray[Any]) -> bool:
+    sums = raw.sum(axis=1, dtype=np.float64)
+    return bool((raw >= 0).all() and (np.abs(sums - 1) < _SUM_TOLERANCE).all())
+
+
+def _refused(verb: str, error: Exception) -> InputError:
+    said = " ".join(str(error).split())
+    return InputError(
+        "model",
+        found=f"a graph that onnxruntime cannot {verb} ({said})",
+        accepted="one that it can",
+    )

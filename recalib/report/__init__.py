@@ -1,5 +1,0 @@
-"""A page that says how good a classifier's probabilities are, and what to do about it."""
-
-from recalib.report.page import Source, write_report
-
-__all__ = ["Source", "write_report"]

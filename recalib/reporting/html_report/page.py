@@ -1,0 +1,315 @@
+"""From two files of logits and labels to one self-contained page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import jinja2
+import numpy as np
+
+from recalib.arrays import log_probabilities
+from recalib.files import LabelledData, write_atomically
+from recalib.fitting.comparison import Comparison, compare
+from recalib.metrics import METRICS, Estimate, Predictions
+from recalib.metrics.evaluate import evaluate
+from recalib.reporting.html_report.findings import Evidence, findings
+from recalib.reporting.html_report.shift import UnderShift, about_shift, draw_shift, measure_shift
+from recalib.reporting.plots import (
+    classwise_diagram,
+    confidence_histogram,
+    reliability_diagram,
+    reliability_overlay,
+    risk_coverage,
+)
+from recalib.reporting.plots.save import vega_script
+from recalib.terminal import PERCENT
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
+__all__ = ["Report", "Source", "write_report"]
+
+_LEVEL = 0.95
+#: What the table of maps shows; the page's first table has every metric.
+_COLUMNS = ("accuracy", "nll", "ece", "classwise_ece")
+#: What the two predictions are called in pictures, and the test set beside shifted ones.
+_SERIES = ("as it is", "calibrated")
+_UNSHIFTED = "test"
+_SHIFT_CAPTION = (
+    "When the data shift",
+    "ECE on the test set and on each shifted one, with 95% intervals. The calibrator is the same "
+    "everywhere: fitted to the validation rows.",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read."""
+
+    name: str
+    digest: str
+    data: LabelledData
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the page says, for who does not look at it."""
+
+    comparison: Comparison
+    warnings: list[str]
+    before: dict[str, Estimate]
+    after: dict[str, Estimate]
+    #: The test set first, then the shifted ones; empty where there are none of these.
+    shift: list[UnderShift]
+
+
+def write_report(
+    path: Path,
+    validation: Source,
+    test: Source,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    input: Literal["logits", "probabilities"] = "logits",
+    preserve_accuracy: bool = True,
+    class_names: Sequence[str] | None = None,
+    shifted: Mapping[str, Source] | None = None,
+    title: str = "Calibration report",
+    progress: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Fit, compare, measure, draw, and write the page, whole or not at all.
+
+    Parameters
+    ----------
+    path: the .html file.
+    validation: what is fitted to.
+    test: what is measured on.
+    pairs: the maps and objectives to compare.
+    input: what the files hold.
+    preserve_accuracy: recommend only maps that never change predictions.
+    class_names: a name for each class; numbers by default.
+    shifted: further test sets by name, in the order of how far they are from validation; with
+        them the page has a picture and a table of both predictions on each.
+    title: what the page is called.
+    progress: called with what is being done.
+
+    Raises
+    ------
+    InputError: rows that cannot be used, or a file that cannot be written.
+    """
+    comparison = compare(
+        validation.data,
+        test.data,
+        pairs,
+        input=input,
+        preserve_accuracy=preserve_accuracy,
+        level=_LEVEL,
+        progress=progress,
+    )
+    progress("measuring")
+    labels = test.data.labels
+    shown: dict[str, Any] = {input: test.data.logits}
+    answer = comparison.recommended.predict(test.data.logits, input=input)
+    metrics_before = evaluate(labels, **shown, level=_LEVEL)
+    metrics_after = evaluate(labels, probabilities=answer, level=_LEVEL)
+    z = test.data.logits if input == "logits" else log_probabilities(test.data.logits)
+    before = Predictions.from_logits(z, labels)
+    after = Predictions.from_probabilities(answer, labels)
+    names = class_names
+
+    def name_of(k: int) -> str:
+        return f"class {k}" if names is None else names[k]
+
+    shift = []
+    if shifted:
+        sets = {_UNSHIFTED: test.data} | {name: one.data for name, one in shifted.items()}
+        shift = measure_shift(sets, comparison.recommended, input, _LEVEL)
+    warnings = findings(
+        Evidence(
+            validation.data,
+            test.data,
+            same_file=validation.digest == test.digest,
+            comparison=comparison,
+            before=before,
+            after=after,
+            metrics_after=metrics_after,
+            name_of=name_of,
+        )
+    )
+    warnings += about_shift(shift)
+    progress("drawing")
+    figures = _figures(before, after, names)
+    if shift:
+        figures.append(_figure(*_SHIFT_CAPTION, draw_shift(shift, _SERIES)))
+    page = _environment().get_template("page.html").render(
+        title=title,
+        now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        library=version("recalib"),
+        sources=[
+            _described("validation", validation),
+            _described(_UNSHIFTED, test),
+            *(_described(name, source) for name, source in (shifted or {}).items()),
+        ],
+        shift=shift,
+        classes=test.data.logits.shape[1],
+        input=input,
+        statement=_statement(before, after, comparison),
+        choice=comparison.choice,
+        recommended=comparison.recommended.card,
+        command=_command(comparison, validation.name, input),
+        warnings=warnings,
+        left_out=comparison.left_out,
+        metrics=_metric_rows(metrics_before, metrics_after),
+        has_floor=any(one.floor is not None for one in metrics_after.values()),
+        maps=_map_rows(comparison),
+        columns=[(name, name in PERCENT) for name in _COLUMNS],
+        figures=figures,
+        script=vega_script(),
+    )  # fmt: skip
+    write_atomically(path, page.encode())
+    return Report(comparison, warnings, metrics_before, metrics_after, shift)
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("recalib.reporting.html_report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["interval"] = _interval
+    environment.filters["number"] = _number
+    return environment
+
+
+def _figures(
+    before: Predictions, after: Predictions, names: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """Return each picture's caption and its specification, harmless inside a script element."""
+    series = dict(zip(_SERIES, (before, after), strict=True))
+    charts: list[tuple[str, str, ChartType]] = [
+        (
+            "How often it is right, by how sure it is",
+            "On the diagonal, a confidence of 80% is right in 80% of cases. The gap between a bar "
+            "and the diagonal is what ECE averages; the lines are 95% intervals.",
+            reliability_diagram(series),
+        ),
+        (
+            "The same without bins",
+            "Accuracy smoothed over confidence, before and after, with 95% bands.",
+            reliability_overlay(series),
+        ),
+        (
+            "How sure it is",
+            "The share of rows by confidence, right and wrong ones. Where the two lines are apart, "
+            "the classifier is over- or underconfident as a whole.",
+            confidence_histogram(series),
+        ),
+        (
+            "The worst classes, calibrated",
+            "How often a class was the label, by the probability that it was given; the classes "
+            "with the largest error first.",
+            classwise_diagram(after, classes=names),
+        ),
+        (
+            "What it costs to answer only where it is sure",
+            "The share of errors among the surest rows, by how many are kept. The dashed line is "
+            "the best that any order of these rows could do.",
+            risk_coverage(series),
+        ),
+    ]
+    return [_figure(*chart) for chart in charts]
+
+
+def _figure(title: str, caption: str, chart: ChartType) -> dict[str, Any]:
+    import altair as alt
+
+    return {
+        "title": title,
+        "caption": caption,
+        "specification": chart.to_json(indent=None).replace("<", "\\u003c"),
+        "panels": isinstance(chart, alt.HConcatChart | alt.ConcatChart),
+    }
+
+
+def _described(role: str, source: Source) -> dict[str, Any]:
+    counts = np.bincount(source.data.labels, minlength=source.data.logits.shape[1])
+    return {
+        "role": role,
+        "name": source.name,
+        "digest": source.digest,
+        "rows": len(source.data.labels),
+        "dtype": str(source.data.logits.dtype),
+        "seen": int((counts > 0).sum()),
+        "least": int(counts.min()),
+        "most": int(counts.max()),
+    }
+
+
+def _statement(before: Predictions, after: Predictions, comparison: Comparison) -> dict[str, Any]:
+    """Return the numbers of the page's first sentence."""
+    return {
+        "accuracy": float(before.correct.mean()),
+        "confidence": float(before.confidences.mean(dtype=np.float64)),
+        "accuracy_after": float(after.correct.mean()),
+        "confidence_after": float(after.confidences.mean(dtype=np.float64)),
+        "identity": comparison.choice.map == "identity",
+    }
+
+
+def _command(comparison: Comparison, validation: str, input: str) -> str:
+    card = comparison.recommended.card
+    parts = ["recalib", "fit", validation, "--map", card.map, "--objective", card.objective]
+    if input != "logits":
+        parts += ["--input", input]
+    return shlex.join([*parts, "-o", f"{card.map}.calib"])
+
+
+def _metric_rows(
+    before: Mapping[str, Estimate], after: Mapping[str, Estimate]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "summary": METRICS[name](15).summary,
+            "before": before[name],
+            "after": after[name],
+            "percent": name in PERCENT,
+        }
+        for name in after
+    ]
+
+
+def _map_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for one in comparison.entries:
+        card = one.calibrator.card
+        rows.append(
+            {
+                "map": card.map,
+                "objective": card.objective,
+                "summary": one.calibrator.map.summary,
+                "seconds": card.fit.seconds,
+                "keeps": one.calibrator.map.preserves_accuracy,
+                "metrics": one.metrics,
+                "held_out": one.held_out,
+                "warnings": [*card.fit.bounds_reached, *card.fit.warnings],
+            }
+        )
+    return rows
+
+
+def _number(value: float, percent: bool) -> str:
+    return f"{value:.2%}" if percent else f"{value:.4f}"
+
+
+def _interval(one: Estimate, percent: bool) -> str:
+    if one.low is None or one.high is None:
+        return ""
+    return f"{_number(one.low, percent)} to {_number(one.high, percent)}"

@@ -1,0 +1,79 @@
+"""The same classifier and calibrator on test sets that are of another kind than validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from recalib.calibrator import Calibrator
+from recalib.files import LabelledData
+from recalib.metrics import Estimate
+from recalib.metrics.evaluate import evaluate
+from recalib.reporting.plots import ShiftRow, error_over_shift
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["UnderShift", "about_shift", "draw_shift", "measure_shift"]
+
+_METRICS = ("accuracy", "mean_confidence", "nll", "ece")
+
+
+@dataclass(frozen=True)
+class UnderShift:
+    """One test set, measured before and after the calibrator."""
+
+    name: str
+    rows: int
+    before: dict[str, Estimate]
+    after: dict[str, Estimate]
+
+
+def measure_shift(
+    sets: Mapping[str, LabelledData],
+    calibrator: Calibrator,
+    input: Literal["logits", "probabilities"],
+    level: float,
+) -> list[UnderShift]:
+    """Return accuracy, mean confidence, NLL and ECE of each set, with intervals of `level`."""
+    return [_measured(name, data, calibrator, input, level) for name, data in sets.items()]
+
+
+def _measured(
+    name: str,
+    data: LabelledData,
+    calibrator: Calibrator,
+    input: Literal["logits", "probabilities"],
+    level: float,
+) -> UnderShift:
+    shown: dict[str, Any] = {input: data.logits}
+    answer = calibrator.predict(data.logits, input=input)
+    before = evaluate(data.labels, **shown, metrics=_METRICS, level=level)
+    after = evaluate(data.labels, probabilities=answer, metrics=_METRICS, level=level)
+    return UnderShift(name, len(data.labels), before, after)
+
+
+def draw_shift(
+    measured: Sequence[UnderShift], labels: tuple[str, str]
+) -> alt.LayerChart | alt.FacetChart:
+    """Return ECE over the sets in their order, before and after by these labels."""
+    rows = []
+    for place, one in enumerate(measured):
+        for label, metrics in zip(labels, (one.before, one.after), strict=True):
+            ece = metrics["ece"]
+            rows.append(ShiftRow(label, place, ece.value, ece.low, ece.high))
+    return error_over_shift(
+        rows, n=[one.rows for one in measured], names=[one.name for one in measured]
+    )
+
+
+def about_shift(measured: Sequence[UnderShift]) -> Iterator[str]:
+    """Yield a sentence for each set on which the calibrator clearly does harm."""
+    for one in measured:
+        before, after = one.before["ece"], one.after["ece"]
+        if before.high is not None and after.low is not None and after.low > before.high:
+            yield (
+                f"On {one.name} the calibrator does harm: its ECE is {after.value:.2%} with it "
+                f"and {before.value:.2%} without."
+            )

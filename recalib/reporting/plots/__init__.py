@@ -1,0 +1,41 @@
+"""Pictures of calibration, as Vega-Lite specifications and as files: a picture is one file here.
+
+Altair writes a specification and vl-convert renders it, offline. Both are imported where they are
+used, since they take a second. A specification holds bins, or curves of some 200 points, and never
+a row of the data: its size does not grow with what was measured.
+"""
+
+from importlib.util import find_spec
+
+from recalib.errors import UnsupportedError
+from recalib.reporting.plots.classwise_diagram import classwise_diagram
+from recalib.reporting.plots.confidence_histogram import confidence_histogram
+from recalib.reporting.plots.error_over_shift import ShiftRow, error_over_shift
+from recalib.reporting.plots.reliability_diagram import reliability_diagram
+from recalib.reporting.plots.reliability_overlay import reliability_overlay
+from recalib.reporting.plots.risk_coverage import risk_coverage
+from recalib.reporting.plots.save import check_suffix, save
+from recalib.reporting.plots.style import check_bins
+from recalib.reporting.plots.timeline import timeline
+from recalib.reporting.plots.training_curves import training_curves
+
+__all__ = [
+    "ShiftRow",
+    "check_bins",
+    "check_suffix",
+    "classwise_diagram",
+    "confidence_histogram",
+    "error_over_shift",
+    "reliability_diagram",
+    "reliability_overlay",
+    "risk_coverage",
+    "save",
+    "timeline",
+    "training_curves",
+]
+
+for _package in ("altair", "vl_convert"):
+    if find_spec(_package) is None:
+        raise UnsupportedError(
+            "pictures", found=f"no package {_package}", accepted="pip install 'recalib[pictures]'"
+        )

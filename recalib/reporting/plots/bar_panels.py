@@ -1,0 +1,147 @@
+"""Bars of accuracy over confidence, and of how many rows are where: what panels are built of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recalib.metrics import BinState
+from recalib.metrics.mean_metrics import wilson
+from recalib.reporting.plots.style import FIFTHS, GREY, INK, LEVEL, SIDE, inline, percent
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["PERFECT", "accuracy_bars", "bin_rows", "diagonal", "share_bars"]
+
+_STRIP_HEIGHT = 70
+#: Label of the line on which a calibrated model would be.
+PERFECT = "perfect calibration"
+
+
+def bin_rows(state: BinState) -> list[dict[str, float]]:
+    """Return what is drawn of each bin that holds anything."""
+    rows = []
+    for k in np.flatnonzero(state.filled):
+        count, correct = int(state.count[k]), float(state.correct[k])
+        low, high = wilson(correct, count, LEVEL)
+        rows.append(
+            {
+                "from": float(k / state.bins),
+                "to": float((k + 1) / state.bins),
+                "middle": float((k + 0.5) / state.bins),
+                "rows": count,
+                "share": float(count / state.count.sum()),
+                "confidence": float(state.confidence[k] / count),
+                "accuracy": correct / count,
+                "low": float(low),
+                "high": float(high),
+            }
+        )
+    return rows
+
+
+def accuracy_bars(
+    *,
+    leftmost: bool,
+    what: str = "accuracy",
+    side: int = SIDE,
+    over: str = "confidence",
+    labels: list[float] | None = None,
+) -> alt.LayerChart | alt.FacetChart:
+    """Return bars of accuracy with their gaps and intervals, and the diagonal.
+
+    Parameters
+    ----------
+    leftmost: whether it has the title of the axis.
+    what: the share on the y axis.
+    side: width and height.
+    over: what is on the x axis.
+    labels: of both axes; None for fifths, and no x axis, where a strip beneath has it.
+    """
+    import altair as alt
+
+    unit = alt.Scale(domain=[0, 1], nice=False)
+    hidden = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
+    shown = hidden if labels is None else percent(over, labels)
+    y = alt.Y("accuracy:Q", scale=unit, axis=percent(what if leftmost else None, labels or FIFTHS))
+    base = alt.Chart(width=side, height=side).encode(tooltip=_tooltip(what))
+    bars = base.encode(x=alt.X("from:Q", scale=unit, axis=shown), x2="to", y=y)
+    return alt.layer(
+        bars.mark_rect(stroke="white").encode(y2=alt.datum(0), color=alt.datum(what)),
+        # Where accuracy is the larger, the gap lies on the bar: both shall be seen.
+        bars.mark_rect(stroke="white", opacity=0.85).encode(
+            y2="confidence", color=alt.datum(f"gap to mean {over}")
+        ),
+        bars.mark_rule(stroke=INK, strokeWidth=2.5),
+        base.mark_rule(stroke=INK, strokeWidth=1.5).encode(
+            x="middle:Q",
+            y="low:Q",
+            y2="high",
+            strokeDash=alt.datum(f"{LEVEL:.0%} interval of {what}"),
+        ),
+        _diagonal_of_bars(),
+    )
+
+
+def _diagonal_of_bars() -> alt.Chart:
+    import altair as alt
+
+    chart: alt.Chart = diagonal().encode(strokeDash=alt.datum(PERFECT))
+    return chart
+
+
+def diagonal() -> alt.Chart:
+    """Return the line on which a calibrated model would be."""
+    import altair as alt
+
+    line: alt.Chart = (
+        alt.Chart(inline([{"series": PERFECT}]))
+        .mark_rule(stroke=INK, strokeWidth=1.5)
+        .encode(
+            x=alt.datum(0),
+            x2=alt.datum(1),
+            y=alt.datum(0),
+            y2=alt.datum(1),
+        )
+    )
+    return line
+
+
+def share_bars(most: float, *, leftmost: bool) -> alt.Chart:
+    """Return bars of the share of rows by confidence, up to the same height in every panel."""
+    import altair as alt
+
+    share = alt.Axis(format="%", title="rows" if leftmost else None, tickCount=3)
+    bars: alt.Chart = (
+        alt.Chart(width=SIDE, height=_STRIP_HEIGHT)
+        .mark_rect(color=GREY)
+        .encode(
+            x=alt.X(
+                "from:Q",
+                scale=alt.Scale(domain=[0, 1], nice=False),
+                axis=percent("confidence", FIFTHS),
+            ),
+            x2="to",
+            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, most], nice=True), axis=share),
+            y2=alt.datum(0),
+            tooltip=_tooltip("accuracy"),
+        )
+    )
+    return bars
+
+
+def _tooltip(what: str) -> list[alt.Tooltip]:
+    import altair as alt
+
+    percentages = {
+        "from": "confidence over",
+        "to": "up to",
+        "accuracy": what,
+        "low": "interval from",
+        "high": "to",
+        "confidence": "mean confidence",
+    }
+    shares = [alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in percentages.items()]
+    return [alt.Tooltip("rows:Q", format=",", title="rows"), *shares]

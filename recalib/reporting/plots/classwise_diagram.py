@@ -1,0 +1,106 @@
+"""The classes whose probabilities are furthest from how often they occur."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.errors import InputError
+from recalib.metrics import BinState, Predictions
+from recalib.metrics.classwise import ClasswiseError
+from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows
+from recalib.reporting.plots.style import check_bins, check_series, inline, styled, title
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["classwise_diagram"]
+
+_SIDE, _COLUMNS, _MOST_PANELS = 180, 3, 12
+
+
+def classwise_diagram(
+    predictions: Predictions,
+    *,
+    classes: Sequence[str] | None = None,
+    worst: int = 6,
+    bins: int = 15,
+) -> alt.ConcatChart:
+    """Return small reliability diagrams of the classes with the largest class-wise error.
+
+    A class's error is Σ_b n_b/N · |frequency_b − confidence_b| over equal-width bins of its own
+    column of probabilities, the term that `classwise_ece` averages; of equal errors, the earlier
+    class comes first. Bars are how often the class was the label, with Wilson's 95% interval.
+
+    Parameters
+    ----------
+    classes: the K labels, in the order of the columns; None for the classes' numbers.
+    worst: how many classes, 1 to 12; all where there are fewer.
+    bins: M, as for ECE; at most 100.
+
+    Raises
+    ------
+    InputError: no rows, labels that are not K, or `worst` or `bins` out of range.
+    """
+    import altair as alt
+
+    check_series({"predictions": predictions}, least=1)
+    check_bins(bins)
+    if not 1 <= worst <= _MOST_PANELS:
+        raise InputError("worst", found=str(worst), accepted=f"1 to {_MOST_PANELS}")
+    count = predictions.classes
+    if classes is not None and len(classes) != count:
+        raise InputError("classes", found=f"{len(classes)} labels", accepted=f"{count} labels")
+    errors = _errors(predictions, bins)
+    chosen = np.argsort(-errors, kind="stable")[:worst]
+    panels = [
+        _panel(
+            f"class {k}" if classes is None else str(classes[k]),
+            float(errors[k]),
+            _state(predictions, int(k), bins),
+            leftmost=number % _COLUMNS == 0,
+        )
+        for number, k in enumerate(chosen)
+    ]
+    which = f"the {len(chosen)} of {count:,} with the largest error"
+    facts = [
+        f"mean over all classes (class-wise ECE) {errors.mean():.2%}, n = {len(predictions):,}"
+    ]
+    width = _SIDE * min(len(chosen), _COLUMNS)
+    diagram: alt.ConcatChart = alt.concat(
+        *panels,
+        columns=_COLUMNS,
+        spacing=24,
+        title=title(f"Classes: {which}", facts, max(width, 300)),
+    ).resolve_scale(color="shared", strokeDash="shared")
+    return styled(diagram, legend_columns=2)
+
+
+def _errors(predictions: Predictions, bins: int) -> NDArray[np.float64]:
+    """Return each class's error, (K,)."""
+    state = ClasswiseError(bins).state(predictions.classes)
+    state.add(predictions)
+    gaps: NDArray[np.float64] = np.abs(state.occurred - state.confidence).sum(axis=1)
+    return gaps / state.rows
+
+
+def _state(predictions: Predictions, k: int, bins: int) -> BinState:
+    state = BinState(bins)
+    state.add_confidences(predictions.probabilities[:, k], predictions.labels == k)
+    return state
+
+
+def _panel(
+    name: str, error: float, state: BinState, *, leftmost: bool
+) -> alt.LayerChart | alt.FacetChart:
+    occurred = int(state.correct.sum())
+    panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
+        leftmost=leftmost, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]
+    ).properties(
+        data=inline(bin_rows(state)),
+        title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
+    )
+    return panel

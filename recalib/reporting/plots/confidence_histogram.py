@@ -1,0 +1,139 @@
+"""How sure a classifier is: a histogram of confidence, the wrong rows set apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recalib.metrics import BinState, Predictions
+from recalib.reporting.plots.style import (
+    BLUE,
+    FIFTHS,
+    INK,
+    LIGHT,
+    SIDE,
+    check_bins,
+    check_series,
+    facts,
+    inline,
+    percent,
+    state_of,
+    styled,
+    title,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["confidence_histogram"]
+
+_HEIGHT = 240
+
+
+def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -> alt.HConcatChart:
+    """Return the share of rows by confidence, a panel for each series.
+
+    Bars are split into right and wrong rows. Lines mark accuracy and mean confidence: what is
+    between them is over- or underconfidence as a whole.
+
+    Parameters
+    ----------
+    series: one, or two such as `before` and `after`, by the title of the panel.
+    bins: equal-width bins of confidence, at most 100.
+
+    Raises
+    ------
+    InputError: no series or more than two, one without rows, or bins out of range.
+    """
+    import altair as alt
+
+    check_series(series)
+    check_bins(bins)
+    states = {name: state_of(predictions, bins) for name, predictions in series.items()}
+    most = max(float(state.weights.max()) for state in states.values())
+    panels = [
+        _panel(name, state, most, leftmost=number == 0)
+        for number, (name, state) in enumerate(states.items())
+    ]
+    histogram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
+        color="shared", strokeDash="shared"
+    )
+    return styled(histogram, legend_columns=2)
+
+
+def _rows(state: BinState) -> list[dict[str, Any]]:
+    """Return the lower and upper end of each part of each bar."""
+    rows = []
+    total = int(state.count.sum())
+    for k in np.flatnonzero(state.filled):
+        share, right = float(state.count[k] / total), float(state.correct[k] / total)
+        edges = {"from": float(k / state.bins), "to": float((k + 1) / state.bins)}
+        for what, low, high in (("right", 0.0, right), ("wrong", right, share)):
+            rows.append({**edges, "what": what, "low": low, "high": high, "share": high - low})
+    return rows
+
+
+def _panel(
+    name: str, state: BinState, most: float, *, leftmost: bool
+) -> alt.LayerChart | alt.FacetChart:
+    import altair as alt
+
+    bars = (
+        alt.Chart(inline(_rows(state)))
+        .mark_rect(stroke="white", strokeWidth=0.5)
+        .encode(
+            x=alt.X(
+                "from:Q",
+                scale=alt.Scale(domain=[0, 1], nice=False),
+                axis=percent("confidence", FIFTHS),
+            ),
+            x2="to",
+            y=alt.Y(
+                "low:Q",
+                scale=alt.Scale(domain=[0, most], nice=True),
+                axis=percent("rows" if leftmost else None),
+            ),
+            y2="high",
+            color=alt.Color(
+                "what:N",
+                title=None,
+                scale=alt.Scale(domain=["right", "wrong"], range=[BLUE, LIGHT]),
+            ),
+            tooltip=[
+                alt.Tooltip("what:N", title="rows"),
+                *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("from", "to", "share")),
+            ],
+        )
+    )
+    chart: alt.LayerChart | alt.FacetChart = alt.layer(bars, _marks(state)).properties(
+        width=SIDE, height=_HEIGHT, title=title(name, facts(state))
+    )
+    return chart
+
+
+def _marks(state: BinState) -> alt.Chart:
+    """Return the lines of accuracy and mean confidence."""
+    import altair as alt
+
+    total = float(state.count.sum())
+    values = {
+        "accuracy": float(state.correct.sum()) / total,
+        "mean confidence": float(state.confidence.sum()) / total,
+    }
+    rows = [{"mark": mark, "value": value} for mark, value in values.items()]
+    rules: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_rule(stroke=INK, strokeWidth=2)
+        .encode(
+            x="value:Q",
+            strokeDash=alt.StrokeDash(
+                "mark:N",
+                title=None,
+                scale=alt.Scale(domain=list(values), range=[[1, 0], [5, 3]]),
+            ),
+            tooltip=["mark:N", alt.Tooltip("value:Q", format=".2%")],
+        )
+    )
+    return rules

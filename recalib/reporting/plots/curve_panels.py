@@ -1,0 +1,83 @@
+"""Curves of accuracy over confidence with their bands: what smooth panels are built of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from recalib.reporting.plots.bar_panels import PERFECT, diagonal
+from recalib.reporting.plots.smooth_curve import SmoothCurve
+from recalib.reporting.plots.style import BLUE, FIFTHS, LEVEL, LIGHT, SIDE, inline, percent
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["accuracy_curve", "curve_axes", "curve_rows", "point_tooltip"]
+
+_CURVE, _GAP = "accuracy, smoothed", "gap to perfect calibration"
+_BAND = f"{LEVEL:.0%} band of accuracy, at each point"
+
+
+def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
+    """Return the points of a curve, rounded to 1e-6, far less than a pixel."""
+    columns = {
+        "at": curve.confidence,
+        "accuracy": curve.accuracy,
+        "low": curve.low,
+        "high": curve.high,
+    }
+    rounded = {name: values.round(6).tolist() for name, values in columns.items()}
+    rounded["piece"] = curve.piece.tolist()
+    return [dict(zip(rounded, row, strict=True)) for row in zip(*rounded.values(), strict=True)]
+
+
+def curve_axes(*, leftmost: bool) -> dict[str, Any]:
+    """Return the x and y channels of accuracy over confidence; a strip beneath has the x axis."""
+    import altair as alt
+
+    unit = alt.Scale(domain=[0, 1], nice=False)
+    hidden = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
+    accuracy = percent("accuracy" if leftmost else None, FIFTHS)
+    return {
+        "x": alt.X("at:Q", scale=unit, axis=hidden),
+        "y": alt.Y("accuracy:Q", scale=unit, axis=accuracy),
+    }
+
+
+def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | alt.FacetChart:
+    """Return a curve with its band, the gap to the diagonal, and the diagonal."""
+    import altair as alt
+
+    axes = curve_axes(leftmost=leftmost)
+    base = alt.Chart(inline(curve_rows(curve)), width=SIDE, height=SIDE).encode(
+        detail="piece:N", tooltip=point_tooltip()
+    )
+    square = alt.Legend(symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
+    scale = alt.Scale(domain=[_CURVE, _GAP, _BAND], range=[BLUE, LIGHT, "#9dbfd9"])
+    colour = alt.Color("what:N", scale=scale, title=None, legend=square)
+    dashed = alt.StrokeDash(
+        "series:N", scale=alt.Scale(domain=[PERFECT], range=[[4, 3]]), title=None
+    )
+
+    def named(label: str) -> alt.Chart:
+        named: alt.Chart = base.transform_calculate(what=f"'{label}'").encode(color=colour)
+        return named
+
+    return alt.layer(
+        named(_GAP).mark_area().encode(**axes, y2="at:Q"),
+        named(_BAND).mark_area(opacity=0.55).encode(x=axes["x"], y="low:Q", y2="high:Q"),
+        # Edges, since in grey the band and the gap are alike.
+        *(
+            base.mark_line(stroke=BLUE, strokeWidth=0.8).encode(x=axes["x"], y=f"{end}:Q")
+            for end in ("low", "high")
+        ),
+        named(_CURVE).mark_line(strokeWidth=2.5).encode(**axes),
+        diagonal().encode(strokeDash=dashed),
+    )
+
+
+def point_tooltip() -> list[alt.Tooltip]:
+    """Return what a point of a curve says under the pointer."""
+    import altair as alt
+
+    columns = {"at": "confidence", "accuracy": "accuracy", "low": "band from", "high": "to"}
+    return [alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in columns.items()]

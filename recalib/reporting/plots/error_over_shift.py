@@ -1,0 +1,175 @@
+"""Calibration error against how far the data have shifted, for several methods."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from recalib.errors import InputError
+from recalib.reporting.plots.style import LEVEL, PALETTE, colours, inline, percent, styled, title
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["ShiftRow", "error_over_shift"]
+
+_WIDTH, _HEIGHT = 460, 300
+_MOST_SEVERITIES = 50
+#: The width of a letter of a label, about.
+_LETTER = 7
+#: How far the methods of one severity are apart, in parts of the distance to the next severity.
+_SPREAD = 0.3
+
+
+class ShiftRow(NamedTuple):
+    """One error at one severity of shift; a plain tuple of the same five will do.
+
+    `severity` is a number on a scale of the caller's, 0 for none. `value`, `low` and `high` are
+    shares from 0 to 1; `low` and `high` are None where there is no interval.
+    """
+
+    method: str
+    severity: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def error_over_shift(
+    rows: Iterable[tuple[str, float, float, float | None, float | None]],
+    *,
+    n: int | Sequence[int],
+    names: Sequence[str] | None = None,
+) -> alt.LayerChart | alt.FacetChart:
+    """Return the calibration error of several methods against the severity of a shift.
+
+    Points are values, bars their intervals; what belongs to one severity is drawn side by side.
+
+    Parameters
+    ----------
+    rows: see `ShiftRow`; up to 8 methods and 50 severities, in any order.
+    n: how many rows each error was measured on, or the counts of each severity, for the title.
+    names: what severities are called, in their order; their numbers by default.
+
+    Raises
+    ------
+    InputError: no rows, too many methods or severities, a pair of both twice, numbers that are
+        no shares or not in order, or names that are not as many as severities.
+    """
+    import altair as alt
+
+    checked = _checked([ShiftRow(*row) for row in rows])
+    methods = list(dict.fromkeys(row.method for row in checked))
+    severities = sorted({row.severity for row in checked})
+    if names is not None and len(names) != len(severities):
+        accepted = f"{len(severities)}, one for each severity"
+        raise InputError("names", found=f"{len(names)} names", accepted=accepted)
+    step = min(np.diff(severities), default=1.0)
+    values = [_drawn(row, methods.index(row.method), len(methods), step) for row in checked]
+    facts = [
+        f"{LEVEL:.0%} intervals" if any(row.low is not None for row in checked) else "no intervals"
+    ]
+    facts = [f"expected calibration error, {facts[0]}", _said(n)]
+    base = alt.Chart(inline(values)).encode(
+        x=alt.X(
+            "at:Q",
+            scale=alt.Scale(
+                domain=[severities[0] - step / 2, severities[-1] + step / 2], nice=False
+            ),
+            axis=_axis(severities, names),
+        ),
+        color=colours(methods),
+        tooltip=_tooltip(),
+    )
+    y = alt.Y("value:Q", axis=percent("ECE"), scale=alt.Scale(zero=True))
+    dashes = colours(methods, "strokeDash").legend(None)
+    chart: alt.LayerChart | alt.FacetChart = alt.layer(
+        base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dashes),
+        base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high"),
+        base.mark_point(filled=True, size=55, opacity=1).encode(
+            y=y, shape=colours(methods, "shape")
+        ),
+    ).properties(
+        width=_WIDTH, height=_HEIGHT, title=title("Calibration under shift", facts, _WIDTH)
+    )
+    return styled(chart, legend_columns=4)
+
+
+def _said(n: int | Sequence[int]) -> str:
+    counts = [n] if isinstance(n, int) else sorted(n)
+    if counts[0] == counts[-1]:
+        return f"n = {counts[0]:,} each"
+    return f"n = {counts[0]:,} to {counts[-1]:,}"
+
+
+def _axis(severities: list[float], names: Sequence[str] | None) -> alt.Axis:
+    import altair as alt
+
+    if names is None:
+        return alt.Axis(title="severity of shift", values=severities, grid=False)
+    # An expression of Vega's: JSON is its notation of lists of strings and numbers.
+    found = f"{json.dumps(list(names))}[indexof({json.dumps(severities)}, datum.value)]"
+    room = _WIDTH / len(names)
+    crowded = max(map(len, names)) * _LETTER > room
+    turned: dict[str, Any] = {"labelAngle": -30, "labelAlign": "right"} if crowded else {}
+    return alt.Axis(
+        title=None, values=severities, grid=False, labelExpr=found, labelLimit=160, **turned
+    )
+
+
+def _drawn(row: ShiftRow, number: int, methods: int, step: float) -> dict[str, Any]:
+    aside = 0.0 if methods == 1 else _SPREAD * step * (number / (methods - 1) - 0.5)
+    return {
+        "series": row.method,
+        "severity": row.severity,
+        "at": row.severity + aside,
+        "value": row.value,
+        "low": row.low,
+        "high": row.high,
+    }
+
+
+def _checked(rows: list[ShiftRow]) -> list[ShiftRow]:
+    if not rows:
+        raise InputError("rows", found="none", accepted="at least one row")
+    for number, row in enumerate(rows):
+        _check_row(row, f"rows[{number}]")
+    pairs = Counter((row.method, row.severity) for row in rows)
+    (pair, times), *_ = pairs.most_common(1)
+    if times > 1:
+        found = f"{pair[0]!r} at severity {pair[1]} {times} times"
+        raise InputError("rows", found=found, accepted="each method once at each severity")
+    for what, most in (("method", len(PALETTE)), ("severity", _MOST_SEVERITIES)):
+        count = len({getattr(row, what) for row in rows})
+        if count > most:
+            raise InputError(f"rows.{what}", found=f"{count} different", accepted=f"at most {most}")
+    return rows
+
+
+def _check_row(row: ShiftRow, where: str) -> None:
+    if not math.isfinite(row.severity):
+        raise InputError(f"{where}.severity", found=str(row.severity), accepted="a finite number")
+    if (row.low is None) != (row.high is None):
+        found = f"low {row.low}, high {row.high}"
+        raise InputError(where, found=found, accepted="both ends of an interval, or none")
+    low = row.value if row.low is None else row.low
+    high = row.value if row.high is None else row.high
+    if not 0 <= low <= row.value <= high <= 1:
+        found = f"value {row.value}, low {row.low}, high {row.high}"
+        raise InputError(where, found=found, accepted="0 <= low <= value <= high <= 1")
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    import altair as alt
+
+    columns = {"value": "ECE", "low": "interval from", "high": "to"}
+    return [
+        alt.Tooltip("series:N", title="method"),
+        alt.Tooltip("severity:Q", title="severity"),
+        *(alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in columns.items()),
+    ]

@@ -1,0 +1,104 @@
+"""Before and after in one panel: two smooth curves of accuracy over confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from recalib.metrics import BinState, Predictions
+from recalib.reporting.plots.bar_panels import PERFECT, diagonal
+from recalib.reporting.plots.curve_panels import curve_axes, curve_rows, point_tooltip
+from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
+from recalib.reporting.plots.style import (
+    FIFTHS,
+    LEVEL,
+    check_series,
+    colours,
+    facts,
+    inline,
+    percent,
+    state_of,
+    styled,
+    title,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["reliability_overlay"]
+
+_WIDTH, _STRIP_HEIGHT = 420, 80
+_BINS = 15
+
+
+def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
+    """Return the smoothed accuracy over confidence of two series in one panel, with 95% bands.
+
+    Curves and bands are those of `reliability_diagram(smooth=True)`; colour and dash tell them
+    apart. Beneath is the share of rows in each of 15 bins of confidence.
+
+    Parameters
+    ----------
+    series: two such as `before` and `after`, by their labels.
+
+    Raises
+    ------
+    InputError: not two series, or one without rows.
+    """
+    import altair as alt
+
+    check_series(series, least=2)
+    points, steps, lines = [], [], []
+    for name, predictions in series.items():
+        state = state_of(predictions, _BINS)
+        curve = smooth_curve(state_of(predictions, FINE_BINS), LEVEL)
+        points += [{"series": name, **row} for row in curve_rows(curve)]
+        steps += [{"series": name, **row} for row in _outline(state)]
+        ece, _, rows = facts(state)
+        lines.append(f"{name}: {ece}, {rows}")
+    heading = title("Accuracy over confidence", lines, _WIDTH)
+    overlay = alt.vconcat(
+        _curves(points, list(series)), _strip(steps, list(series)), spacing=8, title=heading
+    )
+    return styled(overlay, legend_columns=3)
+
+
+def _curves(points: list[dict[str, object]], names: list[str]) -> alt.LayerChart | alt.FacetChart:
+    import altair as alt
+
+    base = alt.Chart(inline(points), width=_WIDTH, height=_WIDTH).encode(
+        detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip()]
+    )
+    axes = curve_axes(leftmost=True)
+    told = [colours(names, channel, PERFECT) for channel in ("color", "strokeDash")]
+    line = base.mark_line(strokeWidth=2.5).encode(**axes, color=told[0], strokeDash=told[1])
+    band = base.mark_area(opacity=0.25).encode(x=axes["x"], y="low:Q", y2="high:Q", color=told[0])
+    perfect = diagonal().encode(color=told[0], strokeDash=told[1])
+    return alt.layer(band, line, perfect)
+
+
+def _outline(state: BinState) -> list[dict[str, float]]:
+    """Return the share of rows from each edge to the next, empty bins too, and 0 from the last."""
+    shares = [*(state.count / state.count.sum()).tolist(), 0.0]
+    return [{"from": k / state.bins, "share": share} for k, share in enumerate(shares)]
+
+
+def _strip(steps: list[dict[str, object]], names: list[str]) -> alt.Chart:
+    import altair as alt
+
+    strip: alt.Chart = (
+        alt.Chart(inline(steps), width=_WIDTH, height=_STRIP_HEIGHT)
+        .mark_line(interpolate="step-after", strokeWidth=2)
+        .encode(
+            x=alt.X(
+                "from:Q",
+                scale=alt.Scale(domain=[0, 1], nice=False),
+                axis=percent("confidence", FIFTHS),
+            ),
+            y=alt.Y("share:Q", axis=alt.Axis(format="%", title="rows", tickCount=3)),
+            color=colours(names, "color", PERFECT),
+            strokeDash=colours(names, "strokeDash", PERFECT),
+            tooltip=["series:N", alt.Tooltip("share:Q", format=".2%")],
+        )
+    )
+    return strip

@@ -1,0 +1,182 @@
+"""The risk-coverage curve: how many errors are left when the least sure rows are set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.metrics import Predictions
+from recalib.metrics.aurc import RiskCoverageArea
+from recalib.metrics.confidence_order import ranked
+from recalib.metrics.mean_metrics import wilson
+from recalib.reporting.plots.style import (
+    FIFTHS,
+    LEVEL,
+    PALETTE,
+    check_series,
+    colours,
+    inline,
+    percent,
+    styled,
+    title,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["risk_coverage"]
+
+_WIDTH, _HEIGHT = 420, 300
+_POINTS = 200
+_BEST = "best order of the same errors"
+
+
+def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.FacetChart:
+    """Return the share of errors among the surest rows, over the share of rows that these are.
+
+    The legend says the area under each curve (AURC). Where confidences tie, rows count with the
+    accuracy of all rows of that confidence, as in `aurc`. The grey dashes are the best order that
+    the same errors could be in: all of them among the least sure rows. Bands are pointwise:
+    Wilson's 95% interval of the share of errors among as many rows as are kept.
+
+    Parameters
+    ----------
+    series: one to eight, by their labels.
+
+    Raises
+    ------
+    InputError: no series or more than eight, or one without rows.
+    """
+    import altair as alt
+
+    check_series(series, most=len(PALETTE))
+    curves: list[dict[str, Any]] = []
+    best, labels = [], []
+    for name, predictions in series.items():
+        area = RiskCoverageArea().measure(predictions).value
+        label = f"{name}: AURC {area:.2%}"
+        labels.append(label)
+        curves += [{"series": label, **row} for row in _points(_surest_errors(predictions))]
+        best.append(1 - float(predictions.correct.mean()))
+    counts = {len(predictions) for predictions in series.values()}
+    n = "n = " + ", ".join(f"{count:,}" for count in sorted(counts))
+    heading = title(
+        "Errors among the surest rows",
+        [f"share of errors where only the surest rows are kept, {LEVEL:.0%} bands", n],
+        _WIDTH,
+    )
+    # Of the few surest rows next to nothing is known: their bands may end beyond the picture.
+    most = max(max(row["risk"], row["high"] * (row["coverage"] == 1)) for row in curves)
+    chart: alt.LayerChart | alt.FacetChart = alt.layer(
+        _bands(curves, labels, most), _oracles(best, labels), _lines(curves, labels)
+    ).properties(width=_WIDTH, height=_HEIGHT, title=heading)
+    return styled(chart, legend_columns=2)
+
+
+def _surest_errors(predictions: Predictions) -> NDArray[np.float64]:
+    """Return the expected error of each row, the surest first."""
+    errors: NDArray[np.float64] = 1 - ranked(predictions)[1][::-1]
+    return errors
+
+
+def _points(errors: NDArray[np.float64]) -> list[dict[str, float]]:
+    """Return risk at 200 coverages; each row is spread evenly over its 1/N of coverage.
+
+    The band is that of at least one row, where coverage is less.
+    """
+    coverage = np.arange(1, _POINTS + 1) / _POINTS
+    summed = np.concatenate([[0.0], np.cumsum(errors)]) / len(errors)
+    risk = np.interp(coverage, np.arange(len(summed)) / len(errors), summed) / coverage
+    kept = np.maximum(coverage * len(errors), 1.0)
+    low, high = wilson(np.clip(risk, 0, 1) * kept, kept, LEVEL)
+    return _as_rows(coverage, risk=risk, low=low, high=high)
+
+
+def _best_points(share: float) -> list[dict[str, float]]:
+    """Return risk at 200 coverages where every error comes last."""
+    coverage = np.arange(1, _POINTS + 1) / _POINTS
+    return _as_rows(coverage, risk=np.maximum(coverage - (1 - share), 0) / coverage)
+
+
+def _as_rows(
+    coverage: NDArray[np.float64], **columns: NDArray[np.float64]
+) -> list[dict[str, float]]:
+    """Return a row for each coverage, with a value of each column; to 1e-6, lest pages swell."""
+    table = {name: one.round(6).tolist() for name, one in {"coverage": coverage, **columns}.items()}
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+def _axes() -> dict[str, Any]:
+    import altair as alt
+
+    return {
+        "x": alt.X(
+            "coverage:Q",
+            scale=alt.Scale(domain=[0, 1], nice=False),
+            axis=percent("coverage: rows kept, the surest first", FIFTHS),
+        ),
+        "y": alt.Y("risk:Q", axis=percent("risk: errors among them")),
+    }
+
+
+def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
+    import altair as alt
+
+    lines: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_line(strokeWidth=2.5)
+        .encode(
+            **_axes(),
+            color=colours(labels, "color", _BEST),
+            strokeDash=colours(labels, "strokeDash", _BEST),
+            tooltip=[
+                "series:N",
+                *(alt.Tooltip(f"{k}:Q", format=".2%") for k in ("coverage", "risk")),
+                alt.Tooltip("low:Q", format=".2%", title="band from"),
+                alt.Tooltip("high:Q", format=".2%", title="to"),
+            ],
+        )
+    )
+    return lines
+
+
+def _bands(rows: list[dict[str, Any]], labels: list[str], most: float) -> alt.Chart:
+    """Return the bands, cut at `most`."""
+    import altair as alt
+
+    bands: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_area(opacity=0.2, clip=True)
+        .encode(
+            x=_axes()["x"],
+            y=alt.Y("low:Q", scale=alt.Scale(domain=[0, min(most * 1.05, 1.0)], nice=False)),
+            y2="high",
+            color=colours(labels, "color", _BEST),
+        )
+    )
+    return bands
+
+
+def _oracles(shares: list[float], labels: list[str]) -> alt.Chart:
+    """Return the best order's curve, one for each different share of errors."""
+    import altair as alt
+
+    rows = [
+        {"series": _BEST, "best": f"{share:.9f}", **row}
+        for share in sorted(set(shares))
+        for row in _best_points(share)
+    ]
+    lines: alt.Chart = (
+        alt.Chart(inline(rows))
+        .mark_line(strokeWidth=1.5)
+        .encode(
+            **_axes(),
+            detail="best:N",
+            color=colours(labels, "color", _BEST),
+            strokeDash=colours(labels, "strokeDash", _BEST),
+        )
+    )
+    return lines

@@ -1,0 +1,144 @@
+"""What a monitor has said over time: calibration error, evidence, and the states beneath."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from recalib.errors import InputError
+from recalib.reporting.plots.style import BLUE, GREY, INK, REFERENCE, inline, percent, styled, title
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["STATE_COLOURS", "timeline"]
+
+_WIDTH, _HEIGHT, _STRIP = 620, 170, 22
+#: Told apart by every kind of colour vision, and in grey by lightness.
+STATE_COLOURS = {
+    "fresh": "#9ecae1",
+    "unverified": "#d9d9d9",
+    "suspect": "#e69f00",
+    "stale": "#7a1f1f",
+}
+#: Times in between are taken for seconds since 1970, not for a count of their own: 2001 to 9999.
+_EPOCH, _FAR = 1e9, 2.5e11
+
+
+def timeline(
+    windows: Sequence[Mapping[str, Any]], *, objective: float, heading: str
+) -> alt.VConcatChart:
+    """Return three panels over prediction time: ECE with interval and floor, log E, and states.
+
+    Parameters
+    ----------
+    windows: one for each cohort, in order, with `start`, `time`, `state`, and of `Evidence` at
+        least `ece`, `ece_low`, `ece_high`, `ece_floor`, `log_evidence` and `threshold`; None is
+        left out.
+    objective: the ECE that is still good.
+
+    Raises
+    ------
+    InputError: no windows.
+    """
+    import altair as alt
+
+    if not windows:
+        raise InputError("windows", found="none", accepted="at least one matured cohort")
+    dated = windows[0]["start"] >= _EPOCH and windows[-1]["time"] < _FAR
+    values = [_drawn(one, dated) for one in windows]
+    data = inline(values)
+    kind = "T" if dated else "Q"
+    last = values[-1]
+    subtitle = [
+        f"{last['state']} in the end; {len(values)} cohorts",
+        f"objective: ECE below {objective:.1%}; the test rejects at log E"
+        f" {windows[-1]['threshold']:.2f}",
+    ]
+
+    def x(name: str, axis: bool = False) -> alt.X:
+        shown = alt.Axis(title="prediction time (UTC)" if dated else "prediction time, seconds")
+        hidden = alt.Axis(labels=False, ticks=False, title=None)
+        scale = alt.Scale(type="utc" if dated else "linear", nice=False, zero=False)
+        return alt.X(f"{name}:{kind}", scale=scale, axis=shown if axis else hidden)
+
+    base = alt.Chart(data, width=_WIDTH, height=_HEIGHT).encode(x=x("time"), tooltip=_tooltip(kind))
+    measured = base.transform_filter("isValid(datum.ece)")
+    scale = alt.Scale(domain=[0, _highest(values, objective)], nice=False)
+    error = alt.layer(
+        measured.mark_area(color=BLUE, opacity=0.25, clip=True).encode(
+            y=alt.Y("ece_low:Q", axis=percent("ECE, interval, floor"), scale=scale),
+            y2="ece_high:Q",
+        ),
+        measured.mark_line(color=GREY, strokeDash=[2, 2], clip=True).encode(y="ece_floor:Q"),
+        measured.mark_line(color=BLUE, strokeWidth=2, clip=True).encode(y="ece:Q"),
+        _level(objective),
+    )
+    evidence = alt.layer(
+        base.mark_line(color=INK, strokeWidth=2).encode(y=alt.Y("log_evidence:Q", title="log E")),
+        _level(windows[-1]["threshold"]),
+    )
+    colours = alt.Scale(domain=list(STATE_COLOURS), range=list(STATE_COLOURS.values()))
+    states = (
+        alt.Chart(data, width=_WIDTH, height=_STRIP)
+        .mark_rect()
+        .encode(
+            x=x("start", axis=True),
+            x2="time",
+            color=alt.Color("state:N", scale=colours, title=None),
+            tooltip=_tooltip(kind),
+        )
+    )
+    chart: alt.VConcatChart = alt.vconcat(error, evidence, states, spacing=8).properties(
+        title=title(heading, subtitle, _WIDTH)
+    )
+    shared: alt.VConcatChart = chart.resolve_scale(x="shared")
+    return styled(shared, legend_columns=4)
+
+
+def _level(value: float) -> alt.Chart:
+    import altair as alt
+
+    rule: alt.Chart = (
+        alt.Chart(inline([{"level": value}]))
+        .mark_rule(color=REFERENCE, strokeDash=[4, 3])
+        .encode(y="level:Q")
+    )
+    return rule
+
+
+def _highest(values: list[dict[str, Any]], objective: float) -> float:
+    """Return where the panel of errors ends: the first windows, of few labels, go far beyond."""
+    ends = sorted(one["ece_high"] for one in values if one["ece_high"] is not None)
+    typical = ends[int(0.9 * (len(ends) - 1))] if ends else 0.0
+    return float(min(1.0, 1.25 * max(typical, objective)))
+
+
+_SHARES = ("ece", "ece_low", "ece_high", "ece_floor", "coverage")
+_NUMBERS = ("log_evidence", "n", "psi")
+
+
+def _drawn(window: Mapping[str, Any], dated: bool) -> dict[str, Any]:
+    """Return what is drawn of a window, numbers rounded to 1e-6, far less than a pixel."""
+    found: dict[str, Any] = {"state": window["state"]}
+    for name in (*_SHARES, *_NUMBERS):
+        value = window.get(name)
+        found[name] = None if value is None else round(value, 6)
+    return {**found, "start": _said(window["start"], dated), "time": _said(window["time"], dated)}
+
+
+def _said(time: float, dated: bool) -> float | str:
+    return datetime.fromtimestamp(time, UTC).isoformat() if dated else time
+
+
+def _tooltip(kind: str) -> list[alt.Tooltip]:
+    import altair as alt
+
+    times: dict[str, Any] = {"format": "%Y-%m-%d %H:%M", "formatType": "utc"} if kind == "T" else {}
+    return [
+        alt.Tooltip(f"time:{kind}", title="until", **times),
+        alt.Tooltip("state:N"),
+        *(alt.Tooltip(f"{name}:Q", format=".2%") for name in _SHARES),
+        *(alt.Tooltip(f"{name}:Q", format=".4~g") for name in _NUMBERS),
+    ]

@@ -1,0 +1,100 @@
+"""How a training run went: scores, calibration and weights over its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from recalib.errors import InputError
+from recalib.reporting.plots.style import colours, inline, percent, styled, title
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["training_curves"]
+
+_WIDTH, _HEIGHT = 300, 190
+_SPLITS = ("train", "validation", "test")
+_MOST_EPOCHS = 5000
+#: Takes a line's value from a record; None where it has none there.
+_Line = Callable[[Mapping[str, Any]], float | None]
+
+
+def training_curves(
+    records: Sequence[Mapping[str, Any]], name: str = "Training"
+) -> alt.VConcatChart:
+    """Return curves over the epochs of a run, as `metrics.jsonl` holds them.
+
+    NLL of all rows, and of those that are right and those that are wrong, ECE, entropy and the
+    norm of the weights: what paper 004, figures 2 and 3, shows of a network that becomes
+    miscalibrated. Records count in their order; a run that began anew goes on to the right.
+
+    Raises
+    ------
+    InputError: no records, or over 5,000.
+    """
+    import altair as alt
+
+    if not 1 <= len(records) <= _MOST_EPOCHS:
+        found = f"{len(records)} records"
+        raise InputError("records", found=found, accepted=f"1 to {_MOST_EPOCHS}")
+    panels = [
+        _panel(records, "NLL", {one: _of(one, "nll") for one in _SPLITS}),
+        _panel(records, "ECE", {one: _of(one, "ece") for one in _SPLITS}, share=True),
+        _panel(records, "accuracy", {one: _of(one, "accuracy") for one in _SPLITS}, share=True),
+        _panel(records, "NLL of test rows", {
+            "right": _of("test", "nll_right"), "wrong": _of("test", "nll_wrong"),
+        }),
+        _panel(records, "entropy, nats", {one: _of(one, "entropy") for one in _SPLITS}),
+        _panel(records, "norm of weights", {
+            "all": lambda record: record["weight_norm"],
+            "last layer": lambda record: record["head_norm"],
+        }),
+    ]  # fmt: skip
+    rows = [
+        alt.hconcat(*panels[start : start + 3]).resolve_scale(
+            color="independent", strokeDash="independent"
+        )
+        for start in (0, 3)
+    ]
+    # A legend for each panel: lines are other things in each.
+    whole = alt.vconcat(*rows).resolve_scale(color="independent", strokeDash="independent")
+    epochs = [f"{len(records)} epochs"]
+    chart: alt.VConcatChart = styled(
+        whole.properties(title=title(name, epochs, 3 * _WIDTH)), legend_columns=3
+    )
+    return chart
+
+
+def _of(split: str, metric: str) -> _Line:
+    return lambda record: record[split][metric]
+
+
+def _panel(
+    records: Sequence[Mapping[str, Any]],
+    text: str,
+    lines: Mapping[str, _Line],
+    *,
+    share: bool = False,
+) -> alt.Chart:
+    import altair as alt
+
+    values = [
+        {"epoch": place, "series": name, "value": value}
+        for name, line in lines.items()
+        for place, record in enumerate(records, 1)
+        if (value := line(record)) is not None
+    ]
+    legend = alt.Legend(symbolType="stroke", symbolSize=400, symbolStrokeWidth=2, symbolOpacity=1)
+    axis = percent(text) if share else alt.Axis(title=text, tickCount=5)
+    chart: alt.Chart = (
+        alt.Chart(inline(values), width=_WIDTH, height=_HEIGHT)
+        .mark_line(strokeWidth=2, point=len(records) == 1)
+        .encode(
+            x=alt.X("epoch:Q", axis=alt.Axis(title="epoch", tickMinStep=1, format="d")),
+            y=alt.Y("value:Q", axis=axis, scale=alt.Scale(zero=False)),
+            color=colours(list(lines)).legend(legend),
+            strokeDash=colours(list(lines), "strokeDash").legend(legend),
+        )
+    )
+    return chart

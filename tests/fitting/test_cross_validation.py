@@ -1,0 +1,114 @@
+"""Cross-validation tells a better calibrator from a worse one, on rows it has not seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+
+from recalib.fitting.cross_validation import Candidate, compare_by_cross_validation, folds_of
+from recalib.fitting.fit import configured, fit
+from recalib.fitting.newton import fit_temperature
+from tests.fitting.conftest import draw
+
+
+def candidate(name: str) -> Candidate:
+    return Candidate(*configured(name, "nll", {}))
+
+
+def test_scores_are_those_of_a_loop_by_hand() -> None:
+    """Each row under a fit to the other folds, written out with scipy."""
+    logits, labels = draw(203, 4, 2.0)
+    found = compare_by_cross_validation(
+        candidate("temperature"), candidate("identity"), logits, labels
+    )
+    folds = folds_of(labels)
+    scores, plain = np.empty(len(labels)), np.empty(len(labels))
+    for i in range(len(labels)):
+        others = folds != folds[i]
+        t = fit_temperature(logits[others], labels[others]).temperature
+        scores[i] = -scipy.special.log_softmax(logits[i] / t)[labels[i]]
+        plain[i] = -scipy.special.log_softmax(logits[i])[labels[i]]
+    assert found.nll == pytest.approx(scores.mean(), rel=1e-9)
+    assert found.reference_nll == pytest.approx(plain.mean(), rel=1e-9)
+    error = (plain - scores).std(ddof=1) / np.sqrt(len(labels))
+    assert found.standard_error == pytest.approx(error, rel=1e-6)
+    assert found.better == (plain.mean() - scores.mean() > error)
+
+
+def test_an_overconfident_classifier_is_beaten() -> None:
+    logits, labels = draw(1000, 5, 3.0)
+    found = compare_by_cross_validation(
+        candidate("temperature"), candidate("identity"), logits, labels
+    )
+    assert found.better
+    assert "beats identity" in found.reason
+
+
+def test_a_calibrated_classifier_is_not_beaten() -> None:
+    logits, labels = draw(1000, 5, 1.0, seed=3)
+    found = compare_by_cross_validation(
+        candidate("class_temperature"), candidate("identity"), logits, labels
+    )
+    assert not found.better
+    assert "does not beat identity" in found.reason
+
+
+def test_a_calibrator_fitted_elsewhere_is_taken_as_it_is() -> None:
+    champion = fit(*draw(1000, 5, 3.0, seed=1))
+    logits, labels = draw(1000, 5, 3.0, seed=2)
+    found = compare_by_cross_validation(candidate("temperature"), champion, logits, labels)
+    p = champion.predict(logits)
+    assert found.reference_nll == pytest.approx(
+        -np.log(p[np.arange(1000), labels]).mean(), rel=1e-9
+    )
+
+
+def test_folds_spread_every_class() -> None:
+    labels = np.repeat([0, 1, 2], [50, 10, 5])
+    folds = folds_of(labels)
+    for label in range(3):
+        counts = np.bincount(folds[labels == label], minlength=5)
+        assert counts.max() - counts.min() <= 1
+    np.testing.assert_array_equal(folds, folds_of(labels))
+
+
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        ("as predicted", "no held-out row was a surprise"),
+        ("one class", "all labels are of class 2"),
+    ],
+)
+@pytest.mark.parametrize("name", ["temperature", "vector"])
+def test_rows_that_contradict_nothing_make_nobody_better(name: str, labels: str, word: str) -> None:
+    """The surer, the better they are on such rows, and one error undoes it."""
+    logits, truth = draw(400, 4, 2.0, seed=8)
+    truth = logits.argmax(axis=1) if labels == "as predicted" else np.full_like(truth, 2)
+    logits[np.arange(400), truth] += 4.0
+    found = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
+    assert found.nll < found.reference_nll - found.standard_error
+    assert not found.better
+    assert word in found.reason
+    truth[:4] = (truth[:4] + 1) % 4
+    found = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
+    assert "cannot be compared" not in found.reason
+
+
+def test_one_row_cannot_be_cross_validated() -> None:
+    logits, labels = draw(1, 3, 1.0)
+    found = compare_by_cross_validation(
+        candidate("temperature"), candidate("identity"), logits, labels
+    )
+    assert not found.better
+    assert "one row" in found.reason
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_few_rows_have_as_many_folds(rows: int) -> None:
+    logits, labels = draw(rows, 3, 1.0)
+    found = compare_by_cross_validation(
+        candidate("temperature"), candidate("identity"), logits, labels
+    )
+    assert found.folds == rows
+    assert np.isfinite([found.nll, found.reference_nll, found.standard_error]).all()

@@ -1,0 +1,312 @@
+"""Newton's method for linear maps: one convex minimum, whoever looks for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.optimize
+from sklearn.linear_model import LogisticRegression
+
+from recalib.arrays import check_weights
+from recalib.errors import InputError
+from recalib.fitting.fit import configured, fit
+from recalib.fitting.gradient import fit_by_gradient
+from recalib.fitting.linear_maps import LINEAR_MAPS, fit_linear
+from recalib.fitting.linear_nll import All, LinearNll, Own
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.solvers import SOLVERS, solve
+from recalib.maps import MAPS
+from recalib.ops import NumpyOps
+from tests.fitting.conftest import draw
+
+
+def miscalibrated(rows: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits, and labels drawn with a slope and an intercept of each class's own."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, classes)) * 3
+    slopes, bias = np.exp(rng.normal(size=classes) * 0.3) / 2, rng.normal(size=classes)
+    return logits, (logits * slopes + bias + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+def problem_of(name: str, logits: np.ndarray, labels: np.ndarray, **options) -> Problem:
+    the_map, objective = configured(name, "nll", options)
+    return Problem(the_map, objective, logits, labels)
+
+
+def by_torch(problem: Problem) -> Solution:
+    single = fit_temperature(problem.logits, problem.labels, problem.weights)
+    return fit_by_gradient(problem, problem.map.start(problem.classes, single.temperature))
+
+
+def test_every_linear_map_is_in_the_table_of_solvers() -> None:
+    for name in LINEAR_MAPS:
+        assert SOLVERS[name, "nll"] is fit_linear
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", LINEAR_MAPS)
+def test_the_general_method_finds_the_same_optimum(name: str, weighted: bool, masked: bool) -> None:
+    """One in NumPy with second derivatives, one in torch with first ones."""
+    logits, labels = miscalibrated(300, 4)
+    rng = np.random.default_rng(1)
+    if masked:
+        out = rng.random(logits.shape) < 0.2
+        out[np.arange(300), labels] = False
+        logits[out] = -np.inf
+    problem = problem_of(name, logits, labels)
+    if weighted:
+        weights = check_weights(rng.random(300), rows=300)
+        problem = Problem(problem.map, problem.objective, logits, labels, weights)
+    ours, theirs = fit_linear(problem), by_torch(problem)
+    assert ours.converged
+    assert ours.objective == pytest.approx(theirs.objective, abs=1e-7)
+
+
+def slow_objective(problem: Problem, parameters: dict[str, np.ndarray]) -> float:
+    """NLL plus penalty, row by row from the formulas in the docstrings."""
+    name, rows, classes = problem.map.name, len(problem.labels), problem.classes
+    total = 0.0
+    for z, y in zip(problem.logits, problem.labels, strict=True):
+        x = z / parameters["temperature"] if name.startswith("structured") else z
+        if name == "class_temperature":
+            s = z / parameters["temperature"]
+        else:
+            if name != "vector" and name != "matrix":
+                x = x - np.log(sum(np.exp(one) for one in x))
+            weights = parameters["matrix"].T if "matrix" in parameters else parameters["scale"]
+            s = (weights @ x if weights.ndim == 2 else weights * x) + parameters["bias"]
+        total += np.log(sum(np.exp(one) for one in s)) - s[y]
+    value = total / rows
+    if name == "vector":
+        value += problem.map.intercept / rows * (parameters["bias"] ** 2).sum()
+    if name in ("matrix", "dirichlet"):
+        one = problem.map
+        w = parameters["matrix"]
+        diagonal = np.diag(w)
+        mu = 5_000 / rows if one.intercept is None else one.intercept
+        if getattr(one, "regularisation", "odir") == "odir":
+            worth = {"matrix": (25_000, 1_000_000), "dirichlet": (5_000, 5_000_000)}[name]
+            given = one.diagonal, one.off_diagonal if name == "matrix" else one.strength
+            delta, strength = (
+                b / rows if a is None else a for a, b in zip(given, worth, strict=True)
+            )
+            value += delta / classes * sum((d - diagonal.mean()) ** 2 for d in diagonal)
+            off = (w**2).sum() - (diagonal**2).sum()
+            value += strength * off / (classes * (classes - 1))
+        else:
+            value += 2_500 / rows * (w**2).sum() / classes**2
+        value += mu / classes * (parameters["bias"] ** 2).sum()
+    if name == "structured_vector":
+        c = 1 + 10 * 2 * classes / rows
+        value += c * classes / rows * ((parameters["scale"] - 1) ** 2).sum()
+        value += c * classes / rows * (parameters["bias"] ** 2).sum()
+    if name == "structured_matrix":
+        w, c = parameters["matrix"], 1 + 10 * classes * (classes + 1) / rows
+        value += c * classes / rows * ((np.diag(w) - 1) ** 2).sum()
+        off = (w**2).sum() - (np.diag(w) ** 2).sum()
+        value += c * classes * (classes - 1) / rows * off
+        value += c * classes / rows * (parameters["bias"] ** 2).sum()
+    return float(value)
+
+
+#: Strengths at which every term of the penalty counts, and as published, without ties.
+SOFT = {"diagonal": 0.5, "intercept": 0.2}
+FORMS = [
+    *((name, {}) for name in LINEAR_MAPS),
+    ("dirichlet", {"regularisation": "l2"}),
+    ("dirichlet", {**SOFT, "strength": 0.3}),
+    ("matrix", {**SOFT, "off_diagonal": 0.3}),
+    ("matrix", {"diagonal": 0.0, "off_diagonal": 100.0, "intercept": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS)
+def test_the_optimum_is_that_of_the_plain_formula(name: str, options: dict) -> None:
+    """scipy, which sees values of a slow loop only, finds no lower point near ours."""
+    problem = problem_of(name, *miscalibrated(60, 3), **options)
+    found = fit_linear(problem)
+    assert found.objective == pytest.approx(slow_objective(problem, found.parameters), abs=1e-10)
+    held = {"temperature"} if name.startswith("structured") else set()
+    free = {key: value for key, value in found.parameters.items() if key not in held}
+    sizes = np.cumsum([value.size for value in free.values()])[:-1]
+
+    def at(vector: np.ndarray) -> float:
+        parts = zip(free, np.split(vector, sizes), strict=True)
+        moved = {key: part.reshape(free[key].shape) for key, part in parts}
+        return slow_objective(problem, found.parameters | moved)
+
+    start = np.concatenate([value.reshape(-1) for value in free.values()])
+    lowest = scipy.optimize.minimize(at, start * 1.02 + 0.01, method="BFGS")
+    assert found.objective <= lowest.fun + 1e-9
+    assert lowest.fun == pytest.approx(found.objective, abs=1e-6)
+
+
+def test_dirichlet_by_l2_is_scikit_learns_logistic_regression() -> None:
+    """Its ridge leaves the intercepts alone; ours can be told to."""
+    logits, labels = miscalibrated(400, 4)
+    l2 = {"regularisation": "l2", "strength": 0.1, "intercept": 0.0}
+    found = fit_linear(problem_of("dirichlet", logits, labels, **l2))
+    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    # It minimises C Σ NLL + ½ |W|²; ours is NLL / N + λ / K² |W|².
+    c = 4**2 / (2 * 400 * 0.1)
+    theirs = LogisticRegression(C=c, tol=1e-10, max_iter=10_000).fit(log_p, labels)
+    np.testing.assert_allclose(found.parameters["matrix"].T, theirs.coef_, atol=1e-4)
+
+
+def test_intercepts_alone_give_the_class_frequencies() -> None:
+    """Closed form: with constant logits, p is how often each class occurs.
+
+    The penalty, a hundredth of a row's weight in a hundred rows, moves it by 2 · 10⁻⁴ · b.
+    """
+    labels = np.repeat([0, 1, 2], [50, 30, 20])
+    calibrator = fit(np.zeros((100, 3)), labels, "vector")
+    np.testing.assert_allclose(calibrator.predict(np.zeros((1, 3)))[0], [0.5, 0.3, 0.2], atol=2e-4)
+    assert calibrator.parameters["bias"].sum() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["structured_vector", "structured_matrix"])
+@pytest.mark.parametrize(("rows", "classes"), [(20, 10), (50, 100)])
+def test_structured_maps_are_temperature_scaling_for_few_rows(
+    name: str, rows: int, classes: int
+) -> None:
+    """On new rows: within 2% of temperature's NLL."""
+    logits, labels = draw(rows, classes, 2.0)
+    new_logits, new_labels = draw(2000, classes, 2.0, seed=1)
+
+    def nll(which: str) -> float:
+        p = fit(logits, labels, which).predict(new_logits)
+        return float(-np.log(p[np.arange(2000), new_labels]).mean())
+
+    assert nll(name) < 1.02 * nll("temperature")
+
+
+@pytest.mark.parametrize("name", LINEAR_MAPS)
+@pytest.mark.parametrize("scale", [1e-20, 4000.0, 1e25])
+def test_logits_of_any_scale_are_fitted_as_well(name: str, scale: float) -> None:
+    logits, labels = miscalibrated(200, 4)
+    if name == "dirichlet" and scale == 1e-20:
+        pytest.skip("the softmax of such logits is uniform to the last bit")
+    scaled = fit_linear(problem_of(name, logits * scale, labels))
+    assert scaled.converged
+    assert all(np.isfinite(value).all() for value in scaled.parameters.values())
+    if name not in ("matrix", "dirichlet"):  # their penalties have the logits' unit
+        plain = fit_linear(problem_of(name, logits, labels))
+        assert scaled.objective == pytest.approx(plain.objective, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", LINEAR_MAPS)
+def test_permuting_classes_changes_nothing(name: str) -> None:
+    logits, labels = miscalibrated(300, 5)
+    order = np.random.default_rng(0).permutation(5)
+    one = fit_linear(problem_of(name, logits, labels))
+    other = fit_linear(problem_of(name, logits[:, order], np.argsort(order)[labels]))
+    assert one.objective == pytest.approx(other.objective, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", LINEAR_MAPS)
+def test_a_warm_start_takes_fewer_steps_to_the_same_place(name: str) -> None:
+    problem = problem_of(name, *miscalibrated(500, 5))
+    cold = fit_linear(problem)
+    start = cold.parameters
+    warm = fit_linear(Problem(problem.map, problem.objective, problem.logits, problem.labels,
+                              start=start))  # fmt: skip
+    assert warm.objective == pytest.approx(cold.objective, abs=1e-9)
+    assert warm.iterations < cold.iterations
+
+
+@pytest.mark.parametrize("name", ["structured_vector", "structured_matrix"])
+def test_a_warm_start_does_not_hold_an_old_temperature(name: str) -> None:
+    logits, labels = miscalibrated(500, 5)
+    earlier = fit(logits * 3, labels, name)
+    cold, warm = fit(logits, labels, name), fit(logits, labels, name, start=earlier)
+    assert warm.parameters["temperature"] == cold.parameters["temperature"]
+    assert warm.card.fit.objective == pytest.approx(cold.card.fit.objective, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", LINEAR_MAPS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_large_data_of_narrow_types_ends_where_float64_does(name: str, dtype: type) -> None:
+    """Enough rows for steps in float32; the last ones are float64, on the same numbers."""
+    logits, labels = miscalibrated(25_000, 12)
+    narrow = logits.astype(dtype)
+    one = fit_linear(problem_of(name, narrow, labels))
+    other = fit_linear(problem_of(name, narrow.astype(np.float64), labels))
+    assert one.objective == pytest.approx(other.objective, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", ["matrix", "dirichlet", "structured_matrix"])
+def test_too_many_classes_are_refused_before_any_matrix_is_made(name: str) -> None:
+    logits = np.random.default_rng(0).normal(size=(5, 50_000)).astype(np.float32)
+    tracemalloc.start()
+    with pytest.raises(InputError, match=f"map: found {name}.*50000.*at most 5000") as caught:
+        fit(logits, np.arange(5), name)
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
+    assert caught.value.field == "map"
+
+
+@pytest.mark.parametrize("name", LINEAR_MAPS)
+def test_separable_data_says_that_it_ended_on_a_bound(name: str) -> None:
+    logits, _ = draw(100, 4, 1.0)
+    card = fit(logits, logits.argmax(axis=1), name).card
+    assert any("bound" in one for one in card.fit.bounds_reached)
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much"])
+def test_strengths_that_are_none_are_refused(bad: object) -> None:
+    with pytest.raises(InputError, match="options"):
+        fit(*draw(50, 3, 1.0), "matrix", off_diagonal=bad)
+
+
+@pytest.mark.parametrize("design", [Own(), Own(intercept=False), All()])
+@pytest.mark.parametrize("classes", [3, 50])
+def test_derivatives_agree_with_finite_differences(design: Own | All, classes: int) -> None:
+    rng = np.random.default_rng(0)
+    x, labels = miscalibrated(40, classes)
+    masked = rng.random(x.shape) < 0.1
+    masked[np.arange(40), labels] = False
+    width = classes + 1 if isinstance(design, All) else 1 + design.intercept
+    theta, strength, centre = rng.random((3, classes, width))
+    weights = check_weights(rng.random(40), rows=40)
+    nll = LinearNll(design, x, masked, labels, weights, strength, centre)
+    here, direction, step = nll.around(theta), rng.normal(size=theta.shape), 1e-6
+    up, down = (nll.around(theta + sign * step * direction) for sign in (1, -1))
+    slope = (up.value - down.value) / (2 * step)
+    assert np.vdot(here.gradient, direction) == pytest.approx(slope, rel=1e-6)
+    bend = (up.gradient - down.gradient) / (2 * step)
+    np.testing.assert_allclose(here.product(direction), bend, rtol=1e-5, atol=1e-7)
+    # A stand-in for the inverse has to be symmetric and positive, or conjugate gradients fail.
+    solve, other = here.preconditioner(), rng.normal(size=theta.shape)
+    assert np.vdot(solve(direction), other) == pytest.approx(np.vdot(direction, solve(other)))
+    assert np.vdot(solve(direction), direction) > 0
+
+
+def test_linear_maps_need_no_torch() -> None:
+    names = sorted(set(LINEAR_MAPS) & set(MAPS))
+    program = (
+        "import sys, numpy as np, recalib\n"
+        "z = np.random.default_rng(0).normal(size=(50, 3)); y = z.argmax(1); y[:9] = 0\n"
+        f"[recalib.fit(z, y, name) for name in {names}]\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
+def test_few_rows_stay_near_temperature_scaling(name: str) -> None:
+    """On other rows: without ties, the slope of a class without errors has no best value."""
+    logits, labels = draw(60, 5, 2.0)
+    others, truth = draw(5_000, 5, 2.0, 1)
+    losses = {}
+    for key, options in {"temperature": {}, name: {}, "untied": {"diagonal": 0.0}}.items():
+        problem = problem_of(name if key == "untied" else key, logits, labels, **options)
+        log_p = problem.map.log_probabilities(NumpyOps(), others, solve(problem).parameters)
+        losses[key] = -log_p[np.arange(5_000), truth].mean()
+    assert losses[name] < losses["temperature"] * 1.005
+    assert losses[name] < losses["untied"]

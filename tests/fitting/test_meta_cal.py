@@ -1,0 +1,100 @@
+"""Meta-Cal: the stated bounds hold in at least 95% of simulated data sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from recalib.fitting.fit import fit
+from recalib.fitting.meta_cal import NOBODY, accuracy_threshold, miscoverage_threshold
+from recalib.fitting.problem import Problem
+from recalib.fitting.solvers import solve
+from recalib.fitting.temperature_preprocessing import Groups, grouped
+from recalib.maps import MAPS
+from recalib.objectives import OBJECTIVES
+from tests.fitting.conftest import draw
+
+RUNS = 300
+
+
+def scores(logits: np.ndarray, parameters: dict) -> np.ndarray:
+    p = scipy.special.softmax(logits / parameters["ranking_temperature"], axis=1).max(axis=1)
+    return scipy.special.logit(p)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "rows"),
+    [
+        ("meta_miscoverage", {"miscoverage": 0.05}, 300),
+        ("meta_miscoverage", {"miscoverage": 0.2}, 100),
+        ("meta_accuracy", {"accuracy": 0.9}, 600),
+        ("meta_accuracy", {"accuracy": 0.85}, 300),
+    ],
+)
+def test_bounds_hold_in_95_percent_of_runs(name: str, options: dict, rows: int) -> None:
+    """Against 40,000 rows of the same source, which stand for those to come."""
+    unseen, truth = draw(40_000, 4, 1.0, seed=10_000)
+    right = unseen.argmax(axis=1) == truth
+    held = used = 0
+    for seed in range(RUNS):
+        the_map, nll = MAPS[name](**options), OBJECTIVES["nll"]()
+        one = solve(Problem(the_map, nll, *draw(rows, 4, 1.0, seed=seed))).parameters
+        kept = scores(unseen, one) >= one["threshold"]
+        if name == "meta_miscoverage":
+            held += (~kept[right]).mean() <= options["miscoverage"]
+            used += not kept.all()
+        else:
+            held += not kept.any() or right[kept].mean() >= options["accuracy"]
+            used += kept.any()
+    assert held / RUNS >= 0.95
+    # Bounds that are kept by doing nothing would be no feat.
+    assert used / RUNS >= 0.5
+
+
+def test_the_miscoverage_quantile_is_that_of_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    odds, hits = np.sort(rng.normal(size=200)), rng.random(200) < 0.8
+    groups = grouped(odds, hits, np.ones(200))
+    right, n = odds[hits], hits.sum()
+    best = max(k for k in range(1, n) if scipy.stats.beta.cdf(0.1, k, n - k + 1) >= 0.95)
+    threshold = miscoverage_threshold(groups, 0.1, 0.95)
+    assert (right < threshold).sum() == best - 1
+
+
+def test_the_accuracy_test_is_the_binomial() -> None:
+    rng = np.random.default_rng(0)
+    odds = np.sort(rng.normal(size=320) * 3)
+    hits = rng.random(320) < scipy.special.expit(odds)
+    threshold = accuracy_threshold(grouped(odds, hits, np.ones(320)), 0.8, 0.95)
+    passing = []
+    for share in range(1, 17):
+        top = hits[320 - 20 * share :]
+        if scipy.stats.binom.cdf((~top).sum(), len(top), 0.2) <= 0.05 / 16:
+            passing.append(20 * share)
+    assert (odds >= threshold).sum() == max(passing)
+
+
+def test_refused_rows_are_uniform_and_the_others_tempered() -> None:
+    logits, labels = draw(1000, 4, 2.0)
+    logits[:, 3] = np.where(labels == 3, logits[:, 3], -np.inf)
+    calibrator = fit(logits, labels, "meta_accuracy", accuracy=0.8)
+    one = calibrator.parameters
+    kept = scores(logits, one) >= one["threshold"]
+    assert 0 < kept.sum() < 1000
+    found = calibrator.reference(logits)
+    np.testing.assert_allclose(
+        found[kept], scipy.special.softmax(logits[kept] / one["temperature"], axis=1), rtol=1e-9
+    )
+    open_ = np.isfinite(logits[~kept])
+    np.testing.assert_allclose(found[~kept], open_ / open_.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+def test_what_cannot_be_promised_is_said() -> None:
+    nobody = Groups(np.zeros(1), np.ones(1), np.zeros(1))
+    assert miscoverage_threshold(nobody, 0.1, 0.95) == -NOBODY
+    assert accuracy_threshold(nobody, 0.9, 0.95) == NOBODY
+    logits, labels = draw(10, 4, 2.0)
+    for name, text in (("meta_miscoverage", "too few"), ("meta_accuracy", "all are refused")):
+        assert any(text in one for one in fit(logits, labels, name).card.fit.warnings)

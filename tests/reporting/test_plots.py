@@ -1,0 +1,203 @@
+"""Reliability diagrams: what is drawn is what was measured, and a file is whole or not there."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import recalib.reporting.plots
+from recalib.errors import InputError, UnsupportedError
+from recalib.metrics import BinState, Predictions
+from recalib.metrics.ece import ExpectedCalibrationError
+from recalib.reporting.plots import check_suffix, reliability_diagram, save
+
+SUFFIXES = [".png", ".svg", ".html", ".json"]
+#: A title comes from a file's name, and may hold anything.
+HOSTILE = "</script><script>alert('<&>')</script>"
+
+
+def some_predictions(seed: int = 0, rows: int = 500) -> Predictions:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, 4)) * 3
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return Predictions.from_logits(logits, labels)
+
+
+def saturated(correct: int, rows: int = 3) -> Predictions:
+    p = np.zeros((rows, 3))
+    p[:, 0] = 1
+    return Predictions.from_probabilities(p, (np.arange(rows) >= correct).astype(np.int64))
+
+
+@pytest.fixture(scope="module")
+def chart():
+    return reliability_diagram({"before": some_predictions(), HOSTILE: some_predictions(1)})
+
+
+def drawn_rows(specification: dict) -> list[list[dict]]:
+    """The rows of data of each panel, in order; Altair lifts those of a single one to the top."""
+    owners = [{**specification, **panel} for panel in specification["hconcat"]]
+    return [specification["datasets"][owner["data"]["name"]] for owner in owners]
+
+
+def test_the_data_drawn_are_the_sums_of_the_bins(chart) -> None:
+    """Counts, accuracies and confidences are BinState's; their weighted gaps are the ECE."""
+    for seed, rows in enumerate(drawn_rows(chart.to_dict())):
+        state = BinState(15)
+        state.add(some_predictions(seed))
+        at = state.filled
+        column = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        np.testing.assert_array_equal(column["rows"], state.count[at])
+        np.testing.assert_allclose(column["accuracy"] * column["rows"], state.correct[at])
+        np.testing.assert_allclose(column["confidence"] * column["rows"], state.confidence[at])
+        np.testing.assert_allclose(column["from"], np.flatnonzero(at) / 15)
+        np.testing.assert_allclose(column["to"], (np.flatnonzero(at) + 1) / 15)
+        assert column["share"].sum() == pytest.approx(1)
+        assert np.all(column["low"] <= column["accuracy"])
+        assert np.all(column["accuracy"] <= column["high"])
+        drawn = np.sum(column["share"] * np.abs(column["accuracy"] - column["confidence"]))
+        assert drawn == pytest.approx(ExpectedCalibrationError(15).estimate(state).value)
+
+
+def test_a_panel_says_its_ece_with_interval_and_its_rows(chart) -> None:
+    ece = ExpectedCalibrationError(15).measure(some_predictions(), 0.95)
+    title = chart.to_dict()["hconcat"][0]["title"]
+    assert title["text"] == "before"
+    wanted = f"ECE {ece.value:.2%} (95% interval {ece.low:.2%} to {ece.high:.2%})"
+    assert title["subtitle"][0] == wanted
+    assert "n = 500" in title["subtitle"]
+
+
+def test_png_is_a_png_at_twice_the_size(chart, tmp_path: Path) -> None:
+    save(chart, tmp_path / "a.png")
+    data = (tmp_path / "a.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
+    # Two panels of 300 points and one of 300 + 70, at scale two, and what is around them.
+    assert 1300 < width < 2000
+    assert 850 < height < 1400
+
+
+def test_svg_is_well_formed_and_shows_the_titles(chart, tmp_path: Path) -> None:
+    save(chart, tmp_path / "a.svg")
+    root = ElementTree.fromstring((tmp_path / "a.svg").read_text())  # noqa: S314
+    texts = {"".join(one.itertext()) for one in root.iter() if one.tag.endswith("}text")}
+    assert {"before", HOSTILE, "confidence", "accuracy", "perfect calibration"} <= texts
+    assert any(text.startswith("ECE ") for text in texts)
+
+
+def test_html_loads_nothing_and_no_title_escapes_its_script(chart, tmp_path: Path) -> None:
+    """Two inline scripts, no sources; a hostile title stays text."""
+    save(chart, tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert re.findall(r"<script[^>]*>", page) == ["<script>", "<script>"]
+    assert "<link" not in page
+    assert "@import" not in page
+    assert HOSTILE not in page
+    library, drawing = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert "window.vegaEmbed" in library
+    arguments = drawing.removeprefix('vegaEmbed("#diagram", ').removesuffix(");")
+    assert json.loads(arguments) == json.loads(chart.to_json())
+
+
+def test_json_is_the_specification(chart, tmp_path: Path) -> None:
+    save(chart, tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text()) == json.loads(chart.to_json())
+
+
+def test_suffixes_count_in_any_case(chart, tmp_path: Path) -> None:
+    save(chart, tmp_path / "A.JSON")
+    assert (tmp_path / "A.JSON").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "a.png.txt", ".png"])
+def test_an_unknown_suffix_is_refused_before_and_on_saving(
+    name: str, chart, tmp_path: Path
+) -> None:
+    for refuse in (check_suffix, lambda path: save(chart, path)):
+        with pytest.raises(InputError, match=r"\.png, \.svg, \.html, \.json") as caught:
+            refuse(tmp_path / name)
+        assert caught.value.field == "diagram"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_known_suffix_is_accepted(suffix: str) -> None:
+    check_suffix(f"a{suffix}")
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".json"])
+def test_a_failed_save_leaves_nothing_behind(suffix: str, chart, tmp_path: Path) -> None:
+    """A folder in the way of the file, and a folder that does not exist."""
+    (tmp_path / f"a{suffix}").mkdir()
+    for path in (tmp_path / f"a{suffix}", tmp_path / "missing" / f"a{suffix}"):
+        with pytest.raises(InputError, match="output"):
+            save(chart, path)
+    assert [one.name for one in tmp_path.iterdir()] == [f"a{suffix}"]
+
+
+def test_a_failed_rendering_keeps_the_file_that_was_there(
+    chart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args, **options) -> bytes:
+        raise ValueError("no")
+
+    monkeypatch.setattr("vl_convert.vegalite_to_png", fail)
+    (tmp_path / "a.png").write_bytes(b"before")
+    with pytest.raises(ValueError, match="no"):
+        save(chart, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == b"before"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("correct", [0, 2, 3])
+def test_confidences_that_are_all_one_fill_one_bin(correct: int, tmp_path: Path) -> None:
+    chart = reliability_diagram({"saturated": saturated(correct)})
+    ((row,),) = drawn_rows(chart.to_dict())
+    assert (row["from"], row["to"]) == (pytest.approx(14 / 15), 1)
+    assert (row["rows"], row["confidence"]) == (3, 1)
+    assert row["accuracy"] == pytest.approx(correct / 3)
+    save(chart, tmp_path / "a.svg")
+    assert "NaN" not in (tmp_path / "a.svg").read_text()
+
+
+def test_one_bin_is_enough() -> None:
+    ((row,),) = drawn_rows(reliability_diagram({"a": some_predictions()}, bins=1).to_dict())
+    assert (row["from"], row["to"], row["rows"]) == (0, 1, 500)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_one_series_or_two(count: int) -> None:
+    with pytest.raises(InputError, match="one or two"):
+        reliability_diagram({str(k): saturated(1) for k in range(count)})
+
+
+@pytest.mark.parametrize("bins", [0, -1])
+def test_no_bins_are_refused(bins: int) -> None:
+    with pytest.raises(InputError, match="bins"):
+        reliability_diagram({"a": saturated(1)}, bins=bins)
+
+
+def test_real_logits_show_their_known_error(real_data: Path) -> None:
+    """ResNet-110 on CIFAR-10, before temperature scaling: ECE 4.75%, accuracy 93.56%."""
+    with np.load(real_data / "resnet110-cifar10-test.npz") as data:
+        predictions = Predictions.from_logits(data["logits"], data["labels"].astype(np.int64))
+    chart = reliability_diagram({"before": predictions})
+    subtitle = chart.to_dict()["hconcat"][0]["title"]["subtitle"]
+    assert subtitle[0].startswith("ECE 4.75% ")
+    assert subtitle[1].startswith("accuracy 93.56%")
+    assert subtitle[2] == "n = 10,000"
+
+
+def test_without_its_packages_it_says_so(monkeypatch: pytest.MonkeyPatch):
+    """They are an extra, which what only serves goes without."""
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UnsupportedError, match=r"vl_convert; .*'recalib\[pictures\]'"):
+        importlib.reload(recalib.reporting.plots)

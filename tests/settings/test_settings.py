@@ -1,0 +1,230 @@
+"""Every setting is documented as it is, and a bad one is refused in one line that names it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import annotated_types
+import pytest
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from recalib.errors import InputError
+from recalib.settings import Settings
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGE = (_ROOT / "docs" / "settings.md").read_text()
+_ROWS = {
+    row.split("|")[1].strip(" `"): row
+    for row in _PAGE.splitlines()
+    if row.startswith("| `RECALIB_")
+}
+
+
+def accepted(field: FieldInfo) -> str:
+    """Return the values that a field takes, as the page says it."""
+    least = more_than = most = None
+    for rule in field.metadata:
+        if isinstance(rule, annotated_types.Ge):
+            least = rule.ge
+        elif isinstance(rule, annotated_types.Gt):
+            more_than = rule.gt
+        elif isinstance(rule, annotated_types.Le):
+            most = rule.le
+    kind = {
+        bool: "true or false",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        Path: "a folder",
+    }[field.annotation]
+    if most is not None:
+        return f"{kind}, {least} to {most}"
+    return f"{kind}, above {more_than}" if more_than is not None else kind
+
+
+def row(name: str, field: FieldInfo) -> str:
+    """Return the line of the page's table that this setting must have."""
+    default = str(field.default).replace(str(Path.home()), "~") or "empty"
+    default = default.lower() if field.annotation is bool else default
+    variable = f"RECALIB_{name.upper()}"
+    return f"| `{variable}` | {default} | {accepted(field)} | {field.description} |"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_documented_as_it_is(name: str) -> None:
+    """Variable, default, accepted values, meaning; the failure shows the line to write."""
+    assert _ROWS.get(f"RECALIB_{name.upper()}") == row(name, Settings.model_fields[name])
+
+
+def test_nothing_else_is_documented() -> None:
+    """No variable on the page, in its table or its text, that is none; and the README links it."""
+    known = {f"RECALIB_{name.upper()}" for name in Settings.model_fields}
+    assert set(_ROWS) == known
+    known |= {f"{name}_FILE" for name in known}
+    assert set(re.findall(r"RECALIB_[A-Z_]+", _PAGE)) <= known
+    readme = (_ROOT / "README.md").read_text()
+    assert "(docs/settings.md)" in readme
+    assert set(re.findall(r"RECALIB_[A-Z_]+", readme)) <= known
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_numbers_say_their_unit(name: str) -> None:
+    """The name ends in the unit where there is one, and the description repeats it."""
+    found = re.search(r"_(seconds|bytes)$", name)
+    if found:
+        assert Settings.model_fields[name].description.endswith(f", in {found[1]}.")
+
+
+def recalib(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `recalib` with these variables and no others of its own."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RECALIB_")}
+    return subprocess.run(
+        [sys.executable, "-m", "recalib.cli", *arguments],
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "line"),
+    [
+        (
+            ["serve"],
+            {"RECALIB_PORT": "eighty"},
+            "error: RECALIB_PORT: found 'eighty'; accepted: Input should be a valid integer",
+        ),
+        (
+            ["worker"],
+            {"RECALIB_LEASE_SECONDS": "-3"},
+            "error: RECALIB_LEASE_SECONDS: found '-3'; accepted: Input should be greater than 0",
+        ),
+        (
+            ["serve", "--port", "65536"],
+            {"RECALIB_PORT": "8000"},
+            "error: --port: found 65536; accepted: Input should be less than or equal to 65535",
+        ),
+    ],
+)
+def test_a_bad_setting_ends_the_program_with_one_line(
+    command: list[str], variables: dict[str, str], line: str
+) -> None:
+    """Exit status 2, and a line on standard error that names variable or option."""
+    done = recalib(*command, **variables)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(line)
+    assert len(done.stderr.splitlines()) == 1
+
+
+BAD = [
+    ("PORT", "-1"),
+    ("PORT", "65536"),
+    ("PORT", "8000.5"),
+    ("GRPC_PORT", "-2"),
+    ("GRPC_PORT", "65536"),
+    ("WORKERS", "0"),
+    ("WORKERS", "257"),
+    ("JOB_WORKERS", "-1"),
+    ("JOB_WORKERS", "65"),
+    ("MAX_UPLOAD_BYTES", "0"),
+    ("MAX_BODY_BYTES", "64 MB"),
+    ("MAX_ROWS", "0"),
+    ("CACHE_BYTES", "0"),
+    *(
+        (name, bad)
+        for name in ("LEASE", "POLL", "REFRESH", "LOAD")
+        for bad in ("0", "inf", "nan", "1s")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_values_out_of_range_are_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """An endless wait is one of them: nothing can sleep that long."""
+    name = f"{name}_SECONDS" if name in ("LEASE", "POLL", "REFRESH", "LOAD") else name
+    monkeypatch.setenv(f"RECALIB_{name}", value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert [one["loc"] for one in caught.value.errors()] == [(name.lower(),)]
+
+
+def test_the_caller_overrides_the_environment_which_overrides_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Names are read in any case, as environments of some systems have no other."""
+    monkeypatch.setenv("RECALIB_PORT", "8001")
+    monkeypatch.setenv("recalib_max_rows", "7")
+    assert (Settings().port, Settings().max_rows) == (8001, 7)
+    assert Settings(port=8002).port == 8002
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an empty home would be the folder that the program happens to run in."""
+    before = Settings()
+    for name in Settings.model_fields:
+        monkeypatch.setenv(f"RECALIB_{name.upper()}", "")
+    assert Settings() == before
+
+
+def test_a_file_may_hold_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the newline that editors end files with; the plain variable comes before it."""
+    url = "postgresql://recalib:secret@db/recalib"
+    for name, content in (("url", f"{url}\n"), ("port", "8123"), ("empty", "\n")):
+        (tmp_path / name).write_text(content)
+    monkeypatch.setenv("RECALIB_DATABASE_URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv("recalib_port_file", str(tmp_path / "port"))
+    monkeypatch.setenv("RECALIB_BLOB_URL_FILE", str(tmp_path / "empty"))
+    monkeypatch.setenv("RECALIB_HOST_FILE", "")
+    settings = Settings()
+    assert (settings.database_url, settings.port, settings.blob_url) == (url, 8123, "")
+    assert settings.host == "127.0.0.1"
+    monkeypatch.setenv("RECALIB_PORT", "8001")
+    assert Settings().port == 8001
+    assert Settings(port=8002).port == 8002
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), (b"\xff", "not text in UTF-8"), (b"x" * 65_537, "over 65536 bytes")],
+)
+def test_a_file_that_cannot_be_read_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    """By the variable that names it, and nothing of what is in it."""
+    path = tmp_path / "url"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("RECALIB_DATABASE_URL_FILE", str(path))
+    with pytest.raises(InputError, match="RECALIB_DATABASE_URL_FILE") as caught:
+        Settings()
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs may have some that begin alike."""
+    monkeypatch.setenv("RECALIB_DATABASE", "x")
+    assert not hasattr(Settings(), "database")
+
+
+def test_urls_that_are_not_given_lie_in_the_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A relative home counts from where the program runs, and the URLs keep meaning that place."""
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(home=Path("state"))
+    assert settings.resolved_database_url == f"sqlite:///{tmp_path}/state/recalib.db"
+    assert settings.resolved_blob_url == f"file://{tmp_path}/state/blobs"
+    given = Settings(database_url="postgresql://db/recalib", blob_url="s3://bucket/x")
+    assert given.resolved_database_url == "postgresql://db/recalib"
+    assert given.resolved_blob_url == "s3://bucket/x"

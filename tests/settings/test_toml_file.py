@@ -1,0 +1,110 @@
+"""Settings from one file: after the environment, before the defaults, and nothing else in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recalib.cli.operate import settings_of
+from recalib.errors import InputError
+from recalib.settings import Settings
+from recalib.settings.toml_file import origin_of
+from tests.cli.conftest import cli
+from tests.cli.running import Cli
+
+__all__ = ["cli"]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file, which RECALIB_CONFIG names."""
+    path = tmp_path / "recalib.toml"
+    monkeypatch.setenv("RECALIB_CONFIG", str(path))
+    return path
+
+
+def test_it_comes_after_the_environment_and_before_the_defaults(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["port = 9000", "workers = 3", 'host = "::1"', "lease_seconds = 7"]
+    lines.append("require_keys = true")
+    file.write_text("\n".join(lines))
+    monkeypatch.setenv("RECALIB_PORT", "9001")
+    (tmp_path / "host").write_text("127.0.0.2\n")
+    monkeypatch.setenv("RECALIB_HOST_FILE", str(tmp_path / "host"))
+    settings = Settings(job_workers=5)
+    assert (settings.port, settings.host, settings.workers) == (9001, "127.0.0.2", 3)
+    assert (settings.lease_seconds, settings.require_keys, settings.job_workers) == (7.0, True, 5)
+    assert [origin_of(name) for name in ("port", "host", "workers", "max_rows")] == [
+        "RECALIB_PORT", f"RECALIB_HOST_FILE, {tmp_path / 'host'}", f"workers in {file}", "default",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prot = 1", "prot in {file}: found no setting; accepted: port"),
+        ("RECALIB_PORT = 1", "found no setting; accepted: the settings of docs/settings.md"),
+        ('config = "other.toml"', "config in {file}: found no setting"),
+        ("[server]\nport = 1", "found no setting"),
+        ("port = [1]", "port in {file}: found a list; accepted: text, a number or a boolean"),
+        ("port = ", "RECALIB_CONFIG: found {file} ("),
+        ("\x00", "RECALIB_CONFIG: found {file} ("),
+        ("#" * (1 << 16) + "\n", "over 65536 bytes"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_what_is_no_setting_is_an_error(file: Path, text: str | None, said: str) -> None:
+    """That names the file and what was meant."""
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        Settings()
+    assert said.format(file=file) in str(caught.value)
+
+
+def test_bytes_that_are_no_text(file: Path) -> None:
+    file.write_bytes(b"port = \xff")
+    with pytest.raises(InputError, match="not text in UTF-8"):
+        Settings()
+
+
+def test_a_bad_value_is_named_as_it_stands_there(file: Path) -> None:
+    file.write_text("port = 'eighty'")
+    with pytest.raises(InputError, match=f"port in {file}: found 'eighty'; accepted: .*integer"):
+        settings_of()
+
+
+def test_doctor_shows_every_setting_and_no_secret(
+    file: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with where it comes from; and says which variable was probably misspelt."""
+    file.write_text("port = 9000")
+    monkeypatch.setenv("RECALIB_BLOB_URL", "s3://id:hush-hush@bucket/x")
+    url = "postgresql://u:hush-hush@127.0.0.1:1/x?sslpassword=hush-hush"
+    shown = cli("doctor", "--settings", "--database-url", url, "--json").json
+    by_name = {one["name"]: one for one in shown}
+    assert list(by_name) == list(Settings.model_fields)
+    assert by_name["port"] == {
+        "name": "port", "value": 9000, "default": 8000, "from": f"port in {file}"
+    }  # fmt: skip
+    assert by_name["database_url"]["value"] == "postgresql://***@127.0.0.1:1/x?sslpassword=***"
+    assert by_name["database_url"]["from"] == "command line"
+    assert by_name["blob_url"]["value"] == "s3://***@bucket/x"
+    assert by_name["max_rows"]["from"] == "default"
+    people = cli("doctor", "--settings", "--database-url", url)
+    assert f"port = 9000  (port in {file})" in people.out
+    assert "hush" not in people.out + str(shown)
+    monkeypatch.delenv("RECALIB_BLOB_URL")
+    monkeypatch.setenv("RECALIB_DATABSE_URL", "x")
+    monkeypatch.setenv("RECALIB_API_KEY", "x")  # the client's
+    found = cli("doctor", "--database-url", url)
+    assert found.out.startswith(
+        "warning  settings: RECALIB_DATABSE_URL is no setting: is RECALIB_DATABASE_URL meant? "
+    )
+    assert "hush" not in found.out
+    odd = cli("doctor", "--database-url", "postgresql://u:a@b:hush-hush@127.0.0.1:1/x")
+    assert odd.status == 2
+    assert odd.err.startswith("error: database_url: found something that is not a URL")
+    assert "hush" not in odd.out + odd.err

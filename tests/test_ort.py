@@ -1,0 +1,53 @@
+"""onnxruntime keeps to itself, wherever we are what loads it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parent.parent
+_SESSION = """
+import numpy as np, recalib
+calibrator = recalib.fit(np.eye(4), np.arange(4), map="temperature")
+calibrator.session.run(None, {"logits": np.eye(4, dtype=np.float32)})
+"""
+_SERVER = """
+from service.predict.loaded import warm_up
+warm_up()
+"""
+
+
+def kept(code: str, folder: Path) -> list[str]:
+    """Return the files that a program leaves in its user's home.
+
+    It has no variable but those named here: in what looks like CI, onnxruntime is silent by itself.
+    """
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(_ROOT)}
+    subprocess.run([sys.executable, "-B", "-c", code], env=environment, cwd=folder, check=True)
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("code", [_SESSION, _SERVER], ids=["library", "server"])
+def test_nothing_is_kept_to_report(code: str, tmp_path: Path) -> None:
+    assert kept(code, tmp_path) == []
+
+
+def test_otherwise_there_would_be_something(tmp_path: Path) -> None:
+    """A version that does not report needs none of this any more."""
+    assert any("deviceid" in name for name in kept("import onnxruntime", tmp_path))
+
+
+def test_it_is_loaded_nowhere_else() -> None:
+    loads = re.compile(r"^\s*(import onnxruntime|from onnxruntime)|import_module\(.onnxruntime")
+    found = {
+        str(path.relative_to(_ROOT))
+        for package in ("recalib", "service", "training")
+        for path in (_ROOT / package).rglob("*.py")
+        if any(loads.search(line) for line in path.read_text().splitlines())
+    }
+    assert found == {"recalib/ort.py"}

@@ -1,0 +1,277 @@
+"""Watching: cohorts are looked at once they have matured, once each, and what follows is kept."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from recalib.drift import Sums
+from recalib.errors import ConflictError
+from recalib.registry import Model, MonitorRow, Registry, tables
+from tests.training.watched import LENGTH, MATURITY, WATCHING, Stream, a_champion
+from training import monitoring_job as monitoring
+from training.monitoring_job import MONITOR, run_monitor, tidy, watch
+from training.worker import Worker
+
+
+def known(registry: Registry, model: Model, version: int = 1) -> MonitorRow:
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, version)
+    assert row is not None
+    return row
+
+
+def kinds(registry: Registry, model: Model) -> list[str]:
+    with registry.reading() as tx:
+        return [one.kind for one in reversed(tx.monitors.events(model, 100))]
+
+
+def caught_up(registry: Registry, model: Model) -> int:
+    taken = watch(registry, model)
+    assert taken is not None
+    return taken
+
+
+def test_a_model_without_a_champion_is_not_watched(registry: Registry) -> None:
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 4, "anna")
+    assert watch(registry, model) is None
+
+
+def test_only_what_has_matured_is_looked_at_and_only_once(registry: Registry) -> None:
+    """A cohort is closed when its last prediction has had its time; labels after that are late."""
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    assert caught_up(registry, model) == 0
+    assert known(registry, model).status["state"] == "unverified"
+    stream.send(300, ago=1_000, seconds=600)
+    stream.send(50, ago=20, seconds=10)
+    taken = caught_up(registry, model)
+    assert 10 <= taken <= 11
+    row = known(registry, model)
+    assert row.status["evidence"]["labels"] == 300
+    assert row.status["evidence"]["n"] == row.status["evidence"]["traffic"] == 300
+    assert row.through % LENGTH == 0
+    assert row.through <= stream.now - MATURITY + 60
+    assert caught_up(registry, model) == 0
+    assert known(registry, model).status["evidence"]["labels"] == 300
+    stream.send(40, ago=1_000, seconds=600)
+    assert caught_up(registry, model) == 0
+    with registry.reading() as tx:
+        cohorts = tx.monitors.cohorts(model, 1, 0, 100)
+    assert len(cohorts) == taken
+    sums = Sums.empty(stream.edges)
+    for one in cohorts:
+        sums.merge(Sums.from_dict(one.sums))
+    assert sums.to_dict() == row.totals
+    assert (sums.traffic.sum(), sums.labelled.sum()) == (300, 300)
+
+
+def test_labels_that_come_too_late_do_not_count(registry: Registry) -> None:
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    stream.send(100, ago=600)
+    stream.send(30, ago=400, delay=MATURITY + 1)
+    caught_up(registry, model)
+    row = known(registry, model)
+    assert (row.late, row.status["evidence"]["labels"]) == (30, 100)
+    assert row.status["evidence"]["traffic"] == 130
+
+
+def test_calibrated_labels_make_it_fresh_and_drift_makes_it_stale(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each change of state is in the audit trail and in the log, with the evidence."""
+    caplog.set_level(logging.INFO)
+    model = a_champion(registry, replace(WATCHING, objective=0.15))
+    stream = Stream(registry, model)
+    stream.send(1_500, ago=4_000, seconds=1_000)
+    caught_up(registry, model)
+    assert known(registry, model).status["state"] == "fresh"
+    stream.send(3_000, ago=2_000, seconds=1_000, slope=0.4)
+    caught_up(registry, model)
+    status = known(registry, model).status
+    assert status["state"] == "stale"
+    assert status["evidence"]["rejected_at"] > 1_500
+    assert stream.now - 2_100 < status["onset"] < stream.now - 1_500
+    with registry.reading() as tx:
+        events = tx.monitors.events(model, 100)
+    assert events[0].kind == "stale"
+    assert events[0].evidence["rejected_at"] == status["evidence"]["rejected_at"]
+    assert events[0].reason == status["reason"]
+    told = [one for one in caplog.records if getattr(one, "action", "") == "calibration_state"]
+    assert [one.state for one in told] == kinds(registry, model)  # type: ignore[attr-defined]
+
+
+def test_segments_are_watched_by_themselves(registry: Registry) -> None:
+    """A drift of one that all traffic hides; the rest has a name of its own."""
+    model = a_champion(registry, replace(WATCHING, segments=("eu", "us")))
+    stream = Stream(registry, model)
+    for segment, slope, rows in ((0, 1.0, 900), (1, 1.0, 900), (2, 0.2, 900)):
+        stream.send(rows, ago=2_000, seconds=1_000, slope=slope, segment=segment)
+    caught_up(registry, model)
+    status = known(registry, model).status
+    assert set(status["segments"]) == {"(rest)", "eu", "us"}
+    assert status["segments"]["us"]["state"] == "stale"
+    assert status["segments"]["eu"]["state"] != "stale"
+    assert status["state"] == "stale"
+    with registry.reading() as tx:
+        assert {one.segment for one in tx.monitors.cohorts(model, 1, 0, 100)} == {0, 1, 2}
+
+
+def test_what_fails_before_the_commit_is_done_again_and_nothing_twice(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after kill -9: cohort, state and event are there together, or not at all."""
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    stream.send(2_000, ago=2_000, seconds=1_000, slope=0.3)
+
+    def broken(*_: Any) -> None:
+        raise KeyError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("recalib.registry.monitors.Monitors.note", broken)
+        with pytest.raises(KeyError):
+            watch(registry, model)
+    with registry.reading() as tx:
+        assert tx.monitors.all(model) == []
+        assert tx.monitors.cohorts(model, 1, 0, 100) == []
+    caught_up(registry, model)
+    row = known(registry, model)
+    assert (row.status["state"], row.status["evidence"]["labels"]) == ("stale", 2_000)
+    assert kinds(registry, model) == ["stale"]
+
+
+def test_two_that_look_at_once_count_once(registry: Registry) -> None:
+    model = a_champion(registry)
+    Stream(registry, model).send(2_000, ago=2_000, seconds=1_000, slope=0.3)
+    gate = threading.Barrier(3)
+
+    def look(_: int) -> None:
+        gate.wait()
+        watch(registry, model)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(look, range(3)))
+    row = known(registry, model)
+    assert row.status["evidence"]["labels"] == 2_000
+    assert sum(row.totals["labelled"]) == 2_000
+    assert kinds(registry, model) == ["stale"]
+    stale = replace(row, turn=row.turn)
+    with pytest.raises(ConflictError), registry.transaction() as tx:
+        tx.monitors.save(model, stale)
+
+
+def test_another_test_has_what_is_left_of_alpha(registry: Registry) -> None:
+    """Changed options begin anew, and so does another version; what was seen is spent."""
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    stream.send(300, ago=2_000)
+    caught_up(registry, model)
+    first = known(registry, model)
+    with registry.transaction() as tx:
+        tx.models.watch("resnet", replace(WATCHING, tolerance=0.03))
+    stream.send(100, ago=1_000)
+    caught_up(registry, model)
+    second = known(registry, model)
+    assert (first.number, second.number) == (1, 2)
+    assert second.status["evidence"]["labels"] == 100
+    assert second.status["evidence"]["threshold"] > first.status["evidence"]["threshold"] + 1
+    assert sum(second.totals["labelled"]) == 400
+
+
+def test_many_cohorts_are_caught_up_with_in_short_transactions(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so many cohorts, or of so many labels, that are read in parts."""
+    monkeypatch.setattr("recalib.registry.labels._PART", 7)
+    monkeypatch.setattr(monitoring, "_MOST_COHORTS", 7)
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    stream.send(400, ago=4_000, seconds=1_200)
+    assert caught_up(registry, model) in (20, 21)
+    row = known(registry, model)
+    assert row.turn == 3
+    assert row.status["evidence"]["labels"] == 400
+    monkeypatch.setattr(monitoring, "_MOST_LABELS", 100)
+    stream.send(400, ago=2_000, seconds=1_200)
+    assert caught_up(registry, model) in (20, 21)
+    row = known(registry, model)
+    assert 3 + 3 <= row.turn <= 3 + 4
+    assert sum(row.totals["labelled"]) == row.status["evidence"]["labels"] == 800
+
+
+def test_the_job_watches_every_model_and_one_that_fails_keeps_back_none(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = a_champion(registry)
+    Stream(registry, model).send(300, ago=2_000)
+    with registry.transaction() as tx:
+        tx.models.create("broken", None, 4, "anna")
+        job = tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
+    real = monitoring.watch
+
+    def some(registry: Registry, model: Model) -> int | None:
+        if model.name == "broken":
+            raise ConflictError("no")
+        return real(registry, model)
+
+    monkeypatch.setattr(monitoring, "watch", some)
+    assert Worker(registry, {MONITOR: run_monitor}, name="test").work_once(threading.Event())
+    with registry.reading() as tx:
+        done = tx.jobs.get(job.id)
+    assert done.state == "succeeded"
+    assert done.result is not None
+    assert (done.result["models"], done.result["failed"]) == (1, 1)
+    assert known(registry, model).status["evidence"]["labels"] == 300
+
+
+def test_old_traffic_becomes_coarser_only_once_it_has_been_looked_at(registry: Registry) -> None:
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    stream.send(100, ago=3 * 86_400, seconds=9_000)
+    with registry.reading() as tx:
+        before = tx.traffic.between(model, 1, 0, 1e11)
+    caught_up(registry, model)
+    tidy(registry, model)
+    with registry.reading() as tx:
+        after = tx.traffic.between(model, 1, 0, 1e11)
+    assert len(after) < len(before)
+    assert sum(one.predictions for one in after) == 100
+    hour = known(registry, model).through // 3_600 * 3_600
+    assert {one.started_at % 3_600 for one in after if one.started_at < hour} == {0}
+
+
+def test_what_nobody_looks_at_does_not_stay_for_ever(registry: Registry) -> None:
+    """Counts of a version that serves no more, or of a model whose looks fail: once an hour."""
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    caught_up(registry, model)
+    with registry.transaction() as tx:
+        row = known(registry, model)
+        tx.monitors.save(model, replace(row, turn=row.turn + 1, through=stream.now - 100 * 86_400))
+        tx.connection.execute(delete(tables.aliases))
+    stream.send(100, ago=91 * 86_400)
+    stream.send(100, ago=4 * 86_400, seconds=9_000)
+
+    def buckets() -> set[int]:
+        with registry.transaction() as tx:
+            tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
+        assert Worker(registry, {MONITOR: run_monitor}, name="test").work_once(threading.Event())
+        with registry.reading() as tx:
+            return {one.started_at for one in tx.traffic.between(model, 1, 0, 1e11)}
+
+    found = buckets()
+    assert {one % 3_600 for one in found} == {0}
+    assert min(found) > stream.now - 5 * 86_400
+    if stream.now // 3_600 == time.time() // 3_600:
+        stream.send(100, ago=3 * 86_400, seconds=9_000)
+        assert {one % 3_600 for one in buckets()} != {0}

@@ -1,0 +1,473 @@
+"""A calibrator gone wrong is fitted anew, compared in shadow, and promoted or dropped."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recalib.calibrator import Calibrator
+from recalib.errors import ConflictError, CorruptError
+from recalib.fitting.fit import fit
+from recalib.metrics.evaluate import evaluate
+from recalib.prediction_ids import mint, predictions_of, read_ids
+from recalib.registry import Candidate, Capture, Counted, Model, MonitorRow, Registry, Watching
+from service.monitoring.captures import Captures, _Kept, _parquet, write_captures
+from tests.fitting.conftest import draw
+from tests.registry.scenes import a_lease
+from tests.training.watched import WATCHING, Stream, a_champion
+from training.logit_samples import captured
+from training.main import HANDLERS
+from training.monitoring_job import MONITOR, tidy, watch
+from training.refit_job import REFIT, _since, refit_is_due, request_refit
+from training.shadow_comparison import compare
+from training.worker import Worker
+
+CAPTURING = replace(WATCHING, capture=1.0)
+
+
+def serve(
+    registry: Registry,
+    model: Model,
+    *,
+    ago: float,
+    temperature: float,
+    rows: int = 1_500,
+    seconds: float = 600.0,
+    seed: int = 1,
+    version: int = 1,
+    kept: bool = True,
+) -> None:
+    """Answer rows whose right temperature is as given, with ids, kept logits and labels."""
+    logits, truth = draw(rows, 4, temperature, seed=seed)
+    logits = logits.astype(np.float32)
+    with registry.transaction() as tx:
+        key, now = tx.signing_keys.first(), tx.labels.clock()
+        champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
+    probabilities = champion.fast(logits)
+    times = now - ago + np.arange(rows) * seconds / rows
+    ids = [
+        mint(key, model.id, version, at, predictions_of(logits[[n]], probabilities[[n]]))[0]
+        for n, at in enumerate(times)
+    ]
+    read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
+    stream = Stream(registry, model)
+    places = np.searchsorted(stream.edges, probabilities.max(axis=1), side="right")
+    counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
+    cells, counts = np.unique(counted, axis=0, return_counts=True)
+    stored = _Kept(times[0], [one.digest for one in read], [logits], logits.nbytes, times[-1])
+    with registry.blobs.writer() as blob:
+        blob.write(_parquet(stored))
+        digest = blob.commit()
+    with registry.transaction() as tx:
+        tx.labels.add(model, list(zip(read, truth.tolist(), strict=True)))
+        stream._arrive(tx, 5.0, version)
+        tx.traffic.add(
+            Counted(model.id, version, int(start), 0, int(bin), int(count))
+            for (start, bin), count in zip(cells, counts, strict=True)
+        )
+        if kept:
+            tx.captures.add(model.id, Capture(digest, rows, 99, times[0] - 1, times[-1] + 1))
+
+
+def work(registry: Registry, *kinds: str) -> None:
+    """Look at everything once, and do what comes of it."""
+    with registry.transaction() as tx:
+        tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
+    worker = Worker(registry, {kind: HANDLERS[kind] for kind in kinds or HANDLERS}, name="test")
+    while worker.work_once(threading.Event()):
+        pass
+
+
+def story(registry: Registry, model: Model) -> list[tuple[int, str]]:
+    with registry.reading() as tx:
+        return [(one.version, one.kind) for one in reversed(tx.monitors.events(model, 100))]
+
+
+def champion(registry: Registry, model: Model) -> int:
+    with registry.reading() as tx:
+        return tx.aliases.get(model, "champion").version
+
+
+def candidate(registry: Registry, model: Model) -> Candidate:
+    with registry.reading() as tx:
+        found = tx.candidates.latest(model)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def drifted(registry: Registry) -> Model:
+    """A champion of temperature 3 that meets rows of temperature 9, and is stale."""
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=4_000, temperature=3.0)
+    serve(registry, model, ago=2_400, temperature=9.0, seed=2)
+    return model
+
+
+def test_stale_then_fitted_anew_then_promoted_on_evidence(
+    registry: Registry, drifted: Model
+) -> None:
+    """The whole story is in the audit trail, and the alias' own history says who and why."""
+    work(registry)
+    assert story(registry, drifted)[-2:] == [(1, "stale"), (2, "refitted")]
+    assert champion(registry, drifted) == 1
+    begun = candidate(registry, drifted)
+    assert (begun.version, begun.champion, begun.verdict) == (2, 1, None)
+    with registry.reading() as tx:
+        card: Any = tx.calibrators.get(drifted, 2).card
+    assert 1_000 < card["data"]["rows"] <= 1_700
+    check_that_rows_are_of_the_drift(registry, drifted)
+    work(registry)
+    assert candidate(registry, drifted).verdict is None  # nothing new has matured
+    # As though time had passed: what is predicted after the fit, and has matured since.
+    with registry.transaction() as tx:
+        step = replace(begun, turn=candidate(registry, drifted).turn + 1)
+        tx.candidates.save(drifted, replace(step, through=begun.began_at - 1_200))
+    serve(registry, drifted, ago=1_100, temperature=9.0, seed=3)
+    work(registry)
+    ended = candidate(registry, drifted)
+    assert ended.verdict == "promoted"
+    assert ended.state["labels"] == 1_500
+    assert champion(registry, drifted) == 2
+    assert story(registry, drifted)[-1] == (2, "promoted")
+    # In how many parts rows come makes no difference to the test, and so none to the onset: what is
+    # fitted is the same each time.
+    found, floor = errors(registry, drifted, 2)
+    assert found < floor
+    before, floor_before = errors(registry, drifted, 1)
+    assert before > 3 * floor_before
+    with registry.reading() as tx:
+        (change, _) = tx.aliases.history(drifted, "champion")
+        events = tx.monitors.events(drifted, 1)
+    assert (change.actor, change.from_version, change.to_version) == ("monitor", 1, 2)
+    assert "Brier" in change.reason
+    assert events[0].evidence["log_evidence"] >= events[0].evidence["threshold"]
+
+
+def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
+    """Candidate 2 is better than one of all that is kept, and near one that knows the truth."""
+    with registry.reading() as tx:
+        fitted = Calibrator.from_bytes(tx.calibrators.parameters(model, 2))
+        row = tx.monitors.find(model, 1)
+        card: Any = tx.calibrators.get(model, 2).card
+        now = tx.labels.clock()
+    assert row is not None
+    assert abs(row.status["onset"] - (now - 2_400)) < 120
+    every = captured(registry, model, 1, 0, now)
+    assert len(every) == 3_000
+    assert card["data"]["rows"] == len(captured(registry, model, 1, row.status["onset"], now))
+    unseen, truth = draw(4_000, 4, 9.0, seed=77)
+
+    def error(temperature: float) -> float:
+        scaled = unseen / temperature
+        logs = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+        return float(-logs[np.arange(len(truth)), truth].mean())
+
+    of_all = _temperature(fit(every.logits, every.labels, map="temperature"))
+    best = error(9.0)
+    assert error(_temperature(fitted)) < error(of_all) - 0.01
+    assert error(_temperature(fitted)) - best < 0.2 * (error(of_all) - best)
+
+
+def errors(registry: Registry, model: Model, version: int) -> tuple[float, float]:
+    """Return ECE on 1,500 unseen rows of the drift, and what 95% of perfect answers show."""
+    with registry.reading() as tx:
+        served = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
+    logits, truth = draw(1_500, 4, 9.0, seed=10_000)
+    answered = served.predict(logits)
+    ends = np.cumsum(answered, axis=1)
+    draws = np.random.default_rng(0)
+
+    def ece(labels: NDArray[Any]) -> float:
+        return float(evaluate(labels, probabilities=answered, metrics=["ece"])["ece"].value)
+
+    perfect = [
+        ece((draws.random((len(answered), 1)) > ends).sum(axis=1).clip(max=3)) for _ in range(200)
+    ]
+    return ece(truth), float(np.quantile(perfect, 0.95))
+
+
+def _temperature(calibrator: Calibrator) -> float:
+    return float(calibrator.parameters["temperature"])
+
+
+def test_without_a_drift_all_that_is_kept_is_fitted_on(registry: Registry) -> None:
+    """An onset is where the leading bettor stood lowest: a moment ago where nothing is wrong.
+
+    Suspect by its confidences or its window alone is no drift that labels date.
+    """
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=4_000, temperature=3.0, rows=900)
+    watch(registry, model)
+    with registry.transaction() as tx:
+        row = tx.monitors.find(model, 1)
+        assert row is not None
+        assert row.status["onset"] > row.assessed_at - 3_900
+        for state in ("fresh", "unverified", "suspect"):
+            row = replace(row, turn=row.turn + 1, status={**row.status, "state": state})
+            assert _since(row, model, 1e10) == (1e10 - model.watching.capture_seconds, None)
+        tx.monitors.save(model, replace(row, turn=2))
+        request_refit(tx, model, "asked")
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        card: Any = tx.calibrators.get(model, 2).card
+    assert card["data"]["rows"] == 900
+
+
+def test_a_segment_s_drift_dates_it_as_all_traffic_s_does(registry: Registry) -> None:
+    calm = {"suspicion": 0.1, "suspicion_threshold": 2.3, "rejected_at": None}
+    wild = {**calm, "suspicion": 3.0}
+    status = {
+        "state": "suspect", "segment": "eu", "onset": 9e9, "evidence": calm,
+        "segments": {"eu": {"evidence": wild}},
+    }  # fmt: skip
+    row = MonitorRow(1, 1, 1, {}, 0.0, {}, status, {}, 0, 0.0)
+    model = a_champion(registry)
+    assert _since(row, model, 9e9 + 60) == (9e9, 9e9)
+    assert _since(row, model, 1e10) == (1e10 - model.watching.capture_seconds, 9e9)
+    whole = replace(row, status={**status, "segment": None})
+    assert _since(whole, model, 9e9 + 60)[1] is None
+
+
+def last_reason(registry: Registry, model: Model, before: int = 0) -> str:
+    with registry.reading() as tx:
+        return tx.monitors.events(model, 10)[before].reason
+
+
+def shadowed(
+    registry: Registry, model: Model, watching: Watching, temperature: float, *, begins: bool = True
+) -> int:
+    """Publish a candidate of another temperature, and let 1,500 predictions be compared."""
+    other = fit(*draw(2_000, 4, temperature, seed=9), map="temperature")
+    lease = a_lease(registry)
+    with registry.transaction() as tx:
+        tx.models.watch(model.name, watching)
+        now = tx.labels.clock()
+        version = tx.calibrators.publish(
+            lease, model, None, other.card.to_dict(), other.to_bytes(), None, ""
+        )
+        tx.jobs.succeed(lease, {})
+        if begins:
+            begun = Candidate(version, 1, 0, now, now - 3_000, 0.05, {}, None, None)
+            tx.candidates.add(model, begun)
+    if begins:
+        serve(registry, model, ago=2_000, temperature=3.0, seed=5)
+    return version
+
+
+def test_a_candidate_that_is_no_better_is_dropped(registry: Registry) -> None:
+    """On evidence as well, and the champion goes on."""
+    model = a_champion(registry, CAPTURING)
+    shadowed(registry, model, CAPTURING, 30.0)
+    assert compare(registry, model) == "dropped"
+    assert champion(registry, model) == 1
+    assert story(registry, model) == [(2, "dropped")]
+    assert compare(registry, model) is None
+
+
+def test_a_human_can_veto(registry: Registry, drifted: Model) -> None:
+    """`promote: manual` proves a candidate and leaves the promotion to somebody."""
+    manual = replace(CAPTURING, promote="manual")
+    with registry.transaction() as tx:
+        tx.models.watch("resnet", manual)
+    work(registry)
+    begun = candidate(registry, drifted)
+    with registry.transaction() as tx:
+        tx.candidates.save(
+            drifted, replace(begun, turn=begun.turn + 1, through=begun.began_at - 1_200)
+        )
+    serve(registry, drifted, ago=1_100, temperature=9.0, seed=3)
+    work(registry, MONITOR)
+    assert candidate(registry, drifted).verdict == "proven"
+    assert champion(registry, drifted) == 1
+    assert story(registry, drifted)[-1] == (2, "proven")
+    # It waits: no other takes its place unless somebody asks, however long it takes.
+    with registry.transaction() as tx:
+        assert refit_is_due(tx, drifted, "stale", tx.labels.clock() + 1e6) is None
+    assert compare(registry, drifted) is None
+    with registry.transaction() as tx:
+        request_refit(tx, drifted, "asked")
+    work(registry, REFIT)
+    assert story(registry, drifted)[-2:] == [(2, "dropped"), (3, "refitted")]
+    assert "candidate 3 was asked for" in last_reason(registry, drifted, 1)
+
+
+@pytest.mark.parametrize(
+    ("served", "verdict", "word"),
+    [(2, "promoted", "somebody has promoted it"), (3, "dropped", "has made way for 3")],
+)
+def test_one_that_waits_ends_with_the_champion_that_it_is_better_than(
+    registry: Registry, served: int, verdict: str, word: str
+) -> None:
+    """Promoted, if that is what serves now; otherwise nobody knows whether it is better."""
+    model = a_champion(registry, replace(CAPTURING, promote="manual"))
+    for _ in range(2):
+        version = shadowed(registry, model, model.watching, 3.0, begins=False)
+    assert version == 3
+    with registry.transaction() as tx:
+        now = tx.labels.clock()
+        tx.candidates.add(model, Candidate(2, 1, 7, now, now, 0.05, {}, "proven", now))
+        tx.aliases.set(model, "champion", served, "anna", "I know better")
+    assert compare(registry, model) == verdict
+    assert word in last_reason(registry, model)
+    assert champion(registry, model) == served
+    assert compare(registry, model) is None
+
+
+def test_a_candidate_for_which_nothing_is_kept_any_more_is_dropped(registry: Registry) -> None:
+    """It would stand in the way of every other; what is kept already is compared first."""
+    model = a_champion(registry, CAPTURING)
+    shadowed(registry, model, replace(WATCHING, capture=0.0), 3.0)
+    assert compare(registry, model) == "compared"
+    with registry.transaction() as tx:
+        begun = candidate(registry, model)
+        tx.candidates.save(model, replace(begun, turn=begun.turn + 1, through=begun.began_at))
+    assert compare(registry, model) == "dropped"
+    assert "`capture` is 0" in last_reason(registry, model)
+
+
+def test_a_comparison_goes_on_however_many_rows_are_kept_at_one_time(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of several processes overlap: what is read must end after it begins."""
+    monkeypatch.setattr("training.logit_samples.MOST_ROWS", 1_000)
+    model = a_champion(registry, CAPTURING)
+    for seed in range(4):
+        serve(registry, model, ago=2_000, temperature=3.0, rows=400, seed=seed)
+        serve(registry, model, ago=1_300, temperature=3.0, rows=400, seed=10 + seed)
+    with registry.reading() as tx:
+        now = tx.labels.clock()
+    start, seen = now - 2_100, []
+    while start < now - 200:
+        found = captured(registry, model, 1, start, now - 200)
+        assert start < found.end
+        start, seen = found.end, [*seen, len(found)]
+    assert sum(seen) == 8 * 400
+    assert len(seen) == 2
+    assert 0 < len(captured(registry, model, 1, 0, now, newest=True)) <= 1_000
+
+
+def test_a_candidate_ends_with_the_champion_that_it_is_compared_with(registry: Registry) -> None:
+    model = a_champion(registry, CAPTURING)
+    version = shadowed(registry, model, CAPTURING, 3.0)
+    with registry.transaction() as tx:
+        tx.aliases.set(model, "champion", version, "anna", "I know better")
+    assert compare(registry, model) == "promoted"
+    with registry.reading() as tx:
+        assert tx.monitors.events(model, 1)[0].reason == "somebody has promoted it"
+
+
+def test_one_at_a_time(registry: Registry) -> None:
+    """One candidate, and one job, whoever asks how often; a second refit says why not."""
+    model = a_champion(registry, CAPTURING)
+    shadowed(registry, model, CAPTURING, 3.0)
+    with registry.transaction() as tx:
+        for _ in range(3):
+            request_refit(tx, model, "asked")
+        assert len(tx.jobs.page(None, "queued", None, 10)) == 1
+        assert refit_is_due(tx, model, "stale", tx.labels.clock()) is None
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        (job, *_) = [one for one in tx.jobs.page(None, None, None, 10) if one.kind == REFIT]
+    assert job.result is not None
+    assert "being compared" in job.result["reason"]
+    with pytest.raises(ConflictError), registry.transaction() as tx:
+        tx.candidates.add(model, Candidate(1, 1, 0, 0, 0, 0.05, {}, None, None))
+
+
+@pytest.mark.parametrize(
+    ("watching", "word"),
+    [(WATCHING, "declare a `capture` rate"), (CAPTURING, "are needed")],
+    ids=["no capture", "too few"],
+)
+def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
+    registry: Registry, watching: Watching, word: str
+) -> None:
+    model = a_champion(registry, watching)
+    serve(registry, model, ago=2_400, temperature=9.0, kept=False)
+    work(registry)
+    assert story(registry, model) == [(1, "stale"), (1, "refit_impossible")]
+    with registry.reading() as tx:
+        reason = tx.monitors.events(model, 1)[0].reason
+        assert word in reason
+        assert ("since the drift began (2" in reason) is (watching is CAPTURING)
+    work(registry)
+    assert len(story(registry, model)) == 2
+    with registry.reading() as tx:
+        now = tx.labels.clock()
+        assert refit_is_due(tx, model, "stale", now) is None
+        assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
+        assert refit_is_due(tx, model, "fresh", now + 200) is None
+        daily = replace(model, watching=replace(watching, refit_every_seconds=86_400.0))
+        assert refit_is_due(tx, daily, "fresh", now + 80_000) is None
+        assert refit_is_due(tx, daily, "fresh", now + 90_000) == "every 86400 seconds"
+
+
+def test_one_that_fails_is_not_asked_for_at_once_again(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a job leaves nothing in the audit trail."""
+
+    def broken(*given: object, **more: object) -> None:
+        raise CorruptError("damaged")
+
+    monkeypatch.setattr("training.refit_job.captured", broken)
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=2_400, temperature=9.0, kept=False)
+    for _ in range(3):
+        work(registry)
+    with registry.reading() as tx:
+        jobs = [one for one in tx.jobs.page(model, None, None, 100) if one.kind == REFIT]
+        assert [one.state for one in jobs] == ["failed"]
+        now = tx.labels.clock()
+        assert refit_is_due(tx, model, "stale", now) is None
+        assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
+
+
+def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Registry) -> None:
+    """A share of the rows with ids; what could not be written is written later."""
+    model = a_champion(registry, CAPTURING)
+    captures = Captures()
+    logits = np.random.default_rng(0).normal(size=(1_000, 4)).astype(np.float32)
+    with registry.transaction() as tx:
+        key = tx.signing_keys.first()
+        now = tx.labels.clock()
+    ids: list[str | None] = list(
+        mint(key, model.id, 1, now - 200, predictions_of(logits, np.full_like(logits, 0.25)))
+    )
+    captures.keep(model.id, 1.0, [None] * 1_000, logits)
+    assert write_captures(registry, captures, 0.0) == 0
+    captures.keep(model.id, 0.5, [*ids[:500], *[None] * 500], logits)
+    assert write_captures(registry, captures, 3_600.0) == 0
+    broken = Registry("sqlite:////nowhere/at/all.db", registry.blobs.url)
+    with pytest.raises(Exception, match="database"):
+        write_captures(broken, captures, 0.0)
+    assert write_captures(registry, captures, 0.0) == 1
+    with registry.reading() as tx:
+        rows, size = tx.captures.held(model)
+        (file,) = tx.captures.between(model, 0, 1e11)
+    assert 180 < rows < 320
+    assert size > 0
+    read: Any = read_ids(
+        [str(one) for one in ids], {1: key}, model=model.id, now=now, lifetime_seconds=1e9
+    )
+    with registry.transaction() as tx:
+        tx.labels.add(model, [(one, n % 4) for n, one in enumerate(read)])
+    found = captured(registry, replace(model, watching=Watching()), 1, 0, now + 60)
+    assert (len(found), found.kept) == (rows, rows)
+    where = {one.tobytes(): n for n, one in enumerate(logits)}
+    assert [where[row.tobytes()] % 4 for row in found.logits] == found.labels.tolist()
+    with registry.transaction() as tx:
+        tx.models.watch("resnet", replace(CAPTURING, capture_seconds=1.0))
+        model = tx.models.get("resnet")
+    threading.Event().wait(2.5)
+    tidy(registry, model)
+    with registry.reading() as tx:
+        assert tx.captures.held(model) == (0, 0)
+    with pytest.raises(Exception, match="blob"):
+        registry.blobs.open(file.digest)

@@ -1,0 +1,209 @@
+"""What a run leaves in its folder, and how a recipe becomes all of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+import recalib
+from recalib.card import DataSummary
+from recalib.decoding import converted
+from recalib.errors import InputError, UnavailableError
+from recalib.files import LabelledData, digest, write_atomically
+from recalib.fitting.fit import fit, wanted
+from recalib.recipe import Calibrate, Recipe
+from recalib.reporting.html_report import Source, write_report
+from recalib.reporting.plots import save, training_curves
+from training.data import DataSpec, Split, Splits, load
+from training.data.base import Files
+from training.engine.checkpoints import Checkpoints
+from training.engine.evaluate import as_rows, measure
+from training.engine.fabric import machine
+from training.engine.loop import Position, Trained, Watcher, train
+from training.engine.weights import read_weights, weights_bytes
+
+__all__ = ["FILES", "Loaded", "load_all", "run_recipe", "write_lines"]
+
+#: What may be in a run's folder when it is over.
+FILES = (
+    "recipe.json", "metrics.jsonl", "weights.safetensors", "validation.npz", "test.npz",
+    "calibrator.calib", "curves.html", "report.html", "result.json",
+)  # fmt: skip
+#: What the report compares; `recalib report` has them all.
+_COMPARED = (("temperature", "nll"), ("temperature", "sb_ece"), ("structured_vector", "nll"))
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a recipe names: data, and the weights to start from."""
+
+    splits: Splits
+    weights: dict[str, Tensor] | None
+
+
+def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> Loaded:
+    """Return data and weights; relative names start at `folder`.
+
+    Parameters
+    ----------
+    confined: whether what lies outside `folder` is refused, as it is where a request names it.
+
+    Raises
+    ------
+    InputError: data that cannot be read, weights that are none, or a file outside.
+    """
+    try:
+        spec = converted(recipe.data, DataSpec)
+    except msgspec.ValidationError as error:
+        raise InputError("data", found=str(error), accepted="the fields of a data set") from None
+    try:
+        splits = load(spec, folder, confined=confined)
+    except InputError as error:
+        if error.field.partition(".")[0] != "options":
+            raise
+        field = f"data.{error.field}"
+        raise InputError(field, found=error.found, accepted=error.accepted) from None
+    if recipe.model.weights is None:
+        return Loaded(splits, None)
+    return Loaded(splits, read_weights(_weights_path(folder, recipe.model.weights, confined)))
+
+
+def _weights_path(folder: Path, name: str, confined: bool) -> Path:
+    try:
+        return Files(folder, confined).path(name, "weights")
+    except InputError as error:
+        raise InputError("model.weights", found=error.found, accepted=error.accepted) from None
+
+
+def run_recipe(
+    recipe: Recipe, loaded: Loaded, output: Path, checkpoints: Checkpoints, watcher: Watcher
+) -> dict[str, Any]:
+    """Train, and write everything that a run delivers into `output`; return its summary.
+
+    The files are those of `FILES`. Logits are ready for `recalib fit`; of dense predictions every
+    place is a row. Under torchrun the first process writes.
+
+    Raises
+    ------
+    InputError: anything in the recipe that cannot be done; found before training where possible.
+    UnavailableError: no room on the disk.
+    """
+    fabric = machine(recipe)
+    if recipe.calibrate is not None:
+        wanted(recipe.calibrate.map, recipe.calibrate.objective, recipe.calibrate.options)
+    if fabric.is_global_zero:
+        output.mkdir(parents=True, exist_ok=True)
+        _write(output / "recipe.json", recipe.model_dump_json(indent=2))
+        watcher = _Recording(watcher, output)
+    trained = train(recipe, loaded.splits, checkpoints, watcher, loaded.weights, fabric)
+    if not fabric.is_global_zero:
+        return {}
+    return _deliver(recipe, loaded.splits, trained, output, str(fabric.device))
+
+
+def _deliver(
+    recipe: Recipe, splits: Splits, trained: Trained, output: Path, device: str
+) -> dict[str, Any]:
+    # First what cannot be made again without training.
+    weights = weights_bytes(trained.weights, recipe.model.name)
+    _write(output / "weights.safetensors", weights)
+    write_lines(output / "metrics.jsonl", trained.history)
+    validation = _logits_file(
+        output / "validation.npz", trained.validation_logits, splits.validation
+    )
+    test = _logits_file(output / "test.npz", trained.test_logits, splits.test)
+    summary: dict[str, Any] = {
+        "name": recipe.name,
+        "epochs": len(trained.history),
+        "best_epoch": trained.best_epoch,
+        "interleaved": trained.interleaved,
+        "data": {"digest": splits.digest, "repeated": splits.repeated, **splits.digests},
+        "validation": measure(validation.data.logits, validation.data.labels),
+        "test": measure(test.data.logits, test.data.labels),
+        "recalib": recalib.__version__,
+        "torch": torch.__version__,
+        "device": device,
+    }
+    if recipe.calibrate is not None:
+        summary["calibrated"] = _calibrate(recipe.calibrate, validation, test, output)
+    summary["warnings"] = []
+    if recipe.report:
+        save(training_curves(trained.history, recipe.name), output / "curves.html")
+        summary["warnings"] = _report(recipe, validation, test, output / "report.html")
+    _write(output / "result.json", json.dumps(summary, indent=2, allow_nan=False))
+    return summary
+
+
+def _calibrate(
+    part: Calibrate, validation: Source, test: Source, output: Path
+) -> dict[str, float | None]:
+    """Fit to the validation logits, and measure on the test rows."""
+    rows = validation.data
+    calibrator = fit(
+        rows.logits,
+        rows.labels,
+        part.map,
+        part.objective,
+        data=DataSummary(len(rows.logits), validation.digest, validation.name),
+        **part.options,
+    )
+    calibrator.save(output / "calibrator.calib")
+    with np.errstate(divide="ignore"):  # a probability of 0 is a masked class
+        logs = np.log(calibrator.predict(test.data.logits))
+    return measure(logs, test.data.labels)
+
+
+def _report(recipe: Recipe, validation: Source, test: Source, path: Path) -> list[str]:
+    """Write the page; return its warnings, or why there is none."""
+    try:
+        found = write_report(path, validation, test, _COMPARED, title=recipe.name)
+    except InputError as error:
+        # Too few rows for a page are no reason to lose the run.
+        return [f"no report: {error}"]
+    return found.warnings
+
+
+def _logits_file(path: Path, logits: Any, split: Split) -> Source:
+    rows, labels = as_rows(logits, split.labels)
+    buffer = BytesIO()
+    np.savez(buffer, logits=rows, labels=labels)
+    _write(path, buffer.getvalue())
+    return Source(path.name, digest(path), LabelledData(rows, labels))
+
+
+def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    """Write a line of JSON for each record, whole or not at all."""
+    _write(path, "".join(json.dumps(one, allow_nan=False) + "\n" for one in records))
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        write_atomically(path, data)
+    except InputError as error:
+        raise UnavailableError(f"{path.name} cannot be written: {error.found}") from error
+
+
+class _Recording:
+    """Keeps `metrics.jsonl` up to date beside a watcher."""
+
+    def __init__(self, watcher: Watcher, output: Path) -> None:
+        self._watcher, self._path = watcher, output / "metrics.jsonl"
+
+    def check(self) -> None:
+        self._watcher.check()
+
+    def at(self, position: Position) -> None:
+        self._watcher.at(position)
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        write_lines(self._path, history)
+        self._watcher.epoch_over(history)

@@ -1,0 +1,215 @@
+"""A run at one step: network, objective, optimiser and counters, to be begun, saved and gone on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import safetensors.torch
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from recalib.errors import InputError
+from recalib.losses.composition import Composition
+from recalib.recipe import ModelPart, Recipe
+from training.data import Splits
+from training.engine.batches import seed_of
+from training.engine.checkpoint_format import Counters, load_state, save_state, snapshot
+from training.engine.checkpoints import Checkpoints
+from training.engine.evaluate import forward
+from training.engine.optimizer import optimiser_for
+from training.engine.weights import freeze_all_but_head, load_weights, trained_parameters
+from training.models import build, check_model
+from training.models.size import is_about_size
+
+__all__ = ["Run", "begin", "check_network"]
+
+#: What a stream of random numbers is for; `rows` has 1 and 2.
+_WEIGHTS = 3
+#: What `build` is told by us.
+_OURS = {"name", "classes", "facts"}
+#: Fields that say what is done with the weights once they are there.
+_AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps", "report"}
+
+
+@dataclass
+class Run:
+    """All that changes while a run goes on, and what it was asked for."""
+
+    recipe: Recipe
+    splits: Splits
+    fabric: Fabric
+    #: The network itself, and as Fabric wraps it: for its device, precision and group.
+    model: nn.Module
+    network: nn.Module
+    objective: Composition
+    optimiser: Optimizer
+    counters: Counters
+    #: The objective's sum over the steps of this epoch, where the network is: to read it would make
+    #: an accelerator wait.
+    loss_sum: Tensor
+    #: The weights with the best score so far, where these are to be delivered.
+    best: dict[str, Tensor] | None = None
+
+    def resume(self, data: bytes | None) -> None:
+        """Go on from a checkpoint, if there is one."""
+        if data is not None:
+            self.counters, self.best = load_state(
+                data, self.counters.run, self.model, self.objective, self.optimiser
+            )
+            self.loss_sum.fill_(self.counters.loss_sum)
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """Leave a checkpoint; of several processes, the first does.
+
+        Raises
+        ------
+        InputError: the run has diverged; nothing is written then.
+        """
+        self.read_loss()
+        if self.fabric.is_global_zero:
+            checkpoints.save(
+                save_state(self.counters, self.model, self.objective, self.optimiser, self.best)
+            )
+        self.fabric.barrier()
+
+    def read_loss(self) -> float:
+        """Return the objective's mean over this epoch so far; `InputError` if it diverges."""
+        self.counters.loss_sum = float(self.loss_sum)
+        if not math.isfinite(self.counters.loss_sum):
+            at = f"epoch {self.counters.epoch + 1}, step {self.counters.step}"
+            raise InputError(
+                "optimiser.learning_rate",
+                found=f"an objective that is not finite at {at}",
+                accepted="one that converges: try a smaller rate, or a warm-up",
+            )
+        return self.counters.loss_sum / max(self.counters.step, 1)
+
+    def weights_now(self) -> dict[str, Tensor]:
+        """Return a copy of the weights as they are."""
+        return snapshot(self.model.state_dict())
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return what the recipe has delivered: the last weights, or the best."""
+        return self.best or self.weights_now()
+
+    def begin_epoch(self) -> None:
+        """Let losses and layers know."""
+        self.objective.start_epoch(self.counters.epoch, self.recipe.epochs)
+        self.network.train()
+        if self.recipe.model.train == "head":
+            freeze_all_but_head(self.model)
+
+
+def begin(
+    recipe: Recipe,
+    splits: Splits,
+    fabric: Fabric,
+    given: dict[str, Tensor] | None,
+    *,
+    interleaved: bool,
+) -> Run:
+    """Return a run before its first step.
+
+    Parameters
+    ----------
+    given: the user's weights to start from; drawn by the seed where there are none.
+
+    Raises
+    ------
+    InputError: an unknown model or loss, options that these cannot have, weights that do not fit,
+        or a loss that several processes cannot share.
+    """
+    objective = Composition(recipe.loss, samples=len(splits.train))
+    if objective.has_history and fabric.world_size > 1:
+        found = f"{recipe.loss.secondary} in {fabric.world_size} processes"
+        raise InputError("loss.secondary", found=found, accepted="one process: it has a history")
+    torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
+    model = _built(recipe, splits)
+    _check_inputs(recipe, splits, model)
+    if given is not None:
+        load_weights(model, given, new_head=recipe.model.new_head)
+    if recipe.model.train == "head":
+        freeze_all_but_head(model)
+    network = fabric.setup_module(model)
+    objective.to(fabric.device)
+    optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
+    fabric.setup_optimizers(optimiser)
+    counters = Counters(run=_digest(recipe, splits, given), interleaved=interleaved)
+    loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
+    return Run(recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum)
+
+
+def check_network(recipe: Recipe, splits: Splits, most: int) -> None:
+    """Raise `InputError` for a network that cannot be built, or of more than `most` weights.
+
+    No memory is taken for them.
+    """
+    with _fields_of_model(recipe.model):
+        part = recipe.model
+        check_model(part.name, splits.classes, splits.facts, part.options, most)
+
+
+def _built(recipe: Recipe, splits: Splits) -> nn.Module:
+    with _fields_of_model(recipe.model):
+        part = recipe.model
+        return build(part.name, splits.classes, facts=splits.facts, **part.options)
+
+
+@contextmanager
+def _fields_of_model(part: ModelPart) -> Iterator[None]:
+    """Name a recipe's fields in errors."""
+    for option in _OURS & set(part.options):
+        accepted = "nothing: the data say"
+        raise InputError(f"model.options.{option}", found="a value", accepted=accepted)
+    try:
+        yield
+    except InputError as error:
+        field = "model.name" if error.field == "model" else f"model.{error.field}"
+        raise InputError(field, found=error.found, accepted=error.accepted) from None
+    except (RuntimeError, OverflowError, TypeError, MemoryError) as error:
+        if not is_about_size(error):
+            raise
+        accepted = "a network that fits into memory"
+        raise InputError("model.options", found=_line(error), accepted=accepted) from error
+
+
+def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
+    """Raise `InputError` where the network cannot take the data's rows.
+
+    Rows of pixels for a network of words, say: found by two rows, before anything is trained.
+    """
+    rows = splits.train.batch(np.arange(min(2, len(splits.train))))
+    training = model.training
+    try:
+        with torch.no_grad():
+            forward(model.eval(), rows)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        shape = ", ".join(str(tuple(one.shape[1:])) for one in _tensors(rows))
+        found = f"{recipe.model.name}, for rows {shape}: {_line(error)}"
+        raise InputError("model.name", found=found, accepted="one for such rows") from error
+    finally:
+        model.train(training)
+
+
+def _tensors(rows: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return rows if isinstance(rows, tuple) else (rows,)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _digest(recipe: Recipe, splits: Splits, given: dict[str, Tensor] | None) -> str:
+    """Return what tells this run from any other: recipe, data, and weights to start from."""
+    found = hashlib.sha256(recipe.model_dump_json(exclude=_AFTERWARDS).encode())
+    found.update(splits.digest.encode())
+    if given is not None:
+        found.update(safetensors.torch.save(snapshot(given)))
+    return found.hexdigest()

@@ -1,0 +1,172 @@
+"""The job that fits a calibrator: read, cross-validate, fit, publish."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from recalib.arrays import log_probabilities
+from recalib.calibrator import Calibrator
+from recalib.card import DataSummary, Selection
+from recalib.decoding import converted
+from recalib.errors import ConflictError, CorruptError, InputError
+from recalib.files import MEDIA_TYPES, LabelledData, read
+from recalib.fitting.cross_validation import Candidate, compare_by_cross_validation
+from recalib.fitting.fit import configured, fit
+from recalib.registry import Dataset, Expected, Model
+from training.worker import JobContext
+
+__all__ = ["FIT", "run_fit"]
+
+log = logging.getLogger(__name__)
+
+#: The kind of job that this module does.
+FIT = "fit"
+_CHAMPION = "champion"
+#: Each is a cross-validation; a champion that changes faster than this is not ours to chase.
+_MOST_COMPARISONS = 5
+
+
+class FitRequest(msgspec.Struct, frozen=True):
+    """The payload of a fit job."""
+
+    model: str
+    dataset: str
+    map: str
+    objective: str
+    options: dict[str, Any]
+    promote: bool | str
+
+
+def run_fit(context: JobContext) -> None:
+    """Fit what the payload asks for, and publish it with the end of the job in one transaction.
+
+    A worker that dies anywhere before that transaction leaves nothing behind but its attempt; one
+    that has lost its lease is refused by it.
+    """
+    # 1. What is asked for.
+    request = _request(context.payload)
+    with context.registry.reading() as tx:
+        model = tx.models.get(request.model)
+        dataset = tx.datasets.get(model, request.dataset)
+
+    # 2. The rows, as float arrays in memory.
+    context.progress(0.0, "reading the data set")
+    # A format without checksums would hand out damaged rows as if they were good.
+    context.registry.blobs.verify(dataset.digest)
+    with context.registry.blobs.open(dataset.digest) as file:
+        data = read(file, format=MEDIA_TYPES[dataset.media_type], input=dataset.input)
+    context.check_cancelled()
+
+    # 3. The fit on all rows.
+    def moved(stage: str, iteration: int, value: float) -> None:
+        context.progress(0.1, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
+        context.check_cancelled()
+
+    calibrator = fit(
+        data.logits,
+        data.labels,
+        request.map,
+        request.objective,
+        input=dataset.input,
+        class_labels=model.labels,
+        data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
+        progress=moved,
+        **request.options,
+    )
+
+    # 4. How such a fit does on rows that it has not seen, beside what serves now; once more if
+    #    something else serves by the time that this is known.
+    for attempt in range(_MOST_COMPARISONS):
+        expected, champion = _champion(context, model)
+        selection = _select(context, calibrator, champion, dataset, data)
+        try:
+            _publish(context, request, model, calibrator, selection, expected)
+            return
+        except ConflictError:
+            if attempt + 1 == _MOST_COMPARISONS:
+                raise
+
+
+def _publish(
+    context: JobContext,
+    request: FitRequest,
+    model: Model,
+    calibrator: Calibrator,
+    selection: Selection,
+    expected: Expected,
+) -> None:
+    """Publish the version, its promotion and the end of the job: all of it, or nothing."""
+    context.progress(0.95, "publishing")
+    card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
+    if_better = request.promote == "if_better"
+    promote = selection.better if if_better else bool(request.promote)
+    reason = selection.reason if if_better else "the request said so"
+    context.publish(
+        model,
+        dataset_name=request.dataset,
+        card=card.to_dict(),
+        parameters=Calibrator(calibrator.parameters, card).to_bytes(),
+        promote_alias=_CHAMPION if promote else None,
+        reason=reason,
+        expected=expected if if_better else None,
+        result={"promoted": promote, "reason": reason, "map": card.map},
+    )
+
+
+def _request(payload: dict[str, Any]) -> FitRequest:
+    try:
+        return converted(payload, FitRequest)
+    except msgspec.ValidationError as error:
+        raise InputError("payload", found=str(error), accepted="what a fit needs") from None
+
+
+def _champion(context: JobContext, model: Model) -> tuple[Expected, Calibrator | None]:
+    with context.registry.reading() as tx:
+        alias = tx.aliases.find(model, _CHAMPION)
+        if alias is None:
+            return Expected(None), None
+        parameters = tx.calibrators.parameters(model, alias.version)
+    try:
+        return Expected(alias.version), Calibrator.from_bytes(parameters)
+    except CorruptError as error:
+        # Otherwise one that is damaged would be in the way of every other.
+        fields = {"action": "champion_damaged", "model": model.name}
+        log.warning("The champion is not compared with: %s", error, extra=fields)
+        return Expected(alias.version), None
+
+
+def _select(
+    context: JobContext,
+    calibrator: Calibrator,
+    champion: Calibrator | None,
+    dataset: Dataset,
+    data: LabelledData,
+) -> Selection:
+    """Compare with the champion; with the classifier's own probabilities where there is none."""
+
+    def done(fold: int, folds: int) -> None:
+        context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: {fold} of {folds} folds")
+        context.check_cancelled()
+
+    z = data.logits if dataset.input == "logits" else log_probabilities(data.logits)
+    return compare_by_cross_validation(
+        _candidate_of(calibrator), _reference(champion, dataset), z, data.labels, progress=done
+    )
+
+
+def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Calibrator:
+    if champion is None:
+        return Candidate(*configured("identity", "nll", {}))
+    if champion.card.data.digest == dataset.digest:
+        # Fitted on these rows: only a refit in each fold makes it a fair opponent.
+        return _candidate_of(champion)
+    return champion
+
+
+def _candidate_of(calibrator: Calibrator) -> Candidate:
+    card = calibrator.card
+    options = card.objective_options | card.options
+    return Candidate(*configured(card.map, card.objective, options))

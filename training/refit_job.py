@@ -1,0 +1,200 @@
+"""The job that fits anew, on logits that were kept and labels that have come for them.
+
+It publishes a candidate, which does not serve: `training.shadow_comparison` compares it with the
+champion on later predictions.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from recalib.calibrator import Calibrator
+from recalib.card import Card, DataSummary
+from recalib.decoding import converted
+from recalib.errors import ConflictError, RecalibError, UnavailableError
+from recalib.fitting.fit import fit
+from recalib.registry import Candidate, Model, MonitorRow, Transaction
+from training.logit_samples import Captured, captured
+from training.worker import JobContext
+
+__all__ = ["REFIT", "refit_is_due", "request_refit", "run_refit"]
+
+log = logging.getLogger(__name__)
+
+#: The kind of job that this module does.
+REFIT = "refit"
+_CHAMPION = "champion"
+
+
+def request_refit(tx: Transaction, model: Model, reason: str) -> None:
+    """Enqueue a refit, unless one waits or runs."""
+    payload = {"model": model.name, "reason": reason}
+    tx.jobs.enqueue(REFIT, payload, model=model, unique=f"refit {model.id}")
+
+
+def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str | None:
+    """Return why a model's calibrator should be fitted anew without anybody's asking, or None.
+
+    After one that came to nothing, failed or was dropped, so long is waited as labels take: sooner
+    there is nothing new.
+    """
+    watching = model.watching
+    # One that has proven better waits for somebody's word; another would take its place.
+    if tx.candidates.open(model) is not None:
+        return None
+    last = max(
+        [one.at for one in tx.monitors.events(model, 100) if one.kind.startswith("refit")],
+        default=0.0,
+    )
+    began = tx.candidates.latest(model)
+    if began is not None and began.verdict == "dropped":
+        last = max(last, began.ended_at or 0.0)
+    job = tx.jobs.latest(model, REFIT)
+    if job is not None and job.finished_at is not None:
+        last = max(last, job.finished_at)
+    wait = max(watching.maturity_seconds, watching.cohort_seconds)
+    if state == "stale" and watching.refit == "on_stale" and now - last >= wait:
+        return "the calibrator is stale"
+    every = watching.refit_every_seconds
+    before = max(last, began.began_at if began is not None else model.created_at)
+    return f"every {every:g} seconds" if every is not None and now - before >= every else None
+
+
+def run_refit(context: JobContext) -> None:
+    """Fit a candidate and publish it with the end of the job; or say why that cannot be."""
+    with context.registry.reading() as tx:
+        model = tx.models.get(context.payload["model"])
+        champion = tx.aliases.find(model, _CHAMPION)
+        if champion is None:
+            raise ConflictError(f"model {model.name!r} has no champion to be fitted anew")
+        row = tx.monitors.find(model, champion.version)
+        card = converted(tx.calibrators.get(model, champion.version).card, Card)
+        compared = tx.candidates.undecided(model)
+        now = tx.labels.clock()
+    if compared is not None:
+        reason = f"candidate {compared.version} is being compared with the champion"
+        _end_without(context, model, champion.version, reason)
+        return
+    context.progress(0.0, "reading logits that were kept")
+    start, onset = _since(row, model, now)
+    end = now - model.watching.maturity_seconds
+    rows = captured(context.registry, model, champion.version, start, end, newest=True)
+    if len(rows) < model.watching.least_labels:
+        _end_without(context, model, champion.version, _too_few(rows, model, onset))
+        return
+    try:
+        calibrator = _fitted(context, model, card, rows)
+    except UnavailableError:
+        raise
+    except RecalibError as error:
+        _end_without(context, model, champion.version, f"it cannot be fitted: {error}")
+        return
+    _publish(context, model, champion.version, calibrator, now, end)
+
+
+def _since(row: MonitorRow | None, model: Model, now: float) -> tuple[float, float | None]:
+    """Return since when predictions are like those to come, and the onset of a drift, if any.
+
+    Without a drift that labels show, that is since logits are kept: an onset is where the bettor
+    that leads began to win, which is a moment ago where none does.
+    """
+    kept = now - model.watching.capture_seconds
+    onset = row.status["onset"] if row is not None and _drifts(row.status) else None
+    return (kept, None) if onset is None else (max(kept, onset), onset)
+
+
+def _drifts(status: dict[str, Any]) -> bool:
+    """Whether labels show a drift that has begun at some time."""
+    if status["state"] not in ("stale", "suspect"):
+        return False
+    segment = status["segment"]
+    found = (status if segment is None else status["segments"][segment])["evidence"]
+    suspicion = found["suspicion"]
+    suspected = suspicion is not None and suspicion >= found["suspicion_threshold"]
+    return suspected or found["rejected_at"] is not None
+
+
+def _too_few(rows: Captured, model: Model, onset: float | None) -> str:
+    watching = model.watching
+    if watching.capture == 0:
+        return (
+            "no logits are kept: declare a `capture` rate, and labels of predictions made from "
+            "then on can be fitted on"
+        )
+    since = "" if onset is None else f" since the drift began ({_when(onset)})"
+    return (
+        f"{len(rows)} predictions{since} have both kept logits ({rows.kept}) and a "
+        f"label, and {watching.least_labels} are needed; more come with time, with a `capture` "
+        f"rate above {watching.capture:g}, or with more labels"
+    )
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _fitted(context: JobContext, model: Model, card: Card, rows: Captured) -> Calibrator:
+    def moved(stage: str, iteration: int, value: float) -> None:
+        context.progress(0.3, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
+        context.check_cancelled()
+
+    calibrator = fit(
+        rows.logits,
+        rows.labels,
+        card.map,
+        card.objective,
+        class_labels=model.labels,
+        data=DataSummary(rows=len(rows), name="kept logits"),
+        progress=moved,
+        **(card.objective_options | card.options),
+    )
+    named = msgspec.structs.replace(calibrator.card, model=model.name)
+    return Calibrator(calibrator.parameters, named)
+
+
+def _publish(
+    context: JobContext,
+    model: Model,
+    champion: int,
+    calibrator: Calibrator,
+    now: float,
+    through: float,
+) -> None:
+    card, rows = calibrator.card, calibrator.card.data.rows
+    reason = f"{context.payload['reason']}: fitted {card.map} on {rows} kept predictions"
+    with context.finishing() as tx:
+        version = tx.calibrators.publish(
+            context.lease, model, None, card.to_dict(), calibrator.to_bytes(), None, reason
+        )
+        alpha = model.watching.alpha
+        candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)
+        actor = f"job:{context.lease.job.id}"
+        _drop_the_proven(tx, model, actor, version)
+        tx.candidates.add(model, candidate)
+        tx.monitors.note(model, version, "refitted", actor, reason, {"rows": rows})
+        result: dict[str, Any] = {"model": model.name, "version": version, "candidate": True}
+        tx.jobs.succeed(context.lease, {**result, "reason": reason})
+    fields = {"action": "refitted", "model": model.name, "version": version}
+    log.info("Model %s has candidate %d: %s.", model.name, version, reason, extra=fields)
+
+
+def _drop_the_proven(tx: Transaction, model: Model, actor: str, version: int) -> None:
+    """End a candidate that waits, where somebody has asked for another all the same."""
+    open = tx.candidates.open(model)
+    if open is not None and open.verdict == "proven" and tx.candidates.drop(model, open.version):
+        reason = f"candidate {version} was asked for, and takes its place"
+        tx.monitors.note(model, open.version, "dropped", actor, reason)
+
+
+def _end_without(context: JobContext, model: Model, version: int, reason: str) -> None:
+    with context.finishing() as tx:
+        actor = f"job:{context.lease.job.id}"
+        tx.monitors.note(model, version, "refit_impossible", actor, reason)
+        result = {"model": model.name, "candidate": False, "reason": reason}
+        tx.jobs.succeed(context.lease, result)
+    fields = {"action": "refit_impossible", "model": model.name}
+    log.warning("Model %s is not fitted anew: %s.", model.name, reason, extra=fields)

@@ -1,0 +1,150 @@
+"""A candidate beside the champion, on the same predictions: promoted on evidence, or dropped.
+
+It is applied to logits that were kept once their labels have come, so that it costs no request
+anything. What is compared is the Brier score over classes, of predictions made after those that it
+was fitted on.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.calibrator import Calibrator
+from recalib.drift import ScoreTest
+from recalib.errors import ConflictError
+from recalib.registry import Candidate, Expected, Model, Registry, Transaction
+from training.logit_samples import Captured, captured
+
+__all__ = ["compare"]
+
+log = logging.getLogger(__name__)
+
+_CHAMPION = "champion"
+_ACTOR = "monitor"
+#: After every time that there is.
+_EVER = 1e300
+
+
+def compare(registry: Registry, model: Model) -> str | None:
+    """Go on comparing a model's candidate, where it has one; return what it has come to by now.
+
+    One that has proven better is compared no more, and ends with the champion that it is better
+    than.
+    """
+    with registry.reading() as tx:
+        model = tx.models.get(model.name)
+        candidate = tx.candidates.open(model)
+        champion = tx.aliases.find(model, _CHAMPION)
+        now = tx.labels.clock()
+        comparable = candidate is not None and _is_comparable(tx, model, candidate)
+    if candidate is None or champion is None:
+        return None
+    step = replace(candidate, turn=candidate.turn + 1)
+    if champion.version == candidate.version:
+        return _end(registry, model, step, "promoted", "somebody has promoted it", now)
+    if champion.version != candidate.champion:
+        reason = f"the champion it was compared with has made way for {champion.version}"
+        return _end(registry, model, step, "dropped", reason, now)
+    if candidate.verdict is not None:
+        return None
+    if not comparable:
+        reason = "no logits are kept any more that it could be compared on: `capture` is 0"
+        return _end(registry, model, step, "dropped", reason, now)
+    end = now - model.watching.maturity_seconds
+    rows = captured(registry, model, candidate.champion, candidate.through, end)
+    test = ScoreTest(alpha=candidate.alpha)
+    if candidate.state:
+        test.restore(candidate.state)
+    if len(rows):
+        test.update(*_scores(registry, model, candidate, rows))
+    elif rows.end <= candidate.through:
+        return None
+    step = replace(step, through=rows.end, state=test.state())
+    if test.verdict is None:
+        return _save(registry, model, step)
+    better = test.verdict == "better"
+    verdict = "dropped" if not better else _verdict(model)
+    return _end(registry, model, step, verdict, _why(test, better), now)
+
+
+def _is_comparable(tx: Transaction, model: Model, candidate: Candidate) -> bool:
+    """Whether rows that decide can still come; one for which none come would stand in the way."""
+    return model.watching.capture > 0 or bool(tx.captures.between(model, candidate.through, _EVER))
+
+
+def _verdict(model: Model) -> str:
+    return "promoted" if model.watching.promote == "automatic" else "proven"
+
+
+def _scores(
+    registry: Registry, model: Model, candidate: Candidate, rows: Captured
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    with registry.reading() as tx:
+        both = [
+            tx.calibrators.parameters(model, version)
+            for version in (candidate.champion, candidate.version)
+        ]
+    champion, challenger = (_brier(Calibrator.from_bytes(data), rows) for data in both)
+    return champion, challenger
+
+
+def _brier(calibrator: Calibrator, rows: Captured) -> NDArray[np.float64]:
+    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2]."""
+    off = calibrator.reference(rows.logits)
+    off[np.arange(len(rows)), rows.labels] -= 1
+    # Rounding may take it past 2 by a hair.
+    scores: NDArray[np.float64] = np.minimum((off**2).sum(axis=1), 2.0)
+    return scores
+
+
+def _why(test: ScoreTest, better: bool) -> str:
+    mean = f"its Brier score is lower by {test.mean_difference:.4f} on {test.labels:,} labels"
+    if better:
+        return f"{mean} (log E {test.log_evidence:.2f} of {test.threshold:.2f})"
+    return f"it is no better: {mean}, less than is worth a change"
+
+
+def _save(registry: Registry, model: Model, step: Candidate) -> str | None:
+    try:
+        with registry.transaction() as tx:
+            tx.candidates.save(model, step)
+    except ConflictError as error:  # another has done the same
+        log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
+        return None
+    return "compared"
+
+
+def _end(
+    registry: Registry, model: Model, step: Candidate, verdict: str, reason: str, now: float
+) -> str | None:
+    """Write the verdict, and promote where that is what it says, in one transaction."""
+    try:
+        with registry.transaction() as tx:
+            tx.candidates.save(model, replace(step, verdict=verdict, ended_at=now))
+            if verdict == "promoted":
+                expected = Expected(step.champion)
+                current = tx.aliases.find(model, _CHAMPION)
+                if current is None or current.version != step.version:
+                    tx.aliases.set(model, _CHAMPION, step.version, _ACTOR, reason, expected)
+            tx.monitors.note(model, step.version, verdict, _ACTOR, reason, _evidence(step))
+    except ConflictError as error:  # another has done the same, or the champion has just changed
+        log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
+        return None
+    fields = {"action": f"candidate_{verdict}", "model": model.name, "version": step.version}
+    log.info(
+        "Candidate %d of %s is %s: %s.", step.version, model.name, verdict, reason, extra=fields
+    )
+    return verdict
+
+
+def _evidence(step: Candidate) -> dict[str, Any]:
+    if not step.state:
+        return {}
+    test = ScoreTest(alpha=step.alpha)
+    test.restore(step.state)
+    return test.summary()
