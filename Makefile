@@ -149,9 +149,9 @@ paper-tables: $(STAMP) ## Print the papers' published digits, and ours beside th
 	@$(BIN)/python -m benchmarks.paper_tables
 
 .PHONY: proto
-proto: $(STAMP) ## Generate what gRPC reads and writes from proto/, into service/transport/generated.
-	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=service/transport/generated \
-		--pyi_out=service/transport/generated $$(cd proto && find recalib -name '*.proto' | sort)
+proto: $(STAMP) ## Generate what gRPC reads and writes from proto/, into service/grpc/generated.
+	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=service/grpc/generated \
+		--pyi_out=service/grpc/generated $$(cd proto && find recalib -name '*.proto' | sort)
 
 .PHONY: format
 format: $(STAMP) ## Format the code.

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from benchmarks.serving import wire
 from benchmarks.serving.wire import Request
-from service.transport.generated.recalib.v1 import recalib_pb2 as v1
-from service.transport.generated.recalib.v2wire import inference_pb2 as v2
+from service.grpc.generated.recalib.v1 import recalib_pb2 as v1
+from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 
 __all__ = ["CALIBRATE", "CLASSES", "FORMS", "MODEL", "ROW", "RPCS", "WRONG", "batch", "named_by"]
 

@@ -13,7 +13,7 @@ import time
 from benchmarks.timing import Goal, interleaved
 from recalib.observability import telemetry
 from recalib.settings import Settings
-from service.transport.request_ids import traceparent_of
+from service.request_ids import traceparent_of
 
 __all__ = ["run"]
 

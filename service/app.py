@@ -18,40 +18,40 @@ from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.access import Access
+from service.access.authenticator import Access
 from service.access.oidc import Oidc
 from service.access.rest import guard, let_in
 from service.audit.rest import router as audit
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
+from service.http import problems
+from service.http.bodies import BodyLimit
+from service.http.fast_protocol import Round
+from service.http.fast_routes import ShortWays
+from service.http.openapi import TAGS, completed
 from service.inference.rest import INFER, INFER_BY_VERSION, infer_rows
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
+from service.labels.housekeeping import upkeep
 from service.labels.rest import router as labels
-from service.labels.upkeep import upkeep
+from service.metrics import Instrumented
 from service.models.rest import router as models
-from service.monitoring.flushing import keep_flushing
+from service.monitoring.flush import keep_flushing
 from service.monitoring.rest import router as monitoring
 from service.monitoring.schedule import keep_watching
 from service.monitoring.traffic import Traffic
-from service.predict.loaded import LoadedCalibrators, warm_up
+from service.predict.loaded_calibrators import LoadedCalibrators, warm_up
 from service.predict.rest import CALIBRATE, respond
 from service.predict.rest import router as predict
+from service.request_ids import named
+from service.shutdown import GRACE_SECONDS, when_told_to_stop
 from service.state import State
-from service.stopping import GRACE_SECONDS, when_told_to_stop
 from service.training_runs.rest import router as training_runs
-from service.transport import problems
-from service.transport.at_once import Round
-from service.transport.bodies import BodyLimit
-from service.transport.description import TAGS, completed
-from service.transport.instruments import Instrumented
-from service.transport.request_ids import named
-from service.transport.short import ShortWays
 
 if TYPE_CHECKING:
-    from service.access.tokens import Tokens
+    from service.access.oidc_tokens import Tokens
 
 __all__ = ["create_app"]
 
@@ -148,7 +148,7 @@ def _tokens(settings: Settings) -> Tokens | None:
     if oidc is None:
         return None
     # Loaded only where it is wanted: what checks signatures takes 9 MB.
-    from service.access.tokens import Tokens
+    from service.access.oidc_tokens import Tokens
 
     return Tokens(oidc)
 
@@ -184,7 +184,7 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
         yield None
         return
     # Loaded only where it is wanted: it takes 11 MB.
-    from service.transport.rpc_server import RpcServer
+    from service.grpc.server import RpcServer
 
     server = RpcServer(state, GRACE_SECONDS)
     port = await server.start()

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from recalib.access import ANONYMOUS
 from recalib.errors import ConflictError
 from recalib.registry import Transaction
-from service.access.access import acting
+from service.access.authenticator import acting
 
 __all__ = ["ANSWERS_SECONDS", "Asked", "once"]
 

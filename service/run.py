@@ -24,10 +24,10 @@ from uvicorn.supervisors import Multiprocess
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.ledger import FILE, size_of
-from service.shared import shared_folder
-from service.stopping import GRACE_SECONDS
-from service.transport.at_once import AtOnce
+from service.access.shared_usage import FILE, size_of
+from service.http.fast_protocol import AtOnce
+from service.shared_memory import shared_folder
+from service.shutdown import GRACE_SECONDS
 
 __all__ = ["EmbeddedWorkers", "serve"]
 
@@ -110,7 +110,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
 
 def _answer(settings: Settings, listener: socket.socket) -> None:
     config = uvicorn.Config(
-        "service.supervised:create_app" if settings.workers > 1 else "service.app:create_app",
+        "service.worker_process:create_app" if settings.workers > 1 else "service.app:create_app",
         factory=True,
         workers=settings.workers,
         http=AtOnce,

@@ -10,10 +10,10 @@ from fastapi import Depends, Request
 
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.access import Access
-from service.predict.flights import Flights
+from service.access.authenticator import Access
 from service.predict.ids import PredictionIds
-from service.predict.loaded import LoadedCalibrators
+from service.predict.loaded_calibrators import LoadedCalibrators
+from service.predict.single_flight import Flights
 
 __all__ = ["State", "StateOf"]
 

@@ -89,7 +89,7 @@ def test_it_works_where_the_source_is_not(wheels: list[Path], tmp_path: Path) ->
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    names = ("recalib", "service.app", "service.transport.rpc_server", "training.main")
+    names = ("recalib", "service.app", "service.grpc.server", "training.main")
     text = "; ".join(f"import {name}; print({name}.__file__)" for name in names)
     for line in run("-c", text).splitlines():
         assert Path(line).is_relative_to(installed)

@@ -148,7 +148,7 @@ def _oidc(settings: Settings) -> Finding:
     oidc = Oidc.of(settings)
     if oidc is None:
         return Finding("oidc", "ok", "no issuer")
-    from service.access.issuer import IssuerKeys
+    from service.access.jwks import IssuerKeys
 
     keys = IssuerKeys(oidc)
     keys.look()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from recalib.access import Principal
 from recalib.errors import LimitedError, TooLargeError
-from service.access.ledger import FILE, REQUESTS, ROWS, Ledger
-from service.transport.instruments import LIMITED
+from service.access.shared_usage import FILE, REQUESTS, ROWS, Ledger
+from service.metrics import LIMITED
 
 __all__ = ["FailedAttempts", "Limiter"]
 

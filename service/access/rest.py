@@ -9,12 +9,12 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recalib.errors import LimitedError, RecalibError
-from service.access.access import Access, begin
-from service.access.rules import OPEN_PATHS
+from service.access.authenticator import Access, begin
+from service.access.permissions import OPEN_PATHS
+from service.http.bodies import bounded
+from service.http.problems import answer_to
+from service.metrics import note
 from service.state import StateOf
-from service.transport.bodies import bounded
-from service.transport.instruments import note
-from service.transport.problems import answer_to
 
 __all__ = ["guard", "let_in"]
 

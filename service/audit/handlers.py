@@ -6,9 +6,9 @@ import re
 
 from recalib.errors import InputError
 from recalib.registry import Transaction
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.audit.schemas import AuditEntry, AuditPage
-from service.pages import decode_cursor, next_cursor
+from service.pagination import decode_cursor, next_cursor
 
 __all__ = ["list_audit"]
 

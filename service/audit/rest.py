@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 
 from service.audit import handlers
 from service.audit.schemas import AuditPage
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
+from service.http.types import Text
 from service.state import StateOf
-from service.transport.description import problems
-from service.transport.pages import Cursor, Limit
-from service.transport.texts import Text
 
 __all__ = ["router"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from service.audit import handlers
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import filled, page_limit
+from service.grpc.rpc import Context
 from service.state import State
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context
-from service.transport.rpc_messages import filled, page_limit
 
 __all__ = ["Audit"]
 

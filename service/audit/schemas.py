@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from recalib import registry
-from service.transport.times import iso
+from service.times import iso
 
 __all__ = ["AuditEntry", "AuditPage"]
 

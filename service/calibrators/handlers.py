@@ -12,7 +12,7 @@ from recalib.errors import InputError
 from recalib.fitting.fit import wanted
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.resource_names import check_alias
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.calibrators.schemas import (
     Alias,
     AliasChange,
@@ -25,9 +25,9 @@ from service.calibrators.schemas import (
 )
 from service.idempotency import once
 from service.jobs.schemas import Job
-from service.pages import decode_cursor, next_cursor
-from service.predict.loaded import LoadedCalibrators
-from service.transport.times import iso
+from service.pagination import decode_cursor, next_cursor
+from service.predict.loaded_calibrators import LoadedCalibrators
+from service.times import iso
 
 __all__ = [
     "FIT",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.calibrators import handlers
 from service.calibrators.schemas import (
     MOST_VERSIONS,
@@ -18,12 +18,12 @@ from service.calibrators.schemas import (
     CalibratorCreate,
     CalibratorPage,
 )
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
+from service.http.types import ALIAS
 from service.jobs.schemas import Job
 from service.state import StateOf
-from service.transport.description import problems
-from service.transport.idempotency import IdempotencyKey
-from service.transport.pages import Cursor, Limit
-from service.transport.texts import ALIAS
 
 __all__ = ["router"]
 

@@ -8,13 +8,13 @@ from typing import Any
 from anyio import to_thread
 
 from recalib.registry import Registry
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.calibrators import handlers
 from service.calibrators.schemas import AliasSet, CalibratorCreate
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import checked_version, chosen, filled, page_limit, plain
+from service.grpc.rpc import Context, idempotency_key
 from service.state import State
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context, idempotency_key
-from service.transport.rpc_messages import checked_version, chosen, filled, page_limit, plain
 
 __all__ = ["Calibrators"]
 

@@ -10,9 +10,9 @@ from recalib import registry
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
-from service.transport.texts import Documented, Text
-from service.transport.times import iso
-from service.transport.whole import WHOLE
+from service.http.integers import WHOLE
+from service.http.types import Documented, Text
+from service.times import iso
 
 __all__ = [
     "MOST_VERSIONS",

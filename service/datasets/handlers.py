@@ -14,9 +14,9 @@ from recalib.errors import ExistsError, InputError
 from recalib.files import MEDIA_TYPES, open_data
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.datasets.schemas import Dataset, DatasetPage
-from service.pages import decode_cursor, next_cursor
+from service.pagination import decode_cursor, next_cursor
 
 __all__ = [
     "Surveyed",

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage
+from service.http.bodies import supported
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
+from service.http.types import NAME
 from service.state import StateOf
-from service.transport.bodies import supported
-from service.transport.description import problems
-from service.transport.pages import Cursor, Limit
-from service.transport.texts import NAME
 
 __all__ = ["router"]
 

@@ -8,11 +8,11 @@ from typing import Literal, cast
 from recalib.errors import InputError, TooLargeError
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import chosen, filled, page_limit
+from service.grpc.rpc import Context
+from service.http.bodies import supported
 from service.state import State
-from service.transport.bodies import supported
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context
-from service.transport.rpc_messages import chosen, filled, page_limit
 
 __all__ = ["Datasets"]
 

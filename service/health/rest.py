@@ -8,9 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from service.health.handlers import Ready, readiness
+from service.metrics import exposition
 from service.monitoring.metrics import families, stored
 from service.state import StateOf
-from service.transport.instruments import exposition
 
 __all__ = ["router"]
 

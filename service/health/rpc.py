@@ -11,9 +11,9 @@ from anyio import to_thread
 from grpc_health.v1 import health_pb2 as pb
 
 from recalib.errors import NotFoundError
+from service.grpc.rpc import Context
 from service.health.handlers import readiness
 from service.state import State
-from service.transport.rpc import Context
 
 __all__ = ["Health"]
 

@@ -12,6 +12,7 @@ import recalib
 from recalib.access import Principal
 from recalib.errors import ConflictError, UnavailableError
 from service.health.handlers import readiness
+from service.http.fast_routes import Answer, Asked, Later, through
 from service.inference import compression, tensors
 from service.inference.handlers import metadata_of
 from service.inference.schemas import (
@@ -24,9 +25,8 @@ from service.inference.schemas import (
     ServerReady,
 )
 from service.predict.handlers import LARGE, beside, calibrate_with_ids, loaded_for
-from service.predict.loaded import CHAMPION, Loaded
+from service.predict.loaded_calibrators import CHAMPION, Loaded
 from service.state import State, StateOf
-from service.transport.short import Answer, Asked, Later, through
 
 __all__ = ["INFER", "INFER_BY_VERSION", "infer_rows", "router"]
 

@@ -13,7 +13,10 @@ from anyio import to_thread
 import recalib
 from recalib.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
-from service.access.access import acting
+from service.access.authenticator import acting
+from service.grpc.generated.recalib.v2wire import inference_pb2 as pb
+from service.grpc.messages import filled
+from service.grpc.rpc import Context
 from service.health.handlers import readiness
 from service.inference.handlers import metadata_of
 from service.inference.tensors import (
@@ -27,11 +30,8 @@ from service.inference.tensors import (
     shape_of,
 )
 from service.predict.handlers import LARGE, beside, calibrate_with_ids, loaded_for
-from service.predict.loaded import CHAMPION, Loaded
+from service.predict.loaded_calibrators import CHAMPION, Loaded
 from service.state import State
-from service.transport.generated.recalib.v2wire import inference_pb2 as pb
-from service.transport.rpc import Context
-from service.transport.rpc_messages import filled
 
 __all__ = ["WIRE_NAME", "Inference"]
 

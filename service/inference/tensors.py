@@ -17,9 +17,9 @@ import orjson
 from recalib.arrays import Floats
 from recalib.errors import InputError
 from recalib.files.json import array_of, decoded
-from service.predict import numbers
-from service.predict.loaded import Loaded
-from service.predict.parsing import MOST_LENGTH
+from service.predict import json_numbers as numbers
+from service.predict.loaded_calibrators import Loaded
+from service.predict.request_formats import MOST_LENGTH
 
 __all__ = [
     "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "bytes_of",

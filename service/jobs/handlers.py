@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from recalib.registry import Transaction
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.idempotency import Asked, once
 from service.jobs.schemas import Job, JobPage, JobState
-from service.pages import decode_cursor, next_cursor
+from service.pagination import decode_cursor, next_cursor
 
 __all__ = ["cancel_job", "get_job", "list_jobs"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
 from service.jobs import handlers
 from service.jobs.schemas import Job, JobPage, JobState
 from service.state import StateOf
-from service.transport.description import problems
-from service.transport.idempotency import IdempotencyKey
-from service.transport.pages import Cursor, Limit
 
 __all__ = ["router"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import chosen, filled, page_limit
+from service.grpc.rpc import Context, idempotency_key
 from service.jobs import handlers
 from service.jobs.schemas import JobState
 from service.state import State
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context, idempotency_key
-from service.transport.rpc_messages import chosen, filled, page_limit
 
 __all__ = ["Jobs"]
 

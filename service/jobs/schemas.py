@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from recalib import registry
-from service.transport.times import iso
+from service.times import iso
 
 __all__ = ["Job", "JobPage", "JobState", "Progress"]
 

@@ -9,7 +9,7 @@ from recalib.errors import TooLargeError
 from recalib.prediction_ids import Prediction, Refusal, read_ids
 from recalib.registry import Model, Registry
 from service.labels.schemas import LateLabel, Outcome, Status
-from service.transport.instruments import LABELS
+from service.metrics import LABELS
 
 __all__ = ["STATUSES", "add_labels", "class_reader", "counts_of", "note_labels", "outcome_of"]
 

@@ -20,12 +20,12 @@ from recalib.drift.reference_histogram import edges_of
 from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, predictions_of
 from recalib.registry import Counted, Model, Registry
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
 from service.labels.schemas import Outcome
 from service.monitoring.traffic import Traffic
 from service.predict.handlers import checked
-from service.predict.loaded import Loaded
+from service.predict.loaded_calibrators import Loaded
 
 __all__ = ["add_observations"]
 

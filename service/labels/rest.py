@@ -10,15 +10,15 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from recalib.files.json import array_of, decoded
-from service.access.access import acting
+from service.access.authenticator import acting
+from service.http.bodies import supported
+from service.http.openapi import problems
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LabelAnswer, LateLabel, Observations
 from service.predict.handlers import loaded_for
-from service.predict.loaded import CHAMPION, Loaded
+from service.predict.loaded_calibrators import CHAMPION, Loaded
 from service.state import State, StateOf
-from service.transport.bodies import supported
-from service.transport.description import problems
 
 __all__ = ["router"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from anyio import to_thread
 
 from recalib.errors import InputError
-from service.access.access import acting
+from service.access.authenticator import acting
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.rpc import Context
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LateLabel, Outcome
 from service.predict.handlers import loaded_for
-from service.predict.loaded import CHAMPION, Loaded
+from service.predict.loaded_calibrators import CHAMPION, Loaded
 from service.predict.rpc import array_of
 from service.state import State
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context
 
 __all__ = ["Labels"]
 

@@ -8,7 +8,7 @@ from recalib.errors import InputError
 from recalib.registry import Transaction
 from service.idempotency import once
 from service.models.schemas import Model, ModelCreate, ModelPage
-from service.pages import decode_cursor, next_cursor
+from service.pagination import decode_cursor, next_cursor
 
 __all__ = ["create_model", "get_model", "list_models"]
 

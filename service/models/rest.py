@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.access.access import acting
+from service.access.authenticator import acting
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
 from service.models import handlers
 from service.models.schemas import Model, ModelCreate, ModelPage
 from service.state import StateOf
-from service.transport.description import problems
-from service.transport.idempotency import IdempotencyKey
-from service.transport.pages import Cursor, Limit
 
 __all__ = ["router"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from recalib.errors import InputError
-from service.access.access import acting
+from service.access.authenticator import acting
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import filled, page_limit
+from service.grpc.rpc import Context, idempotency_key
 from service.models import handlers
 from service.models.schemas import ModelCreate
 from service.monitoring.rpc import settings_of
 from service.state import State
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context, idempotency_key
-from service.transport.rpc_messages import filled, page_limit
 
 __all__ = ["Models"]
 

@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib import registry
+from service.http.integers import WHOLE
+from service.http.types import NAME, Documented, Text
 from service.monitoring.schemas import MonitoringSettings
-from service.transport.texts import NAME, Documented, Text
-from service.transport.times import iso
-from service.transport.whole import WHOLE
+from service.times import iso
 
 __all__ = ["MOST_CLASSES", "Model", "ModelCreate", "ModelPage"]
 

@@ -11,7 +11,7 @@ from recalib.drift import ScoreTest, Sums, label_coverage, window
 from recalib.errors import ConflictError
 from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.idempotency import Asked, once
 from service.jobs.schemas import Job
 from service.models.schemas import Model
@@ -24,8 +24,8 @@ from service.monitoring.schemas import (
     SegmentReport,
     WindowReport,
 )
-from service.predict.loaded import CHAMPION
-from service.transport.times import iso
+from service.predict.loaded_calibrators import CHAMPION
+from service.times import iso
 
 __all__ = ["REFIT", "create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
 

@@ -6,8 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.calibrators.schemas import MOST_VERSIONS
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
+from service.http.types import Text
 from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring import handlers
@@ -18,9 +21,6 @@ from service.monitoring.schemas import (
     MonitoringSettings,
 )
 from service.state import StateOf
-from service.transport.description import problems
-from service.transport.idempotency import IdempotencyKey
-from service.transport.texts import Text
 
 __all__ = ["router"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from service.access.access import acting
+from service.access.authenticator import acting
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import chosen, filled
+from service.grpc.rpc import Context, idempotency_key
 from service.monitoring import handlers
 from service.monitoring.schemas import CandidateDrop, MonitoringSettings
 from service.state import State
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context, idempotency_key
-from service.transport.rpc_messages import chosen, filled
 
 __all__ = ["Monitoring", "settings_of"]
 

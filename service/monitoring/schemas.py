@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.registry import MOST_SEGMENTS, Watching
 from service.calibrators.schemas import MOST_VERSIONS
-from service.transport.texts import NAME, Documented, Text
-from service.transport.whole import WHOLE
+from service.http.integers import WHOLE
+from service.http.types import NAME, Documented, Text
 
 __all__ = [
     "CalibrationState",

@@ -21,7 +21,7 @@ from recalib.card import Card
 from recalib.drift.calibration_sums import bin_places
 from recalib.drift.reference_histogram import edges_of
 from recalib.registry import Counted, Model, Watching
-from service.monitoring.captures import Captures
+from service.monitoring.logit_sampling import Captures
 
 __all__ = ["Stream", "Traffic"]
 

@@ -11,7 +11,7 @@ from anyio import CapacityLimiter, to_thread
 from recalib.arrays import Floats
 from recalib.errors import TooLargeError, UnavailableError
 from service.predict.ids import PredictionIds
-from service.predict.loaded import Loaded, LoadedCalibrators
+from service.predict.loaded_calibrators import Loaded, LoadedCalibrators
 
 __all__ = [
     "LARGE",

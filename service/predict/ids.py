@@ -16,8 +16,8 @@ from recalib.arrays import Floats
 from recalib.errors import InputError, UnavailableError
 from recalib.prediction_ids import SigningKey, mint, predictions_of
 from recalib.registry import Registry
-from service.predict.flights import Flights
-from service.predict.loaded import Loaded
+from service.predict.loaded_calibrators import Loaded
+from service.predict.single_flight import Flights
 
 __all__ = ["PredictionIds", "share_of"]
 

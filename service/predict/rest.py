@@ -15,11 +15,14 @@ from recalib.access import Principal
 from recalib.arrays import Floats
 from recalib.calibrator import SMALL
 from recalib.errors import InputError, UnsupportedError
-from service.predict.answers import IDS_UNASKED, WITH_IDS, WITH_TOP, WRITERS, Answered
+from service.http.bodies import supported
+from service.http.content_negotiation import chosen
+from service.http.fast_routes import Answer, Asked, Joint, Later, through
+from service.http.openapi import problems
 from service.predict.handlers import LARGE, beside, checked, is_checked, loaded_for
 from service.predict.ids import PredictionIds, share_of
-from service.predict.loaded import CHAMPION, Loaded
-from service.predict.parsing import (
+from service.predict.loaded_calibrators import CHAMPION, Loaded
+from service.predict.request_formats import (
     ARROW,
     JSON,
     NPY,
@@ -29,12 +32,9 @@ from service.predict.parsing import (
     decode_json,
     decode_npy,
 )
+from service.predict.response_formats import IDS_UNASKED, WITH_IDS, WITH_TOP, WRITERS, Answered
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.state import State
-from service.transport.bodies import supported
-from service.transport.description import problems
-from service.transport.negotiation import chosen
-from service.transport.short import Answer, Asked, Joint, Later, through
 
 __all__ = ["CALIBRATE", "respond", "router"]
 

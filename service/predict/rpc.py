@@ -10,15 +10,15 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.errors import InputError
-from service.access.access import acting
+from service.access.authenticator import acting
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import chosen
+from service.grpc.rpc import Context
 from service.inference.tensors import DATATYPES, from_bytes
 from service.predict.handlers import LARGE, beside, calibrate, calibrate_with_ids, loaded_for
-from service.predict.loaded import CHAMPION, Loaded
-from service.predict.top import top
+from service.predict.loaded_calibrators import CHAMPION, Loaded
+from service.predict.top_k import top
 from service.state import State
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context
-from service.transport.rpc_messages import chosen
 
 __all__ = ["Calibration", "array_of"]
 

@@ -9,7 +9,7 @@ from recalib.errors import InputError, NotFoundError
 from recalib.fitting.fit import wanted
 from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
-from service.access.access import acting
+from service.access.authenticator import acting
 from service.idempotency import once
 from service.jobs.schemas import Job
 

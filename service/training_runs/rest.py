@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from recalib.recipe import Recipe
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
 from service.jobs.schemas import Job
 from service.state import StateOf
 from service.training_runs import handlers
-from service.transport.description import problems
-from service.transport.idempotency import IdempotencyKey
 
 __all__ = ["router"]
 

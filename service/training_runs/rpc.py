@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from anyio import to_thread
 
 from recalib.recipe import Recipe
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.messages import filled, plain
+from service.grpc.rpc import Context, idempotency_key
 from service.state import State
 from service.training_runs import handlers
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import Context, idempotency_key
-from service.transport.rpc_messages import filled, plain
 
 __all__ = ["TrainingRuns"]
 

@@ -24,7 +24,7 @@ from recalib.client import (
     errors,
 )
 from recalib.client.operations import Answer, Request
-from service.transport.problems import PROBLEMS, problem_of
+from service.http.problems import PROBLEMS, problem_of
 from tests.client.either import Either
 from tests.client.flaky import Act, Flaky, closes, drips, hangs, problem, resets, says
 from tests.service.conftest import npy

@@ -22,7 +22,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from service.transport.generated.recalib.v2wire import inference_pb2
+from service.grpc.generated.recalib.v2wire import inference_pb2
 from tests.end_to_end.programs import Programs, Server
 from tests.fitting.conftest import draw
 

@@ -15,7 +15,7 @@ import yaml
 from recalib.cli import app
 from recalib.settings import Settings
 from service.run import _STOP_SECONDS
-from service.stopping import GRACE_SECONDS
+from service.shutdown import GRACE_SECONDS
 from tests.deploy.composed import ROOT, SERVICES, STACK, mounts, once, settings_in
 
 OURS = [name for name, one in SERVICES.items() if "build" in one]

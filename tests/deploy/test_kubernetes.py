@@ -18,9 +18,9 @@ import yaml
 
 from recalib.cli import app
 from recalib.settings import Settings
-from service.access.rules import OPEN_PATHS
+from service.access.permissions import OPEN_PATHS
 from service.run import _STOP_SECONDS
-from service.stopping import GRACE_SECONDS
+from service.shutdown import GRACE_SECONDS
 from tests.deploy.composed import ROOT, settings_in
 from tests.deploy.images import stage
 from tests.deploy.kubectl import rendered

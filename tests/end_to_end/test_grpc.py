@@ -12,11 +12,11 @@ import numpy as np
 import psutil
 import pytest
 
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server, paused, until
 from tests.fitting.conftest import draw
 from tests.service.stubs import Rpc
-from tests.service.test_grpc_loop import array, question
+from tests.service.test_grpc_workflow import array, question
 
 ROWS = draw(10, 4, 3.0)[0].astype(np.float32)
 

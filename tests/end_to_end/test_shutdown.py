@@ -17,12 +17,12 @@ from grpc_health.v1 import health_pb2
 from uvicorn.config import STARTUP_FAILURE
 
 from recalib.settings import Settings
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.run import _answer, _Processes
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.stubs import Rpc
-from tests.service.test_grpc_loop import array, matrix, question
+from tests.service.test_grpc_workflow import array, matrix, question
 
 ROWS = draw(10, 4, 3.0)[0].astype(np.float32)
 

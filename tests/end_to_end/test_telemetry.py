@@ -15,7 +15,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import Programs, until
 from tests.fitting.conftest import draw
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.numpy
+from service.transport import bodies, negotiation, short
 
 from recalib import Calibrator
 from recalib.arrays import check_logits
@@ -33,16 +34,15 @@ from recalib.options import configure
 from recalib.prediction_ids import Predictions, SigningKey, mint, read_ids
 from recalib.recipe import read_recipe
 from recalib.replay.log import Log
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.inference import compression, tensors
 from service.inference import rpc as inference_rpc
 from service.labels import rest as labels
-from service.pages import decode_cursor
+from service.pagination import decode_cursor
 from service.predict import ids, parsing
 from service.predict import rest as predict
 from service.predict import rpc as predict_rpc
-from service.transport import bodies, negotiation, short
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.generated.recalib.v2wire import inference_pb2 as v2
 from tests.files.examples import WRITERS, example, list_table, stream_of
 from tests.service.conftest import npy
 
@@ -227,7 +227,7 @@ def _message(kind: Any, content: bytes) -> Any:
 
     try:
         return kind.FromString(content)
-    except DecodeError:  # answered by `service.transport.rpc` before any of our code sees it
+    except DecodeError:  # answered by `service.grpc.rpc` before any of our code sees it
         return kind()
 
 

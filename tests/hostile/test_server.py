@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from recalib.files import MEDIA_TYPES
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server
 from tests.fitting.conftest import draw
 from tests.hostile.bombs import BOMBS

@@ -11,9 +11,9 @@ import uvicorn
 
 from recalib.errors import InputError
 from service.access.oidc import KeysWantedError
+from service.http.fast_protocol import Round
+from service.http.fast_routes import Answer, Asked, Joint, Later, ShortWays
 from service.state import State
-from service.transport.at_once import Round
-from service.transport.short import Answer, Asked, Joint, Later, ShortWays
 
 __all__ = ["LIMIT", "App", "post"]
 

@@ -13,10 +13,10 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2
 from grpc_status import rpc_status
 
+from service.grpc.generated.recalib.v1 import recalib_pb2
+from service.grpc.generated.recalib.v2wire import inference_pb2
+from service.grpc.rpc import method_name
 from service.inference.rpc import WIRE_NAME
-from service.transport.generated.recalib.v1 import recalib_pb2
-from service.transport.generated.recalib.v2wire import inference_pb2
-from service.transport.rpc import method_name
 
 __all__ = ["Rpc", "Stub", "refused", "violations"]
 

@@ -17,9 +17,9 @@ from recalib.access import SCOPES, Limits
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access import limits
-from service.access.rules import MODEL_LATER, OPEN_PATHS, RULES
+from service.access.permissions import MODEL_LATER, OPEN_PATHS, RULES
 from service.app import create_app
-from service.transport.rpc import method_name
+from service.grpc.rpc import method_name
 from tests.service.documented import operations
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
 from tests.service.stubs import HEALTH, OWN, V2, Rpc, refused

@@ -13,9 +13,9 @@ from recalib.drift import STATES
 from recalib.errors import ForbiddenError, InputError
 from recalib.registry import Registry, Transaction, monitors
 from recalib.settings import Settings
-from service.access.rules import CHANGING, RULES
+from service.access.permissions import CHANGING, RULES
 from service.app import create_app
-from service.labels.upkeep import purge
+from service.labels.housekeeping import purge
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
 from tests.service.issuers import AUDIENCE, Issuer, issuer, signing_keys

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
-from service.transport.generated.recalib.v2wire import inference_pb2 as pb
+from service.grpc.generated.recalib.v2wire import inference_pb2 as pb
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_inference import ROWS, bytes_of, expected
 from tests.service.test_labels import outcomes
-from tests.service.test_loaded import hanging
+from tests.service.test_loaded_calibrators import hanging
 
 TYPED = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
 

@@ -21,13 +21,13 @@ from grpc_status import rpc_status
 
 from recalib import errors
 from recalib.registry import Registry
+from service.grpc.errors import CODES, failure_of
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc_errors import CODES, failure_of
 from tests.service.conftest import Service, npz
 from tests.service.stubs import OWN, Rpc, refused, violations
-from tests.service.test_grpc_loop import array, matrix, pieces, question
+from tests.service.test_grpc_workflow import array, matrix, pieces, question
 from tests.service.test_transport import sample
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

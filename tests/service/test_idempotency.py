@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from service.access.rules import CHANGING
+from service.access.permissions import CHANGING
 from service.app import create_app
 from tests.service.conftest import Service
 from tests.service.documented import operations

@@ -15,7 +15,7 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from tests.service.conftest import Service
 from tests.service.documented import operations
-from tests.service.test_loaded import hanging
+from tests.service.test_loaded_calibrators import hanging
 
 MODEL = "/v2/models/digits"
 INFER = f"{MODEL}/infer"

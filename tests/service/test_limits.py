@@ -27,10 +27,10 @@ from recalib.access import ANONYMOUS, Limits, Principal
 from recalib.errors import InputError, LimitedError, TooLargeError
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.ledger import FILE, REQUESTS, Ledger, size_of
 from service.access.limits import FailedAttempts, Limiter
+from service.access.shared_usage import FILE, REQUESTS, Ledger, size_of
 from service.app import create_app
-from service.transport.at_once import AtOnce
+from service.http.fast_protocol import AtOnce
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
 from tests.service.stubs import OWN, V2, Rpc, refused

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from recalib.registry import Watching
-from service.monitoring.flushing import flush
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
+from service.monitoring.flush import flush
 from service.monitoring.schemas import MonitoringSettings
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.generated.recalib.v2wire import inference_pb2 as v2
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
-from tests.service.test_grpc_loop import matrix
+from tests.service.test_grpc_workflow import matrix
 
 WANTED = {"alpha": 0.01, "segments": ["eu", "us"], "capture": 0.5, "refit": "manual"}
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.lib import format as npy
 
 from recalib.errors import InputError
-from service.predict.parsing import decode_npy
+from service.predict.request_formats import decode_npy
 
 _ROWS = np.arange(12).reshape(3, 4)
 

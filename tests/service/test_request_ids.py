@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from recalib.observability.logs import ACCESS, fields_of
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.request_ids import request_id_of
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.request_ids import request_id_of
 from tests.end_to_end.programs import until
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from recalib.access import Principal
 from recalib.errors import ForbiddenError, InputError, UnauthorizedError, UnavailableError
 from recalib.settings import Settings
-from service.access.issuer import IssuerKeys
+from service.access.jwks import IssuerKeys
 from service.access.oidc import ALGORITHMS, LONGEST, KeysWantedError, Oidc
-from service.access.tokens import Tokens
+from service.access.oidc_tokens import Tokens
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
 
 __all__ = ["issuer", "signing_keys"]

@@ -14,7 +14,7 @@ from recalib.card import Card, ConfidenceBins, DataSummary, FitSummary
 from recalib.drift.reference_histogram import edges_of
 from recalib.errors import UnavailableError
 from recalib.registry import Counted, Model, Registry, Watching
-from service.monitoring.flushing import flush
+from service.monitoring.flush import flush
 from service.monitoring.traffic import Traffic
 from tests.service.conftest import NPY, Service, npy
 

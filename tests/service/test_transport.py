@@ -10,7 +10,7 @@ from openapi_spec_validator import validate
 
 from recalib import errors
 from recalib.registry import Registry
-from service.transport.problems import PROBLEMS
+from service.http.problems import PROBLEMS
 from tests.service.conftest import Service
 
 

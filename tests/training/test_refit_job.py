@@ -16,7 +16,7 @@ from recalib.fitting.fit import fit
 from recalib.metrics.evaluate import evaluate
 from recalib.prediction_ids import mint, predictions_of, read_ids
 from recalib.registry import Candidate, Capture, Counted, Model, MonitorRow, Registry, Watching
-from service.monitoring.captures import Captures, _Kept, _parquet, write_captures
+from service.monitoring.logit_sampling import Captures, _Kept, _parquet, write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import WATCHING, Stream, a_champion

@@ -1,6 +1,6 @@
 """HTTP/1.1 as uvicorn speaks it, but for requests that can be answered as soon as they are read.
 
-A request on a short way (`service.transport.short`) whose body says how long it is, and is not
+A request on a short way (`service.http.fast_routes`) whose body says how long it is, and is not
 large, and that nothing but its own bytes has to be waited for, becomes no task and no queue of
 messages. It joins a round: what has arrived on all connections when the event loop has read them
 once is answered together, each answer in one write. On a busy server these take longer than the
@@ -21,12 +21,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from recalib.errors import LimitedError, UnauthorizedError
 from recalib.observability.logs import bound
 from service.access.oidc import KeysWantedError
+from service.http.fast_routes import LEFT, Answer, Asked, Joint, ShortWays, Way, by_name
+from service.http.header_cache import Head, Heads
+from service.http.problems import answer_to
+from service.metrics import note, note_all
+from service.request_ids import HEADER, new_request_id, request_id_of, traceparent_of
 from service.state import State
-from service.transport.heads import Head, Heads
-from service.transport.instruments import note, note_all
-from service.transport.problems import answer_to
-from service.transport.request_ids import HEADER, new_request_id, request_id_of, traceparent_of
-from service.transport.short import LEFT, Answer, Asked, Joint, ShortWays, Way, by_name
 
 __all__ = ["AtOnce", "Round"]
 

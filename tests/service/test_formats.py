@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 
 from recalib.errors import InputError, NotAcceptableError
 from recalib.files import open_data
-from service.predict import numbers
-from service.predict.parsing import decode_json
-from service.predict.top import top
-from service.transport.negotiation import chosen
+from service.http.content_negotiation import chosen
+from service.predict import json_numbers as numbers
+from service.predict.request_formats import decode_json
+from service.predict.top_k import top
 from tests.service.conftest import NPY, Service, npy, npz
 from tests.service.test_bad_input import check
 

@@ -28,10 +28,10 @@ from recalib.access import Principal
 from recalib.errors import InputError
 from recalib.observability import telemetry
 from recalib.observability.logs import about
-from service.access.access import Access, begin
-from service.transport.instruments import note_rpc
-from service.transport.request_ids import HEADER, request_id_of, traceparent_of
-from service.transport.rpc_errors import failure_of
+from service.access.authenticator import Access, begin
+from service.grpc.errors import failure_of
+from service.metrics import note_rpc
+from service.request_ids import HEADER, request_id_of, traceparent_of
 
 __all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
 

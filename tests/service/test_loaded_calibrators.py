@@ -20,11 +20,11 @@ from recalib.card import Card, DataSummary, FitSummary
 from recalib.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.access import Access
+from service.access.authenticator import Access
 from service.health.handlers import readiness
-from service.predict import absent
+from service.predict import negative_cache as absent
 from service.predict.handlers import loaded_for
-from service.predict.loaded import LoadedCalibrators
+from service.predict.loaded_calibrators import LoadedCalibrators
 from service.state import State
 
 ROOM = 1 << 30
@@ -416,8 +416,8 @@ from recalib.options import configure
 import msgspec
 from recalib.registry import Model, Watching
 from service.monitoring.traffic import Traffic
-from service.predict.loaded import _prepare
-from tests.service.test_loaded import parameter_file
+from service.predict.loaded_calibrators import _prepare
+from tests.service.test_loaded_calibrators import parameter_file
 
 def prepared(contents):
     model = Model(1, "m", 3, None, 1, "anna", 0.0, Watching())

@@ -13,7 +13,7 @@ from google.rpc.status_pb2 import Status
 from pydantic import ValidationError
 
 from recalib import errors
-from service.transport.problems import violation_of
+from service.http.problems import violation_of
 
 __all__ = ["CODES", "DETAILS", "Failure", "failure_of"]
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from recalib.errors import NotFoundError
-from service.predict.absent import Absent
-from service.predict.bounded import Bounded
-from service.predict.flights import Flights
+from service.predict.clock_cache import Bounded
+from service.predict.negative_cache import Absent
+from service.predict.single_flight import Flights
 
 
 class Thing:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service import shared
-from service.shared import shared_folder
+from service import shared_memory as shared
+from service.shared_memory import shared_folder
 
 
 @pytest.fixture(autouse=True)

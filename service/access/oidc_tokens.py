@@ -12,7 +12,7 @@ import jwt
 
 from recalib.access import Principal
 from recalib.errors import UnauthorizedError
-from service.access.issuer import IssuerKeys
+from service.access.jwks import IssuerKeys
 from service.access.oidc import LONGEST, KeysWantedError, Oidc
 
 __all__ = ["Tokens"]

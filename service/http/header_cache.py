@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from service.transport.request_ids import names_itself
-from service.transport.short import Way
+from service.http.fast_routes import Way
+from service.request_ids import names_itself
 
 __all__ = ["Head", "Heads"]
 

@@ -16,6 +16,10 @@ from recalib.settings import Settings
 from service.audit.rpc import Audit
 from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
+from service.grpc.generated.recalib.v1 import recalib_pb2
+from service.grpc.generated.recalib.v2wire import inference_pb2
+from service.grpc.reflection import enable_reflection
+from service.grpc.rpc import handler_of
 from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME, Inference
 from service.jobs.rpc import Jobs
@@ -25,10 +29,6 @@ from service.monitoring.rpc import Monitoring
 from service.predict.rpc import Calibration
 from service.state import State
 from service.training_runs.rpc import TrainingRuns
-from service.transport.generated.recalib.v1 import recalib_pb2
-from service.transport.generated.recalib.v2wire import inference_pb2
-from service.transport.rpc import handler_of
-from service.transport.rpc_reflection import enable_reflection
 
 __all__ = ["RpcServer"]
 

@@ -13,9 +13,9 @@ import logging
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
-from service.monitoring.captures import write_captures
+from service.monitoring.logit_sampling import write_captures
 from service.monitoring.traffic import Traffic
-from service.predict.flights import Flights
+from service.predict.single_flight import Flights
 from service.state import State
 
 __all__ = ["flush", "keep_flushing"]

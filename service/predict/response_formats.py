@@ -19,9 +19,9 @@ from numpy.lib import format as npy
 from recalib.arrays import Floats
 from recalib.lazy_import import Lazily
 from recalib.prediction_ids import ID_LENGTH
-from service.predict.loaded import Loaded
-from service.predict.parsing import ARROW, JSON, NPY, NPZ
-from service.predict.top import top
+from service.predict.loaded_calibrators import Loaded
+from service.predict.request_formats import ARROW, JSON, NPY, NPZ
+from service.predict.top_k import top
 
 __all__ = ["IDS_UNASKED", "WITH_IDS", "WITH_TOP", "WRITERS", "Answered", "Written"]
 

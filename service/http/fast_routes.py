@@ -3,7 +3,7 @@
 FastAPI's routing and dependencies take longer than parsing, calibrating and answering a row
 together (`benchmarks/serving`). So the application hands these requests straight to their
 endpoints, and those that are there in one piece are answered before they become ASGI's at all
-(`service.transport.at_once`). FastAPI's own routes lead to the same endpoints, by `through`, and
+(`service.http.fast_protocol`). FastAPI's own routes lead to the same endpoints, by `through`, and
 document them.
 """
 
@@ -21,10 +21,10 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from service.http.bodies import read_body
+from service.http.problems import answer_to
+from service.metrics import note
 from service.state import State
-from service.transport.bodies import read_body
-from service.transport.instruments import note
-from service.transport.problems import answer_to
 
 __all__ = [
     "LEFT",

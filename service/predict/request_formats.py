@@ -15,7 +15,7 @@ from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
 from recalib.files.json import are_plain, array_of, decoded
-from service.predict import numbers
+from service.predict import json_numbers as numbers
 from service.predict.schemas import CalibrateRequest
 
 __all__ = [

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 import recalib
 from recalib.calibrator import Calibrator
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
-from service.transport.rpc import method_name
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.rpc import method_name
 from tests.service.conftest import Service, npz
 from tests.service.documented import operations
 from tests.service.stubs import OWN, Rpc, refused, violations

@@ -14,11 +14,11 @@ from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
 from service.access.oidc import LONGEST, KeysWantedError, is_token
-from service.access.rules import CHANGING, MODEL_LATER, RULES
-from service.predict.flights import Flights
+from service.access.permissions import CHANGING, MODEL_LATER, RULES
+from service.predict.single_flight import Flights
 
 if TYPE_CHECKING:
-    from service.access.tokens import Tokens
+    from service.access.oidc_tokens import Tokens
 
 __all__ = ["Access", "acting", "begin"]
 

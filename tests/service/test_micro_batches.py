@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
 from recalib.errors import InputError, TooLargeError
-from service.predict.parsing import JSON, NPY, decode_json
+from service.http.fast_routes import Asked, Joint
+from service.metrics import _Durations
+from service.predict.request_formats import JSON, NPY, decode_json
 from service.predict.rest import respond
 from service.state import State
-from service.transport.instruments import _Durations
-from service.transport.short import Asked, Joint
 from tests.service.conftest import Service
 
 

@@ -8,11 +8,11 @@ import grpc
 import numpy as np
 import pytest
 
-from service.transport.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.service.conftest import Service, npz
 from tests.service.stubs import Rpc, refused, violations
-from tests.service.test_forms import LOGITS
-from tests.service.test_grpc_loop import array, matrix, question
+from tests.service.test_formats import LOGITS
+from tests.service.test_grpc_workflow import array, matrix, question
 
 
 def likeliest(answer: pb.CalibrateResponse) -> tuple[Any, Any]:

@@ -28,11 +28,11 @@ from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, NotFoundError, RecalibError, UnavailableError
 from recalib.registry import Alias, Model, Registry
+from service.metrics import CALIBRATED_ROWS
 from service.monitoring.traffic import Stream, Traffic
-from service.predict.absent import Absent
-from service.predict.bounded import Bounded
-from service.predict.flights import Flights
-from service.transport.instruments import CALIBRATED_ROWS
+from service.predict.clock_cache import Bounded
+from service.predict.negative_cache import Absent
+from service.predict.single_flight import Flights
 
 __all__ = ["CHAMPION", "Loaded", "LoadedCalibrators", "warm_up"]
 

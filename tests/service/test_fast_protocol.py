@@ -17,7 +17,7 @@ import pytest
 import trustme
 import uvicorn
 
-from service.transport.at_once import AtOnce
+from service.http.fast_protocol import AtOnce
 from tests.service.short_app import LIMIT, App, post
 
 IDLE_SECONDS = 1

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.access.rules import RULES
-from service.transport.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
+from service.access.permissions import RULES
+from service.http.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
 
 __all__ = ["TAGS", "completed", "problems"]
 

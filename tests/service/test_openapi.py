@@ -13,7 +13,7 @@ import pytest
 
 from recalib.errors import UnavailableError
 from recalib.registry import Candidate, Registry
-from service.transport.problems import PROBLEMS
+from service.http.problems import PROBLEMS
 from tests.service.conftest import NPZ, Service, npz
 from tests.service.documented import operations
 

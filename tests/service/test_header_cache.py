@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from service.transport.at_once import AtOnce
-from service.transport.heads import Head, Heads
+from service.http.fast_protocol import AtOnce
+from service.http.header_cache import Head, Heads
 from tests.service.short_app import App, post
 
 

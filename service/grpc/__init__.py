@@ -1,0 +1,1 @@
+"""gRPC: server, handlers, errors and messages."""

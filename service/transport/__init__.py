@@ -1,1 +1,0 @@
-"""Glue between HTTP and the handlers: errors, bodies, instruments, idempotency."""
