@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.numpy
-from service.transport import bodies, negotiation, short
 
 from recalib import Calibrator
 from recalib.arrays import check_logits
@@ -36,11 +35,15 @@ from recalib.recipe import read_recipe
 from recalib.replay.log import Log
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
+from service.http import bodies
+from service.http import content_negotiation as negotiation
+from service.http import fast_routes as short
 from service.inference import compression, tensors
 from service.inference import rpc as inference_rpc
 from service.labels import rest as labels
 from service.pagination import decode_cursor
-from service.predict import ids, parsing
+from service.predict import ids
+from service.predict import request_formats as parsing
 from service.predict import rest as predict
 from service.predict import rpc as predict_rpc
 from tests.files.examples import WRITERS, example, list_table, stream_of

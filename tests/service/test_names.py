@@ -13,12 +13,12 @@ _HERE = Path(__file__).parent
 #: that gRPC does not have or about what happens whoever asked.
 PAIRS = [
     (
-        "test_loop.py",
-        "test_grpc_loop.py",
+        "test_rest_workflow.py",
+        "test_grpc_workflow.py",
         "test_",
         {"test_npy_in_and_out", "test_a_fit_that_cannot_be_done_fails_with_its_reason"},
     ),
-    ("test_forms.py", "test_grpc_forms.py", "test_top_k", {"test_top_k_does_not_fit_into_npy"}),
+    ("test_formats.py", "test_grpc_formats.py", "test_top_k", {"test_top_k_does_not_fit_into_npy"}),
     (
         "test_inference.py",
         "test_grpc_inference.py",

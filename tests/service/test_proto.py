@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-_GENERATED = _ROOT / "service" / "transport" / "generated"
+_GENERATED = _ROOT / "service" / "grpc" / "generated"
 
 
 def test_generating_again_gives_the_same(tmp_path: Path) -> None:
