@@ -39,9 +39,19 @@ CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .PHONY: clients
 clients: $(CLIENT_STAMPS) ## Install other projects' clients into .venv-clients, for the tests.
 
+PYTEST := $(BIN)/pytest -n 4 --dist loadgroup --durations=12 --durations-min=5
+
 .PHONY: test
-test: $(STAMP) $(CLIENT_STAMPS) ## Run every test, on SQLite and on a PostgreSQL that the suite starts itself.
-	@$(BIN)/pytest -n 4 --dist loadgroup --durations=12 --durations-min=5
+test: $(STAMP) ## Run the short tests, on SQLite and on a PostgreSQL that the suite starts (5 minutes).
+	@$(PYTEST) -m "not slow"
+
+.PHONY: test-all
+test-all: $(STAMP) $(CLIENT_STAMPS) ## Run every test, those that kill, load, fuzz and build included.
+	@$(PYTEST)
+
+.PHONY: test-times
+test-times: $(STAMP) ## Print the processor time of the short tests by file; ARGS="tests/cli" for some.
+	@$(BIN)/python -m tests.processor_time --depth 3 -n 2 --dist loadgroup -m "not slow" $(ARGS)
 
 .PHONY: lint
 lint: $(STAMP) ## Style, types and import contracts.
@@ -60,7 +70,7 @@ kubectl: $(STAMP) ## Install kubectl into .venv-kubectl, for the tests that rend
 	@test -x .venv-kubectl/kubectl || $(BIN)/python -m tests.deploy.kubectl
 
 .PHONY: check
-check: lint lint-deploy test ## Everything that CI checks: lint and test.
+check: lint lint-deploy test-all ## Everything that CI checks: lint and every test.
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## Look for ten minutes for requests that the interface's description is wrong about.

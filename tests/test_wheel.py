@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).resolve().parent.parent
 _UV = Path(sys.executable).with_name("uv")
 _EPOCH = "1767225600"  # any time, so long as it is the same

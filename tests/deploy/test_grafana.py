@@ -120,6 +120,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     return until(look, "Prometheus to listen")
 
 
+@pytest.mark.slow
 def test_every_query_of_every_panel_returns_data(
     scraping: tuple[Server, str], programs: Programs
 ) -> None:

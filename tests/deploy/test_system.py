@@ -26,6 +26,8 @@ from tests.fitting.conftest import draw
 from tests.registry.fixtures import execute
 from tests.service.conftest import npz
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["programs"]
 
 

@@ -14,6 +14,8 @@ import pytest
 from tests.end_to_end.programs import Programs, recalib_command
 from tests.fitting.conftest import draw
 
+pytestmark = pytest.mark.slow
+
 
 def _recalib(programs: Programs, *arguments: object, **settings: object) -> Any:
     done = subprocess.run(

@@ -18,6 +18,8 @@ from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
 
+pytestmark = pytest.mark.slow
+
 #: The generator knows bodies of bytes by one name only.
 _CONFIG = """
 package_name_override: generated_recalib

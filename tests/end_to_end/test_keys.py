@@ -12,6 +12,8 @@ from recalib.client import Client
 from recalib.errors import ForbiddenError, UnauthorizedError
 from tests.end_to_end.programs import Programs, Server, recalib_command, until
 
+pytestmark = pytest.mark.slow
+
 
 def _keys(programs: Programs, *arguments: str) -> str:
     done = subprocess.run(

@@ -23,6 +23,8 @@ from tests.end_to_end.programs import (
 from training.training_job import TRAIN, training_handler
 from training.worker import Worker
 
+pytestmark = pytest.mark.slow
+
 #: Long enough for a busy machine to send a heartbeat in a third of it.
 _LEASE_SECONDS = 3
 _EPOCHS = 60

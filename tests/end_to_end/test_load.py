@@ -20,6 +20,7 @@ _ROOT = Path(__file__).parents[2]
 _ROWS = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_mixed_traffic_for_a_few_seconds() -> None:
     """Everything happens, and everything holds; a busy machine may be late with promotions."""
     limits = ["--lag", "4", "--rise", "80"]

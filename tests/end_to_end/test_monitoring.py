@@ -15,6 +15,8 @@ from recalib.registry import Registry
 from tests.end_to_end.programs import Programs, Server, probabilities_of, until
 from tests.fitting.conftest import draw
 
+pytestmark = pytest.mark.slow
+
 
 def counted(programs: Programs, database_url: str) -> int:
     """Return how many predictions have been written down."""

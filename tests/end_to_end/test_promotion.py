@@ -18,6 +18,8 @@ from tests.fitting.conftest import draw
 from training.main import HANDLERS
 from training.worker import Worker
 
+pytestmark = pytest.mark.slow
+
 _ROWS = draw(60, 4, 3.0)[0].astype(np.float32)
 
 

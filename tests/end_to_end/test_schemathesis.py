@@ -11,8 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.programs import Programs
 from tests.fitting.conftest import draw
+
+pytestmark = pytest.mark.slow
 
 #: How long to go on; without it, a few cases of each operation, the same each time.
 _SECONDS = os.environ.get("RECALIB_TESTS_FUZZ_SECONDS")

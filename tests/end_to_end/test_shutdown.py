@@ -24,6 +24,8 @@ from tests.fitting.conftest import draw
 from tests.service.stubs import Rpc
 from tests.service.test_grpc_workflow import array, matrix, question
 
+pytestmark = pytest.mark.slow
+
 ROWS = draw(10, 4, 3.0)[0].astype(np.float32)
 
 

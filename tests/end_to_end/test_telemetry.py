@@ -19,6 +19,8 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import Programs, until
 from tests.fitting.conftest import draw
 
+pytestmark = pytest.mark.slow
+
 TRACES = [f"{number}bf92f3577b34da6a3ce929d0e0e4736" for number in range(4)]
 PARENT = "00f067aa0ba902b7"
 

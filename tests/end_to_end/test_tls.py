@@ -40,6 +40,7 @@ def certificates(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
 
 
+@pytest.mark.slow
 def test_rest_and_grpc_speak_tls(programs: Programs, certificates: Certificates) -> None:
     options = {"tls_certificate": certificates.chain, "tls_key": certificates.key}
     context = ssl.create_default_context(cafile=str(certificates.root))

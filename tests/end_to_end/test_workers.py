@@ -11,6 +11,8 @@ import pytest
 from tests.end_to_end.programs import Programs, Server, paused, until
 from tests.fitting.conftest import draw
 
+pytestmark = pytest.mark.slow
+
 #: Of these, a fit takes seconds, with what it imports: long enough to be killed in the middle.
 _ROWS, _CLASSES = 3_000, 100
 #: Long enough for a busy machine to send a heartbeat in a third of it.

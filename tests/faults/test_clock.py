@@ -10,11 +10,15 @@ import time
 from functools import partial
 from typing import Any
 
+import pytest
+
 from recalib.prediction_ids import Prediction, read_ids
 from tests.end_to_end.programs import Programs, Server
 from tests.faults.ledger import MODEL, begun
 from tests.faults.wrong_clock import command_ahead
 from tests.fitting.conftest import draw
+
+pytestmark = pytest.mark.slow
 
 _ROWS = draw(20, 4, 3.0)[0]
 

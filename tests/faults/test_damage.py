@@ -23,6 +23,8 @@ from training.logit_samples import captured
 from training.main import HANDLERS
 from training.worker import Worker
 
+pytestmark = pytest.mark.slow
+
 _PATH = f"/v1/models/{MODEL}"
 _ROWS = draw(100, 4, 3.0, seed=5)[0]
 

@@ -22,6 +22,8 @@ from tests.fitting.conftest import draw
 from tests.registry.fixtures import execute
 from tests.service.conftest import NPZ, npz
 
+pytestmark = pytest.mark.slow
+
 _CHANGES = {"upload", "promote", "label", "fit"}
 
 

@@ -6,6 +6,8 @@ import socket
 from functools import partial
 from urllib.parse import urlsplit
 
+import pytest
+
 from recalib.registry import Registry
 from tests.end_to_end.programs import (
     Programs,
@@ -18,6 +20,8 @@ from tests.faults.dying import dying_command
 from tests.faults.ledger import MODEL, begun
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
+
+pytestmark = pytest.mark.slow
 
 #: In the middle of an upload's transaction (its blob stands already), between the two halves of a
 #: promotion, in the middle of a batch of labels, and when a flush is written down but not known to

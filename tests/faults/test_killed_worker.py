@@ -22,6 +22,8 @@ from tests.training.watched import a_champion
 from training.fit_job import FIT
 from training.refit_job import REFIT
 
+pytestmark = pytest.mark.slow
+
 _LEASE_SECONDS = 2.0
 
 

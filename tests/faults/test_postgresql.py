@@ -9,12 +9,15 @@ from typing import Any
 import httpx2
 import numpy as np
 import psutil
+import pytest
 
 from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server, until
 from tests.faults.ledger import Ledger, begun
 from tests.fitting.conftest import draw
 from tests.registry.fixtures import start_postgresql
 from tests.service.conftest import NPZ, npz
+
+pytestmark = pytest.mark.slow
 
 _postgresql = contextlib.contextmanager(start_postgresql)
 _CHANGES = {"upload", "promote", "label", "fit"}

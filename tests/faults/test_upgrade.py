@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import text
 
 from recalib.registry import Registry, migrate
 from recalib.registry.engine import connect_to
 from tests.end_to_end.programs import Programs, until
 from tests.faults.ledger import begun
+
+pytestmark = pytest.mark.slow
 
 #: What the next version may do to tables that this one uses, and how it is taken back.
 _FORWARD = [

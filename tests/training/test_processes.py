@@ -19,6 +19,8 @@ import pytest
 from recalib.registry import Job, Model, Registry
 from tests.registry.scenes import a_model
 
+pytestmark = pytest.mark.slow
+
 _PATIENCE_SECONDS = 60.0
 #: Short enough to wait for, long enough for a busy machine to send a heartbeat in a third of it.
 _SHORT_LEASE = 1.5
