@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from recalib.maps import MAPS
 from recalib.metrics import METRICS, StreamingMetric
@@ -67,3 +68,44 @@ def test_metrics_that_are_measured_by_name_only_are_named() -> None:
     )
     on_request = [name for name, make in METRICS.items() if make(15).on_request]
     assert re.findall(r"`(\w+)`", paragraph) == on_request
+
+
+_ROOT = Path(__file__).parents[1]
+_PAGES = [
+    *(_ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(_ROOT / "docs").rglob("*.md"),
+]
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_LINK = re.compile(r"\]\((?!\w+://)([^)#\s]*)(?:#([^)\s]+))?\)")
+_PATH = re.compile(r"`((?:recalib|service|training|tests|benchmarks|deploy|proto|docs)/[\w./-]+)`")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_relative_links_point_to_existing_files_and_headings(page: Path) -> None:
+    missing = []
+    for path, anchor in _LINK.findall(_CODE.sub("", page.read_text())):
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(f"{path}#{anchor}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_paths_in_code_style_exist(page: Path) -> None:
+    """Paths with placeholders (NAME, NNNN) are not checked."""
+    paths = [path for path in _PATH.findall(page.read_text()) if not re.search("[A-Z]{4}", path)]
+    assert [path for path in paths if not (_ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
+def test_indexes_list_every_page(folder: str) -> None:
+    pages = {page.name for page in (_ROOT / folder).glob("*.md")} - {"README.md"}
+    assert pages <= set(
+        re.findall(r"\]\(([^)#/]+\.md)\)", (_ROOT / folder / "README.md").read_text())
+    )
