@@ -34,10 +34,10 @@ from benchmarks.populations import BINS, CLASSES, LAWS, Classes, Population, Top
 from recalib.metrics import (
     METRICS,
     Predictions,
+    calibration_gaps,
     ece_debiased,
     ece_kde,
     ece_label_binned,
-    gaps,
     ks_error,
     ks_noise,
     smooth_ece,
@@ -283,7 +283,7 @@ def _best_bandwidth(p: Values) -> float:
 def _without_floors() -> ExitStack:
     """Return a context in which floors are 0."""
     stack = ExitStack()
-    modules = gaps, ece_debiased, ece_label_binned, ks_error
+    modules = calibration_gaps, ece_debiased, ece_label_binned, ks_error
     drawn = [
         mock.patch.object(module, "noise_floor", return_value=(0.0, 0.0)) for module in modules
     ]
