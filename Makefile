@@ -53,6 +53,10 @@ test-all: $(STAMP) $(CLIENT_STAMPS) ## Run every test, those that kill, load, fu
 test-times: $(STAMP) ## Print the processor time of the short tests by file; ARGS="tests/cli" for some.
 	@$(BIN)/python -m tests.processor_time --depth 3 -n 2 --dist loadgroup -m "not slow" $(ARGS)
 
+.PHONY: mutants
+mutants: $(STAMP) ## Prove that the short tests catch every error of tests/mutants/mutations.py (40 minutes).
+	@$(BIN)/python -m tests.mutants
+
 .PHONY: lint
 lint: $(STAMP) ## Style, types and import contracts.
 	@$(BIN)/ruff check .

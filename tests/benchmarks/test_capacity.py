@@ -10,6 +10,8 @@ import pytest
 from benchmarks.capacity import _of_labels
 from benchmarks.databases import postgresql, sqlite
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql"])
 def test_labels_and_their_backup(name: str, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.paper_tables import PUBLISHED, Split, by_protocol, load, percent
 from recalib.ops import NumpyOps
 
+pytestmark = pytest.mark.slow
+
 MAPS = [
     "temperature",
     "ensemble_temperature",

@@ -33,6 +33,8 @@ from benchmarks.serving.measuring import Trial, batches, cases, measure, wrong
 from benchmarks.serving.processes import running, until
 from benchmarks.serving.report import as_json, goals, over, show
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).parents[2]
 _LOGITS = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.traffic import counting_seconds, day
 from recalib.registry import MOST_SEGMENTS
+
+pytestmark = pytest.mark.slow
 
 
 def test_storage_grows_with_buckets_and_not_with_traffic(tmp_path: Path) -> None:

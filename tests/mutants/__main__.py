@@ -1,0 +1,150 @@
+"""Apply each mutation to a copy of the source and run the short tests: `make mutants`.
+
+A mutation is caught if a test fails. Those that its package's tests do not catch meet the rest of
+the short suite. Exit status 1 if any survives. The working tree is never written to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutants.mutations import MUTATIONS, Mutation
+
+_ROOT = Path(__file__).parents[2]
+_TIMEOUT_SECONDS = 900
+_TESTS_FAILED = 1
+#: Modification times of mutated files: never twice the same, or a stale .pyc would be used.
+_times = count(2_000_000_000, 10)
+
+
+class _Outcome(NamedTuple):
+    """What the tests say of a mutation."""
+
+    mutation: Mutation
+    #: The first test that failed; empty if none did.
+    caught_by: str
+    seconds: float
+    #: Output of pytest if it could not run, which is an error in the mutation.
+    error: str = ""
+
+
+def main() -> int:
+    """Run the mutations that the arguments select; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2, help="mutations at the same time")
+    parser.add_argument("--only", default="", help="part of the paths of the files to mutate")
+    parser.add_argument("--quick", action="store_true", help="neither baseline nor rest of suite")
+    options = parser.parse_args()
+    mutations = [mutation for mutation in MUTATIONS if options.only in mutation.file]
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="recalib-mutants-") as folder:
+        copies: queue.Queue[Path] = queue.Queue()
+        for number in range(options.jobs):
+            copies.put(_copy_source(Path(folder) / str(number)))
+        if not options.quick:
+            copy = copies.get()
+            output = _run_tests(copy, "-n", str(options.jobs), "tests")[1]
+            copies.put(copy)
+            if output:
+                print(output, "The short suite fails without any mutation.", sep="\n")
+                return 2
+
+        def judge(mutation: Mutation) -> _Outcome:
+            copy = copies.get()
+            try:
+                return _judge(copy, mutation, rest=not options.quick)
+            finally:
+                copies.put(copy)
+
+        outcomes = []
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for outcome in pool.map(judge, mutations):
+                outcomes.append(outcome)
+                _print_row(outcome)
+    failed = [outcome for outcome in outcomes if outcome.error or not outcome.caught_by]
+    minutes = (time.monotonic() - start) / 60
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} caught in {minutes:.0f} minutes.")
+    return 1 if failed else 0
+
+
+def _print_row(outcome: _Outcome) -> None:
+    _, old, new, _ = outcome.mutation
+    verdict = outcome.error or outcome.caught_by or "SURVIVED"
+    change = f"{old.strip()} -> {new.strip() or 'nothing'}"
+    print(f"{outcome.mutation.file}: {change}\n    {outcome.seconds:4.0f} s  {verdict}", flush=True)
+
+
+def _copy_source(folder: Path) -> Path:
+    """Copy what git lists, changed and new files included."""
+    git = shutil.which("git") or "git"
+    command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+    for name in set(listed.stdout.split("\0")) - {""}:
+        if (_ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(_ROOT / name, folder / name)
+    return folder
+
+
+def _judge(copy: Path, mutation: Mutation, *, rest: bool) -> _Outcome:
+    start = time.monotonic()
+    path = copy / mutation.file
+    original, times = path.read_text(), path.stat()
+    path.write_text(original.replace(mutation.old, mutation.new))
+    moment = next(_times)
+    os.utime(path, (moment, moment))
+    try:
+        caught_by, output = _run_tests(copy, *mutation.tests)
+        if rest and not output:
+            ignored = [f"--ignore={path}" for path in mutation.tests]
+            # This one would notice any mutation.
+            ignored.append("--ignore=tests/mutants")
+            caught_by, output = _run_tests(copy, *ignored, "tests")
+    finally:
+        path.write_text(original)
+        os.utime(path, (times.st_atime, times.st_mtime))
+    error = output if output and not caught_by else ""
+    return _Outcome(mutation, caught_by, time.monotonic() - start, error)
+
+
+def _run_tests(copy: Path, *arguments: str) -> tuple[str, str]:
+    """Return the first test that failed and pytest's output, both empty if all pass."""
+    command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    data = os.environ.get("RECALIB_DATA", str(_ROOT.parent / "shared" / "data"))
+    # Programs that tests start import the copy as well.
+    environment = {**os.environ, "PYTHONPATH": str(copy), "RECALIB_DATA": data}
+    try:
+        done = subprocess.run(
+            [*command, *arguments],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end within {_TIMEOUT_SECONDS} s", "timeout"
+    if done.returncode == 0:
+        return "", ""
+    output = done.stdout[-4000:] + done.stderr[-4000:]
+    failed = re.search(r"^FAILED (\S+)|^ERROR (\S+::\S+)", done.stdout, flags=re.MULTILINE)
+    if done.returncode != _TESTS_FAILED or failed is None:
+        return "", output
+    return failed[1] or failed[2], output
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The list of mutations matches the code."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.mutants.mutations import MUTATIONS
+
+_ROOT = Path(__file__).parents[2]
+
+
+def test_every_mutation_applies_to_the_code() -> None:
+    problems = []
+    for mutation in MUTATIONS:
+        text = (_ROOT / mutation.file).read_text()
+        if text.count(mutation.old) != 1:
+            problems.append(f"{mutation.file}: {mutation.old!r} occurs {text.count(mutation.old)}x")
+            continue
+        mutated = ast.parse(text.replace(mutation.old, mutation.new))
+        if ast.dump(mutated) == ast.dump(ast.parse(text)):
+            problems.append(f"{mutation.file}: {mutation.new!r} changes nothing")
+    assert problems == []
+
+
+def test_mutations_name_existing_tests_and_cover_the_packages() -> None:
+    assert all((_ROOT / path).exists() for mutation in MUTATIONS for path in mutation.tests)
+    assert len(set(MUTATIONS)) == len(MUTATIONS) >= 60
