@@ -18,8 +18,8 @@ from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.authenticator import Access
-from service.access.oidc import Oidc
+from service.access.authenticator import Authenticator
+from service.access.oidc import OidcConfig
 from service.access.rest import guard, let_in
 from service.audit.rest import router as audit
 from service.calibrators.rest import router as calibrators
@@ -29,12 +29,12 @@ from service.http import problems
 from service.http.bodies import BodyLimit
 from service.http.fast_protocol import Round
 from service.http.fast_routes import ShortWays
-from service.http.openapi import TAGS, completed
+from service.http.openapi import TAGS, add_problem_responses
 from service.inference.rest import INFER, INFER_BY_VERSION, infer_rows
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
-from service.labels.housekeeping import upkeep
+from service.labels.housekeeping import run_housekeeping
 from service.labels.rest import router as labels
 from service.metrics import Instrumented
 from service.models.rest import router as models
@@ -45,13 +45,13 @@ from service.monitoring.traffic import Traffic
 from service.predict.loaded_calibrators import LoadedCalibrators, warm_up
 from service.predict.rest import CALIBRATE, respond
 from service.predict.rest import router as predict
-from service.request_ids import named
-from service.shutdown import GRACE_SECONDS, when_told_to_stop
+from service.request_ids import with_request_id
+from service.shutdown import GRACE_SECONDS, on_stop_signal
 from service.state import State
 from service.training_runs.rest import router as training_runs
 
 if TYPE_CHECKING:
-    from service.access.oidc_tokens import Tokens
+    from service.access.oidc_tokens import TokenVerifier
 
 __all__ = ["create_app"]
 
@@ -68,7 +68,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or Settings()
     telemetry.start(settings, "recalib-server")
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    access = Access(registry, settings.require_keys, _tokens(settings), _usual_limits(settings))
+    access = Authenticator(
+        registry, settings.require_keys, _tokens(settings), _usual_limits(settings)
+    )
     state = State(settings, registry, _calibrators(settings, registry), access)
 
     @contextlib.asynccontextmanager
@@ -78,7 +80,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             _look_for_promotions,
             _look_for_keys,
             _look_for_issuers_keys,
-            upkeep,
+            run_housekeeping,
             keep_flushing,
             keep_watching,
         )
@@ -92,8 +94,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 task.cancel()
             await asyncio.wait(working)
             # Calls on threads end by themselves; a connection that one holds is not closed here.
-            for one in (state.flights, state.calibrators, state.ids):
-                await to_thread.run_sync(one.settle, _SETTLE_SECONDS)
+            for one in (state.single_flight, state.calibrators, state.ids):
+                await to_thread.run_sync(one.wait, _SETTLE_SECONDS)
             registry.close()
             await to_thread.run_sync(telemetry.stop)
 
@@ -143,14 +145,14 @@ def _usual_limits(settings: Settings) -> Limits:
     )
 
 
-def _tokens(settings: Settings) -> Tokens | None:
-    oidc = Oidc.of(settings)
+def _tokens(settings: Settings) -> TokenVerifier | None:
+    oidc = OidcConfig.of(settings)
     if oidc is None:
         return None
     # Loaded only where it is wanted: what checks signatures takes 9 MB.
-    from service.access.oidc_tokens import Tokens
+    from service.access.oidc_tokens import TokenVerifier
 
-    return Tokens(oidc)
+    return TokenVerifier(oidc)
 
 
 class Application(FastAPI):
@@ -160,13 +162,13 @@ class Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            document = completed(super().openapi())
+            document = add_problem_responses(super().openapi())
             document["components"]["schemas"].update(schemas())
             self.openapi_schema = document
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = named(scope, send)
+        send = with_request_id(scope, send)
         await let_in(self._answer, self.state.recalib.access, scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -188,7 +190,7 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
 
     server = RpcServer(state, GRACE_SECONDS)
     port = await server.start()
-    when_told_to_stop(server.drain)
+    on_stop_signal(server.drain)
     try:
         yield port
     finally:
@@ -199,7 +201,7 @@ async def _first_look_at_keys(state: State) -> None:
     """See which keys there are, unless registry and issuer take too long to say so."""
     asking = asyncio.ensure_future(state.access.look(due=True))
     with contextlib.suppress(UnavailableError, TimeoutError):
-        looking = asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
+        looking = asyncio.wrap_future(state.single_flight.submit("keys", state.access.refresh))
         await asyncio.wait_for(looking, state.settings.load_seconds)
     await asking
 
@@ -209,8 +211,10 @@ async def _look_for_keys(state: State) -> None:
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
         try:
-            await asyncio.wrap_future(state.flights.of("keys", state.access.refresh))
-            await asyncio.wrap_future(state.flights.of("refusals", state.access.write_refusals))
+            await asyncio.wrap_future(state.single_flight.submit("keys", state.access.refresh))
+            await asyncio.wrap_future(
+                state.single_flight.submit("refusals", state.access.write_refusals)
+            )
         except UnavailableError:
             pass
         except Exception:  # whatever it was, the next revocation must not be missed
@@ -230,11 +234,13 @@ async def _look_for_issuers_keys(state: State) -> None:
 async def _look_for_promotions(state: State) -> None:
     """Keep what aliases mean up to date with promotions made by other processes."""
     # Before the first request has to wait for it.
-    await asyncio.wrap_future(state.flights.of("warm up", warm_up))
+    await asyncio.wrap_future(state.single_flight.submit("warm up", warm_up))
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
         # On a thread that may be left behind: a registry that hangs must not keep us from ending.
         try:
-            await asyncio.wrap_future(state.flights.of("refresh", state.calibrators.refresh))
+            await asyncio.wrap_future(
+                state.single_flight.submit("refresh", state.calibrators.refresh)
+            )
         except Exception:  # whatever it was, the next promotion must not be missed
             log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from recalib.access import ANONYMOUS
 from recalib.errors import ConflictError
 from recalib.registry import Transaction
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 
-__all__ = ["ANSWERS_SECONDS", "Asked", "once"]
+__all__ = ["ANSWERS_SECONDS", "EmptyRequest", "once"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 ANSWERS_SECONDS = 86_400.0
 
 
-class Asked(BaseModel):
+class EmptyRequest(BaseModel):
     """A request that says nothing but what its path does."""
 
     #: Of what, where the path has a name that keys are not told apart by.
@@ -55,8 +55,8 @@ def once(
     if key is None:
         return act()
     # What one caller was answered is not for another who says the same key.
-    if acting() is not ANONYMOUS:
-        scope = f"{scope} by {acting().name}"
+    if current_principal() is not ANONYMOUS:
+        scope = f"{scope} by {current_principal().name}"
     # json escapes what is no UTF-8; what the request holds has not been checked by now.
     fingerprint = hashlib.sha256(json.dumps(request.model_dump()).encode()).hexdigest()
     stored = tx.idempotency.find(key, scope)

@@ -27,9 +27,9 @@ __all__ = [
     "LIMITED",
     "Instrumented",
     "exposition",
-    "note",
-    "note_all",
-    "note_rpc",
+    "record_request",
+    "record_requests",
+    "record_rpc",
 ]
 
 _BUCKETS = (
@@ -111,10 +111,10 @@ class Instrumented:
         finally:
             # A path that matches nothing has no template; its text must not become a label.
             route = getattr(scope.get("route"), "path", "unmatched")
-            note(scope["method"], route, status, started)
+            record_request(scope["method"], route, status, started)
 
 
-def note(
+def record_request(
     method: str,
     route: str,
     status: int,
@@ -129,10 +129,10 @@ def note(
     request_id: what it is called, where the log does not know from its task.
     parent: its `traceparent`, where its span was not begun as its task was.
     """
-    note_all(method, route, status, [(started, request_id, parent)])
+    record_requests(method, route, status, [(started, request_id, parent)])
 
 
-def note_all(
+def record_requests(
     method: str, route: str, status: int, requests: Sequence[tuple[float, str | None, str | None]]
 ) -> None:
     """Do the same for several, each with `started`, `request_id` and `parent`."""
@@ -171,7 +171,7 @@ def _children(
     return REQUESTS.labels(method, route, str(status)).adding(), durations.observe_all
 
 
-def note_rpc(method: str, code: str, started: float) -> None:
+def record_rpc(method: str, code: str, started: float) -> None:
     """Count an RPC that came at `started`, by `time.perf_counter`, and has ended."""
     count, observe = _rpc_children(method, code)
     seconds = time.perf_counter() - started

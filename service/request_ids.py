@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import count
 
 from starlette.types import Message, Scope, Send
@@ -17,7 +17,13 @@ from starlette.types import Message, Scope, Send
 from recalib.observability import telemetry
 from recalib.observability.logs import about
 
-__all__ = ["HEADER", "named", "names_itself", "new_request_id", "request_id_of", "traceparent_of"]
+__all__ = [
+    "HEADER",
+    "new_request_id",
+    "request_id_of",
+    "traceparent_of",
+    "with_request_id",
+]
 
 HEADER = b"x-request-id"
 _TRACE = b"traceparent"
@@ -40,11 +46,6 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return new_request_id() if trace is None else trace[1].decode()
 
 
-def names_itself(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a request says what it is called."""
-    return HEADER in headers or _TRACE in headers
-
-
 def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """Return a request's `traceparent`, whatever stands there; None where nobody is told of it."""
     if not telemetry.is_on():
@@ -52,7 +53,7 @@ def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name == _TRACE), None)
 
 
-def named(scope: Scope, send: Send) -> Send:
+def with_request_id(scope: Scope, send: Send) -> Send:
     """Say in this task's log what its request is called; return what says so in its answer.
 
     Until the task's end: uvicorn logs what comes out of the application in the same task.

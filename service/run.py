@@ -24,7 +24,7 @@ from uvicorn.supervisors import Multiprocess
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.shared_usage import FILE, size_of
+from service.access.shared_usage import USAGE_FILE, file_size
 from service.http.fast_protocol import AtOnce
 from service.shared_memory import shared_folder
 from service.shutdown import GRACE_SECONDS
@@ -168,9 +168,9 @@ def _shared_metrics(processes: int) -> Iterator[None]:
     with shared_folder() as folder:
         # Read when prometheus_client is imported, which only the server processes do.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-        os.environ[FILE] = str(folder / "ledger")
-        with Path(os.environ[FILE]).open("wb") as file:
-            file.truncate(size_of(processes))
+        os.environ[USAGE_FILE] = str(folder / "ledger")
+        with Path(os.environ[USAGE_FILE]).open("wb") as file:
+            file.truncate(file_size(processes))
         yield
 
 

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["GRACE_SECONDS", "when_told_to_stop"]
+__all__ = ["GRACE_SECONDS", "on_stop_signal"]
 
 #: How long running requests may take once the server is told to stop. Together with a worker's
 #: time it stays under the 30 seconds that Kubernetes waits.
 GRACE_SECONDS = 10
 
 
-def when_told_to_stop(act: Callable[[], None]) -> None:
+def on_stop_signal(act: Callable[[], None]) -> None:
     """Call `act` on this event loop when the process is told to stop, and uvicorn as before.
 
     uvicorn tells the application only when its own requests have ended; whoever else has some to

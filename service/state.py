@@ -10,12 +10,12 @@ from fastapi import Depends, Request
 
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.authenticator import Access
+from service.access.authenticator import Authenticator
 from service.predict.ids import PredictionIds
 from service.predict.loaded_calibrators import LoadedCalibrators
-from service.predict.single_flight import Flights
+from service.predict.single_flight import SingleFlight
 
-__all__ = ["State", "StateOf"]
+__all__ = ["State", "StateDependency"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class State:
     settings: Settings
     registry: Registry
     calibrators: LoadedCalibrators
-    access: Access
+    access: Authenticator
     #: Calls that may hang while the registry does, one at a time of each kind.
-    flights: Flights[Any] = field(default_factory=lambda: Flights(5))
+    single_flight: SingleFlight[Any] = field(default_factory=lambda: SingleFlight(5))
 
     @cached_property
     def ids(self) -> PredictionIds:
@@ -40,4 +40,4 @@ def _of(request: Request) -> State:
     return state
 
 
-StateOf = Annotated[State, Depends(_of)]
+StateDependency = Annotated[State, Depends(_of)]

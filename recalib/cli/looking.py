@@ -143,9 +143,9 @@ def _clock(registry: Registry) -> Finding:
 
 
 def _oidc(settings: Settings) -> Finding:
-    from service.access.oidc import Oidc
+    from service.access.oidc import OidcConfig
 
-    oidc = Oidc.of(settings)
+    oidc = OidcConfig.of(settings)
     if oidc is None:
         return Finding("oidc", "ok", "no issuer")
     from service.access.jwks import IssuerKeys

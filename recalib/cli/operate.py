@@ -257,9 +257,9 @@ def _checked_oidc(settings: Settings) -> bool:
     """Return whether tokens of an issuer are taken; `InputError` where they could not be."""
     if not settings.oidc_issuer:
         return False
-    from service.access.oidc import Oidc
+    from service.access.oidc import OidcConfig
 
-    return Oidc.of(settings) is not None
+    return OidcConfig.of(settings) is not None
 
 
 def _has_keys(settings: Settings) -> bool:

@@ -13,34 +13,34 @@ from recalib.access import ANONYMOUS, Limits, Principal, digest_of
 from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
-from service.access.oidc import LONGEST, KeysWantedError, is_token
-from service.access.permissions import CHANGING, MODEL_LATER, RULES
-from service.predict.single_flight import Flights
+from service.access.oidc import MAX_TOKEN_LENGTH, SigningKeyUnknownError, is_token
+from service.access.permissions import MODEL_CHECKED_LATER, MUTATING, RULES
+from service.predict.single_flight import SingleFlight
 
 if TYPE_CHECKING:
-    from service.access.oidc_tokens import Tokens
+    from service.access.oidc_tokens import TokenVerifier
 
-__all__ = ["Access", "acting", "begin"]
+__all__ = ["Authenticator", "current_principal", "set_principal"]
 
 #: How long a request waits for the issuer to say whether it has a key.
 _PATIENCE_SECONDS = 5.0
 #: Kinds of refusals that are kept until they are written.
 _MOST_REFUSED = 50
 _NO_LIMITS = Limits()
-_acting: ContextVar[Principal] = ContextVar("acting", default=ANONYMOUS)
+_acting: ContextVar[Principal] = ContextVar("current_principal", default=ANONYMOUS)
 
 
-def acting() -> Principal:
+def current_principal() -> Principal:
     """Return who asks, in the work for a request."""
     return _acting.get()
 
 
-def begin(principal: Principal) -> None:
+def set_principal(principal: Principal) -> None:
     """Say who asks, for the rest of this request."""
     _acting.set(principal)
 
 
-class Access:
+class Authenticator:
     """The keys of a registry, as this process last saw them; safe to use from threads.
 
     Something has to call `refresh` and `look` now and then: a key that is made or revoked counts
@@ -58,14 +58,14 @@ class Access:
         self,
         registry: Registry,
         required: bool,
-        tokens: Tokens | None = None,
+        tokens: TokenVerifier | None = None,
         usual: Limits = _NO_LIMITS,
     ) -> None:
         self._registry = registry
         self.required = required
         self._tokens = tokens
         self._usual = usual
-        self._flights: Flights[None] = Flights(1)
+        self._single_flight: SingleFlight[None] = SingleFlight(1)
         #: Who comes with a key and until when, by its digest.
         self._keys: dict[bytes, tuple[Principal, float]] | None = None
         self.limiter = Limiter()
@@ -100,7 +100,7 @@ class Access:
         if tokens is None or (due and not tokens.keys.is_due):
             return
         with contextlib.suppress(UnavailableError, TimeoutError):
-            flight = asyncio.wrap_future(self._flights.of("issuer", tokens.keys.look))
+            flight = asyncio.wrap_future(self._single_flight.submit("issuer", tokens.keys.look))
             await asyncio.wait_for(flight, _PATIENCE_SECONDS)
 
     async def identified(self, authorization: str, address: str) -> Principal:
@@ -117,7 +117,7 @@ class Access:
         try:
             try:
                 return self.principal(authorization, address)
-            except KeysWantedError:
+            except SigningKeyUnknownError:
                 await self.look()
                 return self.principal(authorization)
         except UnauthorizedError:
@@ -153,7 +153,7 @@ class Access:
                 raise UnauthorizedError("an API key is needed: send Authorization: Bearer KEY")
             return ANONYMOUS
         # A little more than a token, for the word before it.
-        kind, _, secret = authorization[: LONGEST + 16].partition(" ")
+        kind, _, secret = authorization[: MAX_TOKEN_LENGTH + 16].partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise UnauthorizedError(
                 "Authorization is not understood: send Authorization: Bearer KEY"
@@ -204,7 +204,7 @@ class Access:
                 principal.check_some_scope()
                 return principal
             principal.check_scope(rule)
-            if operation not in MODEL_LATER:
+            if operation not in MODEL_CHECKED_LATER:
                 principal.check_model(model)
         except ForbiddenError:
             self._note_refusal(principal, operation, model)
@@ -228,5 +228,5 @@ class Access:
         tries, may fill a database with it.
         """
         key = (principal.name, operation, model if model is None or is_name(model) else None)
-        if operation in CHANGING and (key in self._refused or len(self._refused) < _MOST_REFUSED):
+        if operation in MUTATING and (key in self._refused or len(self._refused) < _MOST_REFUSED):
             self._refused[key] = self._refused.get(key, 0) + 1

@@ -14,7 +14,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from recalib.errors import UnavailableError
-from service.access.oidc import Oidc, is_trusted
+from service.access.oidc import OidcConfig, is_trusted
 
 __all__ = ["IssuerKeys"]
 
@@ -42,7 +42,7 @@ class IssuerKeys:
     clock: in seconds, which never goes back.
     """
 
-    def __init__(self, oidc: Oidc, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, oidc: OidcConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._oidc = oidc
         self._clock = clock
         self._keys: Mapping[tuple[str | None, str], PyJWK] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from recalib.access import Principal
 from recalib.errors import LimitedError, TooLargeError
-from service.access.shared_usage import FILE, REQUESTS, ROWS, Ledger
+from service.access.shared_usage import REQUESTS, ROWS, USAGE_FILE, SharedUsage
 from service.metrics import LIMITED
 
 __all__ = ["FailedAttempts", "Limiter"]
@@ -38,7 +38,7 @@ class Limiter:
     """
 
     def __init__(
-        self, ledger: Ledger | None = None, clock: Callable[[], float] = time.monotonic
+        self, ledger: SharedUsage | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         # Made when the first caller is limited: where nobody is, it costs nothing.
         self._made = ledger
@@ -91,10 +91,10 @@ class Limiter:
             self._ledger.add_running(row, -1)
 
     @property
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> SharedUsage:
         if self._made is None:
-            file = os.environ.get(FILE)
-            self._made = Ledger(Path(file) if file else None)
+            file = os.environ.get(USAGE_FILE)
+            self._made = SharedUsage(Path(file) if file else None)
         return self._made
 
     def _row(self, principal: Principal) -> int:

@@ -11,7 +11,14 @@ from recalib.access import SCOPES
 from recalib.errors import InputError, UnavailableError
 from recalib.settings import Settings
 
-__all__ = ["ALGORITHMS", "LONGEST", "KeysWantedError", "Oidc", "is_token", "is_trusted"]
+__all__ = [
+    "ALGORITHMS",
+    "MAX_TOKEN_LENGTH",
+    "OidcConfig",
+    "SigningKeyUnknownError",
+    "is_token",
+    "is_trusted",
+]
 
 #: Signatures with a public key. A secret that both sides have is none: with one, a key that is
 #: public could be taken for it.
@@ -19,15 +26,15 @@ ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
 #: Characters of a token; gRPC's metadata takes 8 KB in all.
-LONGEST = 8000
+MAX_TOKEN_LENGTH = 8000
 
 
-class KeysWantedError(UnavailableError):
+class SigningKeyUnknownError(UnavailableError):
     """A token names a key that the issuer may have by now: look for it, and ask again."""
 
 
 @dataclass(frozen=True)
-class Oidc:
+class OidcConfig:
     """An issuer, and what its tokens mean here."""
 
     issuer: str
@@ -46,7 +53,7 @@ class Oidc:
     keys_seconds: float
 
     @classmethod
-    def of(cls, settings: Settings) -> Oidc | None:
+    def of(cls, settings: Settings) -> OidcConfig | None:
         """Return what settings say, or None where they name no issuer.
 
         Raises

@@ -13,9 +13,9 @@ import jwt
 from recalib.access import Principal
 from recalib.errors import UnauthorizedError
 from service.access.jwks import IssuerKeys
-from service.access.oidc import LONGEST, KeysWantedError, Oidc
+from service.access.oidc import MAX_TOKEN_LENGTH, OidcConfig, SigningKeyUnknownError
 
-__all__ = ["Tokens"]
+__all__ = ["TokenVerifier"]
 
 #: Tokens that are remembered as good: to check a signature takes as long as a hundred look-ups.
 _MOST = 4096
@@ -32,10 +32,10 @@ class _Good(NamedTuple):
     changes: int
 
 
-class Tokens:
+class TokenVerifier:
     """Checks tokens by the keys of their issuer; safe to use from threads."""
 
-    def __init__(self, oidc: Oidc, keys: IssuerKeys | None = None) -> None:
+    def __init__(self, oidc: OidcConfig, keys: IssuerKeys | None = None) -> None:
         self._oidc = oidc
         self.keys = IssuerKeys(oidc) if keys is None else keys
         self._good: dict[bytes, _Good] = {}
@@ -53,8 +53,8 @@ class Tokens:
         KeysWantedError: `keys.look` may find the key that it names.
         UnavailableError: the issuer's keys are not known, and cannot be had.
         """
-        if len(token) > LONGEST:
-            raise UnauthorizedError(f"the token is longer than {LONGEST} characters")
+        if len(token) > MAX_TOKEN_LENGTH:
+            raise UnauthorizedError(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
         digest = hashlib.sha256(token.encode()).digest()
         good = self._good.get(digest)
         if good is not None and good.changes == self.keys.changes and time.time() < good.until:
@@ -79,7 +79,7 @@ class Tokens:
         if algorithm not in self._oidc.algorithms:
             _refuse(f"it is not signed by one of {', '.join(self._oidc.algorithms)}")
         if self.keys.wants(id):
-            raise KeysWantedError("the issuer is being asked for its keys")
+            raise SigningKeyUnknownError("the issuer is being asked for its keys")
         key = self.keys.find(id, str(algorithm))
         if key is None:
             _refuse("its key is none of the issuer's")
@@ -106,7 +106,7 @@ class Tokens:
         return claims
 
 
-def _principal(oidc: Oidc, claims: Mapping[str, Any]) -> Principal:
+def _principal(oidc: OidcConfig, claims: Mapping[str, Any]) -> Principal:
     subject = claims["sub"]
     if not isinstance(subject, str) or _SUBJECT.fullmatch(subject) is None:
         _refuse("its subject is not 1 to 255 characters of visible ASCII")

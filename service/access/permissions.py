@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["CHANGING", "MODEL_LATER", "OPEN_PATHS", "RULES", "Rule"]
+__all__ = ["MODEL_CHECKED_LATER", "MUTATING", "OPEN_PATHS", "RULES", "Rule"]
 
 #: A scope; any key that is good; or nothing at all.
 Rule = Literal["predict", "label", "fit", "admin", "any", "open"]
@@ -68,7 +68,7 @@ RULES: dict[str, Rule] = {
 }
 
 #: What leaves something else than it was: who tries it and may not is in the audit trail.
-CHANGING = frozenset(
+MUTATING = frozenset(
     {
         "upload_dataset",
         "create_calibrator",
@@ -83,7 +83,7 @@ CHANGING = frozenset(
 )
 
 #: Which model these are about is known only when they have looked: their handlers check it.
-MODEL_LATER = frozenset(
+MODEL_CHECKED_LATER = frozenset(
     {
         "get_job",
         "list_jobs",

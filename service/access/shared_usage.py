@@ -16,10 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FILE", "REQUESTS", "ROWS", "Ledger", "size_of"]
+__all__ = ["REQUESTS", "ROWS", "USAGE_FILE", "SharedUsage", "file_size"]
 
 #: The variable that names the file, where there are several processes.
-FILE = "RECALIB_LEDGER"
+USAGE_FILE = "RECALIB_LEDGER"
 
 _ROWS = 8192
 #: How far a row may be from where its caller's name says.
@@ -28,7 +28,7 @@ _NEAR = 16
 REQUESTS, ROWS, _RUNNING = 1, 2, 3
 
 
-def size_of(processes: int) -> int:
+def file_size(processes: int) -> int:
     """Return the bytes of a file for so many processes; new, it is all zeros."""
     # Twice as many: one that was replaced may still be ending.
     return 8 * _ROWS * (_RUNNING + 2 * processes)
@@ -39,12 +39,12 @@ def _mark(name: str) -> float:
     return float(int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) + 1)
 
 
-class Ledger:
+class SharedUsage:
     """Rows by callers' names, shared by `file`, or this process's own without one."""
 
     def __init__(self, file: Path | None = None) -> None:
         if file is None:
-            self._file, memory = -1, memoryview(bytearray(size_of(1)))
+            self._file, memory = -1, memoryview(bytearray(file_size(1)))
         else:
             # Kept open: its locks are this process's for as long as it lives, and no longer.
             self._file = os.open(file, os.O_RDWR)
@@ -103,7 +103,7 @@ class Ledger:
             for row in range(_ROWS):
                 self._cells[row * self._width + column] = 0.0
             return column
-        raise RuntimeError(f"more processes than {self._width - _RUNNING} share {FILE}")
+        raise RuntimeError(f"more processes than {self._width - _RUNNING} share {USAGE_FILE}")
 
     def _lock(self, how: int) -> None:
         if self._file >= 0:

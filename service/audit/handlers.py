@@ -6,7 +6,7 @@ import re
 
 from recalib.errors import InputError
 from recalib.registry import Transaction
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.audit.schemas import AuditEntry, AuditPage
 from service.pagination import decode_cursor, next_cursor
 
@@ -25,7 +25,7 @@ def list_audit(
 
     Who is for some models alone may ask about one of these.
     """
-    acting().check_model(model)
+    current_principal().check_model(model)
     position = decode_cursor(cursor)
     if position is not None and not re.fullmatch(r"[0-9]{1,18}", position):
         raise InputError("cursor", found="something else", accepted="next_cursor of a page")

@@ -11,7 +11,7 @@ from service.audit.schemas import AuditPage
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.types import Text
-from service.state import StateOf
+from service.state import StateDependency
 
 __all__ = ["router"]
 
@@ -22,7 +22,7 @@ _Exactly = Annotated[Text | None, Query(max_length=500)]
 
 @router.get("", responses=problems(422), operation_id="list_audit")
 def list_audit(
-    state: StateOf,
+    state: StateDependency,
     actor: _Exactly = None,
     action: _Exactly = None,
     model: _Exactly = None,

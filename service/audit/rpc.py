@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.audit import handlers
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import filled, page_limit
+from service.grpc.messages import page_limit, to_message
 from service.grpc.rpc import Context
 from service.state import State
 
@@ -23,4 +23,4 @@ class Audit:
         given = (request.actor or None, request.action or None, request.model or None)
         with self._state.registry.reading() as tx:
             page = handlers.list_audit(tx, *given, limit, request.cursor or None)
-        return filled(pb.AuditPage, page)
+        return to_message(pb.AuditPage, page)

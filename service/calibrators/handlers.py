@@ -12,7 +12,7 @@ from recalib.errors import InputError
 from recalib.fitting.fit import wanted
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.resource_names import check_alias
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.calibrators.schemas import (
     Alias,
     AliasChange,
@@ -72,7 +72,7 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
     tx.datasets.get(model, fit.dataset)
     job = tx.jobs.enqueue(FIT, {"model": model.name, **fit.model_dump()}, model=model)
     said = f"{fit.map} by {fit.objective} on {fit.dataset}"
-    tx.audit.note(acting().name, "create_calibrator", model.name, job.id, said)
+    tx.audit.note(current_principal().name, "create_calibrator", model.name, job.id, said)
     return Job.of(job)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import (
     MOST_VERSIONS,
@@ -23,7 +23,7 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.types import ALIAS
 from service.jobs.schemas import Job
-from service.state import StateOf
+from service.state import StateDependency
 
 __all__ = ["router"]
 
@@ -45,7 +45,10 @@ _FILE: dict[int | str, dict[str, Any]] = {
     operation_id="create_calibrator",
 )
 def create_calibrator(
-    model: str, body: CalibratorCreate, state: StateOf, idempotency_key: IdempotencyKey = None
+    model: str,
+    body: CalibratorCreate,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
 ) -> Job:
     """Fit a calibrator: answers with the job, whose `result` will name the version."""
     with state.registry.transaction() as tx:
@@ -54,7 +57,7 @@ def create_calibrator(
 
 @router.get("/calibrators", responses=problems(404, 422), operation_id="list_calibrators")
 def list_calibrators(
-    model: str, state: StateOf, limit: Limit = 100, cursor: Cursor = None
+    model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> CalibratorPage:
     """List a model's calibrators by version."""
     with state.registry.reading() as tx:
@@ -62,7 +65,7 @@ def list_calibrators(
 
 
 @router.get("/calibrators/{version}", responses=problems(404, 422), operation_id="get_calibrator")
-def get_calibrator(model: str, version: Version, state: StateOf) -> Calibrator:
+def get_calibrator(model: str, version: Version, state: StateDependency) -> Calibrator:
     """Return a calibrator's card."""
     with state.registry.reading() as tx:
         return handlers.get_calibrator(tx, model, version)
@@ -74,7 +77,7 @@ def get_calibrator(model: str, version: Version, state: StateOf) -> Calibrator:
     responses=_FILE | problems(404, 422),
     operation_id="get_calibrator_parameters",
 )
-def get_parameters(model: str, version: Version, state: StateOf) -> Response:
+def get_parameters(model: str, version: Version, state: StateDependency) -> Response:
     """Download the parameter file, for `recalib apply`."""
     data = handlers.get_parameters(state.registry, model, version)
     return _download(data, f"{model}-{version}.calib")
@@ -86,14 +89,14 @@ def get_parameters(model: str, version: Version, state: StateOf) -> Response:
     responses=_FILE | problems(404, 422),
     operation_id="get_calibrator_onnx",
 )
-def get_onnx(model: str, version: Version, state: StateOf) -> Response:
+def get_onnx(model: str, version: Version, state: StateDependency) -> Response:
     """Download the map as an ONNX graph from `logits` to `probabilities`."""
     graph = handlers.get_onnx(state.registry, model, version)
     return _download(graph, f"{model}-{version}.onnx")
 
 
 @router.get("/aliases", responses=problems(404), operation_id="list_aliases")
-def list_aliases(model: str, state: StateOf) -> AliasList:
+def list_aliases(model: str, state: StateDependency) -> AliasList:
     """List a model's aliases."""
     with state.registry.reading() as tx:
         return handlers.list_aliases(tx, model)
@@ -106,19 +109,27 @@ async def set_alias(
     model: str,
     alias: AliasName,
     body: AliasSet,
-    state: StateOf,
+    state: StateDependency,
     idempotency_key: IdempotencyKey = None,
 ) -> Alias:
     """Promote or roll back: every request after the answer sees the new version."""
     return await handlers.set_alias(
-        state.registry, state.calibrators, model, alias, body, acting().name, idempotency_key
+        state.registry,
+        state.calibrators,
+        model,
+        alias,
+        body,
+        current_principal().name,
+        idempotency_key,
     )
 
 
 @router.get(
     "/aliases/{alias}/history", responses=problems(404, 422), operation_id="get_alias_history"
 )
-def get_alias_history(model: str, alias: str, state: StateOf, limit: Limit = 100) -> AliasHistory:
+def get_alias_history(
+    model: str, alias: str, state: StateDependency, limit: Limit = 100
+) -> AliasHistory:
     """Return who moved an alias, when, where to and why; newest first."""
     with state.registry.reading() as tx:
         return handlers.get_alias_history(tx, model, alias, limit)

@@ -8,11 +8,17 @@ from typing import Any
 from anyio import to_thread
 
 from recalib.registry import Registry
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import checked_version, chosen, filled, page_limit, plain
+from service.grpc.messages import (
+    checked_version,
+    enum_value,
+    page_limit,
+    struct_to_dict,
+    to_message,
+)
 from service.grpc.rpc import Context, idempotency_key
 from service.state import State
 
@@ -32,21 +38,21 @@ class Calibrators:
     def create_calibrator(self, request: pb.CreateCalibratorRequest, context: Context) -> pb.Job:
         """Ask for a fit; what is not said is as REST has it."""
         said = {"dataset": request.dataset, "map": request.map, "objective": request.objective}
-        promote = chosen("promote", pb.Promote.DESCRIPTOR, request.promote)
+        promote = enum_value("promote", pb.Promote.DESCRIPTOR, request.promote)
         wanted = CalibratorCreate(
             **{name: text for name, text in said.items() if text or name == "dataset"},
-            options=plain(request.options),
+            options=struct_to_dict(request.options),
             promote=_PROMOTE[promote],
         )
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Job, handlers.create_calibrator(tx, request.model, wanted, key))
+            return to_message(pb.Job, handlers.create_calibrator(tx, request.model, wanted, key))
 
     def get_calibrator(self, request: pb.GetCalibratorRequest, context: Context) -> pb.Calibrator:
         """Return a calibrator's card."""
         version = checked_version(request.version)
         with self._state.registry.reading() as tx:
-            return filled(pb.Calibrator, handlers.get_calibrator(tx, request.model, version))
+            return to_message(pb.Calibrator, handlers.get_calibrator(tx, request.model, version))
 
     def list_calibrators(
         self, request: pb.ListCalibratorsRequest, context: Context
@@ -55,7 +61,7 @@ class Calibrators:
         limit = page_limit(request.limit)
         with self._state.registry.reading() as tx:
             page = handlers.list_calibrators(tx, request.model, limit, request.cursor or None)
-        return filled(pb.CalibratorPage, page)
+        return to_message(pb.CalibratorPage, page)
 
     async def get_calibrator_parameters(
         self, request: pb.GetCalibratorRequest, context: Context
@@ -75,17 +81,23 @@ class Calibrators:
         """Promote or roll back."""
         change = AliasSet(version=request.version, reason=request.reason)
         state, alias, key = self._state, request.alias, idempotency_key(context)
-        return filled(
+        return to_message(
             pb.Alias,
             await handlers.set_alias(
-                state.registry, state.calibrators, request.model, alias, change, acting().name, key
+                state.registry,
+                state.calibrators,
+                request.model,
+                alias,
+                change,
+                current_principal().name,
+                key,
             ),
         )
 
     def list_aliases(self, request: pb.ListAliasesRequest, context: Context) -> pb.AliasList:
         """List a model's aliases."""
         with self._state.registry.reading() as tx:
-            return filled(pb.AliasList, handlers.list_aliases(tx, request.model))
+            return to_message(pb.AliasList, handlers.list_aliases(tx, request.model))
 
     def get_alias_history(
         self, request: pb.GetAliasHistoryRequest, context: Context
@@ -94,7 +106,7 @@ class Calibrators:
         limit = page_limit(request.limit)
         with self._state.registry.reading() as tx:
             history = handlers.get_alias_history(tx, request.model, request.alias, limit)
-        return filled(pb.AliasHistory, history)
+        return to_message(pb.AliasHistory, history)
 
     async def _download(
         self, file: Callable[[Registry, str, int], bytes], request: pb.GetCalibratorRequest

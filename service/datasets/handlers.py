@@ -14,7 +14,7 @@ from recalib.errors import ExistsError, InputError
 from recalib.files import MEDIA_TYPES, open_data
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.datasets.schemas import Dataset, DatasetPage
 from service.pagination import decode_cursor, next_cursor
 
@@ -140,7 +140,7 @@ def register_dataset(
         model, name, digest, found.rows, found.classes, size_bytes, media_type, input, found.metrics
     )
     said = f"{found.rows} rows, {size_bytes} bytes, sha256 {digest}"
-    tx.audit.note(acting().name, "upload_dataset", model.name, name, said)
+    tx.audit.note(current_principal().name, "upload_dataset", model.name, name, said)
     return dataset, True
 
 

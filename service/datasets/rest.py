@@ -9,11 +9,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage
-from service.http.bodies import supported
+from service.http.bodies import parse_media_type
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.types import NAME
-from service.state import StateOf
+from service.state import StateDependency
 
 __all__ = ["router"]
 
@@ -72,7 +72,7 @@ async def upload_dataset(
     name: Annotated[str, NAME, Path(description="A name for the data.")],
     request: Request,
     response: Response,
-    state: StateOf,
+    state: StateDependency,
     input: _Input = "logits",
 ) -> Dataset:
     """Upload validation logits with labels, of any size.
@@ -80,7 +80,7 @@ async def upload_dataset(
     Every row is checked and measured before the answer. The same bytes under the same name again
     are a success without effect; other bytes are a conflict.
     """
-    kind = supported(request.headers.get("content-type", ""), tuple(MEDIA_TYPES))
+    kind = parse_media_type(request.headers.get("content-type", ""), tuple(MEDIA_TYPES))
     dataset, new = await handlers.upload_dataset(
         state.registry, model, name, kind, input, request.stream()
     )
@@ -90,7 +90,7 @@ async def upload_dataset(
 
 @router.get("", responses=problems(404, 422), operation_id="list_datasets")
 def list_datasets(
-    model: str, state: StateOf, limit: Limit = 100, cursor: Cursor = None
+    model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> DatasetPage:
     """List a model's data sets by name."""
     with state.registry.reading() as tx:
@@ -98,7 +98,7 @@ def list_datasets(
 
 
 @router.get("/{name}", responses=problems(404), operation_id="get_dataset")
-def get_dataset(model: str, name: str, state: StateOf) -> Dataset:
+def get_dataset(model: str, name: str, state: StateDependency) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:
         return handlers.get_dataset(tx, model, name)

@@ -9,9 +9,9 @@ from recalib.errors import InputError, TooLargeError
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import chosen, filled, page_limit
+from service.grpc.messages import enum_value, page_limit, to_message
 from service.grpc.rpc import Context
-from service.http.bodies import supported
+from service.http.bodies import parse_media_type
 from service.state import State
 
 __all__ = ["Datasets"]
@@ -33,28 +33,28 @@ class Datasets:
                 "header", found="no header in the first message", accepted="a header, then chunks"
             )
         header = first.header
-        input = chosen("header.input", pb.Input.DESCRIPTOR, header.input)
+        input = enum_value("header.input", pb.Input.DESCRIPTOR, header.input)
         dataset, new = await handlers.upload_dataset(
             self._state.registry,
             header.model,
             header.name,
-            supported(header.content_type, tuple(MEDIA_TYPES)),
+            parse_media_type(header.content_type, tuple(MEDIA_TYPES)),
             cast("Literal['logits', 'probabilities']", input),
             _chunks(requests, self._state.settings.max_upload_bytes),
         )
-        return pb.UploadDatasetResponse(dataset=filled(pb.Dataset, dataset), created=new)
+        return pb.UploadDatasetResponse(dataset=to_message(pb.Dataset, dataset), created=new)
 
     def get_dataset(self, request: pb.GetDatasetRequest, context: Context) -> pb.Dataset:
         """Return one data set's description."""
         with self._state.registry.reading() as tx:
-            return filled(pb.Dataset, handlers.get_dataset(tx, request.model, request.name))
+            return to_message(pb.Dataset, handlers.get_dataset(tx, request.model, request.name))
 
     def list_datasets(self, request: pb.ListDatasetsRequest, context: Context) -> pb.DatasetPage:
         """List a model's data sets by name."""
         limit = page_limit(request.limit)
         with self._state.registry.reading() as tx:
             page = handlers.list_datasets(tx, request.model, limit, request.cursor or None)
-        return filled(pb.DatasetPage, page)
+        return to_message(pb.DatasetPage, page)
 
 
 async def _chunks(

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from recalib.errors import InputError
 
-__all__ = ["checked_version", "chosen", "filled", "page_limit", "plain"]
+__all__ = ["checked_version", "enum_value", "page_limit", "struct_to_dict", "to_message"]
 
 M = TypeVar("M", bound=Message)
 
@@ -22,7 +22,7 @@ _USUAL_LIMIT, _MOST_ITEMS = 100, 1000
 _MOST_VERSIONS = 2**31 - 1
 
 
-def filled(kind: type[M], form: BaseModel) -> M:
+def to_message(kind: type[M], form: BaseModel) -> M:
     """Return the message that says what a form says; what is None there is not set.
 
     Names are the same in both. A value of an enumeration is `queued` in a form and
@@ -31,7 +31,7 @@ def filled(kind: type[M], form: BaseModel) -> M:
     return ParseDict(_named(form.model_dump(mode="json"), kind.DESCRIPTOR), kind())
 
 
-def chosen(field: str, enumeration: EnumDescriptor, number: int) -> str:
+def enum_value(field: str, enumeration: EnumDescriptor, number: int) -> str:
     """Return a value of an enumeration as forms have it; `InputError` for one that is none."""
     value = enumeration.values_by_number.get(number)
     if value is None:
@@ -40,7 +40,7 @@ def chosen(field: str, enumeration: EnumDescriptor, number: int) -> str:
     return value.name.removeprefix(_prefix(enumeration)).lower()
 
 
-def plain(struct: Struct) -> dict[str, Any]:
+def struct_to_dict(struct: Struct) -> dict[str, Any]:
     """Return what JSON has for a Struct; all its numbers are doubles, so 15.0 becomes 15."""
     found: dict[str, Any] = _whole(MessageToDict(struct))
     return found

@@ -28,9 +28,9 @@ from recalib.access import Principal
 from recalib.errors import InputError
 from recalib.observability import telemetry
 from recalib.observability.logs import about
-from service.access.authenticator import Access, begin
+from service.access.authenticator import Authenticator, set_principal
 from service.grpc.errors import failure_of
-from service.metrics import note_rpc
+from service.metrics import record_rpc
 from service.request_ids import HEADER, request_id_of, traceparent_of
 
 __all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
@@ -45,7 +45,7 @@ _UPLOAD = "upload_dataset"
 def handler_of(
     service: ServiceDescriptor,
     implementation: object,
-    access: Access,
+    access: Authenticator,
     name: str | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Return what a server needs to answer the RPCs of a service.
@@ -91,7 +91,7 @@ def idempotency_key(context: Context) -> str | None:
 
 
 def _handler(
-    path: str, method: MethodDescriptor, act: Callable[..., Any], access: Access
+    path: str, method: MethodDescriptor, act: Callable[..., Any], access: Authenticator
 ) -> grpc.RpcMethodHandler[Any, Any]:
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
@@ -108,7 +108,7 @@ def _handler(
             message = parse(content)
             # Later pieces of a stream need not name it again.
             model = _model_of(message) or model
-            begin(access.check(key, operation, model))
+            set_principal(access.check(key, operation, model))
             return message
 
         return _read_all(one, given) if method.client_streaming else one(given)
@@ -202,7 +202,7 @@ async def _watched(path: str, context: Context) -> AsyncIterator[None]:
         code = failure.code
         await context.abort(code, failure.message, (*failure.metadata(), name))
     finally:
-        note_rpc(path, code.name, started)
+        record_rpc(path, code.name, started)
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -32,7 +32,7 @@ def readiness(state: State) -> Ready:
     loaded = len(state.calibrators)
     patience = _PATIENCE_SECONDS if loaded else state.settings.load_seconds
     try:
-        remark: str = state.flights.of("check", state.registry.check).result(patience)
+        remark: str = state.single_flight.submit("check", state.registry.check).result(patience)
     except UnavailableError as error:
         return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=str(error))
     except TimeoutError:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from service.health.handlers import Ready, readiness
 from service.metrics import exposition
 from service.monitoring.metrics import families, stored
-from service.state import StateOf
+from service.state import StateDependency
 
 __all__ = ["router"]
 
@@ -34,7 +34,7 @@ async def livez() -> Live:
     responses={503: {"model": Ready, "description": "Nothing can be served."}},
     operation_id="readyz",
 )
-def readyz(state: StateOf, response: Response) -> Ready:
+def readyz(state: StateDependency, response: Response) -> Ready:
     """Say whether requests can be served: without the registry, those for what is loaded can."""
     found = readiness(state)
     response.status_code = 200 if found.ready else 503
@@ -42,7 +42,7 @@ def readyz(state: StateOf, response: Response) -> Ready:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")
-def metrics(state: StateOf) -> Response:
+def metrics(state: StateDependency) -> Response:
     """Return metrics in Prometheus' text format."""
     content = exposition(families(stored(state)))
     return Response(content, media_type=CONTENT_TYPE_LATEST)

@@ -8,13 +8,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalib.errors import TooLargeError, UnsupportedError
 
-__all__ = ["BodyLimit", "bounded", "read_body", "supported"]
+__all__ = ["BodyLimit", "limit_body", "parse_media_type", "read_body"]
 
 #: Uploads stream to disk and have a limit of their own.
 _UPLOAD = "/datasets/"
 
 
-def supported(content_type: str, accepted: tuple[str, ...]) -> str:
+def parse_media_type(content_type: str, accepted: tuple[str, ...]) -> str:
     """Return a content type without its parameters.
 
     Raises
@@ -43,10 +43,10 @@ class BodyLimit:
             return
         upload = scope["method"] == "PUT" and _UPLOAD in scope["path"]
         limit = self.upload_limit if upload else self.limit
-        await self.app(scope, bounded(scope, receive, limit), send)
+        await self.app(scope, limit_body(scope, receive, limit), send)
 
 
-def bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
+def limit_body(scope: Scope, receive: Receive, limit: int) -> Receive:
     """Return what receives a body of at most `limit` bytes, and then raises `TooLargeError`."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:

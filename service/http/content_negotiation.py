@@ -7,14 +7,14 @@ from functools import lru_cache
 
 from recalib.errors import NotAcceptableError
 
-__all__ = ["chosen"]
+__all__ = ["negotiate"]
 
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
 
 # Clients send the same few headers; reading one anew takes as long as parsing a row of logits.
 @lru_cache(maxsize=256)
-def chosen(accept: str, offered: tuple[str, ...]) -> str:
+def negotiate(accept: str, offered: tuple[str, ...]) -> str:
     """Return the media type of `offered` that `accept` likes best, the first of equals.
 
     Of the ranges that match a type, the most specific one says how much it is liked: `type/subtype`

@@ -20,12 +20,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from recalib.errors import LimitedError, UnauthorizedError
 from recalib.observability.logs import bound
-from service.access.oidc import KeysWantedError
+from service.access.oidc import SigningKeyUnknownError
 from service.http.fast_routes import LEFT, Answer, Asked, Joint, ShortWays, Way, by_name
-from service.http.header_cache import Head, Heads
-from service.http.problems import answer_to
-from service.metrics import note, note_all
-from service.request_ids import HEADER, new_request_id, request_id_of, traceparent_of
+from service.http.problems import error_response
+from service.metrics import record_request, record_requests
+from service.request_ids import HEADER, request_id_of, traceparent_of
 from service.state import State
 
 __all__ = ["AtOnce", "Round"]
@@ -39,6 +38,19 @@ _APART = 16 * 1024
 
 _Headers = Iterable[tuple[bytes, bytes]]
 _Body = tuple[bytes | memoryview, ...]
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A parsed request head on a fast route."""
+
+    way: Way
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    #: The request target, for error messages.
+    target: str
+    headers: Mapping[bytes, bytes]
+    #: Whether the connection outlives the answer.
+    stays: bool
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -67,7 +79,6 @@ class Round:
     """Requests to be answered when all that has arrived has been read; of one event loop."""
 
     def __init__(self) -> None:
-        self.heads = Heads()
         self._entries: list[_Entry] = []
 
     def add(self, entry: _Entry, loop: asyncio.AbstractEventLoop) -> None:
@@ -87,7 +98,7 @@ class Round:
             about = entry.arrived, entry.request_id, entry.traceparent
             done.setdefault((entry.head.way.template, status), []).append(about)
         for (template, status), requests in done.items():
-            note_all("POST", template, status, requests)
+            record_requests("POST", template, status, requests)
 
 
 def _outcomes(entries: list[_Entry]) -> list[Answer | Exception]:
@@ -123,9 +134,6 @@ class AtOnce(HttpToolsProtocol):
         self._held: _Held | None = None
         #: Of what is held, the body as far as it has come.
         self._pieces: list[bytes] = []
-        #: Whether a request has begun that has not ended, and what came with its beginning.
-        self._has_begun = False
-        self._beginning = b""
         #: Requests in the round, and whether one of them is the connection's last.
         self._waiting = 0
         self._last = False
@@ -135,12 +143,7 @@ class AtOnce(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._quiet_since = None
-        if not self._has_begun:
-            if self._knows(data):
-                return
-            self._beginning = data
         super().data_received(data)
-        self._beginning = b""
         if self._held is not None and not self._will_be_whole():
             self._let_go()
 
@@ -149,7 +152,7 @@ class AtOnce(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._held is not None:
-            note("POST", self._held.way.template, LEFT, self._held.arrived)
+            record_request("POST", self._held.way.template, LEFT, self._held.arrived)
             self._held = None
 
     def shutdown(self) -> None:
@@ -167,7 +170,6 @@ class AtOnce(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._has_begun = True
 
     def on_headers_complete(self) -> None:
         if self._may_be_held():
@@ -185,21 +187,19 @@ class AtOnce(HttpToolsProtocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        self._has_begun = False
         held = self._held
         if held is None:
             super().on_message_complete()
             return
         target, stays = self.url.decode("ascii"), self.parser.should_keep_alive()
         body, headers = b"".join(self._pieces), by_name(self.headers)
-        head = Head(held.way, held.path, held.query, target, headers, len(body), stays)
+        head = Head(held.way, held.path, held.query, target, headers, stays)
         outcome = self._outcome_of(head, body)
         if outcome is None:
             self._let_go()
             super().on_message_complete()
             return
         self._held = None
-        self._round.heads.keep(self._beginning, head, len(self.headers))
         names = request_id_of(self.headers), traceparent_of(self.headers)
         self._join(_Entry(self, head, held.arrived, *names, outcome))
 
@@ -214,24 +214,11 @@ class AtOnce(HttpToolsProtocol):
             self._write(status, (*outcome.headers, name), (outcome.body, outcome.rest), stays)
         else:
             with bound(request_id=entry.request_id):
-                refusal = answer_to(entry.head.target, outcome)
+                refusal = error_response(entry.head.target, outcome)
             status = refusal.status_code
             headers = (*refusal.raw_headers, name)
             self._write(status, headers, (refusal.body,), stays)
         return status
-
-    def _knows(self, data: bytes) -> bool:
-        """Join the round with a request that is all of `data`, where its head has been kept."""
-        found = self._round.heads.of_whole(data)
-        if found is None or not self._is_free():
-            return False
-        arrived = time.perf_counter()
-        outcome = self._outcome_of(*found)
-        if outcome is None:
-            return False
-        self._unset_keepalive_if_required()
-        self._join(_Entry(self, found[0], arrived, new_request_id(), None, outcome))
-        return True
 
     def _join(self, entry: _Entry) -> None:
         self._waiting += 1
@@ -298,7 +285,7 @@ class AtOnce(HttpToolsProtocol):
                 access.limiter.check_body(caller, len(body))
                 access.limiter.take_request(caller)
             outcome = head.way.endpoint(self._state, asked)
-        except KeysWantedError:
+        except SigningKeyUnknownError:
             return None
         except UnauthorizedError as error:
             return self._unknown(asked, address, error)

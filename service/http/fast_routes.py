@@ -22,8 +22,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from service.http.bodies import read_body
-from service.http.problems import answer_to
-from service.metrics import note
+from service.http.problems import error_response
+from service.metrics import record_request
 from service.state import State
 
 __all__ = [
@@ -197,13 +197,13 @@ async def _answer(
     except ClientDisconnect:
         status = LEFT  # nobody reads it
     except Exception as error:
-        refusal = answer_to(scope["path"], error)
+        refusal = error_response(scope["path"], error)
         status = refusal.status_code
         await refusal(scope, receive, send)
     else:
         await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.whole})
-    note("POST", way.template, status, started)
+    record_request("POST", way.template, status, started)
 
 
 def _query(text: bytes) -> Mapping[str, str]:

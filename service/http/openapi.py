@@ -10,7 +10,7 @@ from typing import Any
 from service.access.permissions import RULES
 from service.http.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
 
-__all__ = ["TAGS", "completed", "problems"]
+__all__ = ["TAGS", "add_problem_responses", "problems"]
 
 TAGS = [
     {"name": "models", "description": "Classifiers to be calibrated."},
@@ -48,7 +48,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: _described(status) for status in statuses}
 
 
-def completed(document: dict[str, Any]) -> dict[str, Any]:
+def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
     """Return FastAPI's document with problems in place of FastAPI's own errors."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):

@@ -22,7 +22,7 @@ __all__ = [
     "PROBLEMS",
     "Problem",
     "Violation",
-    "answer_to",
+    "error_response",
     "install",
     "problem",
     "problem_of",
@@ -135,7 +135,7 @@ def _in_plain_json(status: int, detail: str, headers: dict[str, str]) -> Respons
     return Response(json.dumps({"error": detail}), status, headers, media_type="application/json")
 
 
-def answer_to(path: str, error: Exception) -> Response:
+def error_response(path: str, error: Exception) -> Response:
     """Return the answer to any error, as the protocol of a request for `path` has errors."""
     return _in_the_form_of(path, problem_of(error))
 
@@ -148,7 +148,7 @@ def _in_the_form_of(path: str, answer: Response) -> Response:
 
 
 async def _of_recalib(request: Request, error: Exception) -> Response:
-    return answer_to(request.url.path, error)
+    return error_response(request.url.path, error)
 
 
 async def _of_validation(request: Request, error: Exception) -> Response:
@@ -156,7 +156,7 @@ async def _of_validation(request: Request, error: Exception) -> Response:
     if isinstance(error.body, bytes):  # FastAPI parses only what says that it is JSON
         found = request.headers.get("content-type", "none")
         refusal = errors.UnsupportedError("Content-Type", found=found, accepted="application/json")
-        return answer_to(request.url.path, refusal)
+        return error_response(request.url.path, refusal)
     violations = [violation_of(one, error.body) for one in error.errors()]
     first = violations[0]
     detail = f"{first['field']}: found {first['found']}; accepted: {first['accepted']}"

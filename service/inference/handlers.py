@@ -8,10 +8,10 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from service.inference.schemas import ModelMetadata, TensorMetadata
 from service.inference.tensors import IDS, INPUT, OUTPUT
-from service.predict.loaded_calibrators import Loaded
+from service.predict.loaded_calibrators import LoadedCalibrator
 from service.state import State
 
-__all__ = ["metadata_of"]
+__all__ = ["model_metadata"]
 
 #: How many versions are listed, the newest; more can be asked for by number.
 _MOST_VERSIONS = 100
@@ -19,7 +19,7 @@ _MOST_VERSIONS = 100
 _PATIENCE_SECONDS = 0.5
 
 
-def metadata_of(state: State, loaded: Loaded, *, alone: bool) -> ModelMetadata:
+def model_metadata(state: State, loaded: LoadedCalibrator, *, alone: bool) -> ModelMetadata:
     """Return the metadata of a loaded calibrator, with its model's versions from the registry.
 
     With the loaded version alone where that is asked for, and where the registry cannot be reached
@@ -29,7 +29,9 @@ def metadata_of(state: State, loaded: Loaded, *, alone: bool) -> ModelMetadata:
     if not alone:
         try:
             look = partial(_versions, state.registry, loaded)
-            versions = state.flights.of(("versions", loaded.model), look).result(_PATIENCE_SECONDS)
+            versions = state.single_flight.submit(("versions", loaded.model), look).result(
+                _PATIENCE_SECONDS
+            )
         except (UnavailableError, TimeoutError):
             pass
     classes = loaded.calibrator.card.classes
@@ -46,7 +48,7 @@ def metadata_of(state: State, loaded: Loaded, *, alone: bool) -> ModelMetadata:
     )
 
 
-def _versions(registry: Registry, loaded: Loaded) -> list[int]:
+def _versions(registry: Registry, loaded: LoadedCalibrator) -> list[int]:
     with registry.reading() as tx:
         model = tx.models.get(loaded.model)
         newest = tx.calibrators.latest(model)

@@ -14,7 +14,7 @@ from recalib.errors import ConflictError, UnavailableError
 from service.health.handlers import readiness
 from service.http.fast_routes import Answer, Asked, Later, through
 from service.inference import compression, tensors
-from service.inference.handlers import metadata_of
+from service.inference.handlers import model_metadata
 from service.inference.schemas import (
     Error,
     InferAnswer,
@@ -24,9 +24,9 @@ from service.inference.schemas import (
     ServerMetadata,
     ServerReady,
 )
-from service.predict.handlers import LARGE, beside, calibrate_with_ids, loaded_for
-from service.predict.loaded_calibrators import CHAMPION, Loaded
-from service.state import State, StateOf
+from service.predict.handlers import LARGE, calibrate_with_ids, get_or_load, run_in_worker_thread
+from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.state import State, StateDependency
 
 __all__ = ["INFER", "INFER_BY_VERSION", "infer_rows", "router"]
 
@@ -91,7 +91,7 @@ def server() -> ServerMetadata:
 
 
 @router.get("/health/live", operation_id="v2_live")
-async def live(state: StateOf) -> ServerLive:
+async def live(state: StateDependency) -> ServerLive:
     """Answer while the event loop runs."""
     return ServerLive(live=True, ready=(await to_thread.run_sync(readiness, state)).ready)
 
@@ -101,7 +101,7 @@ async def live(state: StateOf) -> ServerLive:
     responses={503: {"model": ServerReady, "description": "Nothing can be served."}},
     operation_id="v2_ready",
 )
-async def ready(state: StateOf, response: Response) -> ServerReady:
+async def ready(state: StateDependency, response: Response) -> ServerReady:
     """Say whether requests can be served."""
     is_ready = (await to_thread.run_sync(readiness, state)).ready
     response.status_code = 200 if is_ready else 503
@@ -109,10 +109,10 @@ async def ready(state: StateOf, response: Response) -> ServerReady:
 
 
 @router.get("/models/{model}", responses=_errors(404, 409, 503), operation_id="v2_model")
-async def model(model: str, state: StateOf) -> ModelMetadata:
+async def model(model: str, state: StateDependency) -> ModelMetadata:
     """Say what a model's calibrator takes and gives."""
-    loaded = await loaded_for(state.calibrators, model, CHAMPION)
-    return await to_thread.run_sync(partial(metadata_of, state, loaded, alone=False))
+    loaded = await get_or_load(state.calibrators, model, CHAMPION)
+    return await to_thread.run_sync(partial(model_metadata, state, loaded, alone=False))
 
 
 @router.get(
@@ -120,13 +120,13 @@ async def model(model: str, state: StateOf) -> ModelMetadata:
     responses=_errors(400, 404, 503),
     operation_id="v2_model_version",
 )
-async def model_version(model: str, version: Version, state: StateOf) -> ModelMetadata:
+async def model_version(model: str, version: Version, state: StateDependency) -> ModelMetadata:
     """Say what one version takes and gives."""
-    return metadata_of(state, await loaded_for(state.calibrators, model, version), alone=True)
+    return model_metadata(state, await get_or_load(state.calibrators, model, version), alone=True)
 
 
 @router.get("/models/{model}/ready", responses=_READINESS, operation_id="v2_model_ready")
-async def model_ready(model: str, state: StateOf, response: Response) -> ModelReady:
+async def model_ready(model: str, state: StateDependency, response: Response) -> ModelReady:
     """Say whether a model's calibrator can be asked: a model without a champion cannot."""
     return await _readiness(state, model, CHAMPION, response)
 
@@ -137,7 +137,7 @@ async def model_ready(model: str, state: StateOf, response: Response) -> ModelRe
     operation_id="v2_model_version_ready",
 )
 async def model_version_ready(
-    model: str, version: Version, state: StateOf, response: Response
+    model: str, version: Version, state: StateDependency, response: Response
 ) -> ModelReady:
     """Say whether one version can be asked."""
     return await _readiness(state, model, version, response)
@@ -182,23 +182,23 @@ async def _later(
     state: State, caller: Principal, asked: Asked, selector: str, wants_ids: bool
 ) -> Answer:
     """Wait for what is missing, and do large work beside the event loop."""
-    loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
+    loaded = await get_or_load(state.calibrators, asked.path["model"], selector)
     if wants_ids:
         await state.ids.ready()
     act = partial(_inferred, state, caller, loaded, asked)
-    return act() if len(asked.body) <= LARGE else await beside(act)
+    return act() if len(asked.body) <= LARGE else await run_in_worker_thread(act)
 
 
 async def _readiness(state: State, model: str, selector: str, response: Response) -> ModelReady:
     is_ready = True
     try:
-        await loaded_for(state.calibrators, model, selector)
+        await get_or_load(state.calibrators, model, selector)
     except (ConflictError, UnavailableError):
         response.status_code, is_ready = 503, False
     return ModelReady(name=model, ready=is_ready)
 
 
-def _inferred(state: State, caller: Principal, loaded: Loaded, asked: Asked) -> Answer:
+def _inferred(state: State, caller: Principal, loaded: LoadedCalibrator, asked: Asked) -> Answer:
     limit = state.settings.max_body_bytes
     plain = compression.decompressed(asked.body, asked.header(b"content-encoding"), limit)
     given = asked.header(_SENT_LENGTH) if _SENT_LENGTH in asked.headers else None

@@ -13,12 +13,12 @@ from anyio import to_thread
 import recalib
 from recalib.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v2wire import inference_pb2 as pb
-from service.grpc.messages import filled
+from service.grpc.messages import to_message
 from service.grpc.rpc import Context
 from service.health.handlers import readiness
-from service.inference.handlers import metadata_of
+from service.inference.handlers import model_metadata
 from service.inference.tensors import (
     IDS,
     INPUT,
@@ -29,8 +29,8 @@ from service.inference.tensors import (
     from_bytes,
     shape_of,
 )
-from service.predict.handlers import LARGE, beside, calibrate_with_ids, loaded_for
-from service.predict.loaded_calibrators import CHAMPION, Loaded
+from service.predict.handlers import LARGE, calibrate_with_ids, get_or_load, run_in_worker_thread
+from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
 __all__ = ["WIRE_NAME", "Inference"]
@@ -82,8 +82,8 @@ class Inference:
         """Say what a model's calibrator takes and gives."""
         loaded = await self._loaded(request.name, request.version)
         alone = bool(request.version)
-        found = await to_thread.run_sync(partial(metadata_of, self._state, loaded, alone=alone))
-        return filled(pb.ModelMetadataResponse, found)
+        found = await to_thread.run_sync(partial(model_metadata, self._state, loaded, alone=alone))
+        return to_message(pb.ModelMetadataResponse, found)
 
     async def model_infer(
         self, request: pb.ModelInferRequest, context: Context
@@ -93,23 +93,23 @@ class Inference:
         if any(one.name == IDS for one in request.outputs):
             await self._state.ids.ready()
         act = partial(_inferred, self._state, loaded, request)
-        return act() if request.ByteSize() <= LARGE else await beside(act)
+        return act() if request.ByteSize() <= LARGE else await run_in_worker_thread(act)
 
-    async def _loaded(self, model: str, version: str) -> Loaded:
+    async def _loaded(self, model: str, version: str) -> LoadedCalibrator:
         """Return a version, or without one what the champion is."""
         if version and not re.fullmatch(r"[1-9][0-9]*", version):
             raise InputError("model_version", found=repr(version)[:80], accepted="1, 2, ...")
-        return await loaded_for(self._state.calibrators, model, version or CHAMPION)
+        return await get_or_load(self._state.calibrators, model, version or CHAMPION)
 
 
-def _inferred(state: State, loaded: Loaded, request: pb.ModelInferRequest) -> Any:
+def _inferred(state: State, loaded: LoadedCalibrator, request: pb.ModelInferRequest) -> Any:
     if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
         names = ", ".join(one.name for one in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
     check_outputs([(one.name, one.parameters) for one in request.outputs])
     wanted = [one.name for one in request.outputs] or [OUTPUT]
     values = _values(request)
-    state.access.limiter.take_rows(acting(), len(values))
+    state.access.limiter.take_rows(current_principal(), len(values))
     result, ids = calibrate_with_ids(
         loaded,
         values,

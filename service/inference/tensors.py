@@ -18,8 +18,8 @@ from recalib.arrays import Floats
 from recalib.errors import InputError
 from recalib.files.json import array_of, decoded
 from service.predict import json_numbers as numbers
-from service.predict.loaded_calibrators import Loaded
-from service.predict.request_formats import MOST_LENGTH
+from service.predict.loaded_calibrators import LoadedCalibrator
+from service.predict.request_formats import MAX_DIMENSION
 
 __all__ = [
     "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "bytes_of",
@@ -130,7 +130,7 @@ def parse(body: bytes, json_length: str | None) -> Question:
 
 
 def answer(
-    question: Question, probabilities: Floats, ids: list[str | None], loaded: Loaded
+    question: Question, probabilities: Floats, ids: list[str | None], loaded: LoadedCalibrator
 ) -> tuple[bytes, bytes | memoryview]:
     """Return the JSON of an answer, and the bytes that follow it.
 
@@ -210,8 +210,8 @@ def dtype_of(datatype: str) -> Any:
 
 def shape_of(shape: Sequence[int]) -> tuple[int, int]:
     """Return N and K of a shape; `InputError` for any other."""
-    if len(shape) != 2 or not all(0 < length <= MOST_LENGTH for length in shape):
-        accepted = f"[N, K], each from 1 to {MOST_LENGTH}"
+    if len(shape) != 2 or not all(0 < length <= MAX_DIMENSION for length in shape):
+        accepted = f"[N, K], each from 1 to {MAX_DIMENSION}"
         raise InputError("inputs[0].shape", found=str(list(shape))[:80], accepted=accepted)
     rows, classes = shape
     return rows, classes

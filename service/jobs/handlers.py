@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from recalib.registry import Transaction
-from service.access.authenticator import acting
-from service.idempotency import Asked, once
+from service.access.authenticator import current_principal
+from service.idempotency import EmptyRequest, once
 from service.jobs.schemas import Job, JobPage, JobState
 from service.pagination import decode_cursor, next_cursor
 
@@ -15,7 +15,7 @@ def list_jobs(
     tx: Transaction, model: str | None, state: JobState | None, limit: int, cursor: str | None
 ) -> JobPage:
     """Return a page of jobs, newest first; `NotFoundError` where there is no such model."""
-    acting().check_model(model)
+    current_principal().check_model(model)
     owner = tx.models.get(model) if model is not None else None
     found = tx.jobs.page(owner, state, decode_cursor(cursor), limit + 1)
     more = next_cursor(found, limit, lambda job: job.id)
@@ -25,7 +25,7 @@ def list_jobs(
 def get_job(tx: Transaction, id: str) -> Job:
     """Return a job's state, progress and result, or raise `NotFoundError`."""
     job = tx.jobs.get(id)
-    acting().check_model(job.model)
+    current_principal().check_model(job.model)
     return Job.of(job)
 
 
@@ -38,12 +38,14 @@ def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
     ConflictError: `key` came with another request.
     """
     before = tx.jobs.get(id)
-    acting().check_model(before.model)
+    current_principal().check_model(before.model)
 
     def act() -> Job:
         job = tx.jobs.cancel(id)
         if job != before:
-            tx.audit.note(acting().name, "cancel_job", job.model, id, f"a {job.kind} job")
+            tx.audit.note(
+                current_principal().name, "cancel_job", job.model, id, f"a {job.kind} job"
+            )
         return Job.of(job)
 
-    return once(tx, key, "cancel_job", Asked(of=id), 200, Job, act)
+    return once(tx, key, "cancel_job", EmptyRequest(of=id), 200, Job, act)

@@ -9,7 +9,7 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.jobs import handlers
 from service.jobs.schemas import Job, JobPage, JobState
-from service.state import StateOf
+from service.state import StateDependency
 
 __all__ = ["router"]
 
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503
 
 @router.get("", responses=problems(404, 422), operation_id="list_jobs")
 def list_jobs(
-    state: StateOf,
+    state: StateDependency,
     model: str | None = None,
     job_state: JobState | None = None,
     limit: Limit = 100,
@@ -30,14 +30,14 @@ def list_jobs(
 
 
 @router.get("/{job_id}", responses=problems(404), operation_id="get_job")
-def get_job(job_id: str, state: StateOf) -> Job:
+def get_job(job_id: str, state: StateDependency) -> Job:
     """Return a job's state, progress and result."""
     with state.registry.reading() as tx:
         return handlers.get_job(tx, job_id)
 
 
 @router.delete("/{job_id}", responses=problems(404, 409, 422), operation_id="cancel_job")
-def cancel_job(job_id: str, state: StateOf, idempotency_key: IdempotencyKey = None) -> Job:
+def cancel_job(job_id: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
     with state.registry.transaction() as tx:
         return handlers.cancel_job(tx, job_id, idempotency_key)

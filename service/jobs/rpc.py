@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import chosen, filled, page_limit
+from service.grpc.messages import enum_value, page_limit, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.jobs import handlers
 from service.jobs.schemas import JobState
@@ -23,21 +23,21 @@ class Jobs:
     def get_job(self, request: pb.GetJobRequest, context: Context) -> pb.Job:
         """Return a job's state, progress and result."""
         with self._state.registry.reading() as tx:
-            return filled(pb.Job, handlers.get_job(tx, request.id))
+            return to_message(pb.Job, handlers.get_job(tx, request.id))
 
     def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobPage:
         """List jobs, newest first."""
         limit = page_limit(request.limit)
-        state = chosen("state", pb.JobState.DESCRIPTOR, request.state)
+        state = enum_value("state", pb.JobState.DESCRIPTOR, request.state)
         wanted = None if state == "unspecified" else cast("JobState", state)
         with self._state.registry.reading() as tx:
             page = handlers.list_jobs(
                 tx, request.model or None, wanted, limit, request.cursor or None
             )
-        return filled(pb.JobPage, page)
+        return to_message(pb.JobPage, page)
 
     def cancel_job(self, request: pb.CancelJobRequest, context: Context) -> pb.Job:
         """Cancel a job."""
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Job, handlers.cancel_job(tx, request.id, key))
+            return to_message(pb.Job, handlers.cancel_job(tx, request.id, key))

@@ -12,10 +12,10 @@ from typing import Any
 from recalib.errors import RecalibError
 from recalib.registry import Registry
 from service.idempotency import ANSWERS_SECONDS
-from service.predict.single_flight import Flights
+from service.predict.single_flight import SingleFlight
 from service.state import State
 
-__all__ = ["purge", "upkeep"]
+__all__ = ["purge", "run_housekeeping"]
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ _PURGE_SECONDS = 3600.0
 _LAST_SECONDS = 2.0
 
 
-async def upkeep(state: State) -> None:
+async def run_housekeeping(state: State) -> None:
     """Follow the signing key, and remove what has expired, for as long as the process runs."""
-    flights: Flights[int] = Flights(1)
+    single_flight: SingleFlight[int] = SingleFlight(1)
     lifetime, audit = state.settings.label_lifetime_seconds, state.settings.audit_seconds
     act = partial(purge, state.registry, lifetime, audit)
     purge_at = 0.0
@@ -39,7 +39,7 @@ async def upkeep(state: State) -> None:
         try:
             await _ended(state.ids.refreshing())
             if time.monotonic() >= purge_at:
-                await _ended(flights.of("purge", act))
+                await _ended(single_flight.submit("purge", act))
                 purge_at = time.monotonic() + _PURGE_SECONDS
         except Exception:  # whatever it was, a new key must not be missed
             log.exception("No upkeep this time.", extra={"action": "upkeep_failed"})

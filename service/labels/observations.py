@@ -20,12 +20,12 @@ from recalib.drift.reference_histogram import edges_of
 from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, predictions_of
 from recalib.registry import Counted, Model, Registry
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
 from service.labels.schemas import Outcome
 from service.monitoring.traffic import Traffic
 from service.predict.handlers import checked
-from service.predict.loaded_calibrators import Loaded
+from service.predict.loaded_calibrators import LoadedCalibrator
 
 __all__ = ["add_observations"]
 
@@ -40,7 +40,7 @@ _PURPOSE = b"observation"
 def add_observations(
     registry: Registry,
     traffic: Traffic,
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
     logits: Floats,
     labels: Sequence[int | str],
     times: Sequence[float],
@@ -89,7 +89,7 @@ def add_observations(
 
 def _looked_at(
     model: Model,
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
     rows: Floats,
     labels: Sequence[int | str],
     times: Sequence[float],
@@ -116,7 +116,7 @@ def _looked_at(
 def _stored(
     registry: Registry,
     model: Model,
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
     good: list[tuple[Prediction, int]],
     bucket_seconds: int,
 ) -> list[int | None]:
@@ -148,11 +148,17 @@ def _keep(
         )
 
 
-def _tell(model: Model, loaded: Loaded, outcomes: list[Outcome]) -> None:
+def _tell(model: Model, loaded: LoadedCalibrator, outcomes: list[Outcome]) -> None:
     note_labels(model, outcomes)
     fields = {"action": "observed", "model": model.name, "version": loaded.version}
     taken = counts_of(outcomes)["accepted"]
-    log.info("Observations of %s by %s: %d new.", model.name, acting().name, taken, extra=fields)
+    log.info(
+        "Observations of %s by %s: %d new.",
+        model.name,
+        current_principal().name,
+        taken,
+        extra=fields,
+    )
 
 
 def _check_lengths(rows: int, labels: Sequence[Any], times: Sequence[float]) -> None:
@@ -196,14 +202,16 @@ def _class_of(
     return label
 
 
-def _digest(loaded: Loaded, segment: int, made_at: float, logits: Floats) -> bytes:
+def _digest(loaded: LoadedCalibrator, segment: int, made_at: float, logits: Floats) -> bytes:
     """Return what a row is known by."""
     head = np.array([loaded.number, loaded.version, segment, made_at], "<f8").tobytes()
     body = np.ascontiguousarray(logits, "<f4").tobytes()
     return blake2b(head + body, digest_size=_DIGEST_BYTES, person=_PURPOSE).digest()
 
 
-def _counted(loaded: Loaded, made: list[Prediction], bucket_seconds: int) -> list[Counted]:
+def _counted(
+    loaded: LoadedCalibrator, made: list[Prediction], bucket_seconds: int
+) -> list[Counted]:
     """Return counts by bucket of time and bin of confidence, as served rows are counted."""
     places = bin_places(
         edges_of(loaded.calibrator.card), np.array([one.confidence for one in made])

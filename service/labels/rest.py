@@ -10,15 +10,15 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from recalib.files.json import array_of, decoded
-from service.access.authenticator import acting
-from service.http.bodies import supported
+from service.access.authenticator import current_principal
+from service.http.bodies import parse_media_type
 from service.http.openapi import problems
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LabelAnswer, LateLabel, Observations
-from service.predict.handlers import loaded_for
-from service.predict.loaded_calibrators import CHAMPION, Loaded
-from service.state import State, StateOf
+from service.predict.handlers import get_or_load
+from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.state import State, StateDependency
 
 __all__ = ["router"]
 
@@ -61,12 +61,12 @@ _OBSERVED: dict[str, Any] = {
     openapi_extra=_DOCUMENTED,
     operation_id="add_labels",
 )
-async def add(model: str, request: Request, state: StateOf) -> Response:
+async def add(model: str, request: Request, state: StateDependency) -> Response:
     """Say what the true class of predictions was, by the ids that calibrate answered with.
 
     Each label has an outcome of its own; sending a batch again changes nothing.
     """
-    supported(request.headers.get("content-type", "none"), (_JSON,))
+    parse_media_type(request.headers.get("content-type", "none"), (_JSON,))
     body = await request.body()
     return Response(await to_thread.run_sync(_added, state, model, body), media_type=_JSON)
 
@@ -81,7 +81,7 @@ async def add(model: str, request: Request, state: StateOf) -> Response:
 async def observe(
     model: str,
     request: Request,
-    state: StateOf,
+    state: StateDependency,
     calibrator: Annotated[
         str, Query(description="The version that made the predictions, or an alias.")
     ] = CHAMPION,
@@ -91,17 +91,17 @@ async def observe(
     They are watched as those that are served here, until they are as old as `maturity_seconds`. A
     row is known by its time, segment and logits: sending a batch again changes nothing.
     """
-    supported(request.headers.get("content-type", "none"), (_JSON,))
+    parse_media_type(request.headers.get("content-type", "none"), (_JSON,))
     body = await request.body()
-    loaded = await loaded_for(state.calibrators, model, calibrator)
+    loaded = await get_or_load(state.calibrators, model, calibrator)
     return Response(await to_thread.run_sync(_observed, state, loaded, body), media_type=_JSON)
 
 
-def _observed(state: State, loaded: Loaded, body: bytes) -> bytes:
+def _observed(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
     form = '{"logits": [[...]], "labels": [...], "times": [...]}'
     given = decoded(_observations, body, form)
     logits = array_of(given.logits, "logits", np.float32)
-    state.access.limiter.take_rows(acting(), len(logits))
+    state.access.limiter.take_rows(current_principal(), len(logits))
     outcomes = add_observations(
         state.registry,
         state.calibrators.traffic,

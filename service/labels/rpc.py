@@ -5,14 +5,14 @@ from __future__ import annotations
 from anyio import to_thread
 
 from recalib.errors import InputError
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.rpc import Context
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LateLabel, Outcome
-from service.predict.handlers import loaded_for
-from service.predict.loaded_calibrators import CHAMPION, Loaded
+from service.predict.handlers import get_or_load
+from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.predict.rpc import array_of
 from service.state import State
 
@@ -42,7 +42,7 @@ class Labels:
     ) -> pb.AddLabelsResponse:
         """Tell of predictions that were made elsewhere with a calibrator, and their classes."""
         selector = request.calibrator or CHAMPION
-        loaded = await loaded_for(self._state.calibrators, request.model, selector)
+        loaded = await get_or_load(self._state.calibrators, request.model, selector)
         return await to_thread.run_sync(_observed, self._state, loaded, request)
 
 
@@ -56,12 +56,12 @@ def _answer(outcomes: list[Outcome]) -> pb.AddLabelsResponse:
 
 
 def _observed(
-    state: State, loaded: Loaded, request: pb.AddObservationsRequest
+    state: State, loaded: LoadedCalibrator, request: pb.AddObservationsRequest
 ) -> pb.AddLabelsResponse:
     if request.labels and request.label_names:
         raise InputError("labels", found="indices and names", accepted="one of them")
     logits = array_of(request.logits)
-    state.access.limiter.take_rows(acting(), len(logits))
+    state.access.limiter.take_rows(current_principal(), len(logits))
     outcomes = add_observations(
         state.registry,
         state.calibrators.traffic,

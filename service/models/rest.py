@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.models import handlers
 from service.models.schemas import Model, ModelCreate, ModelPage
-from service.state import StateOf
+from service.state import StateDependency
 
 __all__ = ["router"]
 
@@ -24,22 +24,22 @@ router = APIRouter(prefix="/v1/models", tags=["models"], responses=problems(500,
     operation_id="create_model",
 )
 def create_model(
-    body: ModelCreate, state: StateOf, idempotency_key: IdempotencyKey = None
+    body: ModelCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Model:
     """Register a classifier."""
     with state.registry.transaction() as tx:
-        return handlers.create_model(tx, body, idempotency_key, acting().name)
+        return handlers.create_model(tx, body, idempotency_key, current_principal().name)
 
 
 @router.get("", responses=problems(422), operation_id="list_models")
-def list_models(state: StateOf, limit: Limit = 100, cursor: Cursor = None) -> ModelPage:
+def list_models(state: StateDependency, limit: Limit = 100, cursor: Cursor = None) -> ModelPage:
     """List classifiers by name."""
     with state.registry.reading() as tx:
         return handlers.list_models(tx, limit, cursor)
 
 
 @router.get("/{model}", responses=problems(404), operation_id="get_model")
-def get_model(model: str, state: StateOf) -> Model:
+def get_model(model: str, state: StateDependency) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:
         return handlers.get_model(tx, model)

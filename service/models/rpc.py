@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from recalib.errors import InputError
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import filled, page_limit
+from service.grpc.messages import page_limit, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.models import handlers
 from service.models.schemas import ModelCreate
@@ -31,15 +31,17 @@ class Models:
         wanted = ModelCreate(name=request.name, classes=classes, monitoring=monitoring)
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Model, handlers.create_model(tx, wanted, key, acting().name))
+            return to_message(
+                pb.Model, handlers.create_model(tx, wanted, key, current_principal().name)
+            )
 
     def get_model(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Return one classifier."""
         with self._state.registry.reading() as tx:
-            return filled(pb.Model, handlers.get_model(tx, request.model))
+            return to_message(pb.Model, handlers.get_model(tx, request.model))
 
     def list_models(self, request: pb.ListModelsRequest, context: Context) -> pb.ModelPage:
         """List classifiers by name."""
         limit = page_limit(request.limit)
         with self._state.registry.reading() as tx:
-            return filled(pb.ModelPage, handlers.list_models(tx, limit, request.cursor or None))
+            return to_message(pb.ModelPage, handlers.list_models(tx, limit, request.cursor or None))

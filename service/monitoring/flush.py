@@ -15,7 +15,7 @@ from recalib.errors import RecalibError
 from recalib.registry import Registry
 from service.monitoring.logit_sampling import write_captures
 from service.monitoring.traffic import Traffic
-from service.predict.single_flight import Flights
+from service.predict.single_flight import SingleFlight
 from service.state import State
 
 __all__ = ["flush", "keep_flushing"]
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: How long the last flush may take.
 _LAST_SECONDS = 2.0
-_flights: Flights[None] = Flights(1)
+_single_flight: SingleFlight[None] = SingleFlight(1)
 
 
 async def keep_flushing(state: State) -> None:
@@ -53,7 +53,7 @@ async def _flushed(state: State, older_than_seconds: float) -> None:
 
     try:
         # On a thread that may be left behind.
-        await asyncio.wrap_future(_flights.of(traffic, act))
+        await asyncio.wrap_future(_single_flight.submit(traffic, act))
     except Exception:  # whatever it was, the next counts must not be lost
         log.exception("Traffic not written down.", extra={"action": "flush_failed"})
 

@@ -11,8 +11,8 @@ from recalib.drift import ScoreTest, Sums, label_coverage, window
 from recalib.errors import ConflictError
 from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
-from service.access.authenticator import acting
-from service.idempotency import Asked, once
+from service.access.authenticator import current_principal
+from service.idempotency import EmptyRequest, once
 from service.jobs.schemas import Job
 from service.models.schemas import Model
 from service.monitoring.schemas import (
@@ -98,10 +98,10 @@ def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
 
     def act() -> Job:
         job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
-        tx.audit.note(acting().name, "create_refit", owner.name, job.id)
+        tx.audit.note(current_principal().name, "create_refit", owner.name, job.id)
         return Job.of(job)
 
-    return once(tx, key, f"create_refit {model}", Asked(), 202, Job, act)
+    return once(tx, key, f"create_refit {model}", EmptyRequest(), 202, Job, act)
 
 
 def drop_candidate(
@@ -156,7 +156,9 @@ def set_monitoring(
 
     def act() -> Model:
         changed = Model.of(tx.models.watch(model, settings.watching()))
-        tx.audit.note(acting().name, "set_monitoring", model, model, settings.model_dump_json())
+        tx.audit.note(
+            current_principal().name, "set_monitoring", model, model, settings.model_dump_json()
+        )
         return changed
 
     return once(tx, key, f"set_monitoring {model}", settings, 200, Model, act)

@@ -67,7 +67,7 @@ class Stored(NamedTuple):
 def stored(state: State) -> Stored | None:
     """Return what the registry has, None where it does not say so soon; scrapes share it."""
     try:
-        found: Stored = state.flights.of("metrics", partial(read, state.registry)).result(
+        found: Stored = state.single_flight.submit("metrics", partial(read, state.registry)).result(
             _PATIENCE_SECONDS
         )
     except (RecalibError, TimeoutError):

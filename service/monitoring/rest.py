@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.calibrators.schemas import MOST_VERSIONS
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
@@ -20,7 +20,7 @@ from service.monitoring.schemas import (
     MonitoringReport,
     MonitoringSettings,
 )
-from service.state import StateOf
+from service.state import StateDependency
 
 __all__ = ["router"]
 
@@ -30,14 +30,14 @@ router = APIRouter(
 
 
 @router.get("", operation_id="get_monitoring")
-def get_monitoring(model: str, state: StateOf) -> MonitoringReport:
+def get_monitoring(model: str, state: StateDependency) -> MonitoringReport:
     """Say how a model's champion holds up: state, evidence, windows and what has happened."""
     with state.registry.reading() as tx:
         return handlers.get_monitoring(tx, model)
 
 
 @router.post("/refit", status_code=202, responses=problems(409, 422), operation_id="create_refit")
-def create_refit(model: str, state: StateOf, idempotency_key: IdempotencyKey = None) -> Job:
+def create_refit(model: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
     """Ask for a candidate, fitted on kept logits; it becomes the champion only on evidence."""
     with state.registry.transaction() as tx:
         return handlers.create_refit(tx, model, idempotency_key)
@@ -47,19 +47,22 @@ def create_refit(model: str, state: StateOf, idempotency_key: IdempotencyKey = N
 def drop_candidate(
     model: str,
     version: Annotated[int, Path(ge=1, le=MOST_VERSIONS)],
-    state: StateOf,
+    state: StateDependency,
     reason: Annotated[Text, Query(max_length=500, description="Kept in the audit trail.")] = "",
     idempotency_key: IdempotencyKey = None,
 ) -> CandidateReport:
     """Give a candidate up, while it is compared or has proven better; the champion goes on."""
     drop = CandidateDrop(version=version, reason=reason)
     with state.registry.transaction() as tx:
-        return handlers.drop_candidate(tx, model, drop, acting().name, idempotency_key)
+        return handlers.drop_candidate(tx, model, drop, current_principal().name, idempotency_key)
 
 
 @router.put("/settings", responses=problems(409, 413, 415, 422), operation_id="set_monitoring")
 def set_monitoring(
-    model: str, body: MonitoringSettings, state: StateOf, idempotency_key: IdempotencyKey = None
+    model: str,
+    body: MonitoringSettings,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
 ) -> Model:
     """Say what of a model is watched, and how, from now on; what is left out has its default."""
     with state.registry.transaction() as tx:

@@ -7,7 +7,7 @@ import logging
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
-from service.predict.single_flight import Flights
+from service.predict.single_flight import SingleFlight
 from service.state import State
 
 __all__ = ["MONITOR", "ask_to_watch", "keep_watching"]
@@ -27,12 +27,12 @@ _LOOK_SECONDS = 5.0
 async def keep_watching(state: State) -> None:
     """Ask for the next look once the last one has ended, for as long as the process runs."""
     every = state.settings.monitor_seconds
-    flights: Flights[bool] = Flights(1)
+    single_flight: SingleFlight[bool] = SingleFlight(1)
     while True:
         # First of all: a service that has just started has nothing to look at.
         await asyncio.sleep(min(_LOOK_SECONDS, every))
         try:
-            flight = flights.of("ask", lambda: ask_to_watch(state.registry, every))
+            flight = single_flight.submit("ask", lambda: ask_to_watch(state.registry, every))
             await asyncio.wrap_future(flight)
         except RecalibError as error:  # the next time will do
             fields = {"action": "monitor_not_asked"}

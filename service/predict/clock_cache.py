@@ -1,4 +1,4 @@
-"""What is kept while there is room for it."""
+"""A cache with a size limit in bytes and second-chance (clock) eviction."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Bounded", "Sized"]
+__all__ = ["ClockCache", "Sized"]
 
 
 class Sized(Protocol):
-    """What can be kept."""
+    """A value that the cache can hold."""
 
     #: Bytes.
     size: int
-    #: Set by whoever uses it; cleared here.
+    #: Set by readers on each use; cleared by the cache.
     used: bool
 
 
@@ -22,17 +22,17 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Sized)
 
 
-class Bounded(Generic[K, V]):
-    """Values of at most `most_bytes` together; those that are not used go first.
+class ClockCache(Generic[K, V]):
+    """Values of at most `max_bytes` in total; values that are not used are evicted first.
 
-    A use only sets a flag, which costs a request nothing and takes no lock. Whoever makes room
-    passes over flagged values once, clearing the flag: the second chance of Corbató's clock (A
-    paging experiment with the Multics system, 1968), which comes close to dropping the value that
-    was used longest ago. Writers hold a lock of their own.
+    A use only sets a flag: it takes no lock and costs a request nothing. Eviction skips a flagged
+    value once and clears its flag: the second chance of Corbató's clock (A paging experiment with
+    the Multics system, 1968), which approximates least-recently-used. Writers need a lock of the
+    caller.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._values: OrderedDict[K, V] = OrderedDict()
         self.size = 0
 
@@ -44,17 +44,17 @@ class Bounded(Generic[K, V]):
         return self._values.get(key)
 
     def put(self, key: K, value: V) -> V:
-        """Keep `value`, unless there is one under `key`; return the one that is kept."""
-        kept = self._values.get(key)
-        if kept is None:
-            kept = self._values[key] = value
+        """Store `value` unless `key` has a value; return the stored value."""
+        stored = self._values.get(key)
+        if stored is None:
+            stored = self._values[key] = value
             self.size += value.size
-        return kept
+        return stored
 
     def shrink(self, keep: V) -> list[V]:
-        """Drop values other than `keep` until the rest fits; return what was dropped."""
-        dropped = []
-        while self.size > self._most_bytes and len(self._values) > 1:
+        """Evict values other than `keep` until the rest fits; return the evicted values."""
+        evicted = []
+        while self.size > self._max_bytes and len(self._values) > 1:
             key, value = next(iter(self._values.items()))
             if value.used or value is keep:
                 value.used = False
@@ -62,5 +62,5 @@ class Bounded(Generic[K, V]):
             else:
                 del self._values[key]
                 self.size -= value.size
-                dropped.append(value)
-        return dropped
+                evicted.append(value)
+        return evicted

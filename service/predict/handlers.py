@@ -11,16 +11,16 @@ from anyio import CapacityLimiter, to_thread
 from recalib.arrays import Floats
 from recalib.errors import TooLargeError, UnavailableError
 from service.predict.ids import PredictionIds
-from service.predict.loaded_calibrators import Loaded, LoadedCalibrators
+from service.predict.loaded_calibrators import LoadedCalibrator, LoadedCalibrators
 
 __all__ = [
     "LARGE",
-    "beside",
     "calibrate",
     "calibrate_with_ids",
     "checked",
+    "get_or_load",
     "is_checked",
-    "loaded_for",
+    "run_in_worker_thread",
 ]
 
 T = TypeVar("T")
@@ -32,7 +32,9 @@ LARGE = 256 * 1024
 _one_at_a_time = CapacityLimiter(1)
 
 
-async def loaded_for(calibrators: LoadedCalibrators, model: str, selector: str) -> Loaded:
+async def get_or_load(
+    calibrators: LoadedCalibrators, model: str, selector: str
+) -> LoadedCalibrator:
     """Return what serves under an alias or version, loading it where this is its first request.
 
     Raises
@@ -46,11 +48,11 @@ async def loaded_for(calibrators: LoadedCalibrators, model: str, selector: str) 
     loaded = calibrators.get(model, selector)
     if loaded is not None:
         return loaded
-    flight = asyncio.wrap_future(calibrators.loading(model, selector))
+    flight = asyncio.wrap_future(calibrators.submit_load(model, selector))
     try:
         return await asyncio.wait_for(flight, calibrators.patience_seconds)
     except (UnavailableError, TimeoutError) as error:
-        absence = calibrators.absence(model, selector)
+        absence = calibrators.last_not_found(model, selector)
         if absence is not None:
             raise absence from None
         if isinstance(error, UnavailableError):
@@ -61,13 +63,13 @@ async def loaded_for(calibrators: LoadedCalibrators, model: str, selector: str) 
         ) from None
 
 
-async def beside(act: Callable[[], T]) -> T:
+async def run_in_worker_thread(act: Callable[[], T]) -> T:
     """Do what takes long beside the event loop."""
     return await to_thread.run_sync(act, limiter=_one_at_a_time)
 
 
 def calibrate(
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
     values: Floats,
     input: Literal["logits", "probabilities"],
     most_rows: int,
@@ -88,7 +90,7 @@ def calibrate(
 
 
 def calibrate_with_ids(
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
     values: Floats,
     input: Literal["logits", "probabilities"],
     most_rows: int,
@@ -107,7 +109,7 @@ def calibrate_with_ids(
 
 
 def checked(
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
     values: Floats,
     input: Literal["logits", "probabilities"],
     most_rows: int,
@@ -119,7 +121,7 @@ def checked(
 
 
 def is_checked(
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
     rows: list[list[float]],
     input: Literal["logits", "probabilities"],
     most_rows: int,

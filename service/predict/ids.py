@@ -16,10 +16,10 @@ from recalib.arrays import Floats
 from recalib.errors import InputError, UnavailableError
 from recalib.prediction_ids import SigningKey, mint, predictions_of
 from recalib.registry import Registry
-from service.predict.loaded_calibrators import Loaded
-from service.predict.single_flight import Flights
+from service.predict.loaded_calibrators import LoadedCalibrator
+from service.predict.single_flight import SingleFlight
 
-__all__ = ["PredictionIds", "share_of"]
+__all__ = ["PredictionIds", "parse_share"]
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _AGAIN_SECONDS = 5.0
 _NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,4})?")
 
 
-def share_of(text: str) -> float:
+def parse_share(text: str) -> float:
     """Return the share of a request's rows that get ids, in [0, 1], from what its query says."""
     if _NUMBER.fullmatch(text) is not None and 0 <= float(text) <= 1:
         return float(text)
@@ -51,11 +51,11 @@ class PredictionIds:
         self._patience_seconds = patience_seconds
         self._key: SigningKey | None = None
         self._again_at = 0.0
-        self._flights: Flights[None] = Flights(1)
+        self._single_flight: SingleFlight[None] = SingleFlight(1)
 
     def refreshing(self) -> Future[None]:
         """Return what is done when the newest key has been looked for, on another thread."""
-        return self._flights.of("key", self._refresh)
+        return self._single_flight.submit("key", self._refresh)
 
     @property
     def has_key(self) -> bool:
@@ -71,13 +71,13 @@ class PredictionIds:
         except TimeoutError:
             self._again_at = time.monotonic() + _AGAIN_SECONDS
 
-    def settle(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait until no key is being looked for, so that the registry can be closed."""
-        self._flights.settle(seconds)
+        self._single_flight.wait(seconds)
 
     def made(
         self,
-        loaded: Loaded,
+        loaded: LoadedCalibrator,
         logits: Floats,
         probabilities: Floats,
         share: float,

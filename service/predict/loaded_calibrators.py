@@ -30,11 +30,11 @@ from recalib.errors import ConflictError, NotFoundError, RecalibError, Unavailab
 from recalib.registry import Alias, Model, Registry
 from service.metrics import CALIBRATED_ROWS
 from service.monitoring.traffic import Stream, Traffic
-from service.predict.clock_cache import Bounded
-from service.predict.negative_cache import Absent
-from service.predict.single_flight import Flights
+from service.predict.clock_cache import ClockCache
+from service.predict.negative_cache import NegativeCache
+from service.predict.single_flight import SingleFlight
 
-__all__ = ["CHAMPION", "Loaded", "LoadedCalibrators", "warm_up"]
+__all__ = ["CHAMPION", "LoadedCalibrator", "LoadedCalibrators", "warm_up"]
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _OVERHEAD_BYTES = 128 * 1024
 
 
 @dataclass(eq=False, slots=True)
-class Loaded:
+class LoadedCalibrator:
     """One version, ready to run."""
 
     model: str
@@ -80,7 +80,7 @@ class Loaded:
 class _Found:
     """A calibrator, and how new the knowledge is that led to it."""
 
-    loaded: Loaded
+    loaded: LoadedCalibrator
     #: Of the change that pointed the alias there; 0 for a version, which never changes.
     revision: int
     #: The newest that its reader could see.
@@ -109,12 +109,12 @@ class LoadedCalibrators:
         self.traffic = traffic or Traffic()
         self.patience_seconds = patience_seconds
         #: What requests read: (model, alias or version as text) to what it means.
-        self._current: dict[tuple[str, str], Loaded] = {}
+        self._current: dict[tuple[str, str], LoadedCalibrator] = {}
         #: For the aliases among them, the revision of the change that they stem from.
         self._revisions: dict[tuple[str, str], int] = {}
-        self._versions: Bounded[tuple[str, int], Loaded] = Bounded(most_bytes)
-        self._absent = Absent()
-        self._flights: Flights[Loaded] = Flights(_MOST_LOADING)
+        self._versions: ClockCache[tuple[str, int], LoadedCalibrator] = ClockCache(most_bytes)
+        self._missing = NegativeCache()
+        self._single_flight: SingleFlight[LoadedCalibrator] = SingleFlight(_MOST_LOADING)
         self._revision = -1
         #: Guards all of the above, for microseconds.
         self._lock = threading.Lock()
@@ -128,14 +128,14 @@ class LoadedCalibrators:
         """Bytes that all loaded calibrators keep."""
         return self._versions.size
 
-    def get(self, model: str, selector: str = CHAMPION) -> Loaded | None:
+    def get(self, model: str, selector: str = CHAMPION) -> LoadedCalibrator | None:
         """Return what is loaded under `selector`, or None: then `load` may block."""
         loaded = self._current.get((model, selector))
         if loaded is not None:
             loaded.used = True
         return loaded
 
-    def load(self, model: str, selector: str = CHAMPION) -> Loaded:
+    def load(self, model: str, selector: str = CHAMPION) -> LoadedCalibrator:
         """Return the calibrator under `selector`, from the registry where it is not loaded.
 
         Raises
@@ -145,16 +145,16 @@ class LoadedCalibrators:
         UnavailableError: it is not loaded and the registry cannot be reached.
         CorruptError: its stored parameters are damaged.
         """
-        return self.loading(model, selector).result()
+        return self.submit_load(model, selector).result()
 
-    def loading(self, model: str, selector: str = CHAMPION) -> Future[Loaded]:
+    def submit_load(self, model: str, selector: str = CHAMPION) -> Future[LoadedCalibrator]:
         """Return what `load` will return or raise; whoever asks meanwhile shares it."""
-        self._absent.refuse(model, selector)
-        return self._flights.of((model, selector), partial(self._load, model, selector))
+        self._missing.raise_if_fresh(model, selector)
+        return self._single_flight.submit((model, selector), partial(self._load, model, selector))
 
-    def absence(self, model: str, selector: str = CHAMPION) -> NotFoundError | None:
+    def last_not_found(self, model: str, selector: str = CHAMPION) -> NotFoundError | None:
         """Return what did not exist when the registry was last asked, however long ago."""
-        error = self._absent.last(model, selector)
+        error = self._missing.get(model, selector)
         return error if isinstance(error, NotFoundError) else None
 
     def refresh(self) -> bool:
@@ -171,17 +171,17 @@ class LoadedCalibrators:
                 return False
         return True
 
-    def settle(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait until nothing is being loaded, so that the registry can be closed."""
-        self._flights.settle(seconds)
+        self._single_flight.wait(seconds)
 
-    def _load(self, model: str, selector: str) -> Loaded:
+    def _load(self, model: str, selector: str) -> LoadedCalibrator:
         again = False
         while True:
             try:
                 found = self._find(model, selector)
             except (NotFoundError, ConflictError) as error:
-                self._absent.note(model, selector, error)
+                self._missing.put(model, selector, error)
                 raise
             with self._lock:
                 # A refresh may have seen more while this was being prepared, and, not finding
@@ -212,14 +212,14 @@ class LoadedCalibrators:
                 return
             if self._revision == -1:
                 # Before anything is loaded there is nothing to follow; the first load starts it.
-                self._absent.clear()
+                self._missing.clear()
                 return
             # A number that went back is another database: a backup, say.
             since = self._revision if revision > self._revision else -1
             changed = tx.aliases.changed_since(since)
         targets = {(one.model, one.alias): one for one in changed}
-        self._absent.clear()
-        prepared: dict[tuple[str, str], Loaded | None] = {}
+        self._missing.clear()
+        prepared: dict[tuple[str, str], LoadedCalibrator | None] = {}
         while True:
             with self._lock:
                 # Aliases that came into use meanwhile are among them.
@@ -234,7 +234,7 @@ class LoadedCalibrators:
     def _swap(
         self,
         targets: dict[tuple[str, str], Alias],
-        prepared: dict[tuple[str, str], Loaded | None],
+        prepared: dict[tuple[str, str], LoadedCalibrator | None],
         *,
         back: bool,
     ) -> None:
@@ -244,7 +244,7 @@ class LoadedCalibrators:
             if loaded is not None and newer and (model, alias) in self._current:
                 self._keep(_Found(loaded, revision, revision), alias)
 
-    def _promoted(self, target: Alias) -> Loaded | None:
+    def _promoted(self, target: Alias) -> LoadedCalibrator | None:
         """Return the calibrator that an alias now means, or None where it cannot be loaded."""
         loaded = self._versions.get((target.model, target.version))
         if loaded is not None:
@@ -265,7 +265,7 @@ class LoadedCalibrators:
             )
             return None
 
-    def _keep(self, found: _Found, selector: str) -> Loaded:
+    def _keep(self, found: _Found, selector: str) -> LoadedCalibrator:
         """Serve it under `selector` from now on; the lock is held."""
         model = found.loaded.model
         # Two may have prepared one version; one of them is enough.
@@ -313,11 +313,11 @@ def _missing(model: str, selector: str) -> RecalibError:
     )
 
 
-def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> Loaded:
+def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> LoadedCalibrator:
     calibrator = Calibrator.from_bytes(data)
     calibrator.serve_on(threads=1)
     labels = calibrator.card.labels
-    return Loaded(
+    return LoadedCalibrator(
         model.name,
         model.id,
         version,

@@ -21,10 +21,10 @@ from service.predict.schemas import CalibrateRequest
 __all__ = [
     "ARROW",
     "JSON",
-    "MOST_LENGTH",
+    "MAX_DIMENSION",
     "NPY",
     "NPZ",
-    "READ",
+    "REQUEST_TYPES",
     "decode_arrow",
     "decode_json",
     "decode_npy",
@@ -36,10 +36,10 @@ JSON, NPY = "application/json", "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 NPZ = "application/x-npz"
 #: Media types of requests.
-READ = (JSON, NPY, ARROW)
+REQUEST_TYPES = (JSON, NPY, ARROW)
 
 #: A length that no array has; Python does not even print the product of two much larger ones.
-MOST_LENGTH = 2**40
+MAX_DIMENSION = 2**40
 
 _decoder = msgspec.json.Decoder(CalibrateRequest)
 
@@ -105,9 +105,11 @@ def _described(
         ) from None
     if dtype.kind not in "fiu":
         raise InputError(field, found=f"dtype {dtype}", accepted="numbers; never a pickle")
-    if len(shape) != 2 or not all(0 < length <= MOST_LENGTH for length in shape):
+    if len(shape) != 2 or not all(0 < length <= MAX_DIMENSION for length in shape):
         found = "no rows" if shape[:1] == (0,) else f"shape {shape}"[:80]
-        raise InputError(field, found=found, accepted=f"shape (N, K), each from 1 to {MOST_LENGTH}")
+        raise InputError(
+            field, found=found, accepted=f"shape (N, K), each from 1 to {MAX_DIMENSION}"
+        )
     return shape, "F" if fortran else "C", dtype, math.prod(shape) * dtype.itemsize
 
 

@@ -1,6 +1,6 @@
 """From calibrated probabilities to the bytes of an answer, in each form that a client may accept.
 
-A new form is one function and its line in `WRITERS`. It returns the body in two parts, the second
+A new form is one function and its line in `ENCODERS`. It returns the body in two parts, the second
 as it lies in memory.
 """
 
@@ -19,23 +19,23 @@ from numpy.lib import format as npy
 from recalib.arrays import Floats
 from recalib.lazy_import import Lazily
 from recalib.prediction_ids import ID_LENGTH
-from service.predict.loaded_calibrators import Loaded
+from service.predict.loaded_calibrators import LoadedCalibrator
 from service.predict.request_formats import ARROW, JSON, NPY, NPZ
-from service.predict.top_k import top
+from service.predict.top_k import top_classes
 
-__all__ = ["IDS_UNASKED", "WITH_IDS", "WITH_TOP", "WRITERS", "Answered", "Written"]
+__all__ = ["ENCODERS", "IDS_UNASKED", "WITH_IDS", "WITH_TOP", "CalibrationResult", "EncodedBody"]
 
 pa = Lazily("pyarrow")
 
-Written = tuple[bytes, bytes | memoryview]
+EncodedBody = tuple[bytes, bytes | memoryview]
 
 
-class Answered(msgspec.Struct, frozen=True):
+class CalibrationResult(msgspec.Struct, frozen=True):
     """What was found for a request."""
 
     #: float32 (N, K).
     probabilities: Floats
-    loaded: Loaded
+    loaded: LoadedCalibrator
     #: How many of each row's likeliest classes are wanted; None is all, in their order.
     top_k: int | None = None
     #: An id of each row's prediction, or None for a row without; None altogether where no ids are
@@ -48,12 +48,12 @@ class Answered(msgspec.Struct, frozen=True):
         return {"version": self.loaded.version, "map": self.loaded.calibrator.card.map}
 
 
-def to_json(answered: Answered) -> Written:
+def to_json(answered: CalibrationResult) -> EncodedBody:
     """Return JSON, each number with as many digits as float32 has."""
     if answered.top_k is None:
         found: dict[str, Any] = {"probabilities": answered.probabilities}
     else:
-        classes, probabilities = top(answered.probabilities, answered.top_k)
+        classes, probabilities = top_classes(answered.probabilities, answered.top_k)
         found = {"top_k": {"classes": classes, "probabilities": probabilities}}
         labels = answered.loaded.labels
         if labels is not None:
@@ -64,13 +64,13 @@ def to_json(answered: Answered) -> Written:
     return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), b""
 
 
-def to_npy(answered: Answered) -> Written:
+def to_npy(answered: CalibrationResult) -> EncodedBody:
     """Return the probabilities as a .npy file."""
     flat = np.ascontiguousarray(answered.probabilities, "<f4")
     return _npy_header(flat.shape), flat.data.cast("B")
 
 
-def to_arrow(answered: Answered) -> Written:
+def to_arrow(answered: CalibrationResult) -> EncodedBody:
     """Return an Arrow stream of one batch; its schema's metadata names the calibrator.
 
     The column `probabilities` holds lists of K, or with `top_k` lists of the likeliest, beside
@@ -79,7 +79,7 @@ def to_arrow(answered: Answered) -> Written:
     if answered.top_k is None:
         columns = {"probabilities": answered.probabilities}
     else:
-        classes, likeliest = top(answered.probabilities, answered.top_k)
+        classes, likeliest = top_classes(answered.probabilities, answered.top_k)
         columns = {"classes": classes.astype(np.int32), "probabilities": likeliest}
     lists = [
         pa.FixedSizeListArray.from_arrays(pa.array(one.reshape(-1)), one.shape[1])
@@ -97,7 +97,7 @@ def to_arrow(answered: Answered) -> Written:
     return stream.getvalue().to_pybytes(), b""
 
 
-def to_npz(answered: Answered) -> Written:
+def to_npz(answered: CalibrationResult) -> EncodedBody:
     """Return a .npz file of `probabilities` and, where ids are wanted, `prediction_ids`.
 
     Ids are ASCII of a fixed length, empty where a row has none.
@@ -111,7 +111,7 @@ def to_npz(answered: Answered) -> Written:
 
 
 #: Media types of answers; the first is what who asks for none gets.
-WRITERS: dict[str, Callable[[Answered], Written]] = {
+ENCODERS: dict[str, Callable[[CalibrationResult], EncodedBody]] = {
     JSON: to_json,
     NPY: to_npy,
     ARROW: to_arrow,

@@ -15,24 +15,30 @@ from recalib.access import Principal
 from recalib.arrays import Floats
 from recalib.calibrator import SMALL
 from recalib.errors import InputError, UnsupportedError
-from service.http.bodies import supported
-from service.http.content_negotiation import chosen
+from service.http.bodies import parse_media_type
+from service.http.content_negotiation import negotiate
 from service.http.fast_routes import Answer, Asked, Joint, Later, through
 from service.http.openapi import problems
-from service.predict.handlers import LARGE, beside, checked, is_checked, loaded_for
-from service.predict.ids import PredictionIds, share_of
-from service.predict.loaded_calibrators import CHAMPION, Loaded
+from service.predict.handlers import LARGE, checked, get_or_load, is_checked, run_in_worker_thread
+from service.predict.ids import PredictionIds, parse_share
+from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.predict.request_formats import (
     ARROW,
     JSON,
     NPY,
     NPZ,
-    READ,
+    REQUEST_TYPES,
     decode_arrow,
     decode_json,
     decode_npy,
 )
-from service.predict.response_formats import IDS_UNASKED, WITH_IDS, WITH_TOP, WRITERS, Answered
+from service.predict.response_formats import (
+    ENCODERS,
+    IDS_UNASKED,
+    WITH_IDS,
+    WITH_TOP,
+    CalibrationResult,
+)
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.state import State
 
@@ -46,7 +52,7 @@ router = APIRouter(tags=["calibrate"])
 #: Forms to choose from, by whether the likeliest classes and whether ids are asked for.
 _FORMS = {
     (top, ids): tuple(
-        form for form in WRITERS if (form in WITH_TOP or not top) and (form in WITH_IDS or not ids)
+        form for form in ENCODERS if (form in WITH_TOP or not top) and (form in WITH_IDS or not ids)
     )
     for top in (False, True)
     for ids in (False, True)
@@ -170,10 +176,10 @@ async def _later(
     asked: Asked,
     selector: str,
     share: float,
-    act: Callable[[Loaded], Answer | Joint],
+    act: Callable[[LoadedCalibrator], Answer | Joint],
 ) -> Answer:
     """Wait for what is missing, and do large work beside the event loop."""
-    loaded = await loaded_for(state.calibrators, asked.path["model"], selector)
+    loaded = await get_or_load(state.calibrators, asked.path["model"], selector)
     if share:
         await state.ids.ready()
 
@@ -181,7 +187,7 @@ async def _later(
         answer = act(loaded)
         return answer if isinstance(answer, Answer) else answer.work([answer.part])[0]
 
-    return whole() if len(asked.body) <= LARGE else await beside(whole)
+    return whole() if len(asked.body) <= LARGE else await run_in_worker_thread(whole)
 
 
 class _Wanted(NamedTuple):
@@ -218,7 +224,7 @@ def _wanted(
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
-    share = share_of(said["ids"]) if "ids" in said else None
+    share = parse_share(said["ids"]) if "ids" in said else None
     if encoding not in (b"", b"identity"):
         accepted = "none; inference under /v2 reads gzip"
         found = encoding.decode("latin-1")[:40]
@@ -229,8 +235,8 @@ def _wanted(
         top_k,
         share,
         said.get("segment", ""),
-        supported(content_type.decode("latin-1") or JSON, READ),
-        chosen(accept.decode("latin-1"), _FORMS[top_k is not None, (share or 0) > 0]),
+        parse_media_type(content_type.decode("latin-1") or JSON, REQUEST_TYPES),
+        negotiate(accept.decode("latin-1"), _FORMS[top_k is not None, (share or 0) > 0]),
     )
 
 
@@ -240,7 +246,7 @@ def _calibrated(
     body: bytes,
     wanted: _Wanted,
     share: float,
-    loaded: Loaded,
+    loaded: LoadedCalibrator,
 ) -> Answer | Joint:
     classes = loaded.calibrator.card.classes
     if wanted.top_k is not None and wanted.top_k > classes:
@@ -262,7 +268,12 @@ def _calibrated(
 
 
 def _work(
-    state: State, caller: Principal, wanted: _Wanted, share: float, loaded: Loaded, rows: int
+    state: State,
+    caller: Principal,
+    wanted: _Wanted,
+    share: float,
+    loaded: LoadedCalibrator,
+    rows: int,
 ) -> _Work:
     """Return what is to be done with as many rows; they count from now on."""
     state.access.limiter.take_rows(caller, rows)
@@ -273,7 +284,7 @@ def _work(
 class _Work(msgspec.Struct, frozen=True):
     """What is done with the logits of requests that ask for the same."""
 
-    loaded: Loaded
+    loaded: LoadedCalibrator
     ids: PredictionIds
     share: float
     segment: int
@@ -313,8 +324,8 @@ class _Work(msgspec.Struct, frozen=True):
         return probabilities, ids
 
     def _answer(self, probabilities: Floats, ids: list[str | None] | None) -> Answer:
-        answered = Answered(probabilities, self.loaded, self.top_k, ids)
-        body, rest = WRITERS[self.form](answered)
+        answered = CalibrationResult(probabilities, self.loaded, self.top_k, ids)
+        body, rest = ENCODERS[self.form](answered)
         return Answer(body, self.form.encode(), rest=rest)
 
 

@@ -10,14 +10,20 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.errors import InputError
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import chosen
+from service.grpc.messages import enum_value
 from service.grpc.rpc import Context
 from service.inference.tensors import DATATYPES, from_bytes
-from service.predict.handlers import LARGE, beside, calibrate, calibrate_with_ids, loaded_for
-from service.predict.loaded_calibrators import CHAMPION, Loaded
-from service.predict.top_k import top
+from service.predict.handlers import (
+    LARGE,
+    calibrate,
+    calibrate_with_ids,
+    get_or_load,
+    run_in_worker_thread,
+)
+from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.predict.top_k import top_classes
 from service.state import State
 
 __all__ = ["Calibration", "array_of"]
@@ -54,30 +60,34 @@ class Calibration:
                     raise InputError(name, found=repr(wanted)[:80], accepted=accepted)
             yield await self._answer(loaded, request)
 
-    async def _loaded(self, request: pb.CalibrateRequest) -> Loaded:
+    async def _loaded(self, request: pb.CalibrateRequest) -> LoadedCalibrator:
         selector = request.calibrator or CHAMPION
-        return await loaded_for(self._state.calibrators, request.model, selector)
+        return await get_or_load(self._state.calibrators, request.model, selector)
 
-    async def _answer(self, loaded: Loaded, request: pb.CalibrateRequest) -> pb.CalibrateResponse:
+    async def _answer(
+        self, loaded: LoadedCalibrator, request: pb.CalibrateRequest
+    ) -> pb.CalibrateResponse:
         if not 0 <= request.ids <= 1:
             raise InputError("ids", found=str(request.ids), accepted="a share of rows, 0 to 1")
         if request.ids:
             await self._state.ids.ready()
         act = partial(_calibrated, loaded, request, self._state)
-        return act() if request.ByteSize() <= LARGE else await beside(act)
+        return act() if request.ByteSize() <= LARGE else await run_in_worker_thread(act)
 
 
-def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> pb.CalibrateResponse:
+def _calibrated(
+    loaded: LoadedCalibrator, request: pb.CalibrateRequest, state: State
+) -> pb.CalibrateResponse:
     input = cast(
         "Literal['logits', 'probabilities']",
-        chosen("input", pb.Input.DESCRIPTOR, request.input),
+        enum_value("input", pb.Input.DESCRIPTOR, request.input),
     )
     classes = loaded.calibrator.card.classes
     if not 0 <= request.top_k <= classes:
         accepted = f"1 to {classes}, the classes, or 0 for all in their order"
         raise InputError("top_k", found=str(request.top_k), accepted=accepted)
     given, most, share = array_of(request.matrix), state.settings.max_rows, request.ids
-    state.access.limiter.take_rows(acting(), len(given))
+    state.access.limiter.take_rows(current_principal(), len(given))
     if share:
         result, ids = calibrate_with_ids(
             loaded, given, input, most, state.ids, share, request.segment
@@ -96,8 +106,8 @@ def _calibrated(loaded: Loaded, request: pb.CalibrateRequest, state: State) -> p
     return answer
 
 
-def _likeliest(loaded: Loaded, result: Floats, k: int, in_bytes: bool) -> pb.Top:
-    classes, probabilities = top(result, k)
+def _likeliest(loaded: LoadedCalibrator, result: Floats, k: int, in_bytes: bool) -> pb.Top:
+    classes, probabilities = top_classes(result, k)
     flat = classes.reshape(-1)
     labels = [] if loaded.labels is None else loaded.labels[flat].tolist()
     matrix = _matrix(probabilities, in_bytes)
@@ -125,7 +135,7 @@ def array_of(matrix: pb.Matrix) -> Floats:
     if not matrix.raw:
         _check_size("matrix.values", len(matrix.values), rows * classes, "numbers")
         return np.fromiter(matrix.values, np.float32, rows * classes).reshape(rows, classes)
-    datatype = chosen("matrix.datatype", pb.Datatype.DESCRIPTOR, matrix.datatype).upper()
+    datatype = enum_value("matrix.datatype", pb.Datatype.DESCRIPTOR, matrix.datatype).upper()
     expected = rows * classes * DATATYPES[datatype].itemsize
     _check_size("matrix.raw", len(matrix.raw), expected, "bytes")
     return from_bytes(matrix.raw, datatype).reshape(rows, classes)

@@ -1,70 +1,71 @@
-"""Slow calls on threads of their own, one at a time for each key."""
+"""Run slow calls in threads; concurrent callers with the same key share one call."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, wait
+from concurrent import futures
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Flights"]
+__all__ = ["SingleFlight"]
 
 T = TypeVar("T")
 
 
-class Flights(Generic[T]):
-    """Runs calls on up to `most` threads; who asks for a key that is under way gets that call's.
+class SingleFlight(Generic[T]):
+    """Run calls on up to `max_threads` threads; a key in progress is never called twice.
 
-    The threads are daemons: one that hangs in a database driver must not keep the process from
-    ending. A call that hangs takes its thread with it, and nobody else's while there are others.
+    The threads are daemons, so that a call that hangs in a database driver does not prevent the
+    process from exiting. Such a call occupies one thread; the other threads continue.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
         self._running = 0
-        self._waiting: deque[tuple[Hashable, Future[T], Callable[[], T]]] = deque()
-        self._flights: dict[Hashable, Future[T]] = {}
+        self._queue: deque[tuple[Hashable, Future[T], Callable[[], T]]] = deque()
+        self._calls: dict[Hashable, Future[T]] = {}
         self._lock = threading.Lock()
 
-    def of(self, key: Hashable, act: Callable[[], T]) -> Future[T]:
-        """Return the outcome of the call under way for `key`, else of `act`, called soon."""
+    def submit(self, key: Hashable, call: Callable[[], T]) -> Future[T]:
+        """Return the future of the call in progress for `key`, or schedule `call`."""
         with self._lock:
-            flight = self._flights.get(key)
-            if flight is not None:
-                return flight
-            flight = self._flights[key] = Future()
-            # Those who wait for it share it, so that none of them may cancel it.
-            flight.set_running_or_notify_cancel()
-            self._waiting.append((key, flight, act))
-            if self._running == self._most:
-                return flight
+            future = self._calls.get(key)
+            if future is not None:
+                return future
+            future = self._calls[key] = Future()
+            # Several callers share it, so none of them may cancel it.
+            future.set_running_or_notify_cancel()
+            self._queue.append((key, future, call))
+            if self._running == self._max_threads:
+                return future
             self._running += 1
-        threading.Thread(target=self._work, name="flight", daemon=True).start()
-        return flight
+        threading.Thread(target=self._work, name="single-flight", daemon=True).start()
+        return future
 
-    def settle(self, seconds: float) -> None:
-        """Wait until all calls under way have ended, but not for longer than this."""
+    def wait(self, seconds: float) -> None:
+        """Wait until all calls in progress have ended, at most `seconds`."""
         with self._lock:
-            flights = list(self._flights.values())
-        wait(flights, seconds)
+            calls = list(self._calls.values())
+        futures.wait(calls, seconds)
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self._queue:
                     self._running -= 1
                     return
-                key, flight, act = self._waiting.popleft()
-            outcome: Any = None
+                key, future, call = self._queue.popleft()
+            result: Any = None
             failure: BaseException | None = None
             try:
-                outcome = act()
-            except BaseException as error:  # whoever waits must learn of it, whatever it is
+                result = call()
+            except BaseException as error:  # the callers that wait must receive it
                 failure = error
             with self._lock:
-                del self._flights[key]
+                del self._calls[key]
             if failure is None:
-                flight.set_result(outcome)
+                future.set_result(result)
             else:
-                flight.set_exception(failure)
+                future.set_exception(failure)

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 
-__all__ = ["top"]
+__all__ = ["top_classes"]
 
 #: Numbers looked at together, so that what they are sorted by stays in the processor's cache.
 _BLOCK = 1 << 17
 
 
-def top(probabilities: Floats, k: int) -> tuple[Integers, NDArray[np.float32]]:
+def top_classes(probabilities: Floats, k: int) -> tuple[Integers, NDArray[np.float32]]:
     """Return the k likeliest classes of each row and their probabilities, both (N, k).
 
     The likeliest first; of classes that are exactly alike, the one with the lower number.

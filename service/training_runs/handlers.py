@@ -9,7 +9,7 @@ from recalib.errors import InputError, NotFoundError
 from recalib.fitting.fit import wanted
 from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
-from service.access.authenticator import acting
+from service.access.authenticator import current_principal
 from service.idempotency import once
 from service.jobs.schemas import Job
 
@@ -40,7 +40,7 @@ def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job
     def act() -> Job:
         job = tx.jobs.enqueue(TRAIN, recipe.model_dump(mode="json"), model=model)
         of_model = None if model is None else model.name
-        tx.audit.note(acting().name, "create_training_run", of_model, job.id)
+        tx.audit.note(current_principal().name, "create_training_run", of_model, job.id)
         return Job.of(job)
 
     return once(tx, key, "create_training_run", recipe, 202, Job, act)
@@ -55,7 +55,7 @@ def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[by
     """
     with registry.reading() as tx:
         job = tx.jobs.get(id)
-    acting().check_model(job.model)
+    current_principal().check_model(job.model)
     if job.kind != TRAIN:
         raise NotFoundError("training run", id, hint=f"it is a {job.kind} job")
     files = (job.result or {}).get("files", {})
@@ -74,7 +74,7 @@ def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[by
 
 def _model(tx: Transaction, recipe: Recipe) -> Model | None:
     part = recipe.calibrate
-    acting().check_model(None if part is None else part.model)
+    current_principal().check_model(None if part is None else part.model)
     if part is None:
         return None
     wanted(part.map, part.objective, part.options)

@@ -11,7 +11,7 @@ from recalib.recipe import Recipe
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.jobs.schemas import Job
-from service.state import StateOf
+from service.state import StateDependency
 from service.training_runs import handlers
 
 __all__ = ["router"]
@@ -32,7 +32,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
     operation_id="create_training_run",
 )
 def create_training_run(
-    body: Recipe, state: StateOf, idempotency_key: IdempotencyKey = None
+    body: Recipe, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Job:
     """Train a network: answers with the job, whose `result` will list files and metrics."""
     with state.registry.transaction() as tx:
@@ -45,7 +45,7 @@ def create_training_run(
     responses=_FILE | problems(404),
     operation_id="get_training_run_file",
 )
-def get_training_run_file(job_id: str, name: str, state: StateOf) -> StreamingResponse:
+def get_training_run_file(job_id: str, name: str, state: StateDependency) -> StreamingResponse:
     """Download a file that a run delivered, such as `weights.safetensors` or `report.html`."""
     pieces = handlers.get_training_run_file(state.registry, job_id, name)
     # A page is downloaded as well: it is not ours to run on this origin.

@@ -8,7 +8,7 @@ from anyio import to_thread
 
 from recalib.recipe import Recipe
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import filled, plain
+from service.grpc.messages import struct_to_dict, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.state import State
 from service.training_runs import handlers
@@ -24,10 +24,10 @@ class TrainingRuns:
 
     def create_training_run(self, request: pb.CreateTrainingRunRequest, context: Context) -> pb.Job:
         """Ask for a run."""
-        recipe = Recipe.of(plain(request.recipe))
+        recipe = Recipe.of(struct_to_dict(request.recipe))
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return filled(pb.Job, handlers.create_training_run(tx, recipe, key))
+            return to_message(pb.Job, handlers.create_training_run(tx, recipe, key))
 
     async def get_training_run_file(
         self, request: pb.GetTrainingRunFileRequest, context: Context

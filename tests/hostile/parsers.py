@@ -302,13 +302,13 @@ PARSERS: dict[str, Parser] = {
     "prediction ids": Parser(_prediction_ids, ("\n".join(_IDS).encode(),)),
     "cursor": Parser(_text(decode_cursor), (b"cmVzbmV0LTUw", b"MTI=")),
     "query": Parser(_query, (b"calibrator=champion&ids=0.5&top_k=3&input=logits&segment=a%20b",)),
-    "ids": Parser(_text(ids.share_of), (b"0.25", b"1e-3")),
+    "ids": Parser(_text(ids.parse_share), (b"0.25", b"1e-3")),
     "accept": Parser(
-        _text(lambda text: negotiation.chosen(text, parsing.READ)),
+        _text(lambda text: negotiation.negotiate(text, parsing.REQUEST_TYPES)),
         (b"application/json;q=0.5, application/x-npy, */*;q=0.001",),
     ),
     "content type": Parser(
-        _text(lambda text: bodies.supported(text, parsing.READ)),
+        _text(lambda text: bodies.parse_media_type(text, parsing.REQUEST_TYPES)),
         (b"Application/JSON; charset=utf-8",),
     ),
     "grpc matrix": Parser(

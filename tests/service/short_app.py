@@ -10,7 +10,7 @@ import numpy as np
 import uvicorn
 
 from recalib.errors import InputError
-from service.access.oidc import KeysWantedError
+from service.access.oidc import SigningKeyUnknownError
 from service.http.fast_protocol import Round
 from service.http.fast_routes import Answer, Asked, Joint, Later, ShortWays
 from service.state import State
@@ -52,7 +52,7 @@ class App:
             numbers = np.frombuffer(asked.body, "<f4") * 2
             return Answer(b"twice: ", b"text/plain", rest=numbers.data.cast("B"))
         if name == "token" and not self.asked:
-            raise KeysWantedError("the issuer is being asked")
+            raise SigningKeyUnknownError("the issuer is being asked")
         if name == "later":
             return lambda: _later(asked)
         return _echo(asked)

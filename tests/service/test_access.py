@@ -17,7 +17,7 @@ from recalib.access import SCOPES, Limits
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access import limits
-from service.access.permissions import MODEL_LATER, OPEN_PATHS, RULES
+from service.access.permissions import MODEL_CHECKED_LATER, OPEN_PATHS, RULES
 from service.app import create_app
 from service.grpc.rpc import method_name
 from tests.service.documented import operations
@@ -120,7 +120,7 @@ def _tokens(issuer: Issuer) -> dict[str, str]:
 def test_everything_has_a_rule() -> None:
     names = {one[0] for one in ROUTES} | {one[0] for one in METHODS}
     assert names == set(RULES)
-    assert names >= MODEL_LATER
+    assert names >= MODEL_CHECKED_LATER
 
 
 def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
@@ -155,7 +155,7 @@ def test_every_route_refuses_another_tenants_model(guarded: Guarded) -> None:
                 assert guarded.ask(verb, path, bound, "theirs").status_code == 403, name
                 assert guarded.ask(verb, path, bound, "no-such").status_code == 403
                 assert guarded.ask(verb, path, bound, "mine").status_code != 403, name
-            elif RULES[name] != "any" and name not in MODEL_LATER:
+            elif RULES[name] != "any" and name not in MODEL_CHECKED_LATER:
                 assert guarded.ask(verb, path, bound).status_code == 403, name
 
 
@@ -294,7 +294,7 @@ def test_every_rpc_refuses_a_key_for_something_else(guarded: Guarded, rpc: Rpc) 
 
 def test_every_rpc_refuses_another_tenants_model(guarded: Guarded, rpc: Rpc) -> None:
     for name, service, method in GUARDED_METHODS:
-        if RULES[name] == "any" or name in MODEL_LATER:
+        if RULES[name] == "any" or name in MODEL_CHECKED_LATER:
             continue
         for bound in (guarded.keys["bound"], guarded.keys["bound token"]):
             assert _call(rpc, service, method, bound, "theirs") is _NOT_FOR, name

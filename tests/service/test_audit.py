@@ -13,7 +13,7 @@ from recalib.drift import STATES
 from recalib.errors import ForbiddenError, InputError
 from recalib.registry import Registry, Transaction, monitors
 from recalib.settings import Settings
-from service.access.permissions import CHANGING, RULES
+from service.access.permissions import MUTATING, RULES
 from service.app import create_app
 from service.labels.housekeeping import purge
 from tests.fitting.conftest import draw
@@ -241,7 +241,7 @@ def test_nobody_is_called_as_what_acts_by_itself(registry: Registry) -> None:
 
 
 def test_every_change_that_can_be_refused_has_a_rule() -> None:
-    assert set(RULES) >= CHANGING
+    assert set(RULES) >= MUTATING
     document = create_app(Settings()).openapi()
     changes = {
         operation["operationId"]
@@ -250,4 +250,4 @@ def test_every_change_that_can_be_refused_has_a_rule() -> None:
         if verb != "get" and path.startswith("/v1")
     }
     # Labels are their own trail, and so are observations; calibrating changes nothing.
-    assert changes - CHANGING <= {"calibrate", "add_labels", "add_observations"}
+    assert changes - MUTATING <= {"calibrate", "add_labels", "add_observations"}

@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 
 from recalib.errors import InputError, NotAcceptableError
 from recalib.files import open_data
-from service.http.content_negotiation import chosen
+from service.http.content_negotiation import negotiate
 from service.predict import json_numbers as numbers
 from service.predict.request_formats import decode_json
-from service.predict.top_k import top
+from service.predict.top_k import top_classes
 from tests.service.conftest import NPY, Service, npy, npz
 from tests.service.test_bad_input import check
 
@@ -159,7 +159,7 @@ ACCEPTED = [
 @pytest.mark.parametrize(("accept", "expected"), ACCEPTED)
 def test_accept(accept: str, expected: str) -> None:
     """By quality, then by our order; the more specific range says how much a type is liked."""
-    assert chosen(accept, OFFERED) == expected
+    assert negotiate(accept, OFFERED) == expected
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_accept(accept: str, expected: str) -> None:
 )
 def test_nothing_acceptable(accept: str) -> None:
     with pytest.raises(NotAcceptableError) as caught:
-        chosen(accept, OFFERED)
+        negotiate(accept, OFFERED)
     assert caught.value.accepted == ", ".join(OFFERED)
 
 
@@ -175,7 +175,7 @@ def test_nothing_acceptable(accept: str) -> None:
 def test_any_text_as_accept(text: str) -> None:
     """One of what is offered, or the one error."""
     with contextlib.suppress(NotAcceptableError):
-        assert chosen(text, OFFERED) in OFFERED
+        assert negotiate(text, OFFERED) in OFFERED
 
 
 def test_accept_in_two_headers_is_one_list(ready: Service) -> None:
@@ -244,7 +244,7 @@ def test_top_is_a_stable_sort(seed: int, classes: int, k: int, ties: bool) -> No
         p = np.round(p * 3) / np.float32(3)
     k = min(k, classes)
     order = np.argsort(-p, axis=1, kind="stable")[:, :k]
-    numbers_of, found = top(p, k)
+    numbers_of, found = top_classes(p, k)
     np.testing.assert_array_equal(numbers_of, order)
     np.testing.assert_array_equal(found, np.take_along_axis(p, order, axis=1))
 
@@ -252,14 +252,14 @@ def test_top_is_a_stable_sort(seed: int, classes: int, k: int, ties: bool) -> No
 def test_top_over_several_blocks() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(1000), 300).astype(np.float32)
     p[:, 500:] = p[:, :500]  # each number twice
-    numbers_of, found = top(p, 5)
+    numbers_of, found = top_classes(p, 5)
     order = np.argsort(-p, axis=1, kind="stable")[:, :5]
     np.testing.assert_array_equal(numbers_of, order)
     np.testing.assert_array_equal(found, np.take_along_axis(p, order, axis=1))
 
 
 def test_zeros_are_alike_whatever_their_sign() -> None:
-    numbers_of, found = top(np.array([[-0.0, 1.0, 0.0]], np.float32), 3)
+    numbers_of, found = top_classes(np.array([[-0.0, 1.0, 0.0]], np.float32), 3)
     assert numbers_of.tolist() == [[1, 0, 2]]
     assert not np.signbit(found).any()
 

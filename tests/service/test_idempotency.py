@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from service.access.permissions import CHANGING
+from service.access.permissions import MUTATING
 from service.app import create_app
 from tests.service.conftest import Service
 from tests.service.documented import operations
@@ -23,7 +23,7 @@ def test_every_change_takes_a_key() -> None:
         headers = {
             one["name"].lower() for one in operation.get("parameters", []) if one["in"] == "header"
         }
-        assert ("idempotency-key" in headers) is (name in CHANGING - BY_CONTENT), name
+        assert ("idempotency-key" in headers) is (name in MUTATING - BY_CONTENT), name
 
 
 def test_a_promotion_sent_again_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -> None:

@@ -28,7 +28,7 @@ from recalib.errors import InputError, LimitedError, TooLargeError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.limits import FailedAttempts, Limiter
-from service.access.shared_usage import FILE, REQUESTS, Ledger, size_of
+from service.access.shared_usage import REQUESTS, USAGE_FILE, SharedUsage, file_size
 from service.app import create_app
 from service.http.fast_protocol import AtOnce
 from tests.fitting.conftest import draw
@@ -56,7 +56,7 @@ def _caller(name: str = "web", **limits: Any) -> Principal:
 def test_nobody_has_more_than_a_second_ahead_of_his_rate(waits: list[float], rate: float) -> None:
     """However requests come; and who keeps to the rate is never refused."""
     clock = Clock()
-    limiter = Limiter(Ledger(), clock)
+    limiter = Limiter(SharedUsage(), clock)
     let_in: list[float] = []
     for wait in waits:
         clock.now += wait
@@ -74,7 +74,7 @@ def test_nobody_has_more_than_a_second_ahead_of_his_rate(waits: list[float], rat
 
 def test_who_waits_as_long_as_is_said_is_let_in() -> None:
     clock = Clock()
-    limiter = Limiter(Ledger(), clock)
+    limiter = Limiter(SharedUsage(), clock)
     web = _caller(requests_per_second=0.25, rows_per_second=100)
     limiter.take_request(web)
     # A batch of any size is let in, and then has to be paid off.
@@ -95,7 +95,7 @@ def test_who_waits_as_long_as_is_said_is_let_in() -> None:
 
 
 def test_a_request_that_comes_again_counts_once() -> None:
-    limiter = Limiter(Ledger(), Clock())
+    limiter = Limiter(SharedUsage(), Clock())
     web = _caller(requests_per_second=0.5)
     for _ in range(50):
         limiter.take_request(web)
@@ -106,7 +106,7 @@ def test_a_request_that_comes_again_counts_once() -> None:
 
 
 def test_requests_at_once_are_counted_until_they_end() -> None:
-    limiter = Limiter(Ledger(), Clock())
+    limiter = Limiter(SharedUsage(), Clock())
     web = _caller(concurrency=2)
     with contextlib.ExitStack() as work:
         for _ in range(2):
@@ -122,7 +122,7 @@ def test_requests_at_once_are_counted_until_they_end() -> None:
 
 
 def test_a_body_has_a_size() -> None:
-    limiter = Limiter(Ledger(), Clock())
+    limiter = Limiter(SharedUsage(), Clock())
     limiter.check_body(_caller(body_bytes=10), 10)
     with pytest.raises(TooLargeError, match="at most 10 bytes"):
         limiter.check_body(_caller(body_bytes=10), 11)
@@ -148,7 +148,7 @@ def test_a_keys_own_limits_come_first_and_none_is_one() -> None:
 def test_more_callers_than_there_is_room_for() -> None:
     """Each is let in; the place of one who is busy goes last."""
     clock = Clock()
-    limiter = Limiter(Ledger(), clock)
+    limiter = Limiter(SharedUsage(), clock)
     busy = _caller("busy", requests_per_second=0.001)
     limiter.take_request(busy)
     for number in range(10_000):
@@ -177,8 +177,8 @@ def test_processes_of_a_server_count_together(
     """What one that is killed had in work no longer counts when another has taken its place."""
     file = tmp_path / "ledger"
     with file.open("wb") as made:
-        made.truncate(size_of(1))
-    monkeypatch.setenv(FILE, str(file))
+        made.truncate(file_size(1))
+    monkeypatch.setenv(USAGE_FILE, str(file))
     command = [sys.executable, "-c", _CHILD]
     children = []
     try:

@@ -20,10 +20,10 @@ from recalib.card import Card, DataSummary, FitSummary
 from recalib.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
-from service.access.authenticator import Access
+from service.access.authenticator import Authenticator
 from service.health.handlers import readiness
 from service.predict import negative_cache as absent
-from service.predict.handlers import loaded_for
+from service.predict.handlers import get_or_load
 from service.predict.loaded_calibrators import LoadedCalibrators
 from service.state import State
 
@@ -270,14 +270,14 @@ def test_what_does_not_exist(registry: Registry, calibrators: LoadedCalibrators)
         try:
             calibrators.load("m")
         except ConflictError:
-            time.sleep(absent.FRESH_SECONDS / 5)
+            time.sleep(absent.TTL_SECONDS / 5)
     assert version_of(calibrators, "m") == 1
 
 
 def test_a_promotion_that_is_noticed_ends_an_absence(
     registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(absent, "FRESH_SECONDS", 3600)
+    monkeypatch.setattr(absent, "TTL_SECONDS", 3600)
     publish(registry, "n", parameter_file(1.0))
     calibrators.load("n")
     publish(registry, "m", parameter_file(1.0), promote=False)
@@ -333,11 +333,11 @@ def test_a_slow_load_holds_up_nobody_else(
     calibrators = LoadedCalibrators(registry, ROOM, 0.3)
     with pytest.raises(NotFoundError):
         calibrators.load("slow", "9")
-    calibrators._absent._errors["slow", "9"] = (0.0, calibrators._absent._errors["slow", "9"][1])
+    calibrators._missing._errors["slow", "9"] = (0.0, calibrators._missing._errors["slow", "9"][1])
 
     async def ask() -> list[Any]:
         wanted = [*[("slow", "champion")] * 20, ("slow", "9"), ("quick", "champion")]
-        asked = (loaded_for(calibrators, *one) for one in wanted)
+        asked = (get_or_load(calibrators, *one) for one in wanted)
         return await asyncio.gather(*asked, return_exceptions=True)
 
     calibrators.load("quick", "1")  # imports what loading needs
@@ -351,7 +351,7 @@ def test_a_slow_load_holds_up_nobody_else(
         assert sorted(asked) == ["slow", "slow"]
     # What was begun is finished, for the next who asks.
     deadline = time.monotonic() + 60
-    while calibrators._flights._running:
+    while calibrators._single_flight._running:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert calibrators.get("slow") is not None
@@ -368,11 +368,11 @@ def test_without_the_registry(registry: Registry, monkeypatch: pytest.MonkeyPatc
         raise UnavailableError("the database is gone")
 
     monkeypatch.setattr(Registry, "reading", gone)
-    monkeypatch.setattr(absent, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(absent, "TTL_SECONDS", 0.0)
     assert calibrators.refresh() is False
 
     def ask(selector: str) -> Any:
-        return outcome(lambda: asyncio.run(loaded_for(calibrators, "m", selector)))
+        return outcome(lambda: asyncio.run(get_or_load(calibrators, "m", selector)))
 
     assert ask("champion").version == 1
     assert ask("9") is NotFoundError
@@ -393,7 +393,7 @@ def test_readiness_of_a_registry_that_hangs(
 
     monkeypatch.setattr(Registry, "check", hang)
     settings = settings.model_copy(update={"load_seconds": 0.1})
-    state = State(settings, registry, calibrators, Access(registry, required=False))
+    state = State(settings, registry, calibrators, Authenticator(registry, required=False))
     try:
         found = readiness(state)
         assert (found.ready, found.registry) == (False, "unreachable")

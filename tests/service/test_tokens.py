@@ -21,8 +21,8 @@ from recalib.access import Principal
 from recalib.errors import ForbiddenError, InputError, UnauthorizedError, UnavailableError
 from recalib.settings import Settings
 from service.access.jwks import IssuerKeys
-from service.access.oidc import ALGORITHMS, LONGEST, KeysWantedError, Oidc
-from service.access.oidc_tokens import Tokens
+from service.access.oidc import ALGORITHMS, MAX_TOKEN_LENGTH, OidcConfig, SigningKeyUnknownError
+from service.access.oidc_tokens import TokenVerifier
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
 
 __all__ = ["issuer", "signing_keys"]
@@ -42,12 +42,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def made(issuer: Issuer, clock: Clock) -> Callable[..., Tokens]:
+def made(issuer: Issuer, clock: Clock) -> Callable[..., TokenVerifier]:
     """Makes what checks tokens, the issuer asked once."""
 
-    def make(**said: Any) -> Tokens:
+    def make(**said: Any) -> TokenVerifier:
         oidc = _oidc(issuer, **said)
-        tokens = Tokens(oidc, IssuerKeys(oidc, clock))
+        tokens = TokenVerifier(oidc, IssuerKeys(oidc, clock))
         tokens.keys.look()
         return tokens
 
@@ -55,17 +55,21 @@ def made(issuer: Issuer, clock: Clock) -> Callable[..., Tokens]:
 
 
 @pytest.fixture
-def made_once(made: Callable[..., Tokens], issuer: Issuer) -> tuple[Tokens, str]:
+def made_once(made: Callable[..., TokenVerifier], issuer: Issuer) -> tuple[TokenVerifier, str]:
     return made(), issuer.token()
 
 
-def _oidc(issuer: Issuer, **said: Any) -> Oidc:
-    found = Oidc.of(Settings(**{"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, **said}))
+def _oidc(issuer: Issuer, **said: Any) -> OidcConfig:
+    found = OidcConfig.of(
+        Settings(**{"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, **said})
+    )
     assert found is not None
     return found
 
 
-def test_a_good_token_says_who_and_what_for(made: Callable[..., Tokens], issuer: Issuer) -> None:
+def test_a_good_token_says_who_and_what_for(
+    made: Callable[..., TokenVerifier], issuer: Issuer
+) -> None:
     tokens = made()
     anna = Principal("oidc:anna", frozenset({"fit"}))
     assert tokens.principal(issuer.token()) == anna
@@ -78,7 +82,7 @@ def test_a_good_token_says_who_and_what_for(made: Callable[..., Tokens], issuer:
 
 
 def test_what_scopes_and_models_are_called_is_a_setting(
-    made: Callable[..., Tokens], issuer: Issuer
+    made: Callable[..., TokenVerifier], issuer: Issuer
 ) -> None:
     tokens = made(
         oidc_scope_claim="realm_access.roles",
@@ -105,7 +109,7 @@ def test_what_scopes_and_models_are_called_is_a_setting(
 
 @pytest.mark.parametrize("algorithm", ["RS512", "PS256", "EdDSA"])
 def test_other_algorithms_are_taken_where_they_are_allowed(
-    made: Callable[..., Tokens], issuer: Issuer, algorithm: str
+    made: Callable[..., TokenVerifier], issuer: Issuer, algorithm: str
 ) -> None:
     key = "ed" if algorithm == "EdDSA" else "rsa"
     issuer.shown = [key, "ec"]
@@ -177,11 +181,11 @@ def _bad(issuer: Issuer) -> dict[str, str]:
         ),
         "dots": "..",
         "no base64": "a!.b!.c!",
-        "huge": good + "A" * LONGEST,
+        "huge": good + "A" * MAX_TOKEN_LENGTH,
     }
 
 
-def test_bad_tokens_are_refused(made: Callable[..., Tokens], issuer: Issuer) -> None:
+def test_bad_tokens_are_refused(made: Callable[..., TokenVerifier], issuer: Issuer) -> None:
     tokens = made()
     asked = issuer.asked
     for why, token in _bad(issuer).items():
@@ -203,7 +207,7 @@ def test_bad_tokens_are_refused(made: Callable[..., Tokens], issuer: Issuer) -> 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=60) | st.text("eyJ.A=-_ \x00é", max_size=60), data=st.data())
 def test_no_text_gets_in_and_none_is_a_fault(
-    made_once: tuple[Tokens, str], text: str, data: st.DataObject
+    made_once: tuple[TokenVerifier, str], text: str, data: st.DataObject
 ) -> None:
     """Whatever is sent, and a good token with any character of it changed."""
     tokens, good = made_once
@@ -214,14 +218,14 @@ def test_no_text_gets_in_and_none_is_a_fault(
             continue
         try:
             assert tokens.principal(one).name == "oidc:anna"
-        except (UnauthorizedError, KeysWantedError):
+        except (UnauthorizedError, SigningKeyUnknownError):
             continue
         # The last character of a signature has bits that mean nothing.
         assert place == len(good) - 1
 
 
 def test_an_end_is_kept_though_a_token_is_remembered(
-    made: Callable[..., Tokens], issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+    made: Callable[..., TokenVerifier], issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = made(oidc_leeway_seconds=5)
     end = int(time.time()) + 100
@@ -243,7 +247,7 @@ def _expired() -> Any:
 
 
 def test_a_new_key_is_looked_for_and_not_too_often(
-    made: Callable[..., Tokens], issuer: Issuer, clock: Clock
+    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
 ) -> None:
     tokens = made()
     assert issuer.asked == 1
@@ -253,7 +257,7 @@ def test_a_new_key_is_looked_for_and_not_too_often(
         tokens.principal(unknown)
     clock.now += 10
     issuer.shown = ["rsa", "ec", "next"]
-    with pytest.raises(KeysWantedError):
+    with pytest.raises(SigningKeyUnknownError):
         tokens.principal(unknown)
     tokens.keys.look()
     assert tokens.principal(unknown).name == "oidc:anna"
@@ -266,7 +270,7 @@ def test_a_new_key_is_looked_for_and_not_too_often(
 
 
 def test_a_key_that_the_issuer_gives_up_is_refused_at_the_next_look(
-    made: Callable[..., Tokens], issuer: Issuer, clock: Clock
+    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
 ) -> None:
     tokens = made()
     token = issuer.token()
@@ -283,7 +287,10 @@ def test_a_key_that_the_issuer_gives_up_is_refused_at_the_next_look(
 
 
 def test_an_issuer_that_is_away(
-    made: Callable[..., Tokens], issuer: Issuer, clock: Clock, caplog: pytest.LogCaptureFixture
+    made: Callable[..., TokenVerifier],
+    issuer: Issuer,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its keys stay good for the time that is set, and no longer."""
     tokens = made(oidc_keys_seconds=3600)
@@ -310,10 +317,10 @@ def test_an_issuer_that_is_away(
 
 
 def test_an_issuer_that_was_never_there(issuer: Issuer) -> None:
-    tokens = Tokens(_oidc(issuer))
+    tokens = TokenVerifier(_oidc(issuer))
     issuer.stop()
     token = issuer.token()
-    with pytest.raises(KeysWantedError):
+    with pytest.raises(SigningKeyUnknownError):
         tokens.principal(token)
     with pytest.raises(UnavailableError):
         tokens.keys.look()
@@ -341,7 +348,7 @@ _KEYS, _DESCRIPTION = "/keys", "/.well-known/openid-configuration"
     ],
 )
 def test_what_an_issuer_must_not_say(
-    made: Callable[..., Tokens], issuer: Issuer, clock: Clock, path: str, status: int,
+    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock, path: str, status: int,
     headers: dict[str, str], body: bytes, said: str,
 ) -> None:  # fmt: skip
     """It is as though it were away: keys that are there stay."""
@@ -354,7 +361,7 @@ def test_what_an_issuer_must_not_say(
 
 
 def test_keys_are_not_fetched_from_where_others_could_answer(
-    made: Callable[..., Tokens], issuer: Issuer, clock: Clock
+    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
 ) -> None:
     tokens = made()
     for place in ("http://example.com/keys", "file:///etc/passwd", "", None, "https://"):
@@ -364,7 +371,7 @@ def test_keys_are_not_fetched_from_where_others_could_answer(
             tokens.keys.look()
 
 
-def test_where_keys_are_may_be_said(made: Callable[..., Tokens], issuer: Issuer) -> None:
+def test_where_keys_are_may_be_said(made: Callable[..., TokenVerifier], issuer: Issuer) -> None:
     issuer.instead[_DESCRIPTION] = (404, {}, b"")
     assert made(oidc_jwks_url=f"{issuer.url}/keys").principal(issuer.token())
 
@@ -387,9 +394,9 @@ def test_where_keys_are_may_be_said(made: Callable[..., Tokens], issuer: Issuer)
 )
 def test_what_cannot_be_is_refused_at_the_start(said: dict[str, Any], named: str) -> None:
     good = {"oidc_issuer": "https://login.example.com", "oidc_audience": "recalib"}
-    assert Oidc.of(Settings(**good)) is not None
+    assert OidcConfig.of(Settings(**good)) is not None
     with pytest.raises(InputError) as caught:
-        Oidc.of(Settings(**{**good, **said}))
+        OidcConfig.of(Settings(**{**good, **said}))
     assert caught.value.field == named
 
 
