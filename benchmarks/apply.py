@@ -50,7 +50,7 @@ class Floor:
 
 
 def _largest(count: int) -> Callable[[OnnxOps, Array], Array]:
-    return lambda ops, z: ops.softmax(z / ops.greatest(ops.top(z, count)))
+    return lambda ops, z: ops.softmax(z / ops.max(ops.top_k(z, count)))
 
 
 def _product(ops: OnnxOps, z: Array) -> Array:
@@ -106,7 +106,7 @@ def run() -> Iterator[Goal]:
     logits = some_logits(_ROWS, _CLASSES, dtype=np.float32)
     single = _calibrator(MAPS["temperature"]())
     yield _over_copy(partial(single.session.run, None, {"logits": logits}), logits)
-    temperature = _runner(single.onnx(), logits)
+    temperature = _runner(single.to_onnx(), logits)
     members = {name: member() for name, member in MAPS.items() if name != "temperature"}
     members["histogram_binning one_vs_rest"] = HistogramBinning(target="one_vs_rest")
     members["isotonic one_vs_rest"] = Isotonic(target="one_vs_rest")
@@ -124,7 +124,7 @@ def _over_copy(temperature: Callable[[], object], logits: NDArray[np.float32]) -
 def _against(
     name: str, the_map: Map, temperature: Callable[[], object], logits: NDArray[np.float32]
 ) -> Goal:
-    acts = {"map": _runner(_calibrator(the_map).onnx(), logits), "temperature": temperature}
+    acts = {"map": _runner(_calibrator(the_map).to_onnx(), logits), "temperature": temperature}
     floor = _FLOORS.get(name)
     if floor is not None:
         ops = OnnxOps()
@@ -167,7 +167,7 @@ def _calibrator(the_map: Map) -> Calibrator:
 def _one_row() -> Goal:
     logits = some_logits(500, 10, dtype=np.float32)
     calibrator = recalib.fit(logits, np.random.default_rng(0).integers(0, 10, 500))
-    act = _runner(calibrator.onnx(), logits[:1])
+    act = _runner(calibrator.to_onnx(), logits[:1])
 
     def thousand() -> None:
         for _ in range(1000):

@@ -42,7 +42,7 @@ from recalib.metrics import (
     ks_noise,
     smooth_ece,
 )
-from recalib.metrics.binning import bin_of
+from recalib.metrics.binning import bin_indices
 from recalib.metrics.confidence_order import ranked
 from recalib.metrics.ece_sweep import _most_bins
 from recalib.metrics.kernels import best_bandwidth
@@ -90,8 +90,8 @@ def _by_width(population: Population, order: float) -> float:
 def _largest(population: TopLabel, rows: Predictions) -> float:
     """Return the largest gap of the bins that hold any of these rows."""
     (column,) = population.columns
-    where = bin_of(column.p, BINS)
-    held = np.isin(where, bin_of(rows.confidences, BINS))
+    where = bin_indices(column.p, BINS)
+    held = np.isin(where, bin_indices(rows.confidences, BINS))
     sums = np.bincount(where[held], column.gaps[held])
     return float((np.abs(sums) / np.maximum(np.bincount(where[held]), 1)).max())
 

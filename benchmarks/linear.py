@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.fitting import against, rows_like
 from benchmarks.peers import Fit, Fitted, Labels, Rows, peers_of
 from benchmarks.timing import Goal, best_of
-from recalib.fitting.fit import configured
+from recalib.fitting.fit import configure_pair
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.ops import NumpyOps
@@ -42,7 +42,7 @@ def run() -> Iterator[Goal]:
 
 
 def _ours(name: str, options: dict[str, Any]) -> Fit:
-    the_map, objective = configured(name, "nll", options)
+    the_map, objective = configure_pair(name, "nll", options)
     ops = NumpyOps()
 
     def fit(logits: Rows, labels: Labels) -> Fitted:

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks.paper_tables import load
 from benchmarks.soft_bins import synthetic
-from recalib.fitting.fit import configured
+from recalib.fitting.fit import configure_pair
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.ops import NumpyOps
@@ -94,7 +94,7 @@ def _losses(
             key: value if isinstance(value, str) else value * scale
             for key, value in setting.items()
         }
-        the_map, objective = configured(name, "nll", options)
+        the_map, objective = configure_pair(name, "nll", options)
         solution = solve(Problem(the_map, objective, logits, labels))
         log_p = the_map.log_probabilities(NumpyOps(), others, solution.parameters)
         found.append(-log_p[np.arange(len(truth)), truth].mean())

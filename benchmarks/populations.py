@@ -19,7 +19,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from recalib.metrics import Predictions
-from recalib.metrics.binning import bin_of
+from recalib.metrics.binning import bin_indices
 from recalib.metrics.kernels import kernel_means
 from recalib.metrics.smooth_ece import smoothed
 
@@ -75,7 +75,7 @@ class Column:
 
     def by_width(self) -> tuple[Values, Values, Values]:
         """Return `binned` of bins of equal width."""
-        return self.binned(bin_of(self.p, BINS), BINS)
+        return self.binned(bin_indices(self.p, BINS), BINS)
 
     def by_mass(self, bins: int, order: float) -> float:
         """Return Σ w|g|^order over bins of equal counts."""
@@ -139,7 +139,7 @@ class TopLabel(Population):
     def distance(self) -> float:
         """1/R Σ |accuracy of the bin − p|."""
         (one,) = self.columns
-        where = bin_of(one.p, BINS)
+        where = bin_indices(one.p, BINS)
         counts = np.maximum(np.bincount(where, minlength=BINS), 1)
         accuracy = np.bincount(where, one.p + one.gaps, BINS) / counts
         return float(np.abs(accuracy[where] - one.p).mean())

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.suite import Experiment, Rows, experiments
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.fit import wanted
+from recalib.fitting.fit import resolve_fit
 from recalib.ops import NumpyOps
 
 __all__ = ["main"]
@@ -52,8 +52,8 @@ def main() -> None:
 def _compare(experiment: Experiment, preserve_accuracy: bool) -> float:
     """Print an experiment's line, and return the upper bound."""
     rng = np.random.default_rng(0)
-    policy = wanted("auto", "nll", {"preserve_accuracy": preserve_accuracy})
-    temperature = wanted("temperature", "nll", {})
+    policy = resolve_fit("auto", "nll", {"preserve_accuracy": preserve_accuracy})
+    temperature = resolve_fit("temperature", "nll", {})
     assert isinstance(temperature, Candidate)
     assert not isinstance(policy, Candidate)
     pairs, chosen = [], Counter[str]()

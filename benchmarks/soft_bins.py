@@ -30,7 +30,7 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
 from benchmarks.paper_tables import load
-from recalib.fitting.fit import configured
+from recalib.fitting.fit import configure_pair
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.metrics.evaluate import evaluate
@@ -81,7 +81,7 @@ def _add(table: Table, name: str, found: list[tuple[float, float]]) -> None:
 
 def _measure(halves: Halves, name: str, options: dict[str, Any]) -> tuple[float, float]:
     """Return the two held-out errors in percent, means over halves."""
-    the_map, objective = configured("temperature", name, options)
+    the_map, objective = configure_pair("temperature", name, options)
     found = []
     for fitted, held_out in halves:
         temperature = solve(Problem(the_map, objective, *fitted)).parameters["temperature"]

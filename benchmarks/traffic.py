@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recalib.card import Card, ConfidenceBins, DataSummary, FitSummary
+from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.registry import MOST_SEGMENTS, Counted, Model, Registry, Watching
 from recalib.settings import Settings
 from service.monitoring.traffic import Traffic
@@ -63,7 +63,7 @@ def day(folder: Path, segments: int, predictions: int = 10**9) -> dict[str, floa
 
 def counting_seconds(rows: int, classes: int, requests: int = 20_000) -> float:
     """Return the time that counting takes of one request, the folding included; the least of 5."""
-    bins = ConfidenceBins(tuple((np.arange(1, _BINS) / _BINS).tolist()), (1,) * _BINS)
+    bins = ConfidenceHistogram(tuple((np.arange(1, _BINS) / _BINS).tolist()), (1,) * _BINS)
     card = Card(
         map="identity", objective="nll", classes=classes, library="0", created_at="",
         data=DataSummary(1), fit=FitSummary(0.0, 0, True, 0.0), confidences=bins,

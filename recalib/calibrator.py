@@ -24,7 +24,7 @@ from recalib.maps import MAPS, Map, Parameters
 from recalib.ops import NumpyOps
 from recalib.options import configure
 
-__all__ = ["SMALL", "Calibrator"]
+__all__ = ["SMALL_BATCH", "Calibrator"]
 
 #: A file that claims more is not read: K = 100,000 classes with a K x K matrix is no calibrator
 #: that serves, and a header of a lying file must not decide how much memory is taken.
@@ -34,7 +34,7 @@ _REFERENCE = NumpyOps()
 
 #: Numbers of a batch up to which float64 NumPy is faster than entering onnxruntime, which takes
 #: 20 us between other work, although 9 us in a loop of its own.
-SMALL = 256
+SMALL_BATCH = 256
 
 _OUTPUTS = ("probabilities",)
 
@@ -84,38 +84,38 @@ class Calibrator:
         InputError: as `recalib.arrays` states, K other than the card's, or an `input` other than
             the fit's where that matters.
         """
-        logits = self.logits_from(values, input)
+        logits = self.to_logits(values, input)
         if logits.dtype == np.float64:
-            return self.reference(logits)
-        return self.fast(logits)
+            return self.predict_float64(logits)
+        return self.predict_float32(logits)
 
-    def fast(self, logits: Floats) -> NDArray[np.float32]:
+    def predict_float32(self, logits: Floats) -> NDArray[np.float32]:
         """Return probabilities in float32, for checked logits: what servers and files use."""
-        if logits.size <= SMALL:
-            return self.reference(logits).astype(np.float32, order="C")
+        if logits.size <= SMALL_BATCH:
+            return self.predict_float64(logits).astype(np.float32, order="C")
         feed = {"logits": logits.astype(np.float32, copy=False)}
         probabilities: NDArray[np.float32] = self.session.run(_OUTPUTS, feed)[0]
         return probabilities
 
-    def takes(self, input: str) -> bool:
+    def accepts(self, input: str) -> bool:
         """Return whether values may be `input`: what the fit took, or what makes no difference."""
         # A map that ignores shifts treats logits and their log-probabilities alike.
         return input == self.card.input or self.map.shift_invariant
 
-    def logits_from(self, values: ArrayLike, input: _Input) -> Floats:
+    def to_logits(self, values: ArrayLike, input: _Input) -> Floats:
         """Return checked logits for the map from `values`, which are `input`."""
         self._check_input(input)
         if input == "logits":
             return check_logits(values, classes=self.card.classes)
         return log_probabilities(check_probabilities(values, classes=self.card.classes))
 
-    def reference(self, logits: Floats) -> NDArray[np.float64]:
+    def predict_float64(self, logits: Floats) -> NDArray[np.float64]:
         """Return probabilities by float64 NumPy, for checked logits: the reference."""
         wide = logits.astype(np.float64, copy=False)
         result: NDArray[np.float64] = self.map.probabilities(_REFERENCE, wide, self.parameters)
         return result
 
-    def onnx(self) -> bytes:
+    def to_onnx(self) -> bytes:
         """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`."""
         from recalib.ops.onnx_ops import OnnxOps
 
@@ -138,9 +138,9 @@ class Calibrator:
             _share_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         providers = ["CPUExecutionProvider"]
-        return onnxruntime.InferenceSession(self.onnx(), options, providers=providers)
+        return onnxruntime.InferenceSession(self.to_onnx(), options, providers=providers)
 
-    def serve_on(self, threads: int) -> None:
+    def configure_session(self, threads: int) -> None:
         """Have the session run on `threads` threads: a server has its own processes.
 
         Its intermediate results lie in memory that all sessions made so have in common: a
@@ -201,7 +201,7 @@ class Calibrator:
     def _check_input(self, input: str) -> None:
         if input not in ("logits", "probabilities"):
             raise InputError("input", found=repr(input), accepted="logits or probabilities")
-        if not self.takes(input):
+        if not self.accepts(input):
             raise InputError(
                 "input",
                 found=f"{input}, while this {self.card.map} was fitted on {self.card.input}",

@@ -14,13 +14,13 @@ from recalib.decoding import decoder_of
 from recalib.errors import CorruptError
 
 __all__ = [
+    "AutoChoice",
     "CandidateResult",
     "Card",
-    "Choice",
-    "ConfidenceBins",
+    "ConfidenceHistogram",
     "DataSummary",
     "FitSummary",
-    "Measured",
+    "MetricValue",
     "Selection",
 ]
 
@@ -28,7 +28,7 @@ __all__ = [
 FORMAT = 1
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MetricValue(msgspec.Struct, frozen=True):
     """A metric's value, and its interval where one was computed."""
 
     value: float
@@ -87,13 +87,13 @@ class CandidateResult(msgspec.Struct, frozen=True):
     #: Why it was chosen or was not.
     verdict: str
     #: Means over held-out rows, with 95% intervals by bootstrap.
-    nll: Measured | None = None
-    brier: Measured | None = None
+    nll: MetricValue | None = None
+    brier: MetricValue | None = None
     #: Its NLL less temperature scaling's on the same rows: negative is better.
-    nll_difference: Measured | None = None
+    nll_difference: MetricValue | None = None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class AutoChoice(msgspec.Struct, frozen=True):
     """Why `auto` took the map that the card names."""
 
     map: str
@@ -106,7 +106,7 @@ class Choice(msgspec.Struct, frozen=True):
     candidates: tuple[CandidateResult, ...]
 
 
-class ConfidenceBins(msgspec.Struct, frozen=True):
+class ConfidenceHistogram(msgspec.Struct, frozen=True):
     """How sure the calibrator was on the rows that it was fitted on: a histogram.
 
     Bins are [edge, next edge), at the quantiles of those confidences.
@@ -140,12 +140,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     data: DataSummary
     fit: FitSummary
     #: On the data fitted to, `before` and `after` the map: in sample, and so a little flattering.
-    metrics: dict[str, dict[str, Measured]] = {}
+    metrics: dict[str, dict[str, MetricValue]] = {}
     #: What served confidences are compared with; None where the fit is older than this field.
-    confidences: ConfidenceBins | None = None
+    confidences: ConfidenceHistogram | None = None
     selection: Selection | None = None
     #: Present where the policy `auto` chose the map.
-    choice: Choice | None = None
+    choice: AutoChoice | None = None
     #: The classifier's name in the registry.
     model: str | None = None
 

@@ -15,7 +15,7 @@ from recalib.ops.base import Array, FittingOps
 __all__ = [
     "class_means",
     "focal_terms",
-    "focal_terms_of",
+    "focal_terms_from_log_p",
     "smoothed_cross_entropy",
     "soft_binned_error",
     "soft_bins",
@@ -31,13 +31,13 @@ def focal_terms(
 
     Source: paper 004, section 4.
     """
-    return focal_terms_of(ops, ops.pick(log_probabilities, labels), gamma)
+    return focal_terms_from_log_p(ops, ops.pick(log_probabilities, labels), gamma)
 
 
-def focal_terms_of(ops: FittingOps, log_p: Array, gamma: float | Array) -> Array:
+def focal_terms_from_log_p(ops: FittingOps, log_p: Array, gamma: float | Array) -> Array:
     """Return `focal_terms` from log p_y, (N,)."""
     # A root has no slope at 0, and a p rounded above 1 would lead a broken power to NaN.
-    rest = ops.raised(1 - ops.exp(log_p), 1e-12)
+    rest = ops.clip_min(1 - ops.exp(log_p), 1e-12)
     return -(rest**gamma * log_p)
 
 
@@ -70,8 +70,8 @@ def top_predictions(
     ops: FittingOps, log_probabilities: Array, labels: Array
 ) -> tuple[Array, Array]:
     """Return the confidence of each prediction, and 1 where it is right or 0, each (N,)."""
-    confidence = ops.exp(ops.greatest(log_probabilities))[:, 0]
-    return confidence, ops.hits(log_probabilities, labels)
+    confidence = ops.exp(ops.max(log_probabilities))[:, 0]
+    return confidence, ops.is_top_label(log_probabilities, labels)
 
 
 def soft_bins(ops: FittingOps, confidence: Array, bins: int, temperature: float) -> Array:
@@ -130,7 +130,7 @@ def class_means(
 
     Classes without weight are left out: (C,) means and the (C,) indices of their classes.
     """
-    counts = ops.sum_by(weights, labels, classes)
+    counts = ops.sum_by_label(weights, labels, classes)
     present = np.flatnonzero(np.asarray(counts) > 0)
-    sums = ops.sum_by(values * weights, labels, classes)
+    sums = ops.sum_by_label(values * weights, labels, classes)
     return sums[present] / counts[present], present

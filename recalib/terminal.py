@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from recalib.card import Choice, Measured
+from recalib.card import AutoChoice, MetricValue
 from recalib.sanitize import visible
 
 __all__ = [
@@ -120,7 +120,7 @@ def comparison_table(
     return table
 
 
-def candidates_table(choice: Choice) -> Table:
+def candidates_table(choice: AutoChoice) -> Table:
     """Return a table of what cross-validation said of each candidate."""
     rows = f"{choice.rows} rows in {choice.folds} folds"
     table = Table(
@@ -142,7 +142,7 @@ def candidates_table(choice: Choice) -> Table:
     return table
 
 
-def _signed(one: Measured | None) -> str:
+def _signed(one: MetricValue | None) -> str:
     if one is None or one.low is None or one.high is None:
         return ""
     return f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"

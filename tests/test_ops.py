@@ -31,66 +31,68 @@ OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np
         lambda x: x * 7,
     ),
     (
-        "top_places",
-        lambda o, x: o.put(x, o.top_places(x, 3), o.take(x * 2.0, o.top_places(x, 3))),
+        "top_k_indices",
+        lambda o, x: o.put_along(
+            x, o.top_k_indices(x, 3), o.take_along(x * 2.0, o.top_k_indices(x, 3))
+        ),
         lambda x: np.where(x >= np.sort(x, axis=1)[:, [-3]], 2 * x, x),
     ),
     (
-        "mix",
-        lambda o, x: o.mix(
+        "weighted_sum",
+        lambda o, x: o.weighted_sum(
             o.constant(np.array([0.0, 0.25, 1.0])), (lambda: x, lambda: x, lambda: 0.0 - x)
         ),
         lambda x: -0.75 * x,
     ),
     ("log_sigmoid", lambda o, x: o.log_sigmoid(x * 9.0), lambda x: scipy.special.log_expit(x * 9)),
-    ("raised", lambda o, x: o.raised(x, -1.5), lambda x: np.maximum(x, -1.5)),
+    ("clip_min", lambda o, x: o.clip_min(x, -1.5), lambda x: np.maximum(x, -1.5)),
     ("unmasked", lambda o, x: x * 0.0 + o.unmasked(x * 1e37), lambda x: np.ones_like(x)),
     (
-        "unmasked or not",
-        lambda o, x: o.unmasked(o.where(o.at_least(x, 0.0), x, -np.inf)),
+        "unmasked with masks",
+        lambda o, x: o.unmasked(o.where(o.greater_equal(x, 0.0), x, -np.inf)),
         lambda x: np.where(x >= 0, 1.0, 0.0),
     ),
     (
-        "two_largest",
-        lambda o, x: o.put(x, o.two_largest(x)[0], o.two_largest(x)[1] * o.two_largest(x)[2]),
+        "top_two",
+        lambda o, x: o.put_along(x, o.top_two(x)[0], o.top_two(x)[1] * o.top_two(x)[2]),
         lambda x: np.where(x == x.max(axis=1, keepdims=True), x * np.sort(x, axis=1)[:, [-2]], x),
     ),
     (
-        "two_largest of equals",
-        lambda o, x: o.put(x, o.two_largest(o.relu(0.0 - x * x))[0], o.two_largest(x * 0.0)[2]),
+        "top_two of equals",
+        lambda o, x: o.put_along(x, o.top_two(o.relu(0.0 - x * x))[0], o.top_two(x * 0.0)[2]),
         lambda x: np.concatenate([np.zeros((len(x), 1)), x[:, 1:]], axis=1),
     ),
     (
-        "at_least",
-        lambda o, x: o.where(o.at_least(x, 1.0), x, 0.0),
+        "greater_equal",
+        lambda o, x: o.where(o.greater_equal(x, 1.0), x, 0.0),
         lambda x: np.where(x >= 1, x, 0),
     ),
     (
-        "first_greatest and take",
-        lambda o, x: x * 0.0 + o.take(x, o.first_greatest(x)),
+        "argmax and take_along",
+        lambda o, x: x * 0.0 + o.take_along(x, o.argmax(x)),
         lambda x: np.broadcast_to(x.max(axis=1, keepdims=True), x.shape),
     ),
     (
-        "first_greatest of equals, and put",
-        lambda o, x: o.put(x, o.first_greatest(x * 0.0), 7.0),
+        "argmax of equals, and put_along",
+        lambda o, x: o.put_along(x, o.argmax(x * 0.0), 7.0),
         lambda x: np.concatenate([np.full((len(x), 1), 7.0), x[:, 1:]], axis=1),
     ),
     (
-        "put a column",
-        lambda o, x: o.put(x, o.first_greatest(x), o.sum(x)),
+        "put_along with a column",
+        lambda o, x: o.put_along(x, o.argmax(x), o.sum(x)),
         lambda x: np.where(x == x.max(axis=1, keepdims=True), x.sum(axis=1, keepdims=True), x),
     ),
     (
         "gather of one table",
         lambda o, x: o.gather(
-            o.constant(np.arange(2) + 5.0), o.where(o.at_least(x, 0.0), 1.0, 0.0)
+            o.constant(np.arange(2) + 5.0), o.where(o.greater_equal(x, 0.0), 1.0, 0.0)
         ),
         lambda x: np.where(x >= 0, 6, 5),
     ),
     (
         "gather of a table for each class",
         lambda o, x: o.gather(
-            o.constant(np.arange(10.0).reshape(5, 2)), o.where(o.at_least(x, 0.0), 1.0, 0.0)
+            o.constant(np.arange(10.0).reshape(5, 2)), o.where(o.greater_equal(x, 0.0), 1.0, 0.0)
         ),
         lambda x: np.arange(5) * 2 + np.where(x >= 0, 1, 0),
     ),

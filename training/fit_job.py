@@ -14,7 +14,7 @@ from recalib.decoding import converted
 from recalib.errors import ConflictError, CorruptError, InputError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.cross_validation import Candidate, compare_by_cross_validation
-from recalib.fitting.fit import configured, fit
+from recalib.fitting.fit import configure_pair, fit
 from recalib.registry import Dataset, Expected, Model
 from training.worker import JobContext
 
@@ -159,7 +159,7 @@ def _select(
 
 def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Calibrator:
     if champion is None:
-        return Candidate(*configured("identity", "nll", {}))
+        return Candidate(*configure_pair("identity", "nll", {}))
     if champion.card.data.digest == dataset.digest:
         # Fitted on these rows: only a refit in each fold makes it a fair opponent.
         return _candidate_of(champion)
@@ -169,4 +169,4 @@ def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Cal
 def _candidate_of(calibrator: Calibrator) -> Candidate:
     card = calibrator.card
     options = card.objective_options | card.options
-    return Candidate(*configured(card.map, card.objective, options))
+    return Candidate(*configure_pair(card.map, card.objective, options))

@@ -95,7 +95,7 @@ def _scores(
 
 def _brier(calibrator: Calibrator, rows: Captured) -> NDArray[np.float64]:
     """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2]."""
-    off = calibrator.reference(rows.logits)
+    off = calibrator.predict_float64(rows.logits)
     off[np.arange(len(rows)), rows.labels] -= 1
     # Rounding may take it past 2 by a hair.
     scores: NDArray[np.float64] = np.minimum((off**2).sum(axis=1), 2.0)

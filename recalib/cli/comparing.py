@@ -224,7 +224,7 @@ def _read(name: str, path: Path, input: Any, like: LabelledData | None = None) -
 
 def pairs_of(maps: str, objectives: str) -> list[tuple[str, str]]:
     """Return the pairs of map and objective that go together; say so if a wish is left out."""
-    from recalib.fitting.fit import configured
+    from recalib.fitting.fit import configure_pair
     from recalib.maps import MAPS
     from recalib.objectives import OBJECTIVES
 
@@ -238,7 +238,7 @@ def pairs_of(maps: str, objectives: str) -> list[tuple[str, str]]:
     pairs, refused = [], []
     for map_name, objective in wishes:
         try:
-            configured(map_name, objective, {})
+            configure_pair(map_name, objective, {})
             pairs.append((map_name, objective))
         except InputError as error:
             refused.append(error)

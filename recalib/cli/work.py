@@ -55,11 +55,11 @@ def fit(
     from recalib.api import load
     from recalib.card import DataSummary
     from recalib.fitting.fit import fit as fit_calibrator
-    from recalib.fitting.fit import wanted
+    from recalib.fitting.fit import resolve_fit
 
     check_target("output", output, data)
     options = _options(option or [])
-    wanted(map, objective, options)  # a typo must not wait for a large file
+    resolve_fit(map, objective, options)  # a typo must not wait for a large file
     earlier = load(start) if start is not None else None
     counts = _numbers("weights", weights) if weights is not None else None
     with progress("fit", quiet=json_output) as at:
@@ -144,7 +144,7 @@ def export(calibrator: Calib, output: Output, json_output: Json = False) -> None
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
     check_target("output", output, calibrator)
-    graph = load(calibrator).onnx()
+    graph = load(calibrator).to_onnx()
     write_atomically(output, graph)
     if json_output:
         print_json({"output": str(output), "bytes": len(graph)})

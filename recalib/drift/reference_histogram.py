@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.card import Card, ConfidenceBins
+from recalib.card import Card, ConfidenceHistogram
 from recalib.drift.calibration_sums import bin_places
 from recalib.drift.psi import quantile_edges
 
@@ -18,12 +18,12 @@ BINS = 15
 _BELOW = 1e-6
 
 
-def bins_of(confidences: NDArray[np.float64]) -> ConfidenceBins:
+def bins_of(confidences: NDArray[np.float64]) -> ConfidenceHistogram:
     """Return the bins at the quantiles of `confidences` (N,), and how many of them are in each."""
     edges = quantile_edges(confidences, BINS) - _BELOW
     edges = edges[edges > 0]
     counts = np.bincount(bin_places(edges, confidences), minlength=len(edges) + 1)
-    return ConfidenceBins(tuple(edges.tolist()), tuple(counts.tolist()))
+    return ConfidenceHistogram(tuple(edges.tolist()), tuple(counts.tolist()))
 
 
 def edges_of(card: Card) -> NDArray[np.float64]:

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
-from recalib.card import CandidateResult, Choice, Measured
+from recalib.card import AutoChoice, CandidateResult, MetricValue
 from recalib.errors import InputError
 from recalib.fitting.cross_validation import (
     FOLDS,
     Candidate,
     HeldOut,
     Weights,
-    folds_of,
     held_out,
     mean_and_error,
+    stratified_folds,
 )
 from recalib.fitting.problem import Progress
 from recalib.fitting.solvers import check_pair
@@ -100,7 +100,7 @@ def choose(
     *,
     preserve_accuracy: bool = True,
     progress: Progress | None = None,
-) -> tuple[Candidate, Choice]:
+) -> tuple[Candidate, AutoChoice]:
     """Return the candidate that held-out rows prefer, as `Auto` says, and how that came about.
 
     Parameters
@@ -122,7 +122,7 @@ def choose(
     objections = {one: undecided for one in everyone if undecided and one != identity}
     seconds: dict[Candidate, float] = {}
     scores: dict[Candidate, HeldOut] = {}
-    folds = folds_of(y) if len(y) >= FOLDS else None
+    folds = stratified_folds(y) if len(y) >= FOLDS else None
     for one in everyone:
         started = time.perf_counter()
         unfit = _unfit(one, *z.shape)
@@ -142,7 +142,7 @@ def choose(
         objections |= _no_better(scores, temperature, objections, w)
         winner, reason = _best(scores, temperature, objections, w, z.shape[1])
     measured = _measured(scores, temperature, w)
-    choice = Choice(
+    choice = AutoChoice(
         map=winner.map.name,
         objective=winner.objective.name,
         reason=f"{winner.name}: {reason}",
@@ -264,7 +264,7 @@ def _lower(gain: float, error: float) -> str:
 
 def _measured(
     scores: Mapping[Candidate, HeldOut], temperature: Candidate, weights: Weights | None
-) -> dict[Candidate, tuple[Measured, ...]]:
+) -> dict[Candidate, tuple[MetricValue, ...]]:
     """Return NLL, Brier score and the difference of NLLs of each, with intervals."""
     if not scores:
         return {}
@@ -274,7 +274,7 @@ def _measured(
     return {one: tuple(means[3 * i : 3 * i + 3]) for i, one in enumerate(scores)}
 
 
-def _bootstrapped(columns: NDArray[np.float64], weights: Weights | None) -> list[Measured]:
+def _bootstrapped(columns: NDArray[np.float64], weights: Weights | None) -> list[MetricValue]:
     """Return the mean of each column of (N, C) with its 95% interval: percentiles of resamples.
 
     All columns are resampled together, so that differences are paired. Very many rows are summed
@@ -291,4 +291,4 @@ def _bootstrapped(columns: NDArray[np.float64], weights: Weights | None) -> list
         means[i] = total[:-1] / total[-1]
     values = np.average(columns, axis=0, weights=w)
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    return [Measured(*(float(x) for x in one)) for one in zip(values, low, high, strict=True)]
+    return [MetricValue(*(float(x) for x in one)) for one in zip(values, low, high, strict=True)]

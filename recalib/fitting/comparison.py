@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recalib.calibrator import Calibrator
-from recalib.card import CandidateResult, Choice
+from recalib.card import AutoChoice, CandidateResult
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.fit import checked, configured, fit
+from recalib.fitting.fit import check_data, configure_pair, fit
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
 
-__all__ = ["Compared", "Comparison", "compare"]
+__all__ = ["Comparison", "ComparisonEntry", "compare"]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonEntry:
     """One map by one objective."""
 
     calibrator: Calibrator
@@ -34,8 +34,8 @@ class Compared:
 class Comparison:
     """All that were asked for and could be fitted, and what held-out validation rows prefer."""
 
-    entries: tuple[Compared, ...]
-    choice: Choice
+    entries: tuple[ComparisonEntry, ...]
+    choice: AutoChoice
     #: The recommended calibrator, fitted to all validation rows; it need not be among the entries.
     recommended: Calibrator
     #: Why others were left out.
@@ -74,14 +74,15 @@ def compare(
         probabilities = one.predict(test.logits, input=input)
         fitted.append((one, evaluate(test.labels, probabilities=probabilities, level=level)))
     _, choice = choose(
-        [Candidate(*configured(one.card.map, one.card.objective, {})) for one, _ in fitted],
-        *checked(validation.logits, validation.labels, input),
+        [Candidate(*configure_pair(one.card.map, one.card.objective, {})) for one, _ in fitted],
+        *check_data(validation.logits, validation.labels, input),
         preserve_accuracy=preserve_accuracy,
         progress=lambda stage, i, value: progress(f"{stage}, iteration {i}"),
     )
     results = {(one.map, one.objective): one for one in choice.candidates}
     entries = tuple(
-        Compared(one, metrics, results[one.card.map, one.card.objective]) for one, metrics in fitted
+        ComparisonEntry(one, metrics, results[one.card.map, one.card.objective])
+        for one, metrics in fitted
     )
     chosen = (choice.map, choice.objective)
     own = [one for one, _ in fitted if (one.card.map, one.card.objective) == chosen]

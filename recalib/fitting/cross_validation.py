@@ -27,9 +27,9 @@ __all__ = [
     "HeldOut",
     "Weights",
     "compare_by_cross_validation",
-    "folds_of",
     "held_out",
     "mean_and_error",
+    "stratified_folds",
 ]
 
 #: How many folds there are, where there are as many rows.
@@ -108,7 +108,7 @@ def compare_by_cross_validation(
     labels: (N,), checked.
     progress: called with the folds done and their number.
     """
-    folds = folds_of(labels)
+    folds = stratified_folds(labels)
     count = int(folds.max()) + 1
     name = reference.card.map if isinstance(reference, Calibrator) else reference.name
     if count < 2:
@@ -170,7 +170,7 @@ def _titled(progress: Progress | None, title: str) -> Progress | None:
     return lambda stage, iteration, value: progress(f"{title}: {stage}", iteration, value)
 
 
-def folds_of(labels: Integers) -> NDArray[np.int64]:
+def stratified_folds(labels: Integers) -> NDArray[np.int64]:
     """Return the fold of each row: classes spread evenly, the same for the same labels."""
     order = np.random.default_rng(0).permutation(len(labels))
     by_label = order[np.argsort(labels[order], kind="stable")]

@@ -23,7 +23,7 @@ from recalib.arrays import (
 )
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
-from recalib.card import Card, Choice, DataSummary, FitSummary, Measured
+from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
 from recalib.drift.reference_histogram import bins_of
 from recalib.errors import InputError
 from recalib.fitting.auto import AUTO, Auto, choose
@@ -35,7 +35,7 @@ from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.options import configure, options_of
 
-__all__ = ["Policy", "checked", "configured", "fit", "wanted"]
+__all__ = ["AutoPolicy", "check_data", "configure_pair", "fit", "resolve_fit"]
 
 #: A bound for each of 50,000 classes is no message.
 _MOST_TEXTS = 10
@@ -77,10 +77,10 @@ def fit(
     ------
     InputError: anything in the input that cannot be used, or an unknown name or option.
     """
-    wish = wanted(map, objective, options)
+    wish = resolve_fit(map, objective, options)
     if start is not None and not isinstance(wish, Candidate):
         raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
-    z, y = checked(logits, labels, input)
+    z, y = check_data(logits, labels, input)
     w = check_weights(weights, rows=len(z))
     if isinstance(wish, Candidate):
         chosen, choice = wish, None
@@ -117,7 +117,7 @@ def fit(
 
 
 @dataclass(frozen=True)
-class Policy:
+class AutoPolicy:
     """`auto`, with the objective by which its candidates are fitted."""
 
     auto: Auto
@@ -129,7 +129,7 @@ class Policy:
         labels: Integers,
         weights: NDArray[np.float64] | None,
         progress: Progress | None,
-    ) -> tuple[Candidate, Choice]:
+    ) -> tuple[Candidate, AutoChoice]:
         """Return what these checked rows prefer, and why."""
         return choose(
             self.auto.candidates(self.objective),
@@ -141,7 +141,7 @@ class Policy:
         )
 
 
-def wanted(map: str, objective: str, options: Mapping[str, Any]) -> Candidate | Policy:
+def resolve_fit(map: str, objective: str, options: Mapping[str, Any]) -> Candidate | AutoPolicy:
     """Return the candidate, or the policy that will pick one, that names and options describe.
 
     Raises
@@ -149,12 +149,12 @@ def wanted(map: str, objective: str, options: Mapping[str, Any]) -> Candidate | 
     InputError: an unknown map, objective or option, or a pair of them that does not go together.
     """
     if map != AUTO:
-        return Candidate(*configured(map, objective, options))
+        return Candidate(*configure_pair(map, objective, options))
     the_objective, others = _objective_of(objective, options)
-    return Policy(configure({AUTO: Auto}, AUTO, others, field="map"), the_objective)
+    return AutoPolicy(configure({AUTO: Auto}, AUTO, others, field="map"), the_objective)
 
 
-def configured(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
+def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
     """Return the map and the objective that names and options describe.
 
     Options are shared out by name. An option that neither knows is an `InputError`.
@@ -175,7 +175,7 @@ def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dic
     return configure(OBJECTIVES, name, own, field="objective"), others
 
 
-def checked(
+def check_data(
     logits: ArrayLike,
     labels: ArrayLike,
     input: str,
@@ -223,13 +223,13 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
 
 def _measured(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calibrator:
     """Return the calibrator with its metrics and confidences on these rows in its card."""
-    after = calibrator.reference(logits)
+    after = calibrator.predict_float64(logits)
     measurements = {
         "before": evaluate(labels, logits=logits, level=0.95),
         "after": evaluate(labels, probabilities=after, level=0.95),
     }
     metrics = {
-        when: {name: Measured(one.value, one.low, one.high) for name, one in estimates.items()}
+        when: {name: MetricValue(one.value, one.low, one.high) for name, one in estimates.items()}
         for when, estimates in measurements.items()
     }
     confidences = bins_of(after.max(axis=1))

@@ -110,7 +110,7 @@ def _by_row_temperatures(
     is in float32, where an evaluation takes a quarter of the time.
     """
     ops = TorchOps()
-    largest = ops.top(z, min(map.top, z.shape[1]))
+    largest = ops.top_k(z, min(map.top, z.shape[1]))
     likelihood = RowLikelihood(z.numpy(), y.numpy(), w.numpy())
 
     def term_of(likelihood: RowLikelihood) -> list[_Term]:

@@ -19,7 +19,7 @@ from recalib.maps.base import STEP
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.lookup_table import even, level
 
-__all__ = ["Blocks", "blocks_of", "fit_isotonic", "thinned"]
+__all__ = ["Blocks", "fit_isotonic", "isotonic_blocks", "thinned"]
 
 #: A curve rises by no more nats a nat. After temperature scaling 1 is as it should be, and what
 #: float32 rounds off from a logit of 30 comes out under a bound of 10 as one part in 10,000.
@@ -56,7 +56,7 @@ def fit_isotonic(problem: Problem) -> Solution:
     if map.target == "one_vs_rest":
         return _each_class(tempered, map.knots, length)
     groups = grouped(tempered.odds, tempered.correct, tempered.weights)
-    blocks = thinned(blocks_of(groups), map.knots)
+    blocks = thinned(isotonic_blocks(groups), map.knots)
     values = scipy.special.logit(blocks.share)
     warnings = []
     if len(blocks.odds) == 1:
@@ -65,7 +65,7 @@ def fit_isotonic(problem: Problem) -> Solution:
     return solution_of(tempered, found, warnings)
 
 
-def blocks_of(groups: Groups) -> Blocks:
+def isotonic_blocks(groups: Groups) -> Blocks:
     """Return the blocks of the isotonic regression, smoothed, and still not falling."""
     pooled = scipy.optimize.isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
     # Neighbours of equal means are one block, whatever rounding says of them.
@@ -108,7 +108,7 @@ def _each_class(tempered: Tempered, most: int, length: int) -> Solution:
     for k, odds, hits in tempered.each_class():
         if (tempered.weights[hits] > 0).any():
             groups = grouped(odds, hits, tempered.weights)
-            blocks = thinned(blocks_of(groups), most)
+            blocks = thinned(isotonic_blocks(groups), most)
             knots[k] = level(blocks.odds, length, 1.0)
             values[k] = level(np.log(blocks.share), length)
         else:

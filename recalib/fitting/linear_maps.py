@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from recalib.arrays import Floats
-from recalib.fitting.linear_nll import All, Design, LinearNll, Own
+from recalib.fitting.linear_nll import Design, DiagonalDesign, FullDesign, LinearNll
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import RANGE, Problem, Solution
@@ -159,7 +159,7 @@ def _theta(form: _Form, parameters: Mapping[str, Numbers], unit: float) -> Numbe
 def _natural(form: _Form, theta: Numbers, unit: float) -> dict[str, Numbers]:
     """Return the parameters that (K, D) stands for."""
     columns = theta if form.bias is None else theta[:, :-1]
-    slopes = (columns.T if isinstance(form.design, All) else columns[:, 0]) / unit
+    slopes = (columns.T if isinstance(form.design, FullDesign) else columns[:, 0]) / unit
     natural = {form.slope: np.array(1 / slopes if form.inverse else slopes, order="C")}
     if form.bias is not None:
         natural[form.bias] = theta[:, -1].copy()
@@ -219,13 +219,13 @@ def _log_softmax(z: Floats) -> Floats:
 
 LINEAR_MAPS: dict[str, _Form] = {
     "class_temperature": _Form(
-        Own(intercept=False), _logits, "temperature", None, positive=True, inverse=True
+        DiagonalDesign(intercept=False), _logits, "temperature", None, positive=True, inverse=True
     ),
-    "vector": _Form(Own(), _logits, "scale", "bias", positive=True),
-    "matrix": _Form(All(), _logits, "matrix", "bias"),
-    "dirichlet": _Form(All(), _log_probabilities, "matrix", "bias"),
+    "vector": _Form(DiagonalDesign(), _logits, "scale", "bias", positive=True),
+    "matrix": _Form(FullDesign(), _logits, "matrix", "bias"),
+    "dirichlet": _Form(FullDesign(), _log_probabilities, "matrix", "bias"),
     "structured_vector": _Form(
-        Own(), _softened, "scale", "bias", positive=True, dimensionless=True
+        DiagonalDesign(), _softened, "scale", "bias", positive=True, dimensionless=True
     ),
-    "structured_matrix": _Form(All(), _softened, "matrix", "bias", dimensionless=True),
+    "structured_matrix": _Form(FullDesign(), _softened, "matrix", "bias", dimensionless=True),
 }

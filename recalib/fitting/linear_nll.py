@@ -1,8 +1,8 @@
 """Negative log-likelihood of scores that are linear in their parameters, and its derivatives.
 
-Scores are s_ik = θ_k · φ_ik, one row θ_k of parameters for each class k. A design says what the
-features φ are: `Own`, of the class's own feature alone, (x_ik, 1); `All`, of every class's,
-(x_i1, ..., x_iK, 1). The objective
+Scores are s_ik = θ_k · φ_ik, one row θ_k of parameters for each class k. A design defines the
+features φ: `DiagonalDesign` uses the class's own feature, (x_ik, 1); `FullDesign` uses the features
+of all classes, (x_i1, ..., x_iK, 1). The objective
 
     f(θ) = 1/N Σ_i w_i (log Σ_k exp s_ik − s_iy) + Σ strength ∘ (θ − centre)²
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 
-__all__ = ["All", "Design", "LinearNll", "Own"]
+__all__ = ["Design", "DiagonalDesign", "FullDesign", "LinearNll"]
 
 Numbers = NDArray[np.float64]
 _Floating = type[np.floating[Any]]
@@ -39,8 +39,8 @@ _LARGE_CHUNK = 131_072
 _ONE_THREAD = 262_144
 #: Elements from which a pass is shared out to threads: below, starting them costs more.
 _SHARED = 20 * _CHUNK
-#: Classes up to which `All` has a block of second derivatives for each class: K blocks of K² cost
-#: N K³ to sum, which a product with the Hessian, at N K², has to be worth.
+#: The largest K for which `FullDesign` keeps a block of second derivatives for each class: summing
+#: K blocks of K² costs N K³, and a product with the Hessian costs N K².
 _BLOCKS = 40
 #: A block of second derivatives is made invertible by this share of its largest diagonal element.
 _JITTER = 1e-9
@@ -78,7 +78,7 @@ class Design(Protocol):
 
 
 @dataclass(frozen=True)
-class Own:
+class DiagonalDesign:
     """Each class from its own feature: φ_ik = (x_ik, 1), or (x_ik) without an intercept."""
 
     intercept: bool = True
@@ -128,7 +128,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class All:
+class FullDesign:
     """Each class from the features of all: φ_i = (x_i1, ..., x_iK, 1)."""
 
     @property

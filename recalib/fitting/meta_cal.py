@@ -18,10 +18,10 @@ from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped,
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 
-__all__ = ["NOBODY", "accuracy_threshold", "fit_meta", "miscoverage_threshold"]
+__all__ = ["REFUSE_ALL", "accuracy_threshold", "fit_meta", "miscoverage_threshold"]
 
 #: A threshold that no row reaches, except those with a single class; its negative refuses none.
-NOBODY = 1e30
+REFUSE_ALL = 1e30
 #: How many thresholds are tried: more would cost certainty, fewer precision.
 _TRIALS = 16
 
@@ -36,13 +36,13 @@ def fit_meta(problem: Problem) -> Solution:
     warnings = []
     if isinstance(map, MetaMiscoverage):
         threshold = miscoverage_threshold(groups, map.miscoverage, map.sureness)
-        if threshold == -NOBODY:
+        if threshold == -REFUSE_ALL:
             warnings.append(
                 f"too few right predictions to refuse any and keep {1 - map.miscoverage:g} of them"
             )
     else:
         threshold = accuracy_threshold(groups, map.accuracy, map.sureness)
-        if threshold == NOBODY:
+        if threshold == REFUSE_ALL:
             warnings.append(
                 f"no part of the rows is right with {map.accuracy:g} for sure: all are refused"
             )
@@ -71,7 +71,7 @@ def miscoverage_threshold(groups: Groups, miscoverage: float, sureness: float) -
     k = under[right] + 1
     passes = scipy.special.betainc(k, np.maximum(total - k, 0) + 1, miscoverage) >= sureness
     if not passes.any():
-        return -NOBODY
+        return -REFUSE_ALL
     return _below(groups.odds, int(np.flatnonzero(right)[np.flatnonzero(passes)[-1]]))
 
 
@@ -88,8 +88,8 @@ def accuracy_threshold(groups: Groups, accuracy: float, sureness: float) -> floa
         # P(at most so many errors | an error rate of 1 − accuracy): the binomial, for any weights.
         luck = scipy.special.betaincc(wrong + 1, kept - wrong, 1 - accuracy) if kept > wrong else 1
         if luck <= (1 - sureness) / _TRIALS:
-            return -NOBODY if first == 0 else _below(groups.odds, int(first))
-    return NOBODY
+            return -REFUSE_ALL if first == 0 else _below(groups.odds, int(first))
+    return REFUSE_ALL
 
 
 def _below(odds: _Vector, i: int) -> float:

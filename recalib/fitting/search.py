@@ -46,7 +46,7 @@ _MOST_ROUNDS = 20
 class _OfConfidence(Protocol):
     """An objective that reads top predictions alone."""
 
-    def of_confidence(
+    def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array: ...
 
@@ -196,14 +196,14 @@ def _value_of_temperature(problem: Problem) -> _Function:
     """Return the objective as a function of one temperature."""
     objective = cast("_OfConfidence", problem.objective)
     ops = NumpyOps()
-    gaps, correct = _gaps(problem.logits), ops.hits(problem.logits, problem.labels)
+    gaps, correct = _gaps(problem.logits), ops.is_top_label(problem.logits, problem.labels)
     weights = np.ones(len(gaps)) if problem.weights is None else problem.weights
     powers = np.empty_like(gaps)
 
     def value_at(temperature: float) -> float:
         np.exp(np.multiply(gaps, 1 / temperature, out=powers), out=powers)
         confidence = 1 / powers.sum(axis=1, dtype=np.float64)
-        return float(objective.of_confidence(ops, confidence, correct, weights))
+        return float(objective.loss_of_confidences(ops, confidence, correct, weights))
 
     return value_at
 

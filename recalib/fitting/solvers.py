@@ -39,16 +39,16 @@ def solve(problem: Problem) -> Solution:
     if not problem.map.parameters(problem.classes):
         return _nothing_to_fit(problem)
     if problem.map.fitted_by == "solver":
-        return OWN_SOLVERS[problem.map.name](problem)
+        return MAP_SOLVERS[problem.map.name](problem)
     default = _by_gradient if problem.objective.smooth else search_coordinates
-    solution = SOLVERS.get((problem.map.name, problem.objective.name), default)(problem)
-    return _sane(problem, solution) if problem.objective.top_only else solution
+    solution = PAIR_SOLVERS.get((problem.map.name, problem.objective.name), default)(problem)
+    return _sane(problem, solution) if problem.objective.top_label_only else solution
 
 
 def check_pair(map: Map, objective: Objective) -> None:
     """Raise `InputError` for an objective that the map cannot be fitted with."""
-    if objective.name == "ece_grid" and (map.name, objective.name) not in SOLVERS:
-        maps = [name for name, of in SOLVERS if of == "ece_grid"]
+    if objective.name == "ece_grid" and (map.name, objective.name) not in PAIR_SOLVERS:
+        maps = [name for name, of in PAIR_SOLVERS if of == "ece_grid"]
         raise InputError(
             "objective",
             found=f"'ece_grid' for the map {map.name}",
@@ -147,7 +147,7 @@ def _value(problem: Problem, objective: Objective, parameters: Parameters) -> fl
 
 
 #: Where something faster or surer than the general gradient method exists.
-SOLVERS: dict[tuple[str, str], Solver] = {
+PAIR_SOLVERS: dict[tuple[str, str], Solver] = {
     ("temperature", "nll"): _newton,
     ("temperature", "sb_ece"): search_temperature,
     ("temperature", "hb_ece"): search_temperature,
@@ -163,7 +163,7 @@ SOLVERS: dict[tuple[str, str], Solver] = {
 }
 
 #: How maps are fitted that do not minimise an objective by its gradient.
-OWN_SOLVERS: dict[str, Solver] = {
+MAP_SOLVERS: dict[str, Solver] = {
     "histogram_binning": fit_histogram_binning,
     "isotonic": fit_isotonic,
     "beta": fit_beta,

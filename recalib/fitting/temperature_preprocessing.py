@@ -56,7 +56,7 @@ class Tempered:
             z = problem.logits[some].astype(np.float64) / single.temperature
             rest = split(ops, z)
             top[some], odds[some] = rest.top[:, 0], rest.odds[:, 0]
-            total[some] = ops.take(z, rest.top)[:, 0] + np.logaddexp(-odds[some], 0.0)
+            total[some] = ops.take_along(z, rest.top)[:, 0] + np.logaddexp(-odds[some], 0.0)
         weights = np.ones(rows) if problem.weights is None else problem.weights
         return cls(problem, single, top, np.clip(odds, -FARTHEST, FARTHEST), total, weights)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.formulas import focal_terms_of
+from recalib.formulas import focal_terms_from_log_p
 from recalib.losses.base import Loss, ops_for
 from recalib.losses.softmax import softmax_of
 from recalib.options import check_option
@@ -112,7 +112,7 @@ class FocalSampleDependent(Loss):
         ends = torch.tensor(self.until, dtype=of_label.dtype, device=of_label.device)
         steps = torch.tensor(self._steps, dtype=of_label.dtype, device=of_label.device)
         gamma = steps[torch.bucketize(of_label, ends, right=True)]
-        terms: Tensor = focal_terms_of(ops_for(logits), log_p, gamma)
+        terms: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
         return terms.mean()
 
 
@@ -137,7 +137,7 @@ def gamma_for(p0: float) -> float:
 
 def _focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     log_p = softmax_of(logits, labels).label
-    terms: Tensor = focal_terms_of(ops_for(logits), log_p, gamma)
+    terms: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
     return terms.mean()
 
 

@@ -156,7 +156,7 @@ class Map(ABC):
         masked = ops.is_masked(logits)
         # The smallest logit that is left: no class is less likely than a masked one, and the
         # number moves with the row, so that a map which ignores shifts still does.
-        least = ops.least(ops.where(masked, np.inf, logits))
+        least = ops.min(ops.where(masked, np.inf, logits))
         scores = self.transform(ops, ops.where(masked, least, logits), parameters)
         if self.returns == "logits":
             scores = ops.where(masked, -np.inf, scores)

@@ -71,6 +71,6 @@ class Beta(Map):
         bent = log_q * parameters["high"] - parameters["bias"]
         against = bent - log_p * parameters["low"]
         # No row of q is all zero: the likeliest class keeps 1e-35.
-        top = ops.first_greatest(softened)
-        most = ops.take(against, top)
-        return ops.put(against, top, most - ops.relu(most - _MOST_AGAINST))
+        top = ops.argmax(softened)
+        most = ops.take_along(against, top)
+        return ops.put_along(against, top, most - ops.relu(most - _MOST_AGAINST))

@@ -61,7 +61,7 @@ class EnsembleTemperature(Map):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         if self.mixture == "logits":
             return ops.softmax(self._mixed_logits(ops, logits, parameters))
-        return ops.mix(
+        return ops.weighted_sum(
             parameters["weights"],
             (
                 lambda: ops.softmax(logits / parameters["temperature"]),

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.lookup_table import cell_of, even
+from recalib.maps.lookup_table import cell_indices, even
 from recalib.maps.one_vs_rest import class_odds, masked_again
 from recalib.maps.top_label import join, shares, split
 from recalib.ops.base import Array, Ops
@@ -86,5 +86,5 @@ class HistogramBinning(Map):
         return shares(ops, rest, self._steps(ops, rest.odds, parameters))
 
     def _steps(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
-        cell = cell_of(ops, odds, parameters["edges"], even(self.bins))
+        cell = cell_indices(ops, odds, parameters["edges"], even(self.bins))
         return ops.gather(parameters["values"], cell)

@@ -90,20 +90,20 @@ class IntraOrderPreserving(Map):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         temperature = parameters["temperature"]
         ranks = int(parameters["output_bias"].shape[0])
-        places = ops.top_places(logits, ranks + 1)
-        largest = ops.take(logits, places)
-        top = ops.greatest(largest)
+        places = ops.top_k_indices(logits, ranks + 1)
+        largest = ops.take_along(logits, places)
+        top = ops.max(largest)
         # Where the pieces of f end: at the largest logits, but none deeper than this.
         floor = top - temperature * _DEEPEST
-        ends = ops.where(ops.at_least(largest, floor), largest, floor)
+        ends = ops.where(ops.greater_equal(largest, floor), largest, floor)
         multipliers = self._multipliers(ops, (top - ends) / temperature, parameters) / temperature
         last = ops.matmul(multipliers, ops.constant(np.eye(ranks)[:, -1:]))
         gaps = ops.matmul(ends, ops.constant(_differences(ranks)))
         # Sums from the last gap up: rounding is the same for all of them, so that none falls below
         # the one before it, and a gap of 0 changes nothing.
         heights = ops.matmul(gaps * multipliers, ops.constant(np.tri(ranks, ranks + 1)))
-        below = (logits - ops.least(ends)) * last
-        return ops.put(below, places, heights + (largest - ends) * last)
+        below = (logits - ops.min(ends)) * last
+        return ops.put_along(below, places, heights + (largest - ends) * last)
 
     def _multipliers(self, ops: Ops, depths: Array, parameters: Mapping[str, Array]) -> Array:
         """Return T₀ s (N, R) for the depths (N, R + 1) at which pieces end, in units of T₀."""

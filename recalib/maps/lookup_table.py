@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Place", "cell_of", "even", "interpolate", "level", "locate"]
+__all__ = ["Place", "cell_indices", "even", "interpolate", "level", "locate"]
 
 
 def even(count: int) -> int:
@@ -25,7 +25,7 @@ def level(table: NDArray[np.float64], length: int, step: float = 0.0) -> NDArray
     return np.concatenate([table, more])
 
 
-def cell_of(ops: Ops, x: Array, edges: Array, cells: int, *, skip: int = 0) -> Array:
+def cell_indices(ops: Ops, x: Array, edges: Array, cells: int, *, skip: int = 0) -> Array:
     """Return in which of `cells` cells each x lies, as whole floats: how many edges are ≤ x.
 
     Parameters
@@ -38,7 +38,7 @@ def cell_of(ops: Ops, x: Array, edges: Array, cells: int, *, skip: int = 0) -> A
     half = cells // 2
     while half:
         edge = ops.gather(edges, found + (half - 1.0 + skip))
-        found = found + ops.where(ops.at_least(x, edge), float(half), 0.0)
+        found = found + ops.where(ops.greater_equal(x, edge), float(half), 0.0)
         half //= 2
     return found
 
@@ -54,7 +54,7 @@ class Place:
 
 def locate(ops: Ops, x: Array, knots: Array, cells: int) -> Place:
     """Return the place of each x among `cells` + 1 ascending knots; beyond them, at their ends."""
-    cell = cell_of(ops, x, knots, cells, skip=1)
+    cell = cell_indices(ops, x, knots, cells, skip=1)
     left = ops.gather(knots, cell)
     width = ops.gather(knots, cell + 1.0) - left
     # Kept in [0, 1] in this order, since an x of 1e38 would swallow a 1 that is added first.

@@ -37,5 +37,5 @@ def ranking_parameters() -> Mapping[str, Parameter]:
 def answer(ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
     """Return the logits (N, K) of the answer to each row."""
     odds = split(ops, logits / parameters["ranking_temperature"]).odds
-    known = ops.at_least(odds, parameters["threshold"])
+    known = ops.greater_equal(odds, parameters["threshold"])
     return logits * (ops.where(known, 1.0, _UNIFORM) / parameters["temperature"])

@@ -21,16 +21,16 @@ _LEAST = 1e-30
 def log_pairs(ops: Ops, logits: Array) -> tuple[Array, Array]:
     """Return log p and log (1 − p), each (N, K); a masked class has −inf and 0."""
     log_p = ops.log_softmax(logits)
-    p, top = ops.exp(log_p), ops.first_greatest(logits)
-    others = ops.put(p, top, 0.0)
-    rest = ops.raised(ops.sum(others), _LEAST)
-    return log_p, ops.log(ops.put(1.0 - others, top, rest))
+    p, top = ops.exp(log_p), ops.argmax(logits)
+    others = ops.put_along(p, top, 0.0)
+    rest = ops.clip_min(ops.sum(others), _LEAST)
+    return log_p, ops.log(ops.put_along(1.0 - others, top, rest))
 
 
 def class_odds(ops: Ops, logits: Array) -> Array:
     """Return the log-odds of each class (N, K), not under −`FARTHEST`, masked or not."""
     log_p, log_q = log_pairs(ops, logits)
-    return ops.raised(log_p - log_q, -FARTHEST)
+    return ops.clip_min(log_p - log_q, -FARTHEST)
 
 
 def masked_again(ops: Ops, logits: Array, scores: Array) -> Array:

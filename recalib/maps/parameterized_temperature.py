@@ -89,13 +89,13 @@ class ParameterizedTemperature(Map):
         return sum(squares) * (self.strength / rows)
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        largest = ops.top(logits, int(parameters["input"].shape[0]))
+        largest = ops.top_k(logits, int(parameters["input"].shape[0]))
         return logits / self.temperatures(ops, largest, parameters)
 
     def temperatures(self, ops: Ops, largest: Array, parameters: Mapping[str, Array]) -> Array:
         """Return T (N, 1) from the s largest logits of each row, (N, s), descending."""
         temperature = parameters["temperature"]
-        gaps = (largest - ops.greatest(largest)) / temperature
+        gaps = (largest - ops.max(largest)) / temperature
         features = ops.relu(gaps + _DEEPEST) / _DEEPEST
         units = ops.tanh(ops.matmul(features, parameters["input"]) + parameters["bias"])
         change = ops.tanh(ops.matmul(units, parameters["output"])) * _REACH

@@ -48,11 +48,11 @@ class Rest:
 
 def split(ops: Ops, logits: Array) -> Rest:
     """Return the rows of `logits` (N, K), taken apart; −inf masks a class."""
-    top, largest, second = ops.two_largest(logits)
+    top, largest, second = ops.top_two(logits)
     alone = ops.is_masked(second)
-    lowered = ops.put(logits, top, ops.where(alone, largest, second))
+    lowered = ops.put_along(logits, top, ops.where(alone, largest, second))
     parts = ops.softmax(lowered)
-    own = ops.take(parts, top)
+    own = ops.take_along(parts, top)
     weight = ops.where(alone, 1.0, 1.0 - own)
     level = ops.log(own) - ops.log(weight)
     odds = ops.where(alone, _ALONE, largest - second + level)
@@ -66,14 +66,14 @@ def shares(ops: Ops, rest: Rest, odds: Array) -> Array:
     """
     power = ops.exp(_kept(ops, rest, odds))
     # Put before it is scaled: onnxruntime then writes the one number instead of copying all.
-    raised = ops.put(rest.shares, rest.top, power * rest.weight)
+    raised = ops.put_along(rest.shares, rest.top, power * rest.weight)
     return raised * (1.0 / ((1.0 + power) * rest.weight))
 
 
 def join(ops: Ops, rest: Rest, odds: Array) -> Array:
     """Return logits (N, K) whose softmax is `shares`, for the logarithms of small probabilities."""
-    lowered = ops.take(rest.lowered, rest.top)
-    return ops.put(rest.lowered, rest.top, lowered - rest.level + _kept(ops, rest, odds))
+    lowered = ops.take_along(rest.lowered, rest.top)
+    return ops.put_along(rest.lowered, rest.top, lowered - rest.level + _kept(ops, rest, odds))
 
 
 def _kept(ops: Ops, rest: Rest, odds: Array) -> Array:

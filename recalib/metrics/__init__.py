@@ -15,7 +15,7 @@ from recalib.metrics.brier_decomposition import (
 from recalib.metrics.classwise import ClasswiseError, MarginalError
 from recalib.metrics.classwise_equal_mass import ClasswiseEqualMassError
 from recalib.metrics.classwise_loss_std import ClasswiseLossDeviation
-from recalib.metrics.confidence import MeanConfidence, MeanEntropy, VerySure, VerySureAccuracy
+from recalib.metrics.confidence import S99, MeanConfidence, MeanEntropy, S99Accuracy
 from recalib.metrics.ece import (
     ExpectedCalibrationError,
     L2CalibrationError,
@@ -70,8 +70,8 @@ METRICS: dict[str, Callable[[int], Metric]] = {
     "brier_reliability": BrierReliability,
     "brier_resolution": BrierResolution,
     "brier_uncertainty": BrierUncertainty,
-    "s99": lambda bins: VerySure(),
-    "s99_accuracy": lambda bins: VerySureAccuracy(),
+    "s99": lambda bins: S99(),
+    "s99_accuracy": lambda bins: S99Accuracy(),
     "mean_confidence": lambda bins: MeanConfidence(),
     "mean_entropy": lambda bins: MeanEntropy(),
     "classwise_loss_std": lambda bins: ClasswiseLossDeviation(),

@@ -13,7 +13,7 @@ from recalib.metrics.base import State
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.predictions import Predictions, row_chunks
 
-__all__ = ["BinState", "bin_of", "upper_edges"]
+__all__ = ["BinState", "bin_indices", "upper_edges"]
 
 
 @lru_cache
@@ -27,7 +27,7 @@ def upper_edges(bins: int, dtype: np.dtype[Any]) -> Floats:
     return edges
 
 
-def bin_of(values: Floats, bins: int) -> NDArray[np.intp]:
+def bin_indices(values: Floats, bins: int) -> NDArray[np.intp]:
     """Return which of M equal-width bins of [0, 1] each value is in.
 
     Bins are right-closed, (k/M, (k+1)/M], as in the papers; the first also holds 0.
@@ -83,7 +83,7 @@ class BinState(State):
         self.confidence_squared += split(p * p).sum(axis=1)
 
     def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
-        return bin_of(confidences, self.bins)
+        return bin_indices(confidences, self.bins)
 
     def merge(self, other: BinState) -> None:
         if other.bins != self.bins:

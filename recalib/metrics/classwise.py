@@ -8,7 +8,7 @@ import numpy as np
 
 from recalib.arrays import Floats, Integers
 from recalib.metrics.base import Estimate, State, StreamingMetric
-from recalib.metrics.binning import bin_of
+from recalib.metrics.binning import bin_indices
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.predictions import Predictions, row_chunks
 
@@ -71,7 +71,7 @@ class ClasswiseState(State):
 
     def _cells(self, columns: Integers, values: Floats) -> Integers:
         """Return the place in (K, M), flat, of each column and bin of its value; all are (n,)."""
-        cells: Integers = columns * self.bins + bin_of(values, self.bins)
+        cells: Integers = columns * self.bins + bin_indices(values, self.bins)
         return cells
 
     def to_gaps(self) -> Gaps:

@@ -12,7 +12,7 @@ from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
 
-__all__ = ["MeanConfidence", "MeanEntropy", "VerySure", "VerySureAccuracy"]
+__all__ = ["S99", "MeanConfidence", "MeanEntropy", "S99Accuracy"]
 
 _VERY_SURE = 0.99
 
@@ -60,7 +60,7 @@ class MeanEntropy(StreamingMetric[MeanState]):
         return interval_of_mean(state, level)
 
 
-class VerySure(StreamingMetric[MeanState]):
+class S99(StreamingMetric[MeanState]):
     """|S99|: the share of rows of a confidence over 0.99; range [0, 1].
 
     0.99 is rounded to the dtype of the probabilities, and a confidence on it is not over it.
@@ -80,7 +80,7 @@ class VerySure(StreamingMetric[MeanState]):
         return _share(state, level)
 
 
-class VerySureAccuracy(StreamingMetric[MeanState]):
+class S99Accuracy(StreamingMetric[MeanState]):
     """The accuracy of the rows of a confidence over 0.99; range [0, 1].
 
     1 where there is no such row, since then none of them is wrong, with an interval from 0 to 1:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric
-from recalib.metrics.binning import BinState, bin_of
+from recalib.metrics.binning import BinState, bin_indices
 from recalib.metrics.intervals import interval_of_convex_error
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
@@ -38,7 +38,7 @@ class LabelBinnedError(Metric):
         self.bins = bins
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        where = bin_of(predictions.confidences, self.bins)
+        where = bin_indices(predictions.confidences, self.bins)
         counts = np.bincount(where, minlength=self.bins)
         accuracy = np.bincount(where, predictions.correct, self.bins) / np.maximum(counts, 1)
         value = float(np.mean(np.abs(accuracy[where] - predictions.confidences)))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
-from recalib.metrics.fine_histogram import CellState, cell_edges
+from recalib.metrics.fine_histogram import FineHistogram, cell_edges
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["EqualMassBins", "EqualMassError", "EqualMassL2Error"]
@@ -50,7 +50,7 @@ class EqualMassBins:
         return cls(bins, counts.astype(np.int64), *sums, np.zeros(len(p)))
 
     @classmethod
-    def of_cells(cls, state: CellState, bins: int) -> EqualMassBins:
+    def of_cells(cls, state: FineHistogram, bins: int) -> EqualMassBins:
         """Return bins of all rows that `state` has seen."""
         at = state.filled
         sums = (
@@ -133,7 +133,7 @@ def _mean(values: Vector, sizes: NDArray[np.int64], order: int) -> float:
     return float((np.sum(sizes * values**order) / sizes.sum()) ** (1 / order))
 
 
-class EqualMassError(StreamingMetric[CellState]):
+class EqualMassError(StreamingMetric[FineHistogram]):
     """Adaptive expected calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
 
     As ECE, over M bins of equal counts instead of equal width, so that no bin is nearly empty.
@@ -151,20 +151,20 @@ class EqualMassError(StreamingMetric[CellState]):
     def __init__(self, bins: int = 15) -> None:
         self.bins = bins
 
-    def state(self, classes: int) -> CellState:
-        return CellState()
+    def state(self, classes: int) -> FineHistogram:
+        return FineHistogram()
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         return self._estimate(_of_predictions(predictions, self.bins), level)
 
-    def estimate(self, state: CellState, level: float | None = None) -> Estimate:
+    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return self._estimate(EqualMassBins.of_cells(state, self.bins), level)
 
     def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
         return mean_gap(bins.to_gaps(), level, bins.mean(1))
 
 
-class EqualMassL2Error(StreamingMetric[CellState]):
+class EqualMassL2Error(StreamingMetric[FineHistogram]):
     """ℓ2 calibration error: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
 
     Over M bins of equal counts; at least as large as the ℓ1 form, and dominated by large gaps.
@@ -181,13 +181,13 @@ class EqualMassL2Error(StreamingMetric[CellState]):
     def __init__(self, bins: int = 15) -> None:
         self.bins = bins
 
-    def state(self, classes: int) -> CellState:
-        return CellState()
+    def state(self, classes: int) -> FineHistogram:
+        return FineHistogram()
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         return self._estimate(_of_predictions(predictions, self.bins), level)
 
-    def estimate(self, state: CellState, level: float | None = None) -> Estimate:
+    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return self._estimate(EqualMassBins.of_cells(state, self.bins), level)
 
     def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:

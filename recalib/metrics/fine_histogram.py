@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.metrics.binning import BinState
 
-__all__ = ["CELLS", "CellState", "cell_edges", "cell_of"]
+__all__ = ["CELLS", "FineHistogram", "cell_edges", "cell_indices"]
 
 _HALVINGS = 29
 _EACH = 256
@@ -34,7 +34,7 @@ def cell_edges() -> NDArray[np.float64]:
     return np.concatenate([half, 1 - half[-2::-1]])
 
 
-def cell_of(values: Floats) -> NDArray[np.intp]:
+def cell_indices(values: Floats) -> NDArray[np.intp]:
     """Return the cell of each value in [0, 1]; larger values are in no lower cells.
 
     1 − p is exact in float64 for p ≥ 1/2, so that equal confidences share a cell and different
@@ -51,11 +51,11 @@ def cell_of(values: Floats) -> NDArray[np.intp]:
     return cells
 
 
-class CellState(BinState):
+class FineHistogram(BinState):
     """The sums of `BinState` in cells: 40 bytes each, 0.6 MB however many rows come."""
 
     def __init__(self) -> None:
         super().__init__(CELLS)
 
     def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
-        return cell_of(confidences)
+        return cell_indices(confidences)

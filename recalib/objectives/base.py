@@ -14,7 +14,7 @@ from typing import ClassVar
 from recalib.formulas import top_predictions
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["Objective", "TopOnly"]
+__all__ = ["Objective", "TopLabelObjective"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Objective(ABC):
     smooth: ClassVar[bool] = True
     #: It is a mean over rows of what depends on that row alone, and may be summed in parts.
     by_row: ClassVar[bool] = False
-    #: It reads the confidence and the correctness of top predictions, through `of_confidence`, and
-    #: says nothing of how sharp they are: a fit checks what it did to the likelihood.
-    top_only: ClassVar[bool] = False
+    #: It reads only the confidence and correctness of top predictions, by `loss_of_confidences`.
+    #: It does not reward sharpness, so a fit also checks the likelihood.
+    top_label_only: ClassVar[bool] = False
 
     @abstractmethod
     def loss(
@@ -56,18 +56,20 @@ class Objective(ABC):
 
 
 @dataclass(frozen=True)
-class TopOnly(Objective):
+class TopLabelObjective(Objective):
     """An objective of the confidence and the correctness of top predictions alone."""
 
-    top_only: ClassVar[bool] = True
+    top_label_only: ClassVar[bool] = True
 
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
     ) -> Array:
-        return self.of_confidence(ops, *top_predictions(ops, log_probabilities, labels), weights)
+        return self.loss_of_confidences(
+            ops, *top_predictions(ops, log_probabilities, labels), weights
+        )
 
     @abstractmethod
-    def of_confidence(
+    def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
         """Return the objective of confidences, correctness and weights, each (N,)."""

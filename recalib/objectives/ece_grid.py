@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.objectives.base import TopOnly
+from recalib.objectives.base import TopLabelObjective
 from recalib.objectives.hard_binned_ece import hard_binned_ece
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
@@ -17,7 +17,7 @@ __all__ = ["EceGrid"]
 
 
 @dataclass(frozen=True)
-class EceGrid(TopOnly):
+class EceGrid(TopLabelObjective):
     """ECE over equal-width bins, at temperatures on a fixed grid of numbers; range [0, 1].
 
     The grid is in units of the logits, whatever those are: 0.1, 0.2, ..., 10 by default. Where a
@@ -53,7 +53,7 @@ class EceGrid(TopOnly):
         # Counted, not accumulated: 0.1 added a hundred times is not 10.
         return self.lowest + np.arange(count, dtype=np.float64) * self.step
 
-    def of_confidence(
+    def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
         return hard_binned_ece(ops, confidence, correct, weights, self.bins, 1.0)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from recalib.objectives.base import TopOnly
+from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
 
@@ -15,7 +15,7 @@ __all__ = ["HardBinnedEce", "hard_binned_ece"]
 
 
 @dataclass(frozen=True)
-class HardBinnedEce(TopOnly):
+class HardBinnedEce(TopLabelObjective):
     """ECE of the top prediction over equal-width bins closed on the right; range [0, 1].
 
     (Σ_j n_j/N |A_j − C_j|^p)^(1/p). A step function, which a fit searches in resolutions that
@@ -37,7 +37,7 @@ class HardBinnedEce(TopOnly):
         check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
-    def of_confidence(
+    def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
         return hard_binned_ece(ops, confidence, correct, weights, self.bins, self.order)
@@ -48,10 +48,10 @@ def hard_binned_ece(
 ) -> Array:
     """Return (Σ_j w_j/N |A_j − C_j|^p)^(1/p) over `bins` equal-width bins, closed on the right."""
     index = np.clip(np.ceil(np.asarray(confidence) * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = ops.sum_by((correct - confidence) * weights, index, bins)
+    gaps = ops.sum_by_label((correct - confidence) * weights, index, bins)
     if order == 1:
         return abs(gaps).sum() / len(confidence)
-    held = ops.sum_by(weights, index, bins)
+    held = ops.sum_by_label(weights, index, bins)
     kept = np.flatnonzero(np.asarray(held) > 0)
     powers = held[kept] * abs(gaps[kept] / held[kept]) ** order
     return (powers.sum() / len(confidence)) ** (1 / order)

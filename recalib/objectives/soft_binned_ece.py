@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recalib.formulas import soft_binned_error
-from recalib.objectives.base import TopOnly
+from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
 
@@ -14,7 +14,7 @@ __all__ = ["SoftBinnedEce"]
 
 
 @dataclass(frozen=True)
-class SoftBinnedEce(TopOnly):
+class SoftBinnedEce(TopLabelObjective):
     """Soft-binned ECE of the top prediction; range [0, 1].
 
     Confidence c_i and correctness a_i of each row count in every bin j by a membership u_j(c_i),
@@ -52,7 +52,7 @@ class SoftBinnedEce(TopOnly):
         check_option("bin_temperature", self.bin_temperature, positive, "bin_temperature > 0")
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
-    def of_confidence(
+    def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
         return soft_binned_error(

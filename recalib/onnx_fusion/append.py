@@ -136,7 +136,7 @@ def _check(output: ValueInfoProto, classes: int) -> None:
 
 def _part(calibrator: Calibrator, opset: int) -> ModelProto:
     """Return the calibrator's graph, written for `opset`."""
-    part = onnx.load_from_string(calibrator.onnx())
+    part = onnx.load_from_string(calibrator.to_onnx())
     part.opset_import[0].version = opset
     part.ir_version = helper.find_min_ir_version_for(part.opset_import)
     if opset < _AXES_AS_INPUT:

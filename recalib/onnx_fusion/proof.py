@@ -137,7 +137,7 @@ def prove(
         if not usable.any():
             continue
         seen = _seen(raw, runtime, fused, feed) if fused.half else raw
-        logits = calibrator.logits_from(seen[usable], input)
+        logits = calibrator.to_logits(seen[usable], input)
         found = runtime.run(fused.probabilities, feed)[usable]
         expected, allowed = _expected(calibrator, logits)
         away = np.abs(found - expected)
@@ -242,7 +242,7 @@ def _expected(
     calibrator: Calibrator, logits: Floats
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the reference's probabilities, and how far from them is near enough."""
-    expected = calibrator.reference(logits)
+    expected = calibrator.predict_float64(logits)
     logs = calibrator.map.log_probabilities(
         NumpyOps(), logits.astype(np.float64, copy=False), calibrator.parameters
     )

@@ -53,15 +53,15 @@ class Ops(Protocol):
         """Return x where `condition` holds, else y."""
         ...
 
-    def least(self, x: Array) -> Array:
+    def min(self, x: Array) -> Array:
         """Return the smallest element of the last axis, which is kept with length 1."""
         ...
 
-    def greatest(self, x: Array) -> Array:
+    def max(self, x: Array) -> Array:
         """Return the largest element of the last axis, which is kept with length 1."""
         ...
 
-    def top(self, x: Array, count: int) -> Array:
+    def top_k(self, x: Array, count: int) -> Array:
         """Return the `count` largest elements of the last axis, largest first."""
         ...
 
@@ -81,7 +81,7 @@ class Ops(Protocol):
         """Return the exponential; what is too large becomes inf without a warning."""
         ...
 
-    def raised(self, x: Array, floor: float) -> Array:
+    def clip_min(self, x: Array, floor: float) -> Array:
         """Return max(x, floor)."""
         ...
 
@@ -89,7 +89,7 @@ class Ops(Protocol):
         """Return element `index` of a vector, as a scalar array."""
         ...
 
-    def mix(self, weights: Array, terms: Sequence[Callable[[], Array]]) -> Array:
+    def weighted_sum(self, weights: Array, terms: Sequence[Callable[[], Array]]) -> Array:
         """Return Σ weights_i · terms_i, for a parameter of weights that are not all 0.
 
         A term whose weight is 0 is not even computed where that can be known beforehand.
@@ -100,33 +100,33 @@ class Ops(Protocol):
         """Return −log(1 + exp(−x)), without overflow; −inf stays −inf."""
         ...
 
-    def at_least(self, x: Array, y: Array | float) -> Array:
+    def greater_equal(self, x: Array, y: Array | float) -> Array:
         """Return where x ≥ y, as booleans."""
         ...
 
-    def first_greatest(self, x: Array) -> Array:
+    def argmax(self, x: Array) -> Array:
         """Return the place of the largest element of each row, the first of equals, as (N, 1)."""
         ...
 
-    def two_largest(self, x: Array) -> tuple[Array, Array, Array]:
+    def top_two(self, x: Array) -> tuple[Array, Array, Array]:
         """Return the place of the largest of each row, the largest, and the next, each (N, 1).
 
         Of equals, the place is that of the first.
         """
         ...
 
-    def top_places(self, x: Array, count: int) -> Array:
+    def top_k_indices(self, x: Array, count: int) -> Array:
         """Return the places of the `count` largest of each row, as (N, `count`), largest first.
 
         Of equals, any; `take` and `put` take them.
         """
         ...
 
-    def take(self, x: Array, place: Array) -> Array:
+    def take_along(self, x: Array, place: Array) -> Array:
         """Return the elements of each row at `place` (N, A), as (N, A)."""
         ...
 
-    def put(self, x: Array, place: Array, values: Array | float) -> Array:
+    def put_along(self, x: Array, place: Array, values: Array | float) -> Array:
         """Return x with `values`, (N, A) or a number, at `place` (N, A) of each row."""
         ...
 
@@ -147,10 +147,10 @@ class FittingOps(Ops, Protocol):
         """Return x[i, labels[i]] for every row i, as (N,)."""
         ...
 
-    def hits(self, x: Array, labels: Array) -> Array:
+    def is_top_label(self, x: Array, labels: Array) -> Array:
         """Return 1 where the largest element of a row, the first of equals, is its label's."""
         ...
 
-    def sum_by(self, values: Array, labels: Array, count: int) -> Array:
+    def sum_by_label(self, values: Array, labels: Array, count: int) -> Array:
         """Return the sum of `values` (N,) for each of `count` labels, as (`count`,)."""
         ...

@@ -57,15 +57,15 @@ class NumpyOps:
     def where(self, condition: NDArray[np.bool_], x: Any, y: Any) -> _Floats:
         return np.where(condition, np.asarray(x, self.dtype), np.asarray(y, self.dtype))
 
-    def least(self, x: _Floats) -> _Floats:
+    def min(self, x: _Floats) -> _Floats:
         lowest: _Floats = np.min(x, axis=-1, keepdims=True)
         return lowest
 
-    def greatest(self, x: _Floats) -> _Floats:
+    def max(self, x: _Floats) -> _Floats:
         highest: _Floats = np.max(x, axis=-1, keepdims=True)
         return highest
 
-    def top(self, x: _Floats, count: int) -> _Floats:
+    def top_k(self, x: _Floats, count: int) -> _Floats:
         kept = np.partition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]
         descending: _Floats = np.sort(kept, axis=-1)[..., ::-1]
         return descending
@@ -84,13 +84,13 @@ class NumpyOps:
             powers: _Floats = np.exp(x)
         return powers
 
-    def raised(self, x: _Floats, floor: float) -> _Floats:
+    def clip_min(self, x: _Floats, floor: float) -> _Floats:
         return np.maximum(x, floor)
 
     def select(self, x: _Floats, index: int) -> Any:
         return x[index]
 
-    def mix(self, weights: _Floats, terms: Sequence[Callable[[], _Floats]]) -> _Floats:
+    def weighted_sum(self, weights: _Floats, terms: Sequence[Callable[[], _Floats]]) -> _Floats:
         pairs = zip(weights, terms, strict=True)
         total: _Floats = sum(term() * weight for weight, term in pairs if weight != 0)
         return total
@@ -99,26 +99,26 @@ class NumpyOps:
         logs: _Floats = -np.logaddexp(0, -x)
         return logs
 
-    def at_least(self, x: _Floats, y: Any) -> NDArray[np.bool_]:
+    def greater_equal(self, x: _Floats, y: Any) -> NDArray[np.bool_]:
         return np.asarray(x >= y)
 
-    def first_greatest(self, x: _Floats) -> NDArray[np.intp]:
+    def argmax(self, x: _Floats) -> NDArray[np.intp]:
         place: NDArray[np.intp] = np.argmax(x, axis=-1, keepdims=True)
         return place
 
-    def two_largest(self, x: _Floats) -> tuple[NDArray[np.intp], _Floats, _Floats]:
-        place = self.first_greatest(x)
-        return place, self.take(x, place), self.greatest(self.put(x, place, -np.inf))
+    def top_two(self, x: _Floats) -> tuple[NDArray[np.intp], _Floats, _Floats]:
+        place = self.argmax(x)
+        return place, self.take_along(x, place), self.max(self.put_along(x, place, -np.inf))
 
-    def top_places(self, x: _Floats, count: int) -> NDArray[np.intp]:
+    def top_k_indices(self, x: _Floats, count: int) -> NDArray[np.intp]:
         places = np.argpartition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]
         order = np.argsort(np.take_along_axis(x, places, axis=-1), axis=-1)[..., ::-1]
         return np.take_along_axis(places, order, axis=-1)
 
-    def take(self, x: _Floats, place: NDArray[np.intp]) -> _Floats:
+    def take_along(self, x: _Floats, place: NDArray[np.intp]) -> _Floats:
         return np.take_along_axis(x, place, axis=-1)
 
-    def put(self, x: _Floats, place: NDArray[np.intp], values: Any) -> _Floats:
+    def put_along(self, x: _Floats, place: NDArray[np.intp], values: Any) -> _Floats:
         changed = x.copy()
         np.put_along_axis(changed, place, values, axis=-1)
         return changed
@@ -132,11 +132,11 @@ class NumpyOps:
     def pick(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
         return x[np.arange(len(labels)), labels]
 
-    def hits(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
+    def is_top_label(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
         right: _Floats = (np.argmax(x, axis=-1) == labels).astype(self.dtype)
         return right
 
-    def sum_by(self, values: _Floats, labels: NDArray[np.int64], count: int) -> _Floats:
+    def sum_by_label(self, values: _Floats, labels: NDArray[np.int64], count: int) -> _Floats:
         sums: _Floats = np.bincount(labels, values, count).astype(self.dtype, copy=False)
         return sums
 

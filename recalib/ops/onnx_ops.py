@@ -86,13 +86,13 @@ class OnnxOps:
     def sum(self, x: GraphValue) -> GraphValue:
         return self.node("ReduceSum", x, self.integers(-1), keepdims=1)
 
-    def least(self, x: GraphValue) -> GraphValue:
+    def min(self, x: GraphValue) -> GraphValue:
         return self.node("ReduceMin", x, self.integers(-1), keepdims=1)
 
-    def greatest(self, x: GraphValue) -> GraphValue:
+    def max(self, x: GraphValue) -> GraphValue:
         return self.node("ReduceMax", x, self.integers(-1), keepdims=1)
 
-    def top(self, x: GraphValue, count: int) -> GraphValue:
+    def top_k(self, x: GraphValue, count: int) -> GraphValue:
         return self.node("TopK", x, self.integers(count), outputs=2)
 
     def matmul(self, x: GraphValue, matrix: GraphValue) -> GraphValue:
@@ -107,7 +107,7 @@ class OnnxOps:
     def exp(self, x: GraphValue) -> GraphValue:
         return self.node("Exp", x)
 
-    def raised(self, x: GraphValue, floor: float) -> GraphValue:
+    def clip_min(self, x: GraphValue, floor: float) -> GraphValue:
         return self.node("Max", x, floor)
 
     def is_masked(self, x: GraphValue) -> GraphValue:
@@ -126,7 +126,9 @@ class OnnxOps:
         self._constants[((), position.name.encode())] = position
         return self.node("Gather", x, GraphValue(self, position.name))
 
-    def mix(self, weights: GraphValue, terms: Sequence[Callable[[], GraphValue]]) -> GraphValue:
+    def weighted_sum(
+        self, weights: GraphValue, terms: Sequence[Callable[[], GraphValue]]
+    ) -> GraphValue:
         (tensor,) = (one for one in self._constants.values() if one.name == weights.name)
         found = [float(one) for one in numpy_helper.to_array(tensor)]
         # What has less than 1e-30 of the largest weight is lost where a float32 is rounded.
@@ -144,13 +146,13 @@ class OnnxOps:
         beyond = self.log(self.exp(self.node("Neg", self.node("Abs", x))) + 1.0)
         return self.node("Min", x, 0.0) - beyond
 
-    def at_least(self, x: GraphValue, y: Any) -> GraphValue:
+    def greater_equal(self, x: GraphValue, y: Any) -> GraphValue:
         return self.node("GreaterOrEqual", x, y)
 
-    def first_greatest(self, x: GraphValue) -> GraphValue:
+    def argmax(self, x: GraphValue) -> GraphValue:
         return self.node("ArgMax", x, axis=-1, keepdims=1)
 
-    def two_largest(self, x: GraphValue) -> tuple[GraphValue, GraphValue, GraphValue]:
+    def top_two(self, x: GraphValue) -> tuple[GraphValue, GraphValue, GraphValue]:
         values = self.node("TopK", x, self.integers(2), outputs=2)  # of equals, the first first
         places = GraphValue(self, f"{values.name}_1")
         first, second = self.integers(0), self.integers(1)
@@ -160,14 +162,14 @@ class OnnxOps:
             self.node("Gather", values, second, axis=1),
         )
 
-    def top_places(self, x: GraphValue, count: int) -> GraphValue:
+    def top_k_indices(self, x: GraphValue, count: int) -> GraphValue:
         values = self.node("TopK", x, self.integers(count), outputs=2)
         return GraphValue(self, f"{values.name}_1")
 
-    def take(self, x: GraphValue, place: GraphValue) -> GraphValue:
+    def take_along(self, x: GraphValue, place: GraphValue) -> GraphValue:
         return self.node("GatherElements", x, place, axis=1)
 
-    def put(self, x: GraphValue, place: GraphValue, values: Any) -> GraphValue:
+    def put_along(self, x: GraphValue, place: GraphValue, values: Any) -> GraphValue:
         spread = self.node("Expand", values, self.node("Shape", place))
         return self.node("ScatterElements", x, place, spread, axis=1)
 

@@ -47,13 +47,13 @@ class TorchOps:
     def where(self, condition: torch.Tensor, x: Any, y: Any) -> torch.Tensor:
         return torch.where(condition, self._tensor(x), self._tensor(y))
 
-    def least(self, x: torch.Tensor) -> torch.Tensor:
+    def min(self, x: torch.Tensor) -> torch.Tensor:
         return torch.amin(x, dim=-1, keepdim=True)
 
-    def greatest(self, x: torch.Tensor) -> torch.Tensor:
+    def max(self, x: torch.Tensor) -> torch.Tensor:
         return torch.amax(x, dim=-1, keepdim=True)
 
-    def top(self, x: torch.Tensor, count: int) -> torch.Tensor:
+    def top_k(self, x: torch.Tensor, count: int) -> torch.Tensor:
         return torch.topk(x, count, dim=-1).values
 
     def matmul(self, x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
@@ -68,13 +68,13 @@ class TorchOps:
     def exp(self, x: torch.Tensor) -> torch.Tensor:
         return torch.exp(x)
 
-    def raised(self, x: torch.Tensor, floor: float) -> torch.Tensor:
+    def clip_min(self, x: torch.Tensor, floor: float) -> torch.Tensor:
         return torch.clamp(x, min=floor)
 
     def select(self, x: torch.Tensor, index: int) -> torch.Tensor:
         return x[index]
 
-    def mix(
+    def weighted_sum(
         self, weights: torch.Tensor, terms: Sequence[Callable[[], torch.Tensor]]
     ) -> torch.Tensor:
         # All of them: a weight of 0 has a gradient.
@@ -85,28 +85,28 @@ class TorchOps:
     def log_sigmoid(self, x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.logsigmoid(x)
 
-    def at_least(self, x: torch.Tensor, y: Any) -> torch.Tensor:
+    def greater_equal(self, x: torch.Tensor, y: Any) -> torch.Tensor:
         above: torch.Tensor = x >= y
         return above
 
-    def first_greatest(self, x: torch.Tensor) -> torch.Tensor:
+    def argmax(self, x: torch.Tensor) -> torch.Tensor:
         # torch.argmax may take any of equals; here the earlier is the larger.
         largest = x == torch.amax(x, dim=-1, keepdim=True)
         order = torch.arange(x.shape[-1], 0, -1, device=x.device)
         place: torch.Tensor = (largest * order).argmax(dim=-1, keepdim=True)
         return place
 
-    def two_largest(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        place = self.first_greatest(x)
-        return place, self.take(x, place), self.greatest(self.put(x, place, -torch.inf))
+    def top_two(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        place = self.argmax(x)
+        return place, self.take_along(x, place), self.max(self.put_along(x, place, -torch.inf))
 
-    def top_places(self, x: torch.Tensor, count: int) -> torch.Tensor:
+    def top_k_indices(self, x: torch.Tensor, count: int) -> torch.Tensor:
         return torch.topk(x, count, dim=-1).indices
 
-    def take(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    def take_along(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         return x.gather(-1, place)
 
-    def put(self, x: torch.Tensor, place: torch.Tensor, values: Any) -> torch.Tensor:
+    def put_along(self, x: torch.Tensor, place: torch.Tensor, values: Any) -> torch.Tensor:
         return x.scatter(-1, place, self._tensor(values).expand(place.shape))
 
     def gather(self, table: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
@@ -119,11 +119,11 @@ class TorchOps:
     def pick(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return x.gather(-1, labels[:, None])[:, 0]
 
-    def hits(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        right: torch.Tensor = self.first_greatest(x)[:, 0] == labels
+    def is_top_label(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        right: torch.Tensor = self.argmax(x)[:, 0] == labels
         return right.to(self.dtype)
 
-    def sum_by(self, values: torch.Tensor, labels: torch.Tensor, count: int) -> torch.Tensor:
+    def sum_by_label(self, values: torch.Tensor, labels: torch.Tensor, count: int) -> torch.Tensor:
         where = torch.as_tensor(labels, device=values.device)
         zeros = torch.zeros(count, dtype=self.dtype, device=values.device)
         return zeros.index_add(0, where, values)

@@ -9,7 +9,7 @@ from anyio import to_thread
 
 from recalib import calibrator as calibrators
 from recalib.errors import InputError
-from recalib.fitting.fit import wanted
+from recalib.fitting.fit import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.resource_names import check_alias
 from service.access.authenticator import current_principal
@@ -68,7 +68,7 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
     InputError: an unknown map, objective or option.
     NotFoundError: no such data set.
     """
-    wanted(fit.map, fit.objective, fit.options)
+    resolve_fit(fit.map, fit.objective, fit.options)
     tx.datasets.get(model, fit.dataset)
     job = tx.jobs.enqueue(FIT, {"model": model.name, **fit.model_dump()}, model=model)
     said = f"{fit.map} by {fit.objective} on {fit.dataset}"
@@ -97,7 +97,7 @@ def get_parameters(registry: Registry, model: str, version: int) -> bytes:
 
 def get_onnx(registry: Registry, model: str, version: int) -> bytes:
     """Return the map as an ONNX graph, or raise `NotFoundError`."""
-    return calibrators.Calibrator.from_bytes(get_parameters(registry, model, version)).onnx()
+    return calibrators.Calibrator.from_bytes(get_parameters(registry, model, version)).to_onnx()
 
 
 def list_aliases(tx: Transaction, model: str) -> AliasList:

@@ -100,7 +100,7 @@ def _looked_at(
     """Return what each row says, or why it cannot be taken; until `read` all is looked at."""
     number = loaded.stream.segment_of(segment)
     class_of, maturity = class_reader(model), model.watching.maturity_seconds
-    said = predictions_of(rows, loaded.calibrator.fast(rows))
+    said = predictions_of(rows, loaded.calibrator.predict_float32(rows))
     found: list[tuple[Prediction, int] | Outcome] = []
     for row, label, made_at, raw, sure, best in zip(rows, labels, times, *said, strict=True):
         true = _class_of(class_of(label), row, made_at, now, maturity, read)

@@ -117,7 +117,7 @@ def checked(
     """Return logits for the calibrator, (N, K), from a request's values; raises as `calibrate`."""
     if values.ndim == 2 and len(values) > most_rows:
         raise TooLargeError(input, found=f"{len(values)} rows", accepted=f"at most {most_rows}")
-    return loaded.calibrator.logits_from(values, input)
+    return loaded.calibrator.to_logits(values, input)
 
 
 def is_checked(
@@ -132,5 +132,5 @@ def is_checked(
         input == "logits"
         and len(rows[0]) == calibrator.card.classes
         and len(rows) <= most_rows
-        and calibrator.takes(input)
+        and calibrator.accepts(input)
     )

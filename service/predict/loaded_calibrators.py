@@ -70,7 +70,7 @@ class LoadedCalibrator:
 
     def run(self, logits: Floats, segment: int = 0) -> Floats:
         """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
-        probabilities = self.calibrator.fast(logits)
+        probabilities = self.calibrator.predict_float32(logits)
         self.count(len(logits))
         self.stream.add(probabilities, segment)
         return probabilities
@@ -315,7 +315,7 @@ def _missing(model: str, selector: str) -> RecalibError:
 
 def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> LoadedCalibrator:
     calibrator = Calibrator.from_bytes(data)
-    calibrator.serve_on(threads=1)
+    calibrator.configure_session(threads=1)
     labels = calibrator.card.labels
     return LoadedCalibrator(
         model.name,

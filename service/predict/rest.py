@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from recalib.access import Principal
 from recalib.arrays import Floats
-from recalib.calibrator import SMALL
+from recalib.calibrator import SMALL_BATCH
 from recalib.errors import InputError, UnsupportedError
 from service.http.bodies import parse_media_type
 from service.http.content_negotiation import negotiate
@@ -301,7 +301,7 @@ class _Work(msgspec.Struct, frozen=True):
         classes = self.loaded.calibrator.card.classes
         while parts:
             # No more than what is computed like a request by itself.
-            count = max(1, SMALL // (classes * max(map(len, parts))))
+            count = max(1, SMALL_BATCH // (classes * max(map(len, parts))))
             answers += self._answers(parts[:count])
             parts = parts[count:]
         return answers

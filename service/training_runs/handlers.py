@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recalib.errors import InputError, NotFoundError
-from recalib.fitting.fit import wanted
+from recalib.fitting.fit import resolve_fit
 from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
 from service.access.authenticator import current_principal
@@ -77,7 +77,7 @@ def _model(tx: Transaction, recipe: Recipe) -> Model | None:
     current_principal().check_model(None if part is None else part.model)
     if part is None:
         return None
-    wanted(part.map, part.objective, part.options)
+    resolve_fit(part.map, part.objective, part.options)
     return None if part.model is None else tx.models.get(part.model)
 
 

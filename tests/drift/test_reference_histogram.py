@@ -43,6 +43,6 @@ def test_a_fit_keeps_them_in_its_card_and_its_own_rows_show_no_shift() -> None:
     kept = calibrator.card.confidences
     assert kept is not None
     assert sum(kept.counts) == 600
-    served = calibrator.fast(logits.astype(np.float32)).max(axis=1)
+    served = calibrator.predict_float32(logits.astype(np.float32)).max(axis=1)
     counts = np.bincount(bin_places(np.array(kept.edges), served), minlength=len(kept.counts))
     assert not confidence_shift(np.array(kept.counts), counts).shifted

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from recalib import fit
 from recalib.calibrator import Calibrator
-from recalib.card import CandidateResult, Card, Choice
+from recalib.card import AutoChoice, CandidateResult, Card
 from recalib.errors import InputError
 from recalib.fitting.auto import choose
-from recalib.fitting.cross_validation import Candidate, folds_of
-from recalib.fitting.fit import configured, wanted
+from recalib.fitting.cross_validation import Candidate, stratified_folds
+from recalib.fitting.fit import configure_pair, resolve_fit
 from tests.fitting.conftest import draw
 
 Data = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
-def auto(data: Data, **options: Any) -> Choice:
+def auto(data: Data, **options: Any) -> AutoChoice:
     calibrator = fit(*data, "auto", **options)
     choice = calibrator.card.choice
     assert choice is not None
@@ -31,7 +31,7 @@ def auto(data: Data, **options: Any) -> Choice:
     return choice
 
 
-def by_map(choice: Choice) -> dict[str, CandidateResult]:
+def by_map(choice: AutoChoice) -> dict[str, CandidateResult]:
     return {one.map: one for one in choice.candidates}
 
 
@@ -105,7 +105,7 @@ def test_predictions_change_only_where_that_is_allowed() -> None:
 
 def test_the_simplest_of_those_as_good_is_taken() -> None:
     """Off by a number for each class: the matrix can say it too, with more numbers."""
-    pair = [Candidate(*configured(name, "nll", {})) for name in ("matrix", "vector")]
+    pair = [Candidate(*configure_pair(name, "nll", {})) for name in ("matrix", "vector")]
     _, choice = choose(pair, *off_by_class(2000, 4), preserve_accuracy=False)
     assert choice.map == "vector"
     assert by_map(choice)["matrix"].verdict == "vector is better, or as good and simpler"
@@ -143,7 +143,7 @@ def test_scores_are_those_of_a_loop_by_hand() -> None:
     """Each fold under a fit to the others; the interval of a mean is about ±1.96 errors."""
     logits, labels = draw(400, 4, 2.0)
     choice = auto((logits, labels))
-    folds = folds_of(labels)
+    folds = stratified_folds(labels)
     nll, brier = np.empty(400), np.empty(400)
     for fold in range(5):
         out = folds == fold
@@ -240,10 +240,10 @@ def test_auto_begins_from_no_earlier_fit() -> None:
 
 
 def test_a_policy_is_no_map() -> None:
-    assert isinstance(wanted("temperature", "nll", {}), Candidate)
-    assert not isinstance(wanted("auto", "nll", {}), Candidate)
+    assert isinstance(resolve_fit("temperature", "nll", {}), Candidate)
+    assert not isinstance(resolve_fit("auto", "nll", {}), Candidate)
     with pytest.raises(InputError, match=r"magic.*temperature.*auto"):
-        wanted("magic", "nll", {})
+        resolve_fit("magic", "nll", {})
 
 
 def test_held_out_rows_are_no_worse_for_it(real_data: Path) -> None:

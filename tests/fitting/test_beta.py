@@ -73,13 +73,15 @@ def test_probabilities_are_the_formula() -> None:
     p = scipy.special.softmax(logits / fit_temperature(logits, labels).temperature, axis=1)
     q = scipy.special.expit(one["low"] * np.log(p) - one["high"] * np.log1p(-p) + one["bias"])
     expected = q / q.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(calibrator.reference(logits), expected, rtol=1e-9)
+    np.testing.assert_allclose(calibrator.predict_float64(logits), expected, rtol=1e-9)
 
 
 def test_where_temperature_is_right_little_changes() -> None:
     logits, labels = draw(20_000, 4, 2.0)
     one, other = (fit(logits, labels, name) for name in ("beta", "temperature"))
-    np.testing.assert_allclose(one.reference(logits), other.reference(logits), atol=0.03)
+    np.testing.assert_allclose(
+        one.predict_float64(logits), other.predict_float64(logits), atol=0.03
+    )
 
 
 def test_absent_classes_keep_their_curve_and_are_named() -> None:

@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 import scipy.special
 
-from recalib.fitting.cross_validation import Candidate, compare_by_cross_validation, folds_of
-from recalib.fitting.fit import configured, fit
+from recalib.fitting.cross_validation import (
+    Candidate,
+    compare_by_cross_validation,
+    stratified_folds,
+)
+from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.newton import fit_temperature
 from tests.fitting.conftest import draw
 
 
 def candidate(name: str) -> Candidate:
-    return Candidate(*configured(name, "nll", {}))
+    return Candidate(*configure_pair(name, "nll", {}))
 
 
 def test_scores_are_those_of_a_loop_by_hand() -> None:
@@ -22,7 +26,7 @@ def test_scores_are_those_of_a_loop_by_hand() -> None:
     found = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels
     )
-    folds = folds_of(labels)
+    folds = stratified_folds(labels)
     scores, plain = np.empty(len(labels)), np.empty(len(labels))
     for i in range(len(labels)):
         others = folds != folds[i]
@@ -66,11 +70,11 @@ def test_a_calibrator_fitted_elsewhere_is_taken_as_it_is() -> None:
 
 def test_folds_spread_every_class() -> None:
     labels = np.repeat([0, 1, 2], [50, 10, 5])
-    folds = folds_of(labels)
+    folds = stratified_folds(labels)
     for label in range(3):
         counts = np.bincount(folds[labels == label], minlength=5)
         assert counts.max() - counts.min() <= 1
-    np.testing.assert_array_equal(folds, folds_of(labels))
+    np.testing.assert_array_equal(folds, stratified_folds(labels))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import recalib
 from recalib.errors import InputError
-from recalib.fitting.fit import configured, fit
+from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.maps import MAPS
@@ -25,7 +25,7 @@ SMOOTH = [
     for name in MAPS
     if MAPS[name].fitted_by == "gradient"
     for objective in OBJECTIVES
-    if OBJECTIVES[objective].smooth and not OBJECTIVES[objective].top_only
+    if OBJECTIVES[objective].smooth and not OBJECTIVES[objective].top_label_only
 ]
 
 
@@ -40,7 +40,7 @@ def value_at(the_map, the_objective, parameters, logits, labels) -> float:
 def test_no_step_away_improves_the_objective(name: str, objective: str, known) -> None:
     """The end of a fit is a minimum: small legal steps in any direction only make it worse."""
     logits, labels = known
-    the_map, the_objective = configured(name, objective, {})
+    the_map, the_objective = configure_pair(name, objective, {})
     fitted = solve(Problem(the_map, the_objective, logits, labels))
     assert fitted.converged
     the_objective = replace(the_objective, **fitted.settled)

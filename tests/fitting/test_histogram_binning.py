@@ -28,7 +28,9 @@ def test_confidences_are_those_of_a_loop(binning: str) -> None:
     logits, labels = draw(1000, 4, 2.0)
     p = tempered(logits, labels)
     c, hit = p.max(axis=1), p.argmax(axis=1) == labels
-    found = fit(logits, labels, "histogram_binning", binning=binning, bins=10).reference(logits)
+    found = fit(logits, labels, "histogram_binning", binning=binning, bins=10).predict_float64(
+        logits
+    )
     if binning == "equal_mass":
         bins = np.argsort(np.argsort(c)) // 100
     else:
@@ -58,7 +60,7 @@ def test_one_vs_rest_is_a_loop_over_classes() -> None:
     found = fit(
         logits, labels, "histogram_binning", target="one_vs_rest", binning="equal_width", bins=8
     )
-    np.testing.assert_allclose(found.reference(logits), expected, rtol=1e-9)
+    np.testing.assert_allclose(found.predict_float64(logits), expected, rtol=1e-9)
 
 
 def test_an_overconfident_classifier_is_corrected() -> None:
@@ -70,7 +72,7 @@ def test_an_overconfident_classifier_is_corrected() -> None:
     half = slice(0, 10_000), slice(10_000, None)
     scores = {
         name: -np.log(
-            fit(logits[half[0]], labels[half[0]], name).reference(logits[half[1]])[
+            fit(logits[half[0]], labels[half[0]], name).predict_float64(logits[half[1]])[
                 np.arange(10_000), labels[half[1]]
             ]
         ).mean()
@@ -125,7 +127,7 @@ def test_a_weight_of_two_is_a_duplicate(name: str, options: dict) -> None:
 def test_predictions_stay_and_thin_bins_are_reported() -> None:
     logits, labels = draw(40, 4, 2.0)
     calibrator = fit(logits, labels, "histogram_binning")
-    found = calibrator.reference(logits)
+    found = calibrator.predict_float64(logits)
     np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
     assert any("fewer than 5 rows" in text for text in calibrator.card.fit.warnings)
 

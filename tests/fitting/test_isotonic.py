@@ -8,7 +8,7 @@ import scipy.special
 from sklearn.isotonic import IsotonicRegression
 
 from recalib.fitting.fit import fit
-from recalib.fitting.isotonic import Blocks, blocks_of, thinned
+from recalib.fitting.isotonic import Blocks, isotonic_blocks, thinned
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.temperature_preprocessing import grouped
 from tests.fitting.conftest import draw
@@ -22,7 +22,7 @@ def test_blocks_are_those_of_scikit_learn(seed: int) -> None:
     hits = rng.random(400) < scipy.special.expit(odds / 2)
     weights = rng.uniform(0, 2, 400)
     theirs = IsotonicRegression().fit(odds, hits, weights).predict(odds)
-    ours = blocks_of(grouped(odds, hits, weights))
+    ours = isotonic_blocks(grouped(odds, hits, weights))
     expected = []
     for value in np.unique(theirs.round(12)):
         same = np.isclose(theirs, value, rtol=0, atol=1e-11)
@@ -47,7 +47,7 @@ def test_the_curve_goes_through_its_blocks() -> None:
     parameters = calibrator.parameters
     expected = scipy.special.expit(np.interp(s, parameters["knots"], parameters["values"]))
     ratio = np.sort(p, axis=1)[:, -2] / (1 - p.max(axis=1))
-    found = calibrator.reference(logits).max(axis=1)
+    found = calibrator.predict_float64(logits).max(axis=1)
     expected = np.maximum(expected, ratio / (1 + ratio))
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
@@ -56,7 +56,7 @@ def test_confidence_never_falls() -> None:
     logits, labels = draw(500, 2, 1.5)
     calibrator = fit(logits, labels, "isotonic")
     gaps = np.linspace(0.01, 30, 3000)
-    found = calibrator.reference(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
+    found = calibrator.predict_float64(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
     assert (np.diff(found) >= -1e-12).all()
     assert 0.5 < found[0] < found[-1] < 1
 
@@ -85,7 +85,7 @@ def test_one_vs_rest_beats_temperature_where_classes_differ() -> None:
     fitted, held = slice(0, 10_000), slice(10_000, None)
 
     def nll(name: str, **options: str) -> float:
-        p = fit(logits[fitted], labels[fitted], name, **options).reference(logits[held])
+        p = fit(logits[fitted], labels[fitted], name, **options).predict_float64(logits[held])
         return float(-np.log(p[np.arange(10_000), labels[held]]).mean())
 
     assert nll("isotonic", target="one_vs_rest") < nll("temperature") - 0.01
@@ -97,7 +97,7 @@ def test_float32_follows_a_fitted_curve() -> None:
     small = logits.astype(np.float32)
     for options in ({}, {"target": "one_vs_rest"}):
         calibrator = fit(small, labels, "isotonic", **options)
-        expected = calibrator.reference(small)
+        expected = calibrator.predict_float64(small)
         logs = np.log(expected)
         span = np.ptp(logs, axis=1, keepdims=True)
         wrong = np.abs(calibrator.predict(small) - expected)

@@ -13,13 +13,13 @@ from sklearn.linear_model import LogisticRegression
 
 from recalib.arrays import check_weights
 from recalib.errors import InputError
-from recalib.fitting.fit import configured, fit
+from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.gradient import fit_by_gradient
 from recalib.fitting.linear_maps import LINEAR_MAPS, fit_linear
-from recalib.fitting.linear_nll import All, LinearNll, Own
+from recalib.fitting.linear_nll import DiagonalDesign, FullDesign, LinearNll
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.solvers import SOLVERS, solve
+from recalib.fitting.solvers import PAIR_SOLVERS, solve
 from recalib.maps import MAPS
 from recalib.ops import NumpyOps
 from tests.fitting.conftest import draw
@@ -34,7 +34,7 @@ def miscalibrated(rows: int, classes: int, seed: int = 0) -> tuple[np.ndarray, n
 
 
 def problem_of(name: str, logits: np.ndarray, labels: np.ndarray, **options) -> Problem:
-    the_map, objective = configured(name, "nll", options)
+    the_map, objective = configure_pair(name, "nll", options)
     return Problem(the_map, objective, logits, labels)
 
 
@@ -45,7 +45,7 @@ def by_torch(problem: Problem) -> Solution:
 
 def test_every_linear_map_is_in_the_table_of_solvers() -> None:
     for name in LINEAR_MAPS:
-        assert SOLVERS[name, "nll"] is fit_linear
+        assert PAIR_SOLVERS[name, "nll"] is fit_linear
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -264,14 +264,18 @@ def test_strengths_that_are_none_are_refused(bad: object) -> None:
         fit(*draw(50, 3, 1.0), "matrix", off_diagonal=bad)
 
 
-@pytest.mark.parametrize("design", [Own(), Own(intercept=False), All()])
+@pytest.mark.parametrize(
+    "design", [DiagonalDesign(), DiagonalDesign(intercept=False), FullDesign()]
+)
 @pytest.mark.parametrize("classes", [3, 50])
-def test_derivatives_agree_with_finite_differences(design: Own | All, classes: int) -> None:
+def test_derivatives_agree_with_finite_differences(
+    design: DiagonalDesign | FullDesign, classes: int
+) -> None:
     rng = np.random.default_rng(0)
     x, labels = miscalibrated(40, classes)
     masked = rng.random(x.shape) < 0.1
     masked[np.arange(40), labels] = False
-    width = classes + 1 if isinstance(design, All) else 1 + design.intercept
+    width = classes + 1 if isinstance(design, FullDesign) else 1 + design.intercept
     theta, strength, centre = rng.random((3, classes, width))
     weights = check_weights(rng.random(40), rows=40)
     nll = LinearNll(design, x, masked, labels, weights, strength, centre)

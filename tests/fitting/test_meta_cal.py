@@ -8,7 +8,7 @@ import scipy.special
 import scipy.stats
 
 from recalib.fitting.fit import fit
-from recalib.fitting.meta_cal import NOBODY, accuracy_threshold, miscoverage_threshold
+from recalib.fitting.meta_cal import REFUSE_ALL, accuracy_threshold, miscoverage_threshold
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.fitting.temperature_preprocessing import Groups, grouped
@@ -83,7 +83,7 @@ def test_refused_rows_are_uniform_and_the_others_tempered() -> None:
     one = calibrator.parameters
     kept = scores(logits, one) >= one["threshold"]
     assert 0 < kept.sum() < 1000
-    found = calibrator.reference(logits)
+    found = calibrator.predict_float64(logits)
     np.testing.assert_allclose(
         found[kept], scipy.special.softmax(logits[kept] / one["temperature"], axis=1), rtol=1e-9
     )
@@ -93,8 +93,8 @@ def test_refused_rows_are_uniform_and_the_others_tempered() -> None:
 
 def test_what_cannot_be_promised_is_said() -> None:
     nobody = Groups(np.zeros(1), np.ones(1), np.zeros(1))
-    assert miscoverage_threshold(nobody, 0.1, 0.95) == -NOBODY
-    assert accuracy_threshold(nobody, 0.9, 0.95) == NOBODY
+    assert miscoverage_threshold(nobody, 0.1, 0.95) == -REFUSE_ALL
+    assert accuracy_threshold(nobody, 0.9, 0.95) == REFUSE_ALL
     logits, labels = draw(10, 4, 2.0)
     for name, text in (("meta_miscoverage", "too few"), ("meta_accuracy", "all are refused")):
         assert any(text in one for one in fit(logits, labels, name).card.fit.warnings)

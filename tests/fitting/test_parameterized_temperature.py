@@ -64,7 +64,7 @@ def units(logits: Floats, parameters: dict[str, Floats]) -> Floats:
 
 
 def nll(calibrator: Calibrator, logits: Floats, labels: NDArray[np.int64]) -> float:
-    probabilities = calibrator.reference(logits)
+    probabilities = calibrator.predict_float64(logits)
     return evaluate(labels, probabilities=probabilities, metrics=["nll"])["nll"].value
 
 
@@ -157,13 +157,13 @@ def test_masked_classes_are_gaps_beyond_the_deepest() -> None:
     out[np.arange(300), labels] = False
     masked, low = np.where(out, -np.inf, logits), np.where(out, -500, logits)
     found = fit(masked, labels, NAME)
-    p = found.reference(masked)
+    p = found.predict_float64(masked)
     assert (p[out] == 0).all()
-    np.testing.assert_allclose(p, found.reference(low), atol=1e-12)
+    np.testing.assert_allclose(p, found.predict_float64(low), atol=1e-12)
     # Both fits stop within 1e-9 of the least value, which a flat direction makes 1e-4 of p.
     again = fit(low, labels, NAME)
     assert again.card.fit.objective == pytest.approx(found.card.fit.objective, abs=1e-7)
-    np.testing.assert_allclose(p, again.reference(low), atol=1e-3)
+    np.testing.assert_allclose(p, again.predict_float64(low), atol=1e-3)
 
 
 def test_real_logits(real_data: Path) -> None:
@@ -175,6 +175,6 @@ def test_real_logits(real_data: Path) -> None:
     single, found = fit(*splits[0]), fit(*splits[0], NAME)
     assert nll(found, *splits[1]) <= nll(single, *splits[1]) * 1.005
     rows = splits[1][0].astype(np.float64)
-    assert (rows.argmax(axis=1) == found.reference(rows).argmax(axis=1)).all()
+    assert (rows.argmax(axis=1) == found.predict_float64(rows).argmax(axis=1)).all()
     assert (temperatures(rows, found.parameters) > 0).all()
     assert (units(rows[:500], found.parameters).std(axis=0) > 1e-3).all()

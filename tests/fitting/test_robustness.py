@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from recalib.errors import InputError
-from recalib.fitting.fit import configured, fit
+from recalib.fitting.fit import configure_pair, fit
 from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
 from tests.fitting.conftest import draw
@@ -170,7 +170,9 @@ def test_the_order_of_rows_does_not_matter(name: str) -> None:
     logits, labels = draw(300, 6, 2.0)
     order = np.random.default_rng(1).permutation(300)
     one, other = (fit(z, y, name) for z, y in ((logits, labels), (logits[order], labels[order])))
-    np.testing.assert_allclose(one.reference(logits), other.reference(logits), atol=1e-4)
+    np.testing.assert_allclose(
+        one.predict_float64(logits), other.predict_float64(logits), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in MAPS if MAPS[n].fitted_by == "gradient"])
@@ -178,7 +180,9 @@ def test_a_warm_start_ends_where_a_cold_one_does(name: str) -> None:
     logits, labels = draw(300, 6, 2.0)
     cold = fit(logits, labels, name)
     warm = fit(logits, labels, name, start=cold)
-    np.testing.assert_allclose(warm.reference(logits), cold.reference(logits), atol=1e-4)
+    np.testing.assert_allclose(
+        warm.predict_float64(logits), cold.predict_float64(logits), atol=1e-4
+    )
     assert warm.card.fit.iterations <= cold.card.fit.iterations
 
 
@@ -190,4 +194,4 @@ def test_a_start_of_another_map_is_refused() -> None:
 
 def test_pairs_that_make_no_sense_are_refused_early() -> None:
     with pytest.raises(InputError, match="objective"):
-        configured("ensemble_temperature", "ece_grid", {})
+        configure_pair("ensemble_temperature", "ece_grid", {})

@@ -9,7 +9,7 @@ import torch
 
 import recalib.fitting.gradient as by_gradient
 import recalib.fitting.row_temperatures as row_temperatures
-from recalib.fitting.fit import configured
+from recalib.fitting.fit import configure_pair
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem
 from recalib.fitting.row_temperatures import RowLikelihood
@@ -68,7 +68,7 @@ def test_a_fit_ends_where_the_general_one_does(
     weights = np.random.default_rng(1).gamma(2, 0.5, 400) if weighed else None
     if weights is not None:
         weights /= weights.mean()
-    the_map, objective = configured("parameterized_temperature", "nll", {})
+    the_map, objective = configure_pair("parameterized_temperature", "nll", {})
     problem = Problem(the_map, objective, logits, labels, weights)
     start = the_map.start(20, fit_temperature(logits, labels, weights).temperature)
     found = by_gradient.fit_by_gradient(problem, start)

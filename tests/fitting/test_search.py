@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.fitting import search
-from recalib.fitting.fit import configured, fit
+from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.search import (
@@ -41,7 +41,7 @@ SEARCHED: list[tuple[str, dict[str, Any]]] = [
 
 
 def problem_of(map: str, name: str, logits: Floats, labels: Any, **options: Any) -> Problem:
-    the_map, objective = configured(map, name, options)
+    the_map, objective = configure_pair(map, name, options)
     return Problem(the_map, objective, logits, labels)
 
 

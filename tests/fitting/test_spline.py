@@ -67,14 +67,14 @@ def test_the_map_evaluates_the_spline_that_was_fitted() -> None:
     expected = scipy.special.expit(cubic(odds))
     ratio = np.sort(p, axis=1)[:, -2] / (1 - top)
     expected = np.maximum(expected, ratio / (1 + ratio))
-    np.testing.assert_allclose(calibrator.reference(logits).max(axis=1), expected, atol=1e-4)
+    np.testing.assert_allclose(calibrator.predict_float64(logits).max(axis=1), expected, atol=1e-4)
 
 
 def test_confidence_rises_and_is_smooth() -> None:
     logits, labels = draw(500, 2, 1.5)
     calibrator = fit(logits, labels, "spline")
     gaps = np.linspace(0.01, 30, 30_000)
-    found = calibrator.reference(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
+    found = calibrator.predict_float64(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
     assert (np.diff(found) >= -1e-12).all()
     assert np.diff(found).max() < 0.01
     assert 0.5 < found[0] < found[-1] < 1
@@ -86,7 +86,9 @@ def test_much_smoothing_is_temperature_scaling() -> None:
         fit(logits, labels, "spline", smoothing=1e9),
         fit(logits, labels, "temperature"),
     )
-    np.testing.assert_allclose(one.reference(logits), other.reference(logits), atol=1e-4)
+    np.testing.assert_allclose(
+        one.predict_float64(logits), other.predict_float64(logits), atol=1e-4
+    )
 
 
 def test_accuracy_that_saturates_is_learnt() -> None:
@@ -97,7 +99,7 @@ def test_accuracy_that_saturates_is_learnt() -> None:
     fitted, held = slice(0, 10_000), slice(10_000, None)
 
     def nll(name: str) -> float:
-        p = fit(logits[fitted], labels[fitted], name).reference(logits[held])
+        p = fit(logits[fitted], labels[fitted], name).predict_float64(logits[held])
         return float(-np.log(p[np.arange(10_000), labels[held]]).mean())
 
     assert nll("spline") < nll("temperature") - 0.005
@@ -106,6 +108,6 @@ def test_accuracy_that_saturates_is_learnt() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
 def test_few_rows_stay_near_temperature_scaling(rows: int) -> None:
     logits, labels = draw(rows, 4, 1.0)
-    found = fit(logits, labels, "spline").reference(logits)
+    found = fit(logits, labels, "spline").predict_float64(logits)
     assert (found > 0).all()
     np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))

@@ -7,7 +7,7 @@ import pytest
 
 from recalib.arrays import check_weights
 from recalib.errors import InputError
-from recalib.fitting.fit import configured, fit
+from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.maps import MAPS
@@ -19,7 +19,7 @@ PAIRS = [(name, "nll") for name in MAPS] + [
     (name, objective)
     for name in ("temperature", "class_temperature")
     for objective in OBJECTIVES
-    if name == "temperature" or not OBJECTIVES[objective].top_only
+    if name == "temperature" or not OBJECTIVES[objective].top_label_only
 ]
 
 
@@ -31,7 +31,7 @@ def test_a_weight_of_two_is_a_duplicate(name: str, objective: str) -> None:
     drawn = np.random.default_rng(5).integers(0, len(labels), len(labels))
     times = np.bincount(drawn, minlength=len(labels))
     repeated = np.repeat(np.arange(len(labels)), times)
-    the_map, the_objective = configured(name, objective, {})
+    the_map, the_objective = configure_pair(name, objective, {})
     weighted = solve(
         Problem(the_map, the_objective, logits, labels, check_weights(times, rows=len(labels)))
     )

@@ -113,7 +113,7 @@ def test_onnx_agrees_with_the_reference(the_map: Map, rows: int, classes: int, d
     """
     logits = some_logits(rows, classes, dtype=dtype)
     calibrator = calibrator_of(the_map, classes)
-    expected = calibrator.reference(logits)
+    expected = calibrator.predict_float64(logits)
     found = calibrator.predict(logits)
     assert found.dtype == np.float32
     logs = log_reference(the_map, calibrator.parameters, logits.astype(np.float64))
@@ -230,7 +230,7 @@ def test_the_file_is_a_round_trip(the_map: Map, classes: int, tmp_path) -> None:
 
 @pytest.mark.parametrize("the_map", ALL)
 def test_the_graph_is_valid_small_and_names_nothing_of_this_machine(the_map: Map) -> None:
-    graph = calibrator_of(the_map, 10).onnx()
+    graph = calibrator_of(the_map, 10).to_onnx()
     model = onnx.load_from_string(graph)
     onnx.checker.check_model(model, full_check=True)
     numbers = sum(np.prod(one.shape) for one in the_map.parameters(10).values())

@@ -67,7 +67,7 @@ def test_what_weighs_nothing_is_not_in_the_graph() -> None:
     """A collapsed ensemble costs what temperature scaling costs."""
     calibrator = calibrator_of(EnsembleTemperature(), 10)
     calibrator.parameters["weights"] = np.array([1.0, 0.0, 0.0])
-    graph = onnx.load_from_string(calibrator.onnx()).graph
+    graph = onnx.load_from_string(calibrator.to_onnx()).graph
     assert [node.op_type for node in graph.node] == ["Div", "Softmax"]
     assert len(graph.initializer) == 1
 
@@ -95,5 +95,5 @@ def test_the_logits_of_the_papers(mixture: str, real_data: Path) -> None:
         found = fit(logits, labels, "ensemble_temperature", objective, mixture=mixture)
         assert found.parameters["temperature"] == pytest.approx(temperature, abs=1e-3)
         np.testing.assert_allclose(found.parameters["weights"], [1, 0, 0], atol=1e-6)
-        measured = evaluate(test_labels, probabilities=found.reference(test_logits))
+        measured = evaluate(test_labels, probabilities=found.predict_float64(test_logits))
         assert measured["ece"].value == pytest.approx(ece, abs=5e-5)

@@ -142,7 +142,7 @@ def test_few_rows_stay_near_temperature_scaling(seed: int) -> None:
     scores = {}
     for name in ("temperature", "intra_order_preserving"):
         found = fit(logits[:50], labels[:50], name)
-        scores[name] = evaluate(labels[50:], probabilities=found.reference(logits[50:]))
+        scores[name] = evaluate(labels[50:], probabilities=found.predict_float64(logits[50:]))
     assert (
         scores["intra_order_preserving"]["nll"].value <= scores["temperature"]["nll"].value * 1.02
     )

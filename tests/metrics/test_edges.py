@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recalib.errors import InputError
 from recalib.metrics import METRICS, BinState, Predictions
-from recalib.metrics.binning import bin_of, upper_edges
+from recalib.metrics.binning import bin_indices, upper_edges
 from recalib.metrics.evaluate import evaluate
 from tests.metrics.definitions import bin_by_definition
 
@@ -31,11 +31,11 @@ def values(labels, **options) -> dict[str, float]:
 def test_a_value_on_an_edge_is_in_the_bin_that_it_closes(dtype: type, bins: int) -> None:
     """k/M, rounded to the dtype of the values, though float32(1/15) is larger than 1/15."""
     edges = (np.arange(1, bins + 1) / bins).astype(dtype)
-    np.testing.assert_array_equal(bin_of(edges, bins), np.arange(bins))
+    np.testing.assert_array_equal(bin_indices(edges, bins), np.arange(bins))
     above = np.nextafter(edges[:-1], dtype(1), dtype=dtype)
-    np.testing.assert_array_equal(bin_of(above, bins), np.arange(1, bins))
+    np.testing.assert_array_equal(bin_indices(above, bins), np.arange(1, bins))
     below = np.nextafter(edges, dtype(0), dtype=dtype)
-    np.testing.assert_array_equal(bin_of(below, bins), np.arange(bins))
+    np.testing.assert_array_equal(bin_indices(below, bins), np.arange(bins))
 
 
 @everywhere
@@ -49,7 +49,7 @@ def test_the_quick_way_to_a_bin_is_the_search_over_edges(dtype: type, bins: int)
     neighbours = [np.nextafter(edges, dtype(end), dtype=dtype) for end in (0, 1)]
     halves = np.arange(np.float16(1).view(np.uint16) + 1, dtype=np.uint16).view(np.float16)
     values = np.concatenate([edges, *neighbours, halves.astype(dtype)])
-    np.testing.assert_array_equal(bin_of(values, bins), np.searchsorted(edges, values))
+    np.testing.assert_array_equal(bin_indices(values, bins), np.searchsorted(edges, values))
 
 
 @everywhere
@@ -73,13 +73,13 @@ def test_probabilities_on_an_edge_keep_their_dtypes_edges(dtype: type, bins: int
 @usual_bins
 def test_zero_is_in_the_first_bin_and_one_in_the_last(dtype: type, bins: int) -> None:
     ends = np.array([0, np.finfo(dtype).smallest_subnormal, 1], dtype)
-    assert bin_of(ends, bins).tolist() == [0, 0, bins - 1]
+    assert bin_indices(ends, bins).tolist() == [0, 0, bins - 1]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(1, 200))
 def test_bins_are_those_of_the_definition(numbers: list[float], bins: int) -> None:
     expected = [bin_by_definition(number, bins) for number in numbers]
-    assert bin_of(np.array(numbers), bins).tolist() == expected
+    assert bin_indices(np.array(numbers), bins).tolist() == expected
 
 
 @pytest.mark.parametrize("name", METRICS)

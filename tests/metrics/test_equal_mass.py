@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recalib.metrics.equal_mass import EqualMassBins
-from recalib.metrics.fine_histogram import CELLS, CellState, cell_edges, cell_of
+from recalib.metrics.fine_histogram import CELLS, FineHistogram, cell_edges, cell_indices
 
 Rows = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
@@ -33,10 +33,10 @@ def crowded(draw: st.DrawFn) -> Rows:
     return p, correct
 
 
-def streamed(rows: Rows, parts: int = 1) -> CellState:
-    total = CellState()
+def streamed(rows: Rows, parts: int = 1) -> FineHistogram:
+    total = FineHistogram()
     for p, correct in zip(*(np.array_split(one, parts) for one in rows), strict=True):
-        state = CellState()
+        state = FineHistogram()
         state.add_confidences(p, correct)
         total.merge(state)
     return total
@@ -54,14 +54,14 @@ def test_cells_are_what_their_edges_say() -> None:
     below = np.searchsorted(edges, p, side="right") - 1
     above = np.searchsorted(edges, p, side="left") - 1
     np.testing.assert_array_equal(
-        cell_of(p), np.where(p < 0.5, below, np.maximum(above, CELLS // 2))
+        cell_indices(p), np.where(p < 0.5, below, np.maximum(above, CELLS // 2))
     )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_narrow_confidences_are_in_the_cells_of_their_values(dtype: type) -> None:
     p = np.random.default_rng(0).random(1000).astype(dtype)
-    np.testing.assert_array_equal(cell_of(p), cell_of(p.astype(np.float64)))
+    np.testing.assert_array_equal(cell_indices(p), cell_indices(p.astype(np.float64)))
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -105,7 +105,7 @@ def test_parts_merge_to_the_whole(rows: Rows, parts: int, bins: int) -> None:
 
 def test_forty_million_rows_fit_in_one_state() -> None:
     """Float32 confidences of 0.9, all right: every bin's gap is 0.1, in 0.6 megabytes."""
-    state, block = CellState(), CellState()
+    state, block = FineHistogram(), FineHistogram()
     confidences = np.full(10**6, 0.9, np.float32)
     block.add_confidences(confidences, np.ones(len(confidences), bool))
     for _ in range(40):

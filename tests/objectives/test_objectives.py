@@ -10,7 +10,7 @@ import sklearn.metrics
 import torch
 from numpy.typing import NDArray
 
-from recalib.fitting.fit import configured
+from recalib.fitting.fit import configure_pair
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.classwise_scaled_nll import ClasswiseScaledNll
@@ -45,7 +45,7 @@ Rows = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
 
 
 def objective_of(name: str, **options: Any) -> Objective:
-    return configured(
+    return configure_pair(
         "ensemble_temperature" if name != "ece_grid" else "temperature", name, options
     )[1]
 
@@ -256,7 +256,7 @@ def test_hard_bins_are_closed_on_the_right(order: float, bins: int) -> None:
     pairs = list(zip(confidence, correct, strict=True))
     expected = definitions.binned(pairs, members, weights.tolist(), order, "binned")
     objective = HardBinnedEce(bins, order)
-    found = objective.of_confidence(NumpyOps(), confidence, correct, weights)
+    found = objective.loss_of_confidences(NumpyOps(), confidence, correct, weights)
     assert found == pytest.approx(expected, rel=1e-12)
 
 

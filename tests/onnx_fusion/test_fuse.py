@@ -49,7 +49,7 @@ def test_every_map_can_be_fused(name: str, tmp_path: Path) -> None:
     found = answers(out, x=some_x())
     assert list(found) == ["scores", "probabilities"]
     np.testing.assert_array_equal(found["scores"], answers(model, x=some_x())["scores"])
-    expected = calibrator(name).reference(found["scores"].astype(np.float64))
+    expected = calibrator(name).predict_float64(found["scores"].astype(np.float64))
     np.testing.assert_allclose(found["probabilities"], expected, rtol=2e-5, atol=1e-6)
     onnx.checker.check_model(out, full_check=True)
 
@@ -295,7 +295,7 @@ def test_what_is_not_proven_is_not_written(
     """A graph that is not the calibrator's: one temperature for another, a ten-thousandth away."""
     right = calibrator()
     near = Calibrator({"temperature": right.parameters["temperature"] * (1 + 1e-4)}, right.card)
-    monkeypatch.setattr(right, "onnx", near.onnx)
+    monkeypatch.setattr(right, "to_onnx", near.to_onnx)
     with pytest.raises(InputError, match=r"away from the calibrator, \S+ times what rounding"):
         fuse(save(classifier(dtype=FLOATS[dtype]), tmp_path), right, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()

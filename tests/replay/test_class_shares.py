@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from recalib.card import ConfidenceBins
+from recalib.card import ConfidenceHistogram
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
 from recalib.replay import Replay, ReplayOptions
@@ -144,7 +144,9 @@ def test_bins_and_comparison_are_the_calibration_set_s(tmp_path: Path):
 def with_confidences(card: Any, probabilities: NDArray[Any]) -> Any:
     edges = (0.5, 0.7, 0.9)
     counts = np.bincount(np.digitize(probabilities.max(axis=1), edges), minlength=4)
-    return msgspec.structs.replace(card, confidences=ConfidenceBins(edges, tuple(counts.tolist())))
+    return msgspec.structs.replace(
+        card, confidences=ConfidenceHistogram(edges, tuple(counts.tolist()))
+    )
 
 
 def test_a_card_without_confidences_or_of_other_classes_is_refused(tmp_path: Path):

@@ -67,7 +67,7 @@ def test_they_are_kept_as_served_rows_are(service: Service, model: Model) -> Non
     with service.registry.reading() as tx:
         champion = Calibrator.from_bytes(tx.calibrators.parameters(model, 1))
         traffic = tx.traffic.between(model, 1, 0, 1e11)
-    said = predictions_of(logits, champion.fast(logits))
+    said = predictions_of(logits, champion.predict_float32(logits))
     assert [one.predicted_at for one in rows] == pytest.approx(sent["times"])
     assert [one.confidence for one in rows] == pytest.approx(said.confidences)
     assert [one.raw_confidence for one in rows] == pytest.approx(said.raw_confidences)

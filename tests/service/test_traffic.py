@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from recalib.card import Card, ConfidenceBins, DataSummary, FitSummary
+from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.drift.reference_histogram import edges_of
 from recalib.errors import UnavailableError
 from recalib.registry import Counted, Model, Registry, Watching
@@ -23,7 +23,7 @@ EDGES = (0.5, 0.7, 0.9)
 
 
 def a_card(edges: tuple[float, ...] | None = EDGES) -> Card:
-    bins = None if edges is None else ConfidenceBins(edges, (1,) * (len(edges) + 1))
+    bins = None if edges is None else ConfidenceHistogram(edges, (1,) * (len(edges) + 1))
     return Card(
         map="identity",
         objective="nll",

@@ -48,7 +48,7 @@ def serve(
     with registry.transaction() as tx:
         key, now = tx.signing_keys.first(), tx.labels.clock()
         champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
-    probabilities = champion.fast(logits)
+    probabilities = champion.predict_float32(logits)
     times = now - ago + np.arange(rows) * seconds / rows
     ids = [
         mint(key, model.id, version, at, predictions_of(logits[[n]], probabilities[[n]]))[0]

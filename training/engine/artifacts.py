@@ -18,7 +18,7 @@ from recalib.card import DataSummary
 from recalib.decoding import converted
 from recalib.errors import InputError, UnavailableError
 from recalib.files import LabelledData, digest, write_atomically
-from recalib.fitting.fit import fit, wanted
+from recalib.fitting.fit import fit, resolve_fit
 from recalib.recipe import Calibrate, Recipe
 from recalib.reporting.html_report import Source, write_report
 from recalib.reporting.plots import save, training_curves
@@ -98,7 +98,7 @@ def run_recipe(
     """
     fabric = machine(recipe)
     if recipe.calibrate is not None:
-        wanted(recipe.calibrate.map, recipe.calibrate.objective, recipe.calibrate.options)
+        resolve_fit(recipe.calibrate.map, recipe.calibrate.objective, recipe.calibrate.options)
     if fabric.is_global_zero:
         output.mkdir(parents=True, exist_ok=True)
         _write(output / "recipe.json", recipe.model_dump_json(indent=2))
