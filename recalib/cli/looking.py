@@ -127,8 +127,9 @@ def _schema(registry: Registry) -> Finding:
     if found == migrate.head():
         return Finding("schema", "ok", f"at {found}")
     said = f"at {found or 'nothing'}, and this version needs {migrate.head()}"
-    known = found is None or found < migrate.head()
-    if known:
+    if advice := migrate.development_advice(found):
+        return Finding("schema", "failed", f"{said}: {advice}")
+    if found is None or migrate.is_known(found):
         return Finding("schema", "warning", f"{said}: recalib serve migrates it")
     return Finding("schema", "failed", f"{said}: the database is a later version's")
 

@@ -154,11 +154,11 @@ class _Making:
             connection = tx.connection
             tables = tables_of(connection)
             schema = migrate.current(connection)
-            if schema is None or not migrate.knows(schema):
+            if schema is None or not migrate.is_known(schema):
                 raise InputError(
                     "schema",
                     found=f"a database at {schema or 'no schema'}",
-                    accepted=f"one of Recalib's, at {migrate.head()} or before",
+                    accepted=f"one that this version can upgrade to {migrate.head()}",
                 )
             made_at = datetime.now(UTC).isoformat(timespec="seconds")
             manifest = Manifest(

@@ -1,7 +1,7 @@
-"""Bringing a database's schema up to date, however many processes try at once.
+"""Upgrade a database's schema, safely from several processes at once.
 
-Alembic is imported where there is something to do, which there is at few starts (`python -X
-importtime` says what it draws in).
+Alembic is imported only when there is a migration to run: most starts need none
+(`python -X importtime` shows what the import costs).
 """
 
 from __future__ import annotations
@@ -18,40 +18,63 @@ from sqlalchemy import Connection, Engine, column, func, inspect, select, table,
 from sqlalchemy.exc import OperationalError
 
 from recalib.errors import UnavailableError
-from recalib.registry.engine import reading, unbegun, writing
+from recalib.registry.engine import connect_to, reading, unbegun, writing
 from recalib.registry.tables import METADATA
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["advance", "current", "downgrade", "head", "knows", "rebuild", "upgrade"]
+__all__ = [
+    "advance",
+    "current",
+    "development_advice",
+    "downgrade",
+    "head",
+    "is_known",
+    "rebuild",
+    "reject_development_schema",
+    "upgrade",
+    "write_revision",
+]
 
 _SCRIPTS = Path(__file__).parent / "migrations"
-#: Where Alembic keeps what a database is at.
+#: Alembic's table with the revision of the database.
 _VERSION = table("alembic_version", column("version_num"))
-#: "recalib" in ASCII: any number that no other program locks in the same database.
+#: Revisions of development versions, which 0009 replaces (docs/decisions/0005-one-migration.md),
+#: and the last commit that can upgrade them.
+_DEVELOPMENT = frozenset(f"000{number}" for number in range(1, 9))
+_LAST_DEVELOPMENT_COMMIT = "231a814"
+#: The key of the advisory lock: "recalib" in ASCII, which no other program is likely to use.
 _LOCK = 0x7265_6361_6C69_62
 _WAL_SECONDS = 30.0
 # Alembic's `op` and `context` are globals of the process.
-_one_at_a_time = threading.Lock()
+_alembic_lock = threading.Lock()
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the schema to this version's; nothing happens where it is there already."""
+    """Upgrade the schema to `head()`; do nothing if it is up to date.
+
+    Raises
+    ------
+    UnavailableError: the schema is a newer version's, or a development version's.
+    """
     if engine.dialect.name == "sqlite":
         path = Path(engine.url.database or "").absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(OSError):  # SQLite says better why it cannot
-            path.touch(mode=0o600)  # it holds the keys that sign; its log gets the same mode
+        with suppress(OSError):  # SQLite's own error, a moment later, names the reason
+            # The file holds the signing keys. SQLite gives its log the same mode.
+            path.touch(mode=0o600)
         _use_wal(engine)
     with reading(engine).connect() as connection:
-        if current(connection) == head():
-            return
+        revision = current(connection)
+    if revision == head():
+        return
+    reject_development_schema(revision)
     _run(engine, _upgrade)
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
-    """Take the schema back to `revision`; what older versions do not know is lost."""
+    """Downgrade the schema to `revision`; data that it has no place for is lost."""
     from alembic import command
 
     _run(engine, lambda config: command.downgrade(config, revision))
@@ -62,34 +85,62 @@ def head() -> str:
     return _revisions()[-1]
 
 
-def knows(revision: str) -> bool:
-    """Return whether this version of the code can bring a schema at `revision` up to date."""
+def is_known(revision: str) -> bool:
+    """Return whether this version of the code can upgrade a schema at `revision`."""
     return revision in _revisions()
 
 
+def development_advice(revision: str | None) -> str:
+    """Return what to do with a schema that only development versions had, otherwise ""."""
+    if revision not in _DEVELOPMENT:
+        return ""
+    return (
+        f"only development versions before 0.1.0 had schema {revision}: upgrade it to 0009 with "
+        f"commit {_LAST_DEVELOPMENT_COMMIT} of Recalib first (`recalib prepare` for a database, "
+        "`recalib restore` for a backup)"
+    )
+
+
+def reject_development_schema(revision: str | None) -> None:
+    """Raise `UnavailableError` if only development versions had `revision`."""
+    if advice := development_advice(revision):
+        raise UnavailableError(f"the database is too old; {advice}")
+
+
 def current(connection: Connection) -> str | None:
-    """Return the revision that the database is at, None for an empty one."""
+    """Return the revision of the database, None if it has no schema."""
     if not inspect(connection).has_table(_VERSION.name):
         return None
     return connection.execute(select(_VERSION.c.version_num)).scalar()
 
 
 def rebuild(connection: Connection, revision: str) -> None:
-    """Drop all tables of ours and make those of `revision`, empty, in a transaction that writes."""
+    """Drop all tables of Recalib and create those of `revision`, in a write transaction."""
     METADATA.drop_all(connection)
     connection.execute(text("DROP TABLE IF EXISTS alembic_version"))
-    _step(connection, lambda config: _upgrade(config, revision))
+    _run_step(connection, lambda config: _upgrade(config, revision))
 
 
 def advance(connection: Connection) -> None:
-    """Bring the schema to this version's in a transaction that writes."""
-    _step(connection, _upgrade)
+    """Upgrade the schema to `head()` in a write transaction."""
+    _run_step(connection, _upgrade)
+
+
+def write_revision(database_url: str, message: str) -> None:
+    """Write a migration from `head()` to the tables, with the help of an empty database."""
+    from alembic import command
+
+    engine = connect_to(database_url)
+    upgrade(engine)
+    number = f"{int(head()) + 1:04}"
+    _run(engine, lambda c: command.revision(c, message, autogenerate=True, rev_id=number))
+    engine.dispose()
 
 
 @cache
 def _revisions() -> list[str]:
-    """Return all revisions, in their order, by the files that have them."""
-    return sorted(one.name.partition("_")[0] for one in _SCRIPTS.glob("versions/[0-9]*_*.py"))
+    """Return all revisions in order. The file names hold them, so Alembic is not imported."""
+    return sorted(path.name.partition("_")[0] for path in _SCRIPTS.glob("versions/[0-9]*_*.py"))
 
 
 def _upgrade(config: Config, revision: str = "head") -> None:
@@ -98,20 +149,20 @@ def _upgrade(config: Config, revision: str = "head") -> None:
     command.upgrade(config, revision)
 
 
-def _run(engine: Engine, step: Callable[[Config], None]) -> None:
+def _run(engine: Engine, step: Callable[[Config], object]) -> None:
     with writing(engine).begin() as connection:
-        _step(connection, step)
+        _run_step(connection, step)
 
 
-def _step(connection: Connection, step: Callable[[Config], None]) -> None:
+def _run_step(connection: Connection, step: Callable[[Config], object]) -> None:
     from alembic.config import Config
     from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    with _one_at_a_time:
-        # Servers and workers start together and all migrate. The first one in does it, the others
-        # wait here and then find nothing to do. SQLite's BEGIN IMMEDIATE is such a lock already.
+    with _alembic_lock:
+        # Servers and workers start together and all migrate. The first does the work; the others
+        # wait here and then have nothing to do. In SQLite, BEGIN IMMEDIATE is already such a lock.
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         config.attributes["connection"] = connection
@@ -119,16 +170,15 @@ def _step(connection: Connection, step: Callable[[Config], None]) -> None:
             step(config)
         except CommandError as error:
             raise UnavailableError(
-                f"the database is at a schema that this version does not know ({error}); "
-                "it needs a newer Recalib"
+                f"this version does not know the database's schema ({error}); use a newer Recalib"
             ) from error
 
 
 def _use_wal(engine: Engine) -> None:
-    """Let readers of the file go on while another writes; the file remembers it for good.
+    """Switch the file to write-ahead logging, so that a writer does not block readers.
 
-    The switch needs the file to itself, and SQLite answers "locked" without waiting when two
-    processes try it at once, to keep them from waiting for each other.
+    The switch is stored in the file. It needs exclusive access: when two processes try at once,
+    SQLite answers "locked" without waiting, to avoid a deadlock.
     """
     deadline = time.monotonic() + _WAL_SECONDS
     while True:

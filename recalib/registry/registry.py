@@ -69,21 +69,23 @@ class Registry:
             migrate.upgrade(self._engine)
 
     def check(self) -> str:
-        """Raise `UnavailableError` unless the database answers and its schema will do.
+        """Raise `UnavailableError` unless the database answers with a usable schema.
 
-        A later version's will, for a program that runs already: migrations add, and take away
-        only what nothing has used for a version. Returns a remark on one, otherwise nothing.
+        A newer version's schema is usable by a program that already runs: a migration only adds,
+        or removes what the previous version no longer uses. Return a remark about a newer schema,
+        otherwise an empty string.
         """
         with self.reading() as transaction:
-            found = migrate.current(transaction.connection)
-        if found is not None and not migrate.knows(found):
-            return f"the database's schema is at {found}, of a newer Recalib"
-        if found != migrate.head():
-            raise UnavailableError(
-                f"the database's schema is at {found or 'nothing'}, this version of Recalib needs "
-                f"{migrate.head()}; migrate it, or run the version that it belongs to"
-            )
-        return ""
+            revision = migrate.current(transaction.connection)
+        if revision == migrate.head():
+            return ""
+        migrate.reject_development_schema(revision)
+        if revision is not None and not migrate.is_known(revision):
+            return f"the database's schema is at {revision}, of a newer Recalib"
+        raise UnavailableError(
+            f"the database's schema is at {revision or 'nothing'}, this version of Recalib needs "
+            f"{migrate.head()}; migrate it, or run the version that it belongs to"
+        )
 
     @contextmanager
     def _begin(self, engine: Engine) -> Iterator[Transaction]:

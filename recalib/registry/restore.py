@@ -115,20 +115,24 @@ def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
         if found["version"] <= VERSION:
             parts = {name: Part(**part) for name, part in found.pop("tables").items()}
             manifest = Manifest(**found, tables=parts)
-            if migrate.knows(manifest.schema):
+            if migrate.is_known(manifest.schema):
                 return manifest
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         accepted = "a file that `recalib backup` has written"
         raise InputError("from", found=f"{source}, which is none", accepted=accepted) from error
-    by = f"a backup by Recalib {found.get('recalib')}, schema {found.get('schema')}"
-    accepted = f"one at schema {migrate.head()} or before; this one needs a later Recalib"
-    raise InputError("from", found=by, accepted=accepted)
+    schema = found.get("schema")
+    raise InputError(
+        "from",
+        found=f"a backup by Recalib {found.get('recalib')}, schema {schema}",
+        accepted=migrate.development_advice(schema)
+        or f"a backup up to schema {migrate.head()}; this one needs a later Recalib",
+    )
 
 
 def _check_empty(connection: Connection, force: bool) -> None:
-    at = migrate.current(connection)
-    if at is not None and not migrate.knows(at):
-        raise ConflictError(f"the database is at schema {at}, a later version's")
+    revision = migrate.current(connection)
+    if revision is not None and not migrate.is_known(revision):
+        raise ConflictError(f"the database is at schema {revision}, a later version's")
     if force:
         return
     for one in tables_of(connection):

@@ -136,7 +136,8 @@ def test_a_later_versions_database(doctor: Any, registry: Registry) -> None:
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
     status, found = doctor()
-    assert (status, found["schema"][0]) == (0, "warning")
+    assert (status, found["schema"][0]) == (1, "failed")
+    assert "only development versions" in found["schema"][1]
 
 
 def test_a_clock_that_is_apart_and_half_a_certificate(

@@ -18,9 +18,25 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from recalib.registry import Registry
+from recalib.registry import Registry, migrate
 
 _TEMPLATE = "recalib_template"
+#: What a later version may add: a column with a default.
+_LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+
+
+def upgrade():
+    op.add_column("labels", sa.Column("weight", sa.Double(), nullable=False, server_default="1"))
+
+
+def downgrade():
+    op.drop_column("labels", "weight")
+"""
 
 
 def start_postgresql() -> Iterator[Any]:
@@ -105,6 +121,24 @@ def registry(database_url: str, blob_url: str) -> Iterator[Registry]:
     registry = Registry(database_url, blob_url)
     yield registry
     registry.close()
+
+
+@pytest.fixture
+def migrations_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the folder of migrations, which is used instead of it."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(migrate._SCRIPTS, folder)
+    monkeypatch.setattr(migrate, "_SCRIPTS", folder)
+    migrate._revisions.cache_clear()
+    yield folder
+    migrate._revisions.cache_clear()
+
+
+@pytest.fixture
+def later_version(migrations_copy: Path) -> None:
+    """Make this the code of a later version, which has one more migration."""
+    (migrations_copy / "versions" / "0010_weights.py").write_text(_LATER)
+    migrate._revisions.cache_clear()
 
 
 def copy_of(template: Path | tuple[str, str], folder: Path) -> Iterator[str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sqlalchemy import select
+
 from recalib.registry import Lease, Model, Registry
+from recalib.registry.tables import METADATA
 
 KIND = "fit"
 
@@ -39,3 +44,12 @@ def a_version(registry: Registry, model: Model, *, promote: str | None = None) -
         )
         tx.jobs.succeed(lease, {"version": version})
     return version
+
+
+def all_rows(registry: Registry) -> dict[str, list[Any]]:
+    """Return the rows of every table, as this version reads them."""
+    with registry.reading() as tx:
+        return {
+            name: list(tx.connection.execute(select(table).order_by(*table.primary_key.columns)))
+            for name, table in METADATA.tables.items()
+        }

@@ -15,10 +15,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import text
 
 from recalib.calibrator import Calibrator
-from recalib.errors import ConflictError, CorruptError, InputError, NotFoundError
+from recalib.errors import (
+    ConflictError,
+    CorruptError,
+    InputError,
+    NotFoundError,
+    UnavailableError,
+)
 from recalib.registry import Capture, Model, Registry, migrate, tables
 from recalib.registry.backup import backup
 from recalib.registry.engine import connect_to
@@ -26,7 +32,7 @@ from recalib.registry.restore import read_manifest, restore
 from recalib.registry.tables import METADATA
 from tests.fitting.conftest import draw
 from tests.registry.fixtures import execute
-from tests.registry.scenes import a_lease
+from tests.registry.scenes import a_lease, all_rows
 from tests.registry.test_labels import prediction
 from tests.training.watched import Stream, a_champion
 from training.monitoring_job import watch
@@ -120,15 +126,6 @@ def some(registry: Registry) -> Model:
     return model
 
 
-def contents(registry: Registry) -> dict[str, list[Any]]:
-    """Return all rows, as this version reads them."""
-    with registry.reading() as tx:
-        return {
-            name: list(tx.connection.execute(select(of).order_by(*of.primary_key.columns)))
-            for name, of in METADATA.tables.items()
-        }
-
-
 def job_states(registry: Registry) -> list[tuple[str, int, bool]]:
     with registry.reading() as tx:
         jobs = tx.jobs.page(None, None, None, 100)
@@ -140,7 +137,7 @@ def test_what_comes_back_is_what_went_in(registry: Registry, opposite: Registry,
     full(registry)
     said: list[str] = []
     made = backup(registry, to, say=said.append)
-    before = contents(registry)
+    before = all_rows(registry)
     assert sum(1 for rows in before.values() if rows) >= 16
     assert made.left_out == {}
     assert (len(made.blobs), len(said)) == (4, 4 + len(METADATA.tables))
@@ -149,7 +146,7 @@ def test_what_comes_back_is_what_went_in(registry: Registry, opposite: Registry,
 
     restore(opposite, to)
     opposite.check()
-    after = contents(opposite)
+    after = all_rows(opposite)
     assert [row.action for row in after.pop("audit")] == [
         *(row.action for row in before.pop("audit")), "restore",
     ]  # fmt: skip
@@ -289,12 +286,12 @@ def test_a_registry_with_anything_in_it_is_not_replaced(
     restore(elsewhere, to)
     with elsewhere.transaction() as tx:
         tx.models.create("later", None, 2, "anna")
-    before = contents(elsewhere)
+    before = all_rows(elsewhere)
     with pytest.raises(ConflictError, match=r"not empty: .* has \d+ rows; --force"):
         restore(elsewhere, to)
-    assert contents(elsewhere) == before
+    assert all_rows(elsewhere) == before
     restore(elsewhere, to, force=True)
-    assert [one.name for one in contents(elsewhere)["models"]] == ["resnet"]
+    assert [one.name for one in all_rows(elsewhere)["models"]] == ["resnet"]
 
 
 def test_not_while_somebody_uses_it(registry: Registry, opposite: Registry, to: Path) -> None:
@@ -310,28 +307,48 @@ def test_not_while_somebody_uses_it(registry: Registry, opposite: Registry, to: 
     restore(opposite, to)
 
 
-def test_an_older_schema_is_brought_up_to_date(
-    registry: Registry, elsewhere: Registry, to: Path
+def test_an_older_schema_is_upgraded(
+    registry: Registry, elsewhere: Registry, to: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Made before an upgrade, restored after it; one of a later version is refused."""
+    """A backup made before an upgrade is restored after it."""
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 2, "anna")
-    migrate.downgrade(registry._engine, "0002")
     made = backup(registry, to)
-    assert (made.schema, "traffic" in made.tables) == ("0002", False)
+    request.getfixturevalue("later_version")
+    assert (made.schema, migrate.head()) == ("0009", "0010")
     restore(elsewhere, to)
-    elsewhere.check()
+    assert elsewhere.check() == ""
     with elsewhere.reading() as tx:
         assert tx.models.get("resnet") == model
-    migrate.upgrade(registry._engine)
-    for name, value in (("schema", "9999"), ("version", 2)):
-        later = to.with_name(f"{name}.zip")
-        _rewritten(to, later, "manifest.json", lambda old, n=name, v=value: _changed(old, n, v))
-        with pytest.raises(InputError, match="needs a later Recalib"):
-            restore(elsewhere, later, force=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "accepted"),
+    [
+        ("schema", "9999", "needs a later Recalib"),
+        ("version", 2, "needs a later Recalib"),
+        ("schema", "0006", "upgrade it to 0009 with commit"),
+    ],
+)
+def test_a_backup_of_another_version_is_refused(
+    here: Registry, elsewhere: Registry, to: Path, field: str, value: Any, accepted: str
+) -> None:
+    """The error says what to do."""
+    backup(here, to)
+    other = to.with_name("other.zip")
+    _rewritten(to, other, "manifest.json", lambda old: _changed(old, field, value))
+    with pytest.raises(InputError, match=accepted):
+        restore(elsewhere, other, force=True)
+
+
+def test_a_later_versions_database_is_not_replaced(
+    here: Registry, elsewhere: Registry, to: Path
+) -> None:
+    backup(here, to)
+    elsewhere.migrate()
     with elsewhere.transaction() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(Exception, match="newer Recalib"):
+    with pytest.raises(UnavailableError, match="newer Recalib"):
         restore(elsewhere, to, force=True)
 
 
@@ -387,7 +404,7 @@ def test_what_is_no_whole_backup_changes_nothing(
             _rewritten(to, bad, one.filename, lambda old: old + b"[1]\n")
             with pytest.raises(CorruptError, match="promises"):
                 restore(elsewhere, bad)
-    assert contents(elsewhere)["models"] == []
+    assert all_rows(elsewhere)["models"] == []
 
 
 def _killed(at: int, act: Callable[[Callable[[str], None]], object]) -> bool:
@@ -432,7 +449,7 @@ def test_kill_9_leaves_nothing_half_done(
     opposite.migrate()
     with opposite.transaction() as tx:
         tx.models.create("before", None, 2, "anna")
-    before = contents(opposite)
+    before = all_rows(opposite)
     opposite.close()
 
     def bring_back(say: Callable[[str], None]) -> None:
@@ -441,11 +458,11 @@ def test_kill_9_leaves_nothing_half_done(
     for at in (len(METADATA.tables) + 1, words + len(METADATA.tables) - 1):
         assert _killed(at, bring_back)
         looked = Registry(urls[1], opposite.blobs.url)
-        assert contents(looked) == before
+        assert all_rows(looked) == before
         looked.close()
     assert not _killed(words + len(METADATA.tables), bring_back)
     looked = Registry(urls[1], opposite.blobs.url)
-    assert [one.name for one in contents(looked)["models"]] == ["resnet"]
+    assert [one.name for one in all_rows(looked)["models"]] == ["resnet"]
     looked.close()
 
 

@@ -1,7 +1,9 @@
-"""Migrations: they make what the tables say, both ways, however many run them at once."""
+"""Migrations: the schema equals the tables, and an upgrade keeps all rows."""
 
 from __future__ import annotations
 
+import runpy
+import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +15,27 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, text
 
-from recalib.access import Limits
 from recalib.errors import UnavailableError
-from recalib.registry import Capture, Counted, Registry, Watching, migrate
+from recalib.registry import Registry, migrate
 from recalib.registry.engine import connect_to, writing
 from recalib.registry.tables import METADATA
-from tests.registry.test_labels import prediction
+from tests.registry.fixtures import execute
+from tests.registry.scenes import all_rows
+
+_MIGRATIONS = Path(migrate.__file__).parent / "migrations"
+#: Dumps of databases with rows in every table, made by the steps 0001 to 0009.
+_SCHEMAS = Path(__file__).parent / "schemas"
+
+
+@pytest.fixture
+def database_at_0009(empty_database_url: str) -> str:
+    """A database that the old steps made, with rows in every table."""
+    if empty_database_url.startswith("sqlite"):
+        with sqlite3.connect(empty_database_url.removeprefix("sqlite:///")) as connection:
+            connection.executescript((_SCHEMAS / "0009_sqlite.sql").read_text())
+    else:
+        execute(empty_database_url, (_SCHEMAS / "0009_postgresql.sql").read_text())
+    return empty_database_url
 
 
 def _differences(engine: Engine) -> list[object]:
@@ -27,13 +44,80 @@ def _differences(engine: Engine) -> list[object]:
         return list(compare_metadata(context, METADATA))
 
 
-def test_revisions_are_alembics() -> None:
-    """Read from the names of files, without it."""
-    folder = Path(migrate.__file__).parent / "migrations"
-    scripts = list(ScriptDirectory(str(folder)).walk_revisions())
-    assert scripts[0].revision == migrate.head()
-    assert all(migrate.knows(one.revision) for one in scripts)
-    assert len(scripts) == len(list(folder.glob("versions/0*.py")))
+def test_revisions_equal_those_of_alembic() -> None:
+    """`migrate` reads them from the file names, without Alembic."""
+    scripts = list(ScriptDirectory(str(_MIGRATIONS)).walk_revisions())
+    assert [script.revision for script in reversed(scripts)] == migrate._revisions()
+    assert migrate.head() == scripts[0].revision
+
+
+def test_a_database_at_0009_is_up_to_date(database_at_0009: str, blob_url: str) -> None:
+    """The squashed migration makes the schema that the nine steps made; no row is touched."""
+    engine = connect_to(database_at_0009)
+    registry = Registry(database_at_0009, blob_url)
+    before = all_rows(registry)
+    assert [name for name, rows in before.items() if not rows] == []
+    for name, table in METADATA.tables.items():
+        assert [column["name"] for column in inspect(engine).get_columns(name)] == table.c.keys()
+    assert _differences(engine) == []
+    registry.migrate()
+    assert registry.check() == ""
+    assert all_rows(registry) == before
+    with registry.transaction() as tx:
+        assert tx.models.get("resnet").latest_version == 1
+        assert tx.models.create("new", None, 2, "anna").id == 2
+    registry.close()
+    engine.dispose()
+
+
+@pytest.mark.usefixtures("later_version")
+def test_a_later_migration_keeps_all_rows(database_at_0009: str, blob_url: str) -> None:
+    """From 0009 forward, back and forward again."""
+    registry = Registry(database_at_0009, blob_url)
+    engine = connect_to(database_at_0009)
+    before = all_rows(registry)
+    with pytest.raises(UnavailableError, match="at 0009, this version of Recalib needs 0010"):
+        registry.check()
+    for _ in range(2):
+        registry.migrate()
+        assert registry.check() == ""
+        assert all_rows(registry) == before
+        assert _differences(engine) != []
+        migrate.downgrade(engine, "0009")
+        assert all_rows(registry) == before
+        assert _differences(engine) == []
+    registry.close()
+    engine.dispose()
+
+
+def test_the_next_migration_is_written_from_the_tables(
+    migrations_copy: Path, empty_database_url: str
+) -> None:
+    """`python -m recalib.registry.migrations MESSAGE`, after a column was added to the tables."""
+    first = migrations_copy / "versions" / "0009_initial.py"
+    first.write_text(first.read_text().replace('sa.Column("trace", sa.String(64)),', ""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["migrations", "traces of jobs"])
+        runpy.run_module("recalib.registry.migrations", run_name="__main__")
+    migrate._revisions.cache_clear()
+    assert migrate.head() == "0010"
+    engine = connect_to(empty_database_url)
+    migrate.upgrade(engine)
+    assert _differences(engine) == []
+    migrate.downgrade(engine, "0009")
+    assert "trace" not in {column["name"] for column in inspect(engine).get_columns("jobs")}
+    engine.dispose()
+
+
+def test_a_development_schema_is_refused_with_advice(registry: Registry) -> None:
+    """This version cannot upgrade revisions before 0009; the error names the commit that can."""
+    with registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE alembic_version SET version_num = '0006'"))
+    before = all_rows(registry)
+    for action in (registry.migrate, registry.check):
+        with pytest.raises(UnavailableError, match="schema 0006: upgrade it to 0009 with commit"):
+            action()
+    assert all_rows(registry) == before
 
 
 def test_migrations_make_exactly_the_tables(database_url: str) -> None:
@@ -126,158 +210,3 @@ def test_a_folder_that_does_not_exist_is_made_for_sqlite(tmp_path: object) -> No
     with engine.connect() as connection:
         assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
     engine.dispose()
-
-
-#: As the first version made one: this one knows columns that older schemas have not.
-_A_MODEL = (
-    "INSERT INTO models (name, classes, latest_version, created_by, created_at) "
-    "VALUES ('resnet', 2, 0, 'anna', 1e9)"
-)
-
-
-def test_labels_come_and_go_without_touching_the_rest(database_url: str) -> None:
-    """0002 forward and back, in a database that is in use."""
-    registry = Registry(database_url, "memory://")
-    engine = connect_to(database_url)
-    migrate.downgrade(engine, "0001")
-    with registry.transaction() as tx:
-        tx.connection.execute(text(_A_MODEL))
-    assert "labels" not in inspect(engine).get_table_names()
-    registry.migrate()
-    with registry.transaction() as tx:
-        model = tx.models.get("resnet")
-        key = tx.signing_keys.first()
-        tx.labels.add(model, [(prediction(1), 1)])
-    registry.migrate()
-    with registry.reading() as tx:
-        assert tx.signing_keys.newest() == key
-        assert len(tx.labels.between(model, 1, 0, 1e11)) == 1
-    migrate.downgrade(engine, "0001")
-    with registry.reading() as tx:
-        assert tx.connection.scalar(text("SELECT name FROM models")) == "resnet"
-    with pytest.raises(UnavailableError, match="at 0001"):
-        registry.check()
-    registry.migrate()
-    with registry.transaction() as tx:
-        assert tx.models.get("resnet") == model
-        assert tx.signing_keys.newest() is None
-        assert tx.labels.between(model, 1, 0, 1e11) == []
-    assert _differences(engine) == []
-    engine.dispose()
-    registry.close()
-
-
-def test_traffic_comes_and_goes_without_touching_models_and_labels(database_url: str) -> None:
-    """0003 forward and back, in a database that is in use: old rows declare nothing."""
-    registry = Registry(database_url, "memory://")
-    engine = connect_to(database_url)
-    migrate.downgrade(engine, "0002")
-    with registry.transaction() as tx:
-        tx.connection.execute(text(_A_MODEL))
-        tx.connection.execute(
-            text(
-                "INSERT INTO labels (model_id, version, predicted_at, digest, raw_confidence, "
-                "confidence, predicted, label, disputed, labelled_at) "
-                "SELECT id, 1, 1e9, :digest, 0.5, 0.5, 1, 1, :no, 1e9 FROM models"
-            ),
-            {"digest": b"0" * 16, "no": False},
-        )
-    registry.migrate()
-    with registry.transaction() as tx:
-        model = tx.models.get("resnet")
-        assert model.watching == Watching()
-        assert [one.segment for one in tx.labels.between(model, 1, 0, 1e11)] == [0]
-        tx.traffic.add([Counted(model.id, 1, 600, 0, 3, 7)])
-        tx.models.watch("resnet", Watching(segments=("eu",)))
-    migrate.downgrade(engine, "0002")
-    assert "traffic" not in inspect(engine).get_table_names()
-    with registry.reading() as tx:
-        assert tx.connection.scalar(text("SELECT count(*) FROM labels")) == 1
-    registry.migrate()
-    with registry.reading() as tx:
-        assert tx.models.get("resnet").watching == Watching()
-        assert tx.traffic.between(model, 1, 0, 1e11) == []
-    assert _differences(engine) == []
-    engine.dispose()
-    registry.close()
-
-
-def test_monitors_come_and_go_without_touching_traffic(database_url: str) -> None:
-    """0004 forward and back: what calibrators have proven is forgotten, and nothing else."""
-    registry = Registry(database_url, "memory://")
-    engine = connect_to(database_url)
-    with registry.transaction() as tx:
-        model = tx.models.create("resnet", None, 2, "anna")
-        tx.traffic.add([Counted(model.id, 1, 600, 0, 3, 7)])
-        tx.monitors.note(model, 1, "stale", "monitor", "drift", {"ece": 0.2})
-    migrate.downgrade(engine, "0003")
-    assert not {"monitors", "cohorts", "monitoring_events"} & set(inspect(engine).get_table_names())
-    registry.migrate()
-    with registry.reading() as tx:
-        assert tx.monitors.events(model, 10) == []
-        assert len(tx.traffic.between(model, 1, 0, 1e11)) == 1
-    assert _differences(engine) == []
-    engine.dispose()
-    registry.close()
-
-
-def test_candidates_come_and_go_without_touching_monitors(database_url: str) -> None:
-    """0005 forward and back."""
-    registry = Registry(database_url, "memory://")
-    engine = connect_to(database_url)
-    with registry.transaction() as tx:
-        model = tx.models.create("resnet", None, 2, "anna")
-        tx.monitors.note(model, 1, "stale", "monitor", "drift")
-        tx.captures.add(model.id, Capture("0" * 64, 5, 99, 1e9, 1e9 + 1))
-    migrate.downgrade(engine, "0004")
-    assert not {"candidates", "captures"} & set(inspect(engine).get_table_names())
-    registry.migrate()
-    with registry.reading() as tx:
-        assert tx.captures.held(model) == (0, 0)
-        assert tx.candidates.latest(model) is None
-        assert [one.kind for one in tx.monitors.events(model, 9)] == ["stale"]
-    assert _differences(engine) == []
-    engine.dispose()
-    registry.close()
-
-
-def test_limits_and_audit_come_and_go_without_touching_the_keys(database_url: str) -> None:
-    """0008 forward and back: keys from before have no limits of their own, and stay good."""
-    registry = Registry(database_url, "memory://")
-    engine = connect_to(database_url)
-    with registry.transaction() as tx:
-        tx.api_keys.create("web", ["predict"], ["m"], limits=Limits(3.5, concurrency=2))
-        assert len(tx.audit.page(None, 9)) == 1
-    migrate.downgrade(engine, "0006")
-    assert "limits" not in {one["name"] for one in inspect(engine).get_columns("api_keys")}
-    assert "audit" not in inspect(engine).get_table_names()
-    registry.migrate()
-    with registry.transaction() as tx:
-        (key,) = tx.api_keys.active()
-        assert (key.name, key.models, key.limits) == ("web", ("m",), Limits())
-        assert tx.audit.page(None, 9) == []
-        tx.api_keys.create("new", ["predict"], limits=Limits(rows_per_second=0))
-    with registry.reading() as tx:
-        assert tx.api_keys.active()[1].limits == Limits(rows_per_second=0)
-    assert _differences(engine) == []
-    engine.dispose()
-    registry.close()
-
-
-def test_traces_of_jobs_come_and_go(database_url: str) -> None:
-    """0009 forward and back: jobs wait as they did, and are claimed."""
-    registry = Registry(database_url, "memory://")
-    engine = connect_to(database_url)
-    with registry.transaction() as tx:
-        job = tx.jobs.enqueue("fit", {})
-        tx.connection.execute(text("UPDATE jobs SET trace = '00-a-b-01'"))
-    migrate.downgrade(engine, "0008")
-    assert "trace" not in {one["name"] for one in inspect(engine).get_columns("jobs")}
-    registry.migrate()
-    with registry.transaction() as tx:
-        lease = tx.jobs.claim("w", ["fit"], 60)
-        assert lease is not None
-        assert (lease.job.id, lease.trace) == (job.id, None)
-    assert _differences(engine) == []
-    engine.dispose()
-    registry.close()

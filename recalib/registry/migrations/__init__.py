@@ -1,1 +1,1 @@
-"""Schema migrations, run by `Registry.migrate`; one file a step, never edited once released."""
+"""Schema migrations, one file each; a released file is never edited."""

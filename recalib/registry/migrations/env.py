@@ -1,4 +1,4 @@
-"""Run by Alembic for each upgrade; the caller brings the connection, its transaction and lock."""
+"""Alembic runs this for each upgrade; the caller passes the connection and holds the lock."""
 
 from alembic import context
 
@@ -7,7 +7,8 @@ from recalib.registry.tables import METADATA
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=METADATA,
-    # Both databases take schema changes back with the transaction; Alembic doubts SQLite's.
+    # Both databases roll back schema changes with the transaction. Alembic's default for SQLite
+    # assumes that it does not.
     transactional_ddl=True,
     render_as_batch=True,
 )

@@ -3,17 +3,17 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = ${repr(up_revision)}
-down_revision = ${repr(down_revision)}
+revision = "${up_revision}"
+down_revision = "${down_revision}"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Add it."""
     ${upgrades if upgrades else "pass"}
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Remove it."""
     ${downgrades if downgrades else "pass"}
