@@ -43,7 +43,7 @@ from recalib.metrics import (
     smooth_ece,
 )
 from recalib.metrics.binning import bin_indices
-from recalib.metrics.confidence_order import ranked
+from recalib.metrics.confidence_order import sort_by_confidence
 from recalib.metrics.ece_sweep import _most_bins
 from recalib.metrics.kernels import best_bandwidth
 
@@ -98,7 +98,7 @@ def _largest(population: TopLabel, rows: Predictions) -> float:
 
 def _swept(population: TopLabel, rows: Predictions) -> float:
     """Return the error of as many bins as these rows choose."""
-    right = ranked(rows)[1]
+    right = sort_by_confidence(rows)[1]
     bins = _most_bins(right, np.concatenate([[0.0], np.cumsum(right)]))
     return float(np.sqrt(population.columns[0].by_mass(bins, 2)))
 

@@ -17,9 +17,9 @@ from recalib.card import AutoChoice, MetricValue
 from recalib.sanitize import visible
 
 __all__ = [
-    "PERCENT",
     "candidates_table",
     "comparison_table",
+    "is_percentage",
     "metrics_table",
     "narrow_table",
     "print_json",
@@ -40,13 +40,13 @@ class _Console(Console):
 _out = _Console(highlight=False, markup=False, emoji=False)
 _err = _Console(stderr=True, highlight=False, markup=False, emoji=False)
 
-#: Metrics that people read as percentages; JSON always carries fractions.
-PERCENT = {
-    "accuracy", "top5_accuracy", "ece", "ece_equal_mass", "ece_l2", "ece_l2_equal_mass",
-    "ece_label_binned", "ece_debiased", "ece_sweep", "ks_error", "smooth_ece", "mce",
-    "classwise_ece", "classwise_ece_equal_mass", "marginal_ece_l2", "ks_error_classwise",
-    "ece_kde", "ece_kde_classwise", "ece_kde_canonical", "s99", "s99_accuracy", "mean_confidence",
-}  # fmt: skip
+
+def is_percentage(metric: str) -> bool:
+    """Return whether tables show a metric as a percentage; JSON always carries fractions."""
+    # Imported here because most commands show no metrics.
+    from recalib.metrics import METRICS
+
+    return metric in METRICS and METRICS[metric].unit == "fraction"
 
 
 def print_json(value: Any) -> None:
@@ -112,7 +112,7 @@ def comparison_table(
     for key in keys:
         table.add_column(key, no_wrap=True)
     for name in _COMPARED:
-        unit = "\n%" if name in PERCENT else ""
+        unit = "\n%" if is_percentage(name) else ""
         # A number cut to 0.20… is none.
         table.add_column(name.replace("_", "\n") + unit, justify="right", min_width=_WIDTH)
     for values, metrics in rows:
@@ -160,11 +160,11 @@ def _with_unit(name: str, value: float | None) -> str:
 
 
 def _unit(name: str) -> str:
-    return " %" if name in PERCENT else ""
+    return " %" if is_percentage(name) else ""
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value * 100:.2f}" if name in PERCENT else f"{value:.4f}"
+    return f"{value * 100:.2f}" if is_percentage(name) else f"{value:.4f}"
 
 
 @contextlib.contextmanager

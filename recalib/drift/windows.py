@@ -103,7 +103,7 @@ def window(sums: Sums, *, weighting: Weighting = "labelled", level: float = 0.95
     `traffic`: the window is then of all predictions, provided that the labels of each bin are a
     fair sample of it.
 
-    A gap's variance is that of `Gaps.of_sums`: never 0, since a bin of few errors, in which the
+    A gap's variance is that of `Gaps.from_sums`: never 0, since a bin of few errors, in which the
     sample's own variance vanishes, falls back on that of a calibrated one and on Agresti and
     Coull's. `python -m benchmarks.monitoring` measures how often the intervals hold the truth.
 
@@ -127,7 +127,7 @@ def window(sums: Sums, *, weighting: Weighting = "labelled", level: float = 0.95
 
     p2, py = grouped(sums.confidence_squared), grouped(sums.confidence_correct)
     p, y = grouped(sums.confidence), grouped(sums.correct)
-    gaps = Gaps.of_sums(grouped(sums.labelled), p, y, squares=(p2, py))
+    gaps = Gaps.from_sums(grouped(sums.labelled), p, y, squares=(p2, py))
     residuals = y - 2 * py + p2
     seen = grouped(np.maximum(sums.traffic, sums.labelled))
     weights, rows = (gaps.weights, n) if weighting == "labelled" else (seen / traffic, traffic)

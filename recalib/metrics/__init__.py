@@ -1,10 +1,13 @@
-"""How good predictions are: a new metric is one file and one line here."""
+"""Metrics of predictions.
 
-from collections.abc import Callable
+A new metric is one file in this package, which states its name, summary and unit, and one line in
+`METRICS`. Two tests then name what is missing: a row in `docs/metrics.md`, and an independent
+definition in `tests/metrics/definitions.py`.
+"""
 
 from recalib.metrics.accuracy import Accuracy
 from recalib.metrics.aurc import ExcessRiskCoverageArea, RiskCoverageArea
-from recalib.metrics.base import Estimate, Metric, State, StreamingMetric
+from recalib.metrics.base import Estimate, Metric, State, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.brier import Brier
 from recalib.metrics.brier_decomposition import (
@@ -40,39 +43,40 @@ __all__ = [
     "Predictions",
     "State",
     "StreamingMetric",
+    "Unit",
 ]
 
-#: Each name with what makes the metric, given the number of bins.
-METRICS: dict[str, Callable[[int], Metric]] = {
-    "accuracy": lambda bins: Accuracy(),
-    "top5_accuracy": lambda bins: Top5Accuracy(),
-    "nll": lambda bins: NegativeLogLikelihood(),
-    "brier": lambda bins: Brier(),
+#: The metrics by name; `METRICS[name](bins)` makes one.
+METRICS: dict[str, type[Metric]] = {
+    "accuracy": Accuracy,
+    "top5_accuracy": Top5Accuracy,
+    "nll": NegativeLogLikelihood,
+    "brier": Brier,
     "ece": ExpectedCalibrationError,
     "ece_equal_mass": EqualMassError,
     "ece_l2": L2CalibrationError,
     "ece_l2_equal_mass": EqualMassL2Error,
     "ece_label_binned": LabelBinnedError,
     "ece_debiased": DebiasedError,
-    "ece_sweep": lambda bins: SweepError(),
-    "ks_error": lambda bins: KsError(),
-    "smooth_ece": lambda bins: SmoothError(),
+    "ece_sweep": SweepError,
+    "ks_error": KsError,
+    "smooth_ece": SmoothError,
     "mce": MaximumCalibrationError,
     "classwise_ece": ClasswiseError,
     "classwise_ece_equal_mass": ClasswiseEqualMassError,
     "marginal_ece_l2": MarginalError,
-    "ks_error_classwise": lambda bins: ClasswiseKsError(),
-    "ece_kde": lambda bins: KernelError(),
-    "ece_kde_classwise": lambda bins: ClasswiseKernelError(),
-    "ece_kde_canonical": lambda bins: CanonicalKernelError(),
-    "aurc": lambda bins: RiskCoverageArea(),
-    "e_aurc": lambda bins: ExcessRiskCoverageArea(),
+    "ks_error_classwise": ClasswiseKsError,
+    "ece_kde": KernelError,
+    "ece_kde_classwise": ClasswiseKernelError,
+    "ece_kde_canonical": CanonicalKernelError,
+    "aurc": RiskCoverageArea,
+    "e_aurc": ExcessRiskCoverageArea,
     "brier_reliability": BrierReliability,
     "brier_resolution": BrierResolution,
     "brier_uncertainty": BrierUncertainty,
-    "s99": lambda bins: S99(),
-    "s99_accuracy": lambda bins: S99Accuracy(),
-    "mean_confidence": lambda bins: MeanConfidence(),
-    "mean_entropy": lambda bins: MeanEntropy(),
-    "classwise_loss_std": lambda bins: ClasswiseLossDeviation(),
+    "s99": S99,
+    "s99_accuracy": S99Accuracy,
+    "mean_confidence": MeanConfidence,
+    "mean_entropy": MeanEntropy,
+    "classwise_loss_std": ClasswiseLossDeviation,
 }

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, wilson
 
 __all__ = ["Accuracy"]
 
 
 class Accuracy(StreamingMetric[MeanState]):
-    """The share of rows whose predicted class is the label: mean 1[ŷ = y]; range [0, 1].
+    """The fraction of rows whose predicted class is the label: mean 1[ŷ = y]; range [0, 1].
 
-    Where several classes tie for the largest score, the first is the prediction. Unbiased. The
-    interval is Wilson's, which keeps its level for few rows and near 0 and 1.
+    If several classes tie for the largest score, the first is the prediction. Unbiased. The
+    interval is Wilson's, which is accurate for few rows and near 0 and 1.
     """
 
     name: ClassVar[str] = "accuracy"
     summary: ClassVar[str] = "share of rows whose predicted class is the label"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "accuracy"
 
     def state(self, classes: int) -> MeanState:

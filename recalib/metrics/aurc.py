@@ -1,4 +1,4 @@
-"""Area under the risk-coverage curve, and how much of it a better order of rows would save."""
+"""Area under the risk-coverage curve (AURC) and excess AURC."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["ExcessRiskCoverageArea", "RiskCoverageArea"]
@@ -20,16 +20,15 @@ Vector = NDArray[np.float64]
 class RiskCoverageArea(Metric):
     """Area under the risk-coverage curve, ∫₀¹ risk(c) dc = −E[ln(1 − G) · error]; range [0, 1].
 
-    risk(c) is the share of errors among the surest rows that make up a share c of all, and 1 − G
-    the share of rows that are surer. That is the population's form, here of the rows as they are:
-    each is spread evenly over its 1/N of coverage, so that copies of all rows change nothing. The
-    sum over N coverages that is often reported differs by less than 1/N.
+    risk(c) is the error rate of the fraction c of rows with the highest confidence. 1 − G is the
+    fraction of rows with a higher confidence. This is the population form, applied to the sample:
+    each row covers 1/N of the coverage axis, so duplicating all rows changes nothing. The commonly
+    reported sum over N coverages differs by less than 1/N.
 
-    Where confidences tie, each row counts with the accuracy of all rows of that confidence: the
-    expectation over the orders that they could have, so that the order in a file does not matter.
-    It is small where accuracy is high, however good the order: see `e_aurc`. The bias is
-    of order 1/N. The interval is for infinitely many rows, see `_interval`; it is no calibration
-    error, and has no floor.
+    Rows with tied confidences all count with their mean accuracy, the expectation over their
+    possible orders, so the order in a file does not matter. AURC is small if accuracy is high,
+    whatever the order: see `e_aurc`. The bias is of order 1/N. The interval is for infinitely many
+    rows, see `_interval`. AURC is not a calibration error and has no floor.
 
     Source: Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
     classifiers, ICLR 2019; paper 002, definition 3.3.
@@ -37,9 +36,10 @@ class RiskCoverageArea(Metric):
 
     name: ClassVar[str] = "aurc"
     summary: ClassVar[str] = "area under the risk-coverage curve: errors among the surest rows"
+    unit: ClassVar[Unit] = "score"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        curve = _Curve.of(predictions)
+        curve = _Curve.from_predictions(predictions)
         value = curve.area
         if level is None:
             return Estimate(value)
@@ -49,24 +49,25 @@ class RiskCoverageArea(Metric):
 class ExcessRiskCoverageArea(Metric):
     """Excess AURC: `aurc` less that of the best order, r + (1 − r) ln(1 − r); range [0, 1].
 
-    r is the share of errors: the best order has every error among the least sure rows. 0 is such
-    an order, and what is known whatever the order when all rows are right or all are wrong. Ties,
-    bias and interval as in `aurc`.
+    r is the error rate. In the best order all errors have the lowest confidences, which gives 0.
+    The value is also 0 if all rows are right or all are wrong. Ties, bias and interval as in
+    `aurc`.
 
     Source: Geifman, Uziel and El-Yaniv, ICLR 2019, section 4.
     """
 
     name: ClassVar[str] = "e_aurc"
     summary: ClassVar[str] = "aurc above that of the best order of the same errors"
+    unit: ClassVar[Unit] = "score"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        curve = _Curve.of(predictions)
+        curve = _Curve.from_predictions(predictions)
         share = float(np.mean(curve.errors))
         best = share + float(scipy.special.xlog1py(1 - share, -share))
         value = max(curve.area - best, 0.0)
         if level is None:
             return Estimate(value)
-        # The best order's area has the slope −ln(1 − r) in r, and no end where all rows are wrong.
+        # The area of the best order has slope −ln(1 − r) in r, which is infinite at r = 1.
         slope = -float(np.log1p(-min(share, 1 - 1 / (len(predictions) + 1))))
         influences = curve.influences() - slope * (curve.errors - share)
         return Estimate(value, *_interval(value, influences, level))
@@ -74,21 +75,21 @@ class ExcessRiskCoverageArea(Metric):
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Rows from the surest to the least sure, and how far each counts; arrays of (N,).
+    """Rows by descending confidence, with their weights in the area; arrays of (N,).
 
-    A row's part of coverage is (i − 1)/N to i/N; rows of one confidence share the mean of theirs.
+    Row i covers (i − 1)/N to i/N. Rows with equal confidence share the mean of their weights.
     """
 
     errors: Vector
-    #: −ln u, its mean over the row's part of coverage.
+    #: The mean of −ln u over the row's interval of coverage.
     weights: Vector
-    #: 1/u, likewise; of the surest row, which nothing asks for, 0.
+    #: The mean of 1/u over the same interval; 0 for the first row, where it is not used.
     inverses: Vector
-    #: Where groups of one confidence start.
+    #: The first row of each group of equal confidence.
     starts: NDArray[np.intp]
 
     @classmethod
-    def of(cls, predictions: Predictions) -> _Curve:
+    def from_predictions(cls, predictions: Predictions) -> _Curve:
         """Return the curve of predictions."""
         order = np.argsort(-predictions.confidences, kind="stable")
         p, rows = predictions.confidences[order], len(order)
@@ -97,9 +98,9 @@ class _Curve:
         inverses = np.zeros(rows)
         inverses[1:] = rows * np.diff(np.log(u[1:]))
         weights = rows * np.diff(u - scipy.special.xlogy(u, u))
-        shared = [_shared(one, starts) for one in (weights, inverses)]
+        weights, inverses = (_group_means(values, starts) for values in (weights, inverses))
         errors = 1.0 - predictions.correct[order].astype(np.float64)
-        return cls(errors, shared[0], shared[1], starts)
+        return cls(errors, weights, inverses, starts)
 
     @property
     def area(self) -> float:
@@ -107,33 +108,33 @@ class _Curve:
         return float(np.mean(self.weights * self.errors))
 
     def influences(self) -> Vector:
-        """Return by how much each row moves the area: −ln u·e − E[e'/u' of less sure] + r − area.
+        """Return each row's influence on the area: −ln u·e − E[e'/u' of later rows] + r − area.
 
-        The second term is what a row costs those behind it, whose place it takes: a sure row
-        makes every later error count less.
+        The second term is the effect on rows of lower confidence: a row of high confidence moves
+        them to a higher coverage, where an error counts less.
         """
         behind = np.cumsum((self.errors * self.inverses)[::-1])[::-1]
         later = np.append(behind[1:], 0.0) / len(self.errors)
-        costs = _shared(later, self.starts)
+        costs = _group_means(later, self.starts)
         influences: Vector = self.weights * self.errors - costs + self.errors.mean() - self.area
         return influences
 
 
-def _shared(values: Vector, starts: NDArray[np.intp]) -> Vector:
-    """Return values (N,), each the mean of its group, which go from `starts`."""
+def _group_means(values: Vector, starts: NDArray[np.intp]) -> Vector:
+    """Return for each of values (N,) the mean of its group; groups begin at `starts`."""
     sizes = np.diff(np.append(starts, len(values)))
     means: Vector = np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
     return means
 
 
 def _interval(value: float, influences: Vector, level: float) -> tuple[float, float]:
-    """Return an interval for an area, from the rows' influences (N,), of mean 0.
+    """Return an interval for an area from the influences of rows (N,), of mean 0.
 
-    Errors are rare and count differently: a weighted sum of Poisson counts, whose interval is that
-    of a gamma variable of the value's mean and variance, the upper end with one error more, of the
-    mean weight 1/N and mean square 2/N² (Fay and Feuer, Statistics in Medicine 16, 1997; Tiwari,
-    Clegg and Zou, Statistical Methods in Medical Research 15, 2006). So rows that are all right do
-    not prove that none is ever wrong. The variance is that of influences, over N.
+    The area is a weighted sum of rare errors, so it is treated as a weighted sum of Poisson counts.
+    Its interval is that of a gamma variable with the value's mean and variance; the upper end adds
+    one error of mean weight 1/N and mean square 2/N² (Fay and Feuer, Statistics in Medicine 16,
+    1997; Tiwari, Clegg and Zou, Statistical Methods in Medical Research 15, 2006). So the upper end
+    stays above 0 if all rows are right. The variance is that of the influences, divided by N.
     """
     rows = len(influences)
     variance = float(influences @ influences) / rows**2

@@ -1,28 +1,33 @@
-"""What a metric promises.
+"""The contract of a metric.
 
-A metric reads `Predictions` and returns an `Estimate`: a number, and where one is asked for and
-known, an interval. Metrics that are functions of sums have a `State` besides: of constant size,
-fed batch by batch, and mergeable, so that chunks of a file, processes and days add up to what one
-pass over everything would give. Sums over rows are float64.
+A metric reads `Predictions` and returns an `Estimate`: a number and, on request, an interval.
+A metric that is a function of sums is a `StreamingMetric`: it also has a `State` of constant size.
+A state takes batches and merges with other states, so the states of chunks, processes and days
+add up to the state of one pass over all rows. Sums over rows are float64.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["Estimate", "Metric", "State", "StreamingMetric"]
+__all__ = ["Estimate", "Metric", "State", "StreamingMetric", "Unit"]
+
+#: What a metric's value counts: `fraction`, which tables show as a percentage; `nats`; or `score`,
+#: a number without a unit.
+Unit = Literal["fraction", "nats", "score"]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric's value, and where known: its interval, and what it would be if nothing were wrong.
+    """A metric's value with its interval and its noise floor, where these are known.
 
-    `floor` is the mean, and `floor_high` the 95th percentile, of what a perfectly calibrated model
-    with as many rows of these confidences shows: a calibration error under it is no news.
+    `floor` is the mean of the metric for a perfectly calibrated model with the same number of rows
+    and the same confidences; `floor_high` is the 95th percentile. A calibration error below the
+    floor shows no miscalibration.
     """
 
     value: float
@@ -33,7 +38,7 @@ class Estimate:
 
 
 class State(ABC):
-    """Sums that grow with neither rows nor time."""
+    """Sums of constant size, whatever the number of rows."""
 
     @abstractmethod
     def add(self, predictions: Predictions) -> None:
@@ -41,22 +46,28 @@ class State(ABC):
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """Add what another state of the same shape has seen; no row must be in both."""
+        """Add another state of the same shape; the two must not share rows."""
 
 
 class Metric(ABC):
     """A function of predictions and labels."""
 
     name: ClassVar[str]
+    #: One line for `--help`, reports and `docs/metrics.md`.
     summary: ClassVar[str]
-    #: Whether it costs so much that it is measured only when asked for by name.
+    unit: ClassVar[Unit]
+    #: True for an expensive metric, which is computed only when the caller names it.
     on_request: ClassVar[bool] = False
+
+    def __init__(self, bins: int = 15) -> None:
+        """Set M, the number of bins; metrics without bins ignore it."""
+        self.bins = bins
 
     @abstractmethod
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        """Return the metric; with an interval of confidence `level` where it has one.
+        """Return the metric, with an interval of confidence `level` if it has one.
 
-        An interval covers the value that infinitely many rows of the same kind would give.
+        The interval is for the value on infinitely many rows from the same distribution.
         """
 
 
@@ -77,7 +88,7 @@ class StreamingMetric(Metric, Generic[S]):
 
     @abstractmethod
     def estimate(self, state: S, level: float | None = None) -> Estimate:
-        """Return the metric of all that `state` has seen, which is at least one row."""
+        """Return the metric of the rows in `state`, at least one."""
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         state = self.state(predictions.classes)

@@ -1,4 +1,4 @@
-"""Bins of confidence: which one a number falls into, and the sums that each keeps."""
+"""Equal-width bins of confidence, and the sums in each bin."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __all__ = ["BinState", "bin_indices", "upper_edges"]
 def upper_edges(bins: int, dtype: np.dtype[Any]) -> Floats:
     """Return the upper edges k/M of all bins but the last, in `dtype`.
 
-    Rounded to the dtype of the numbers that are compared with them: float32(1/15) is larger than
-    1/15, and must fall into the first bin all the same.
+    Edges are rounded to the dtype of the values: float32(1/15) is larger than 1/15, and still
+    belongs to the first bin.
     """
     edges: Floats = (np.arange(1, bins) / bins).astype(dtype)
     return edges
 
 
 def bin_indices(values: Floats, bins: int) -> NDArray[np.intp]:
-    """Return which of M equal-width bins of [0, 1] each value is in.
+    """Return the index of the equal-width bin of [0, 1] that holds each value; M = `bins`.
 
     Bins are right-closed, (k/M, (k+1)/M], as in the papers; the first also holds 0.
     """
     edges = upper_edges(bins, values.dtype)
-    if bins * np.finfo(values.dtype).eps > 0.5:  # a product may be off by more than one bin
+    if bins * np.finfo(values.dtype).eps > 0.5:  # rounding of the product may exceed one bin
         return np.searchsorted(edges, values, side="left")
-    # Seven times as fast as a search: the whole part k of v·M is the bin, or one more, which shows
-    # by v not being over that bin's lower edge. Never one less: v over the edge of k means v·M
-    # over k, which rounding keeps, since k itself is exact in the dtype.
+    # Seven times as fast as a search: the integer part k of v·M is the bin or one more; it is one
+    # more if v is not above the lower edge of bin k. It is never one less: if v is above the edge
+    # of k, v·M is above k, and rounding keeps this because k is exact in the dtype.
     lower = np.concatenate([[-1], edges, [1]]).astype(values.dtype)
     where = (values * values.dtype.type(bins)).astype(np.intp)
     where -= values <= lower[where]
@@ -47,8 +47,8 @@ def bin_indices(values: Floats, bins: int) -> NDArray[np.intp]:
 class BinState(State):
     """Sums of confidence and correctness in equal-width bins of confidence; arrays of (M,).
 
-    With p the confidence and y whether it was right: `count`, Σp, Σp², Σy, Σpy. They give ECE and
-    its relatives, their intervals, and nothing of any single row.
+    With p the confidence and y the correctness, 0 or 1: `count`, Σp, Σp², Σy, Σpy. They determine
+    ECE, related errors and their intervals, and do not reveal single rows.
     """
 
     def __init__(self, bins: int) -> None:
@@ -63,12 +63,12 @@ class BinState(State):
         self.add_confidences(predictions.confidences, predictions.correct)
 
     def add_confidences(self, confidences: Floats, correct: NDArray[np.bool_]) -> None:
-        """Add rows by their confidences (N,) in [0, 1], and whether each was right (N,)."""
+        """Add rows by their confidences (N,) in [0, 1] and their correctness (N,)."""
         for rows in row_chunks((len(confidences), 1)):
             self._add_chunk(confidences[rows], correct[rows])
 
     def _add_chunk(self, confidences: Floats, correct: NDArray[np.bool_]) -> None:
-        # The wrong and the right rows of a bin apart, so that three counts give all five sums.
+        # Wrong and right rows of a bin have separate cells, so three counts give all five sums.
         cells = 2 * self._bins_of(confidences) + correct
         p = confidences.astype(np.float64, copy=False)
 
@@ -87,7 +87,7 @@ class BinState(State):
 
     def merge(self, other: BinState) -> None:
         if other.bins != self.bins:
-            raise ValueError(f"states of {self.bins} and {other.bins} bins do not add up")
+            raise ValueError(f"states of {self.bins} and {other.bins} bins cannot be merged")
         self.count += other.count
         self.confidence += other.confidence
         self.confidence_squared += other.confidence_squared
@@ -96,27 +96,27 @@ class BinState(State):
 
     @property
     def filled(self) -> NDArray[np.bool_]:
-        """Which bins hold anything."""
+        """The bins that hold at least one row, as a mask (M,)."""
         return self.count > 0
 
     @property
     def gaps(self) -> NDArray[np.float64]:
-        """Accuracy minus mean confidence of the bins that hold anything."""
+        """Accuracy minus mean confidence of each non-empty bin."""
         at = self.filled
         gaps: NDArray[np.float64] = (self.correct[at] - self.confidence[at]) / self.count[at]
         return gaps
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """The share of rows in each bin that holds anything."""
+        """The fraction of rows in each non-empty bin."""
         shares: NDArray[np.float64] = self.count[self.filled] / self.count.sum()
         return shares
 
     def to_gaps(self) -> Gaps:
-        """Return the gaps of the bins that hold anything, with their variances."""
+        """Return the gaps of the non-empty bins with their variances."""
         squares = self.confidence_squared, self.confidence_correct
-        return Gaps.of_sums(self.count, self.confidence, self.correct, squares=squares)
+        return Gaps.from_sums(self.count, self.confidence, self.correct, squares=squares)
 
     def gap_variances(self) -> NDArray[np.float64]:
-        """Return the variance of each gap, never 0; see `Gaps.of_sums`."""
+        """Return the variance of each gap, never 0; see `Gaps.from_sums`."""
         return self.to_gaps().variances

@@ -1,4 +1,4 @@
-"""What the Brier score of the top label is made of."""
+"""Murphy's decomposition of the Brier score of the top label."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import Gaps, mean_squared_gap
 from recalib.metrics.intervals import interval_of_mean_squared_gap
@@ -15,52 +15,51 @@ from recalib.metrics.mean_metrics import wilson
 __all__ = ["BrierReliability", "BrierResolution", "BrierUncertainty", "within_bins"]
 
 
-class _Part(StreamingMetric[BinState]):
-    """A term of mean (p − y)² = reliability − resolution + uncertainty + what is within bins.
+class _Term(StreamingMetric[BinState]):
+    """A term of mean (p − y)² = reliability − resolution + uncertainty + within-bin terms.
 
-    p is the confidence and y whether the prediction is right: the score of one event, not the sum
-    over classes that `brier` is.
+    p is the confidence and y the correctness of the prediction: the score of one event, unlike
+    `brier`, which sums over classes.
     """
 
     state_kind: ClassVar[str] = "bins"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
 
 
-class BrierReliability(_Part):
+class BrierReliability(_Term):
     """Reliability of the top label, Σ_b n_b/N · (accuracy_b − confidence_b)²; range [0, 1].
 
-    What miscalibration adds to mean (p − y)²; 0 is best. Over M equal-width right-closed bins, as
-    `ece`; ties need no rule, since equal confidences share a bin. Biased upwards; `ece_debiased`
-    squared is the same without bias, `floor` says by how much. The interval is for these bins with
-    infinitely many rows; it is that of `ece_l2`, whose square this is.
+    The part of mean (p − y)² that is due to miscalibration; 0 is best. Over M equal-width
+    right-closed bins, as in `ece`. Ties share a bin. Biased upwards: `floor` shows the bias, and
+    the square of `ece_debiased` has none. The interval is for these bins with infinitely many rows;
+    it is that of `ece_l2`, squared.
 
     Source: Murphy, A new vector partition of the probability score, J. Appl. Meteor. 1973.
     """
 
     name: ClassVar[str] = "brier_reliability"
-    summary: ClassVar[str] = "what miscalibration adds to the top label's Brier score"
+    summary: ClassVar[str] = "part of the top label's Brier score due to miscalibration"
+    unit: ClassVar[Unit] = "score"
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         value = float(np.sum(state.weights * state.gaps**2))
         return Estimate(value) if level is None else mean_squared_gap(state.to_gaps(), level)
 
 
-class BrierResolution(_Part):
+class BrierResolution(_Term):
     """Resolution of the top label, Σ_b n_b/N · (accuracy_b − accuracy)²; range [0, 1/4].
 
-    What telling sure rows from unsure ones takes off mean (p − y)²; large is good. Bins, ties,
-    bias and source as in `brier_reliability`. The interval is that of
-    `interval_of_mean_squared_gap`, of bins' accuracies from all rows'. No calibration error, it has
-    no floor.
+    The part by which differences in accuracy between bins lower mean (p − y)²; large is good. Bins,
+    ties, bias and source as in `brier_reliability`. The interval is that of
+    `interval_of_mean_squared_gap`, for the differences between the bins' accuracies and the overall
+    accuracy. It is not a calibration error and has no floor.
     """
 
     name: ClassVar[str] = "brier_resolution"
-    summary: ClassVar[str] = "what telling right rows from wrong ones takes off that score"
+    summary: ClassVar[str] = "reduction of that score by bins of different accuracy"
+    unit: ClassVar[Unit] = "score"
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         at = state.filled
@@ -69,21 +68,22 @@ class BrierResolution(_Part):
         value = float(np.sum(state.weights * (accuracies - accuracy) ** 2))
         if level is None:
             return Estimate(value)
-        if len(accuracies) == 1:  # nothing to tell apart, whatever rows come
+        if len(accuracies) == 1:  # one bin has no resolution on any sample
             return Estimate(0.0, 0.0, 0.0)
         return Estimate(value, *_interval_of_resolution(state.to_gaps(), accuracy, value, level))
 
 
-class BrierUncertainty(_Part):
+class BrierUncertainty(_Term):
     """Uncertainty of the top label, accuracy · (1 − accuracy); range [0, 1/4].
 
-    The score of always giving the accuracy itself as confidence. It depends on no bins and no
-    ties. Biased downwards, by a share 1/N of itself. The interval is Wilson's of the accuracy. No
-    calibration error, it has no floor. Source as in `brier_reliability`.
+    The score if every row had the accuracy as its confidence. It depends on neither bins nor ties.
+    Biased downwards by the factor 1 − 1/N. The interval is Wilson's for the accuracy. It is not a
+    calibration error and has no floor. Source as in `brier_reliability`.
     """
 
     name: ClassVar[str] = "brier_uncertainty"
-    summary: ClassVar[str] = "that score, were the accuracy the confidence of every row"
+    summary: ClassVar[str] = "that score if every confidence were the accuracy"
+    unit: ClassVar[Unit] = "score"
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         rows, right = int(state.count.sum()), float(state.correct.sum())
@@ -98,9 +98,9 @@ class BrierUncertainty(_Part):
 def _interval_of_resolution(
     bins: Gaps, accuracy: float, value: float, level: float
 ) -> tuple[float, float]:
-    """Return an interval for Σ w·d² by the distances d of bins' accuracies from all rows'.
+    """Return an interval for Σ w·d², d the bins' accuracies minus the overall accuracy.
 
-    d varies by v_b(1 − 2w_b) + Σ w²v, since a bin is part of all rows.
+    The variance of d_b is v_b(1 − 2w_b) + Σ w²v, since a bin contributes to the overall accuracy.
     """
     distances, shares = bins.accuracies - accuracy, bins.weights
     variances = bins.variances * (1 - 2 * shares) + shares**2 @ bins.variances
@@ -109,9 +109,9 @@ def _interval_of_resolution(
 
 
 def within_bins(state: BinState) -> float:
-    """Return what bins hide: 1/N Σ_b Σ_i∈b (p_i − p̄_b)² − 2(p_i − p̄_b)(y_i − ȳ_b).
+    """Return the within-bin terms, 1/N Σ_b Σ_i∈b (p_i − p̄_b)² − 2(p_i − p̄_b)(y_i − ȳ_b).
 
-    With it the parts add up to mean (p − y)² exactly; 0 where each bin has one confidence.
+    With them the terms add up to mean (p − y)² exactly; 0 if each bin holds one confidence.
 
     Source: Stephenson, Coelho and Jolliffe, Two extra components in the Brier score
     decomposition, Wea. Forecasting 2008.

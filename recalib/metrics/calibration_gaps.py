@@ -1,4 +1,4 @@
-"""Gaps between accuracy and confidence, bin by bin, and the errors that are functions of them."""
+"""Gaps between accuracy and confidence in bins, and calibration errors computed from them."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Gaps:
-    """The bins that hold anything, (B,) each; make one by `of_sums`."""
+    """The gaps of the non-empty bins; arrays of (B,). Make one with `from_sums`."""
 
     #: Rows in the bin, at least 1.
     counts: NDArray[np.int64]
     #: Mean confidence.
     confidences: Vector
-    #: Share of rows that are right, or of the class.
+    #: Fraction of rows that are right, or that have the class.
     accuracies: Vector
-    #: Of the gap, never 0.
+    #: Variance of the gap, never 0.
     variances: Vector
-    #: What the gap's variance would be if the bin were calibrated: Σp(1 − p)/n².
+    #: Variance of the gap of a calibrated bin: Σp(1 − p)/n².
     calibrated_variances: Vector
     #: N.
     rows: int
-    #: K where each row is in one bin of each class, 1 where it is in one bin.
+    #: K if each row is in one bin of each class; 1 if it is in one bin.
     classes: int = 1
 
     @classmethod
-    def of_sums(
+    def from_sums(
         cls,
         counts: NDArray[np.int64],
         confidences: Vector,
@@ -51,20 +51,20 @@ class Gaps:
         squares: tuple[Vector, Vector] | None = None,
         classes: int = 1,
     ) -> Gaps:
-        """Return the gaps of bins by their sums over rows, of any one shape.
+        """Return gaps from the bins' sums over rows; the arrays may have any common shape.
 
-        A gap's variance is the sample's own, (Σr²/n − g²)/(n − 1) with r = y − p. Where that is
-        smaller, as in a bin of one row or one with few errors, it is q(1 − q)/n with
-        q = (Σy + a)/(n + 2a), where a = 2, as Agresti and Coull (1998) have it, without which
-        intervals from one bin would be too narrow; or p̄(1 − p̄)/n, were that larger. Over K
-        classes a is 4/K, since their errors average: 2 each would drown rare classes.
+        The variance of a gap is the largest of three estimates: the sample variance
+        (Σr²/n − g²)/(n − 1) with r = y − p; q(1 − q)/n with q = (Σy + a)/(n + 2a) and a = 2
+        (Agresti and Coull, 1998), which matters in bins with one row or few errors; and p̄(1 − p̄)/n
+        of a calibrated bin. Over K classes a is 4/K: their errors average, and a = 2 for each would
+        hide rare classes.
 
         Parameters
         ----------
         counts: n.
         confidences: Σp.
         correct: Σy.
-        squares: Σp² and Σpy. Without them rows are taken to have their bin's mean confidence.
+        squares: Σp² and Σpy. Without them all rows of a bin count with its mean confidence.
         classes: K where each row is in one bin of each class.
         """
         at = counts > 0
@@ -72,7 +72,7 @@ class Gaps:
         calibrated = np.maximum(p * (1 - p), 0)
         residual = y * (1 - y)
         if squares is not None:
-            p2, py = (one[at] / n for one in squares)
+            p2, py = (sums[at] / n for sums in squares)
             calibrated = np.maximum(p - p2, 0)
             residual = y - 2 * py + p2 - (y - p) ** 2
         extra = _extra(classes)
@@ -95,65 +95,65 @@ class Gaps:
 
     @property
     def weights(self) -> Vector:
-        """The share of rows in each bin; over classes, their mean."""
+        """The fraction of rows in each bin; over classes, the mean of these fractions."""
         shares: Vector = self.counts / self.counts.sum()
         return shares
 
     @property
     def copies(self) -> int:
-        """How many bins may err together, see `interval_of_mean_gap`."""
+        """The number of bins with correlated errors, see `interval_of_mean_gap`."""
         return min(self.classes, 2)
 
 
 def mean_gap(gaps: Gaps, level: float | None = None, value: float | None = None) -> Estimate:
-    """Return Σ w|g|; with interval and floor where `level` is given.
+    """Return Σ w|g|, with interval and floor if `level` is given.
 
-    `value` is the metric's own where it is not quite that sum, such as where bins part ties.
+    `value` replaces the sum for metrics that differ from it, such as those whose bins split ties.
     """
     weights = gaps.weights
 
-    def error(of: Vector) -> Vector:
-        found: Vector = np.abs(of) @ weights
-        return found
+    def error(gaps_sb: Vector) -> Vector:
+        errors: Vector = np.abs(gaps_sb) @ weights
+        return errors
 
-    found = float(error(gaps.gaps)) if value is None else value
+    value = float(error(gaps.gaps)) if value is None else value
     if level is None:
-        return Estimate(found)
+        return Estimate(value)
     ends = interval_of_mean_gap(
         weights, gaps.gaps, gaps.variances, level, rows=gaps.rows, copies=gaps.copies
     )
-    return _estimate(found, ends, error, gaps)
+    return _estimate(value, ends, error, gaps)
 
 
 def root_mean_squared_gap(
     gaps: Gaps, level: float | None = None, value: float | None = None
 ) -> Estimate:
-    """Return √(Σ wg²); with interval and floor where `level` is given; `value` as in `mean_gap`."""
+    """Return √(Σ wg²), with interval and floor if `level` is given; `value` as in `mean_gap`."""
     weights = gaps.weights
 
-    def error(of: Vector) -> Vector:
-        found: Vector = np.sqrt(of**2 @ weights)
-        return found
+    def error(gaps_sb: Vector) -> Vector:
+        errors: Vector = np.sqrt(gaps_sb**2 @ weights)
+        return errors
 
-    found = float(error(gaps.gaps)) if value is None else value
+    value = float(error(gaps.gaps)) if value is None else value
     if level is None:
-        return Estimate(found)
+        return Estimate(value)
     low, high = _ends_of_squares(gaps, level)
-    return _estimate(found, (float(np.sqrt(low)), float(np.sqrt(high))), error, gaps)
+    return _estimate(value, (float(np.sqrt(low)), float(np.sqrt(high))), error, gaps)
 
 
 def mean_squared_gap(gaps: Gaps, level: float | None = None) -> Estimate:
-    """Return Σ wg²; with interval and floor where `level` is given."""
+    """Return Σ wg², with interval and floor if `level` is given."""
     weights = gaps.weights
 
-    def error(of: Vector) -> Vector:
-        found: Vector = of**2 @ weights
-        return found
+    def error(gaps_sb: Vector) -> Vector:
+        errors: Vector = gaps_sb**2 @ weights
+        return errors
 
-    found = float(error(gaps.gaps))
+    value = float(error(gaps.gaps))
     if level is None:
-        return Estimate(found)
-    return _estimate(found, _ends_of_squares(gaps, level), error, gaps)
+        return Estimate(value)
+    return _estimate(value, _ends_of_squares(gaps, level), error, gaps)
 
 
 def _ends_of_squares(gaps: Gaps, level: float) -> tuple[float, float]:
@@ -172,31 +172,31 @@ def _ends_of_squares(gaps: Gaps, level: float) -> tuple[float, float]:
 
 
 def largest_gap(gaps: Gaps, level: float | None = None) -> Estimate:
-    """Return max |g|; with interval and floor where `level` is given."""
+    """Return max |g|, with interval and floor if `level` is given."""
 
-    def error(of: Vector) -> Vector:
-        found: Vector = np.abs(of).max(axis=-1)
-        return found
+    def error(gaps_sb: Vector) -> Vector:
+        errors: Vector = np.abs(gaps_sb).max(axis=-1)
+        return errors
 
-    found = float(error(gaps.gaps))
+    value = float(error(gaps.gaps))
     if level is None:
-        return Estimate(found)
+        return Estimate(value)
     ends = interval_of_largest_gap(gaps.confidences, gaps.accuracies, gaps.counts, level)
-    return _estimate(found, ends, error, gaps)
+    return _estimate(value, ends, error, gaps)
 
 
 def _extra(classes: int) -> float:
-    """Return the rights, and wrongs, that a share of so many classes has more."""
+    """Return the successes, and failures, that are added to estimate a variance."""
     return 2.0 if classes == 1 else 4 / classes
 
 
 def _estimate(
     value: float, ends: tuple[float, float], error: Callable[[Vector], Vector], gaps: Gaps
 ) -> Estimate:
-    """Return an estimate whose interval holds its value.
+    """Return an estimate whose interval contains its value.
 
-    Over very many nearly empty bins the value is so much too large that the honest interval ends
-    below it; it is stretched to the value, which costs no coverage.
+    Over many nearly empty bins the bias is so large that the interval ends below the value. It is
+    then extended to the value, which does not lower its coverage.
     """
     floor, floor_high = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
     return Estimate(value, min(ends[0], value), max(ends[1], value), floor, floor_high)

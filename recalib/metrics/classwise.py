@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from recalib.arrays import Floats, Integers
-from recalib.metrics.base import Estimate, State, StreamingMetric
+from recalib.metrics.base import Estimate, State, StreamingMetric, Unit
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.predictions import Predictions, row_chunks
@@ -78,7 +78,7 @@ class ClasswiseState(State):
         """Return the bins of all classes together; over them a class has a weight of 1/K."""
         # Σp of a first bin is a difference, which for probabilities of 0 may come out as −1e-17.
         sums = np.maximum(self.confidence, 0.0)
-        return Gaps.of_sums(self.count, sums, self.occurred, classes=len(self.count))
+        return Gaps.from_sums(self.count, sums, self.occurred, classes=len(self.count))
 
 
 class ClasswiseError(StreamingMetric[ClasswiseState]):
@@ -94,10 +94,8 @@ class ClasswiseError(StreamingMetric[ClasswiseState]):
 
     name: ClassVar[str] = "classwise_ece"
     summary: ClassVar[str] = "mean over classes of each column's calibration error"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "classwise"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> ClasswiseState:
         return ClasswiseState(classes, self.bins)
@@ -120,10 +118,8 @@ class MarginalError(StreamingMetric[ClasswiseState]):
 
     name: ClassVar[str] = "marginal_ece_l2"
     summary: ClassVar[str] = "root mean squared gap over all classes and their bins"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "classwise"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> ClasswiseState:
         return ClasswiseState(classes, self.bins)

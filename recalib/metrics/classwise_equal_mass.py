@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.predictions import Predictions
 
@@ -31,10 +31,8 @@ class ClasswiseEqualMassError(Metric):
 
     name: ClassVar[str] = "classwise_ece_equal_mass"
     summary: ClassVar[str] = "classwise_ece over bins of equal counts"
+    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         rows, classes = predictions.probabilities.shape
@@ -54,7 +52,7 @@ class ClasswiseEqualMassError(Metric):
             return Estimate(value)
         n, *others = (np.concatenate(column) for column in zip(*sums, strict=True))
         confidence, correct, squared, product = others
-        gaps = Gaps.of_sums(
+        gaps = Gaps.from_sums(
             n.astype(np.int64), confidence, correct, squares=(squared, product), classes=classes
         )
         return mean_gap(gaps, level, value)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from recalib.metrics.base import Estimate, State, StreamingMetric
+from recalib.metrics.base import Estimate, State, StreamingMetric, Unit
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["ClassLossState", "ClasswiseLossDeviation"]
@@ -48,6 +48,7 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
 
     name: ClassVar[str] = "classwise_loss_std"
     summary: ClassVar[str] = "standard deviation over classes of their mean loss, in nats"
+    unit: ClassVar[Unit] = "nats"
     state_kind: ClassVar[str] = "class_losses"
 
     def state(self, classes: int) -> ClassLossState:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import SMALLEST_PROBABILITY
-from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
 
@@ -28,6 +28,7 @@ class MeanConfidence(StreamingMetric[MeanState]):
 
     name: ClassVar[str] = "mean_confidence"
     summary: ClassVar[str] = "mean probability of the predicted class"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "mean_confidence"
 
     def state(self, classes: int) -> MeanState:
@@ -51,6 +52,7 @@ class MeanEntropy(StreamingMetric[MeanState]):
 
     name: ClassVar[str] = "mean_entropy"
     summary: ClassVar[str] = "mean entropy of the probabilities, in nats"
+    unit: ClassVar[Unit] = "nats"
     state_kind: ClassVar[str] = "mean_entropy"
 
     def state(self, classes: int) -> MeanState:
@@ -71,6 +73,7 @@ class S99(StreamingMetric[MeanState]):
 
     name: ClassVar[str] = "s99"
     summary: ClassVar[str] = "share of rows of a confidence over 0.99"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "s99"
 
     def state(self, classes: int) -> MeanState:
@@ -92,6 +95,7 @@ class S99Accuracy(StreamingMetric[MeanState]):
 
     name: ClassVar[str] = "s99_accuracy"
     summary: ClassVar[str] = "accuracy of rows of a confidence over 0.99; 1 where there are none"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "s99_accuracy"
 
     def state(self, classes: int) -> MeanState:

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["ranked"]
+__all__ = ["sort_by_confidence"]
 
 
-def ranked(predictions: Predictions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def sort_by_confidence(predictions: Predictions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return confidences, ascending, and how right each row is: both (N,).
 
     Where confidences tie, each row counts with the accuracy of all rows of that confidence: the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import largest_gap, mean_gap, root_mean_squared_gap
 
@@ -24,10 +24,8 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
 
     name: ClassVar[str] = "ece"
     summary: ClassVar[str] = "expected calibration error, equal-width bins"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "bins"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
@@ -48,10 +46,8 @@ class L2CalibrationError(StreamingMetric[BinState]):
 
     name: ClassVar[str] = "ece_l2"
     summary: ClassVar[str] = "root mean squared gap, equal-width bins"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "bins"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
@@ -72,10 +68,8 @@ class MaximumCalibrationError(StreamingMetric[BinState]):
 
     name: ClassVar[str] = "mce"
     summary: ClassVar[str] = "largest gap of any equal-width bin"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "bins"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.intervals import variances_under
 from recalib.metrics.noise_floor import noise_floor
@@ -45,10 +45,8 @@ class DebiasedError(StreamingMetric[BinState]):
 
     name: ClassVar[str] = "ece_debiased"
     summary: ClassVar[str] = "root of the unbiased squared calibration error, equal-width bins"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "bins"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)

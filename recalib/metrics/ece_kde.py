@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Integers
-from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.kernel_noise import Smoothed, estimate_with_noise
 from recalib.metrics.kernels import best_bandwidth, smooth
 from recalib.metrics.predictions import Predictions
@@ -36,6 +36,7 @@ class KernelError(Metric):
 
     name: ClassVar[str] = "ece_kde"
     summary: ClassVar[str] = "expected calibration error by kernels instead of bins"
+    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
@@ -58,6 +59,7 @@ class ClasswiseKernelError(Metric):
 
     name: ClassVar[str] = "ece_kde_classwise"
     summary: ClassVar[str] = "mean over classes of each column's calibration error by kernels"
+    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
@@ -79,6 +81,7 @@ class CanonicalKernelError(Metric):
 
     name: ClassVar[str] = "ece_kde_canonical"
     summary: ClassVar[str] = "distance of all probabilities from frequencies nearby, by kernels"
+    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.binning import BinState, bin_indices
 from recalib.metrics.intervals import interval_of_convex_error
 from recalib.metrics.noise_floor import noise_floor
@@ -33,9 +33,7 @@ class LabelBinnedError(Metric):
 
     name: ClassVar[str] = "ece_label_binned"
     summary: ClassVar[str] = "mean distance of confidences from the accuracy of their bin"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
+    unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         where = bin_indices(predictions.confidences, self.bins)

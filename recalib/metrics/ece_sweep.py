@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.calibration_gaps import root_mean_squared_gap
-from recalib.metrics.confidence_order import ranked
+from recalib.metrics.confidence_order import sort_by_confidence
 from recalib.metrics.equal_mass import EqualMassBins
 from recalib.metrics.predictions import Predictions
 
@@ -43,9 +43,10 @@ class SweepError(Metric):
 
     name: ClassVar[str] = "ece_sweep"
     summary: ClassVar[str] = "root mean squared gap, as many equal counts as keep accuracy rising"
+    unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        p, right = ranked(predictions)
+        p, right = sort_by_confidence(predictions)
         sums = np.concatenate([[0.0], np.cumsum(right)])
         bins = _most_bins(right, sums)
         cuts = _cuts(np.arange(bins + 1), len(p))

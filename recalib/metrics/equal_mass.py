@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.fine_histogram import FineHistogram, cell_edges
 from recalib.metrics.predictions import Predictions
@@ -121,7 +121,7 @@ class EqualMassBins:
         def total(of: NDArray[np.float64]) -> Vector:
             return np.bincount(where, of, len(self.sizes)).astype(np.float64, copy=False)
 
-        return Gaps.of_sums(
+        return Gaps.from_sums(
             np.rint(total(self.counts.astype(np.float64))).astype(np.int64),
             total(self.confidence),
             total(self.correct),
@@ -146,10 +146,8 @@ class EqualMassError(StreamingMetric[FineHistogram]):
 
     name: ClassVar[str] = "ece_equal_mass"
     summary: ClassVar[str] = "expected calibration error, bins of equal counts"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "cells"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> FineHistogram:
         return FineHistogram()
@@ -176,10 +174,8 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
 
     name: ClassVar[str] = "ece_l2_equal_mass"
     summary: ClassVar[str] = "root mean squared gap, bins of equal counts"
+    unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "cells"
-
-    def __init__(self, bins: int = 15) -> None:
-        self.bins = bins
 
     def state(self, classes: int) -> FineHistogram:
         return FineHistogram()

@@ -9,7 +9,7 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.ks_noise import noise_of_columns
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
@@ -43,6 +43,7 @@ class KsError(Metric):
 
     name: ClassVar[str] = "ks_error"
     summary: ClassVar[str] = "largest distance of cumulative confidence and correctness; no bins"
+    unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         value = _distance(predictions.confidences, predictions.confidences[predictions.correct])
@@ -68,6 +69,7 @@ class ClasswiseKsError(Metric):
 
     name: ClassVar[str] = "ks_error_classwise"
     summary: ClassVar[str] = "mean over classes of each column's ks_error"
+    unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean
 
 __all__ = ["NegativeLogLikelihood"]
@@ -21,6 +21,7 @@ class NegativeLogLikelihood(StreamingMetric[MeanState]):
 
     name: ClassVar[str] = "nll"
     summary: ClassVar[str] = "mean negative log-likelihood, in nats; a proper score"
+    unit: ClassVar[Unit] = "nats"
     state_kind: ClassVar[str] = "nll"
 
     def state(self, classes: int) -> MeanState:

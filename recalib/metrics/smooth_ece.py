@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric
+from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
 
@@ -48,6 +48,7 @@ class SmoothError(Metric):
 
     name: ClassVar[str] = "smooth_ece"
     summary: ClassVar[str] = "calibration error smoothed by a kernel as wide as the error is large"
+    unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         p = predictions.confidences.astype(np.float64)

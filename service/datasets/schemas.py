@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from recalib import registry
+from recalib.metrics import METRICS
 from service.times import iso
 
 __all__ = ["Dataset", "DatasetPage", "Estimate"]
@@ -21,6 +22,18 @@ class Estimate(BaseModel):
     floor: float | None = Field(None, description="What a calibrated model shows on average.")
 
 
+def _names(unit: str) -> str:
+    """Return the names of the metrics of that unit which every upload is measured by."""
+    names = (name for name, metric in METRICS.items() if not metric.on_request)
+    return ", ".join(f"`{name}`" for name in names if METRICS[name].unit == unit)
+
+
+_UNITS = (
+    "Metrics of the uncalibrated probabilities, as fractions; "
+    f"{_names('nats')} in nats; {_names('score')} without a unit."
+)
+
+
 class Dataset(BaseModel):
     """Uploaded logits with labels."""
 
@@ -31,7 +44,7 @@ class Dataset(BaseModel):
     digest: str = Field(description="SHA-256 of the uploaded bytes, in hex.")
     size_bytes: int
     input: Literal["logits", "probabilities"]
-    metrics: dict[str, Estimate] = Field(description="Uncalibrated, as fractions.")
+    metrics: dict[str, Estimate] = Field(description=_UNITS)
     created_at: str
 
     @classmethod

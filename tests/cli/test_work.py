@@ -9,19 +9,14 @@ import onnxruntime
 import pytest
 
 import recalib
+from recalib import metrics
 from recalib.arrays import log_probabilities
 from recalib.maps import MAPS
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import LABELS, LOGITS, Cli
 from tests.files.examples import WRITERS, Writer, write_npy, write_npz
 
-METRICS = [
-    "accuracy", "top5_accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2",
-    "ece_l2_equal_mass", "ece_label_binned", "ece_debiased", "ece_sweep", "ks_error", "smooth_ece",
-    "mce", "classwise_ece", "marginal_ece_l2", "aurc", "e_aurc", "brier_reliability",
-    "brier_resolution", "brier_uncertainty", "s99", "s99_accuracy", "mean_confidence",
-    "mean_entropy", "classwise_loss_std",
-]  # fmt: skip
+METRICS = [name for name, metric in metrics.METRICS.items() if not metric.on_request]
 with_labels = {name: pair for name, pair in WRITERS.items() if pair[0] != "npy"}
 
 

@@ -32,7 +32,7 @@ def gaps_of(seed: int, bins: int, most: int = 50, classes: int = 1) -> Gaps:
     counts *= classes  # each row is in a bin of each class
     confidence, accuracy = rng.random((2, bins))
     correct = rng.binomial(counts, np.where(rng.random(bins) < 0.3, 1.0, accuracy))
-    return Gaps.of_sums(counts, counts * confidence, correct.astype(float), classes=classes)
+    return Gaps.from_sums(counts, counts * confidence, correct.astype(float), classes=classes)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), LEVELS, st.sampled_from([1, 2, 10]))
@@ -165,14 +165,14 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
     drawn = rng.random((2000, 300)) < p
     errors = [np.abs(np.bincount(where, y - p, 15)).sum() / 300 for y in drawn]
     sums = [np.bincount(where, one, 15) for one in (p, drawn[0], p * p, p * drawn[0])]
-    gaps = Gaps.of_sums(n, sums[0], sums[1], squares=(sums[2], sums[3]))
+    gaps = Gaps.from_sums(n, sums[0], sums[1], squares=(sums[2], sums[3]))
     found = mean_gap(gaps, 0.95)
     assert found.floor == pytest.approx(np.mean(errors), rel=0.05)
     assert found.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
 
 
 def test_rows_that_are_sure_have_no_floor() -> None:
-    gaps = Gaps.of_sums(np.array([10, 5]), np.array([10.0, 0.0]), np.array([9.0, 0.0]))
+    gaps = Gaps.from_sums(np.array([10, 5]), np.array([10.0, 0.0]), np.array([9.0, 0.0]))
     found = mean_gap(gaps, 0.95)
     assert (found.floor, found.floor_high) == (0, 0)
     assert found.high > found.value == pytest.approx(1 / 15)
@@ -261,7 +261,7 @@ def test_of_one_bin_the_interval_of_ece_l2_covers_by_the_binomial(
     covered = 0.0
     for right in rights[likelihood > 1e-6]:
         found = root_mean_squared_gap(
-            Gaps.of_sums(np.array([rows]), np.array([rows * p]), np.array([float(right)])), 0.95
+            Gaps.from_sums(np.array([rows]), np.array([rows * p]), np.array([float(right)])), 0.95
         )
         covered += likelihood[right] * (found.low <= abs(p - q) + 1e-12 <= found.high + 1e-12)
     assert 0.94 < covered <= 1 + 1e-9

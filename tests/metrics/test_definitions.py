@@ -36,6 +36,11 @@ def value(name: str, drawn: Drawn, bins: int = 15) -> float:
 
 
 def test_every_metric_has_its_definition_here() -> None:
+    missing = METRICS.keys() - DEFINITIONS.keys() - ELSEWHERE.keys()
+    assert not missing, (
+        f"write an independent definition of {sorted(missing)} in tests/metrics/definitions.py, "
+        "or name the test file that has one in its table ELSEWHERE"
+    )
     assert DEFINITIONS.keys() | ELSEWHERE.keys() == METRICS.keys()
     for file in ELSEWHERE.values():
         assert (Path(__file__).parent / file).is_file()

@@ -28,7 +28,7 @@ from recalib.reporting.plots import (
     risk_coverage,
 )
 from recalib.reporting.plots.save import vega_script
-from recalib.terminal import PERCENT
+from recalib.terminal import is_percentage
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -167,7 +167,7 @@ def write_report(
         metrics=_metric_rows(metrics_before, metrics_after),
         has_floor=any(one.floor is not None for one in metrics_after.values()),
         maps=_map_rows(comparison),
-        columns=[(name, name in PERCENT) for name in _COLUMNS],
+        columns=[(name, is_percentage(name)) for name in _COLUMNS],
         figures=figures,
         script=vega_script(),
     )  # fmt: skip
@@ -277,10 +277,10 @@ def _metric_rows(
     return [
         {
             "name": name,
-            "summary": METRICS[name](15).summary,
+            "summary": METRICS[name].summary,
             "before": before[name],
             "after": after[name],
-            "percent": name in PERCENT,
+            "percent": is_percentage(name),
         }
         for name in after
     ]

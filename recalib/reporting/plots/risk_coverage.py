@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics import Predictions
 from recalib.metrics.aurc import RiskCoverageArea
-from recalib.metrics.confidence_order import ranked
+from recalib.metrics.confidence_order import sort_by_confidence
 from recalib.metrics.mean_metrics import wilson
 from recalib.reporting.plots.style import (
     FIFTHS,
@@ -78,7 +78,7 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
 
 def _surest_errors(predictions: Predictions) -> NDArray[np.float64]:
     """Return the expected error of each row, the surest first."""
-    errors: NDArray[np.float64] = 1 - ranked(predictions)[1][::-1]
+    errors: NDArray[np.float64] = 1 - sort_by_confidence(predictions)[1][::-1]
     return errors
 
 
