@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from recalib.errors import InputError
+from recalib.losses import PRIMARY, SECONDARY
 
 __all__ = [
     "Calibrate",
@@ -37,18 +38,13 @@ __all__ = [
     "read_recipe",
 ]
 
-#: Losses that may stand alone, and those that are added to one: `recalib.losses.LOSSES`, which
-#: loads torch. A test holds them together.
-_Primary = Literal[
-    "cross_entropy", "label_smoothing", "brier", "focal", "focal_scheduled",
-    "focal_sample_dependent", "inverse_focal", "dual_focal", "dual_focal_released", "aurc",
-    "selective_risk",
-]  # fmt: skip
-_Secondary = Literal[
-    "entropy_penalty", "mmce", "avuc", "avuc_gs", "s_avuc", "sb_ece", "mdca", "cpc", "mbls", "crl",
-    "acls", "kde_ece",
-]  # fmt: skip
-
+# Literals made from the catalogue of losses, which mypy cannot follow.
+if TYPE_CHECKING:
+    _Primary: TypeAlias = str
+    _Secondary: TypeAlias = str
+else:
+    _Primary = Literal[tuple(PRIMARY)]
+    _Secondary = Literal[tuple(SECONDARY)]
 
 #: Characters of a recipe, a thousand times those of any that we know of.
 _LONGEST = 1 << 20

@@ -1,190 +1,114 @@
-"""`python -m benchmarks.training.overhead`: what each loss costs, as ratios of one run.
+"""`python -m benchmarks.training.overhead`: the share of a training step that each loss takes.
 
-On a CPU, the loss alone, forward and backward, on float32 logits of 4096x1000, over its
-memory-bandwidth floor: any loss whose gradient goes through a softmax has to read the logits, keep
-what backward needs, read that and write the gradient, four passes, as two copies of the logits
-move. The copies are timed in turns with the losses, on one thread and by the thread's own clock.
-What is freed is kept by the process: else some losses, and not always the same, would pay for the
-system's handing out pages, which has nothing to do with them.
+A step is forward, backward and SGD. It is timed with cross-entropy. Each loss is timed alone,
+forward and backward, on logits of the same shape, and the difference is added to the step. Whole
+steps are not compared, because on a busy machine they differ by more than the losses do. On a CPU
+the clock is that of the thread; with CUDA it is wall time after synchronisation.
 
-With CUDA, a whole step of ResNet-50 on 128 images of 32x32 in bf16 over cross-entropy's. Without,
-`--step` says what a step of resnet8 on 128 images of 16x16 would take over cross-entropy's: the
-network's own time, and each loss alone on logits of 128x10, where all that counts is of how many
-operations it is made. Whole steps would be told apart by nothing but the machine's noise.
-
-Quadratic losses (`mmce`, `crl`, `kde_ece`) and `cpc`, which is quadratic in classes, have no goal;
-on the CPU they are timed on 256x100 and the ratio there is said.
+`docs/decisions/0004-one-definition-per-loss.md` gives what it printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from benchmarks.timing import Goal, interleaved
+from benchmarks.timing import interleaved
 from recalib.losses import LOSSES
 from recalib.losses.crl import Crl
 from training.models import build
 
-__all__ = ["QUADRATIC", "alone", "by_parts", "steps"]
-
-QUADRATIC = ("mmce", "crl", "kde_ece", "cpc")
-_BATCH = 128
-#: Of a large batch.
-_ROWS = 4096
-#: What users of torch have, beside ours.
-_TORCH = "torch's own cross-entropy"
-#: Of malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+__all__ = ["Cost", "measure"]
 
 
-def alone(rows: int, classes: int, times: int, names: list[str]) -> dict[str, float]:
-    """Return each loss's forward and backward over two copies of the logits; `copies` is 1."""
-    seconds = _alone(rows, classes, times, names)
-    return {name: one / seconds["copies"] for name, one in seconds.items()}
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a loss alone, and of a training step with it."""
+
+    alone: float
+    step: float
 
 
-def _alone(rows: int, classes: int, times: int, names: list[str]) -> dict[str, float]:
-    generator = torch.Generator().manual_seed(0)
-    logits = (3 * torch.randn(rows, classes, generator=generator)).requires_grad_()
-    labels = torch.randint(classes, (rows,), generator=generator)
-    held = torch.empty(rows, classes)
+def measure(
+    model: str, rows: int, classes: int, names: list[str], times: int, size: int = 16
+) -> dict[str, Cost]:
+    """Return the cost of each loss for `model` on `rows` images of `size` x `size`.
 
-    def copies() -> None:
-        for _ in range(2):
-            held.copy_(logits.detach())
-
-    def act(name: str) -> Callable[[], object]:
-        loss = nn.CrossEntropyLoss() if name == _TORCH else LOSSES[name]()
-        return lambda: torch.autograd.grad(_value(loss, logits, labels), logits)
-
-    acts = {"copies": copies} | {name: act(name) for name in names}
-    for one in acts.values():
-        one()
-    return {name: min(some) for name, some in interleaved(acts, times, time.thread_time).items()}
-
-
-def by_parts(model: str, times: int) -> dict[str, float]:
-    """Return the time of a step with each loss over that with cross-entropy, on a CPU.
-
-    The sum of a step with cross-entropy and of what the loss alone takes more.
+    Parameters
+    ----------
+    times: repetitions of the losses, of which the shortest counts; a fifth of them for the step.
     """
-    step = steps(model, torch.device("cpu"), times, ["cross_entropy"])["cross_entropy"]
-    seconds = _alone(_BATCH, 10, 20 * times, list(LOSSES))
-    usual = seconds["cross_entropy"]
-    return {name: 1 + (seconds[name] - usual) / step for name in LOSSES}
-
-
-def steps(model: str, device: torch.device, times: int, names: list[str]) -> dict[str, float]:
-    """Return the seconds of a step with each loss."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
-    size = 32 if device.type == "cuda" else 16
     facts = {"features": 3 * size * size}
-    network = build(model, 10, facts=facts).to(device).train()
-    images = torch.randn(_BATCH, 3, size, size, device=device)
-    labels = torch.randint(10, (_BATCH,), device=device)
-    optimiser = torch.optim.SGD(network.parameters(), 1e-6)
-    acts = {
-        name: _step(network, optimiser, images, labels, LOSSES[name]().to(device)) for name in names
-    }
-    for one in acts.values():
-        for _ in range(3):
-            one()
-    clock = time.perf_counter if device.type == "cuda" else time.thread_time
-    return {name: min(some) for name, some in interleaved(acts, times, clock).items()}
+    network = build(model, classes, facts=facts).to(device).train()
+    optimiser = torch.optim.SGD(network.parameters(), 1e-6, momentum=0.9)
+    images = torch.randn(rows, 3, size, size, device=device)
+    logits = 3 * torch.randn_like(network(images)).requires_grad_()
+    labels = torch.randint(classes, (rows, *logits.shape[2:]), device=device)
+    losses = {name: LOSSES[name]().to(device) for name in ["cross_entropy", *names]}
 
-
-def _step(
-    network: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    images: Tensor,
-    labels: Tensor,
-    loss: nn.Module,
-) -> Callable[[], None]:
-    on_gpu = images.device.type == "cuda"
-
-    def act() -> None:
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=on_gpu):
-            logits = network(images)
-        _value(loss, logits, labels).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+    def step() -> None:
         optimiser.zero_grad()
-        if on_gpu:
-            torch.cuda.synchronize()
+        _value(losses["cross_entropy"], network(images), labels).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
 
-    return act
+    def gradient(name: str) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(_value(losses[name], logits, labels), logits)
+
+    step_seconds = _shortest({"step": step}, max(times // 5, 1), device)["step"]
+    alone = _shortest({name: gradient(name) for name in losses}, times, device)
+    rest = step_seconds - alone["cross_entropy"]
+    return {name: Cost(alone[name], rest + alone[name]) for name in names}
 
 
-def _keep_memory() -> None:
-    """Have the C library hand freed memory out again instead of giving it back; glibc alone."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+def _shortest(
+    actions: dict[str, Callable[[], object]], times: int, device: torch.device
+) -> dict[str, float]:
+    def synchronised(action: Callable[[], object]) -> Callable[[], object]:
+        return lambda: (action(), torch.cuda.synchronize())
+
+    clock = time.thread_time
+    if device.type == "cuda":
+        actions = {name: synchronised(action) for name, action in actions.items()}
+        clock = time.perf_counter
+    interleaved(actions, 1, clock)  # the first run allocates memory
+    return {name: min(seconds) for name, seconds in interleaved(actions, times, clock).items()}
 
 
 def _value(loss: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
-    if isinstance(loss, Crl):
-        indices = torch.arange(len(labels), device=labels.device)
-        value: Tensor = loss(logits, labels, indices=indices)
-    else:
-        value = loss(logits, labels)
+    indices = {"indices": torch.arange(len(labels))} if isinstance(loss, Crl) else {}
+    value: Tensor = loss(logits, labels, **indices)
     return value
 
 
-def _goals(asked: argparse.Namespace) -> Iterator[Goal]:
-    """Yield what is promised: 1.10 of cross-entropy's step, or 3 times the floor."""
-    if torch.cuda.is_available():
-        seconds = steps("resnet50", torch.device("cuda"), 20 * asked.times, list(LOSSES))
-        for name, one in seconds.items():
-            if name not in QUADRATIC:
-                ratio = one / seconds["cross_entropy"]
-                yield Goal(f"a step of ResNet-50 with {name} over cross_entropy", ratio, 1.10, True)
-        return
-    linear = [name for name in LOSSES if name not in QUADRATIC]
-    found = alone(_ROWS, 1000, asked.times, [*linear, _TORCH])
-    for name in linear:
-        yield Goal(f"{name} over its memory-bandwidth floor", found[name], 3.0, True)
-    usual = found["cross_entropy"]
-    _print(
-        f"alone over cross_entropy alone, {_ROWS}x1000",
-        {n: found[n] / usual for n in [*linear, _TORCH]},
-    )
-
-
 def main() -> None:
-    """Print goals, and the quadratic losses' costs."""
+    """Print a table of the losses."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training.overhead")
-    parser.add_argument("--times", type=int, default=40, help="of which the shortest counts")
-    parser.add_argument("--step", action="store_true", help="whole steps of resnet8, on a CPU")
-    asked = parser.parse_args()
+    parser.add_argument("--model", default="resnet8")
+    parser.add_argument("--rows", type=int, default=128, help="images of a batch")
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--size", type=int, default=16, help="height and width of an image")
+    parser.add_argument("--times", type=int, default=100, help="repetitions; the shortest counts")
+    parser.add_argument("--linear", action="store_true", help="without quadratic losses")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    _keep_memory()
-    if asked.step:
-        _print("step over cross_entropy's, 128x10", by_parts("resnet8", asked.times))
-        return
-    for goal in _goals(asked):
-        print(goal, flush=True)
-    few = alone(_ROWS, 10, asked.times, ["cross_entropy", "brier", "sb_ece", _TORCH])
-    _print(
-        f"alone over {_TORCH}, {_ROWS}x10", {n: few[n] / few[_TORCH] for n in few if n != "copies"}
+    names = [name for name in LOSSES if not options.linear or "²" not in LOSSES[name].cost]
+    costs = measure(
+        options.model, options.rows, options.classes, names, options.times, options.size
     )
-    found = alone(256, 100, asked.times, ["cross_entropy", *QUADRATIC])
-    over = {name: one / found["cross_entropy"] for name, one in found.items() if name != "copies"}
-    _print("alone over cross_entropy alone, 256x100", over)
-
-
-def _print(title: str, ratios: dict[str, float]) -> None:
-    table = Table("loss", title, box=None)
-    for name, ratio in ratios.items():
-        table.add_row(name, f"{ratio:.3f}")
+    title = f"{options.model}, {options.rows} images, {options.classes} classes"
+    table = Table("loss", "alone, ms", "step, ms", "share of the step", title=title, box=None)
+    for name, cost in costs.items():
+        share = f"{cost.alone / cost.step:.1%}"
+        table.add_row(name, f"{1e3 * cost.alone:.2f}", f"{1e3 * cost.step:.2f}", share)
     Console().print(table)
 
 

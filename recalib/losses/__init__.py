@@ -1,49 +1,54 @@
-"""What a network is trained on: a new loss is one file and one line here."""
+"""Training losses. A new loss is one file in this folder and one line in the catalogue below.
 
-from recalib.losses.acls import Acls
-from recalib.losses.aurc import Aurc
-from recalib.losses.avuc import Avuc, AvucGradientStopping, SoftAvuc
-from recalib.losses.base import Loss, Regulariser
-from recalib.losses.brier import Brier
-from recalib.losses.cpc import Cpc
-from recalib.losses.crl import Crl
-from recalib.losses.cross_entropy import CrossEntropy
-from recalib.losses.dual_focal import DualFocal, DualFocalReleased
-from recalib.losses.entropy_penalty import EntropyPenalty
-from recalib.losses.focal import Focal, FocalSampleDependent, FocalScheduled
-from recalib.losses.inverse_focal import InverseFocal
-from recalib.losses.kde_ece import KernelError
-from recalib.losses.label_smoothing import LabelSmoothing
-from recalib.losses.mbls import Mbls
-from recalib.losses.mdca import Mdca
-from recalib.losses.mmce import Mmce
-from recalib.losses.sb_ece import SoftBinnedEce
-from recalib.losses.selective_risk import SelectiveRisk
+Importing this package loads no torch: a server checks a recipe by the names alone. The first use of
+`LOSSES[name]` imports the file of that loss.
+"""
 
-__all__ = ["LOSSES", "Loss", "Regulariser"]
+from __future__ import annotations
 
-LOSSES: dict[str, type[Loss]] = {
-    "cross_entropy": CrossEntropy,
-    "label_smoothing": LabelSmoothing,
-    "brier": Brier,
-    "focal": Focal,
-    "focal_scheduled": FocalScheduled,
-    "focal_sample_dependent": FocalSampleDependent,
-    "inverse_focal": InverseFocal,
-    "dual_focal": DualFocal,
-    "dual_focal_released": DualFocalReleased,
-    "entropy_penalty": EntropyPenalty,
-    "mmce": Mmce,
-    "avuc": Avuc,
-    "avuc_gs": AvucGradientStopping,
-    "s_avuc": SoftAvuc,
-    "sb_ece": SoftBinnedEce,
-    "mdca": Mdca,
-    "cpc": Cpc,
-    "mbls": Mbls,
-    "crl": Crl,
-    "acls": Acls,
-    "kde_ece": KernelError,
-    "aurc": Aurc,
-    "selective_risk": SelectiveRisk,
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from recalib.lazy_import import LazyClasses
+
+if TYPE_CHECKING:
+    from recalib.losses.base import Loss, Regulariser
+
+__all__ = ["LOSSES", "PRIMARY", "SECONDARY", "Loss", "Regulariser"]
+
+#: Losses that can be trained on alone, name to ``module:class``.
+PRIMARY = {
+    "cross_entropy": "cross_entropy:CrossEntropy",
+    "label_smoothing": "label_smoothing:LabelSmoothing",
+    "brier": "brier:Brier",
+    "focal": "focal:Focal",
+    "focal_scheduled": "focal:FocalScheduled",
+    "focal_sample_dependent": "focal:FocalSampleDependent",
+    "inverse_focal": "inverse_focal:InverseFocal",
+    "dual_focal": "dual_focal:DualFocal",
+    "dual_focal_released": "dual_focal:DualFocalReleased",
+    "aurc": "aurc:Aurc",
+    "selective_risk": "selective_risk:SelectiveRisk",
 }
+#: Regularisers, which are added to a primary loss.
+SECONDARY = {
+    "entropy_penalty": "entropy_penalty:EntropyPenalty",
+    "mmce": "mmce:Mmce",
+    "avuc": "avuc:Avuc",
+    "avuc_gs": "avuc:AvucGradientStopping",
+    "s_avuc": "avuc:SoftAvuc",
+    "sb_ece": "sb_ece:SoftBinnedEce",
+    "mdca": "mdca:Mdca",
+    "cpc": "cpc:Cpc",
+    "mbls": "mbls:Mbls",
+    "crl": "crl:Crl",
+    "acls": "acls:Acls",
+    "kde_ece": "kde_ece:KernelError",
+}
+LOSSES: LazyClasses[Loss] = LazyClasses(__name__, {**PRIMARY, **SECONDARY})
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Loss", "Regulariser"):
+        return getattr(importlib.import_module("recalib.losses.base"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

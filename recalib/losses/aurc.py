@@ -18,19 +18,19 @@ __all__ = ["Aurc"]
 class Aurc(Loss):
     """Area under the risk-coverage curve of cross-entropy; range [0, ∞).
 
-    The mean over n of the mean loss of the n surest rows of the batch: row i of N, counted from
-    the least sure, weighs Σ_{n=N−i+1}^{N} 1/n, which is −ln(1 − G) of the paper up to what a finite
-    batch makes of it. The surer a row, the more it counts. Ranks are steps: weights have no
-    gradient. Rows of equal confidence rank in the order of the batch. Cost N log N besides.
+    It is the mean over n of the mean loss of the n most confident rows of the batch. Row i of N, in
+    order of increasing confidence, has weight Σ_{n=N−i+1}^{N} 1/n, the finite-batch form of the
+    paper's −ln(1 − G). Weights have no gradient, because ranks are steps. Rows of equal confidence
+    are ranked in batch order.
 
-    Options: `confidence`, by which rows are ranked: `msp` (default), `margin` or
+    Options: `confidence`, the score that ranks rows: `msp` (default), `margin` or
     `negative_entropy`.
 
     Source: Geifman, Uziel and El-Yaniv, ICLR 2019; paper 002, definition 3.3.
     """
 
     name: ClassVar[str] = "aurc"
-    summary: ClassVar[str] = "mean loss among the surest rows, over all coverages"
+    summary: ClassVar[str] = "mean loss of the most confident rows, averaged over all coverages"
     cost: ClassVar[str] = "N·(K + log N)"
 
     confidence: Confidence = "msp"
@@ -38,8 +38,8 @@ class Aurc(Loss):
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses, score = losses_and_scores(logits, labels, self.confidence)
         with torch.no_grad():
-            surest_first = score.argsort(descending=True, stable=True)
+            order = score.argsort(descending=True, stable=True)
             counts = torch.arange(len(score), 0, -1, device=score.device, dtype=score.dtype)
-            # Of the k-th surest: the sum of 1/n from n = k to N.
+            # The k-th most confident row: the sum of 1/n from n = k to N.
             weights = counts.reciprocal().cumsum(0).flip(0)
-        return (weights * losses[surest_first]).mean()
+        return (weights * losses[order]).mean()

@@ -1,4 +1,4 @@
-"""Accuracy versus uncertainty: be certain where right, and uncertain where wrong."""
+"""Accuracy-versus-uncertainty losses: certain where correct, uncertain where wrong."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser
-from recalib.losses.softmax import softmax_of
+from recalib.losses.base import Regulariser, take_column
 from recalib.options import check_option
 
 __all__ = ["Avuc", "AvucGradientStopping", "SoftAvuc"]
 
-#: Added to both sums, so that a batch with nothing in one of them has a loss.
-_LEAST = 1e-10
+#: Added to both sums: a batch may have no row in one of them.
+_EPSILON = 1e-10
 
 
 @dataclass(eq=False)
 class Avuc(Regulariser):
-    """Accuracy-versus-uncertainty loss with a threshold on entropy; range [0, ∞).
+    """Accuracy-versus-uncertainty loss by an entropy threshold; range [0, ∞).
 
     log(1 + (n_AU + n_IC) / (n_AC + n_IU)), over accurate (A), inaccurate (I), certain (C) and
     uncertain (U) rows: n_AU = Σ c tanh h, n_IC = Σ (1−c)(1−tanh h), n_AC = Σ c (1−tanh h),
-    n_IU = Σ (1−c) tanh h, h being the entropy in nats. Among certain rows that are wrong, more
-    confidence makes it smaller, which is what `avuc_gs` and `s_avuc` are there to mend. 1e-10 is
-    added to both sums.
+    n_IU = Σ (1−c) tanh h, with the entropy h in nats. A row is certain if h ≤ κ log K. More
+    confidence in certain rows that are wrong decreases this loss; `avuc_gs` and `s_avuc` correct
+    that. 1e-10 is added to both sums.
 
-    Options: `kappa` κ in (0, 1), the threshold as a share of the largest entropy, log K, so that
-    it means the same for any K and in `s_avuc`; paper 000 compares h itself, and tunes κ. By
-    default 0.5, where `s_avuc` has the identity. A row is certain up to κ and with it.
+    Options: `kappa` κ in (0, 1), the threshold as a fraction of the largest entropy, log K, so that
+    it has the same meaning for any K and in `s_avuc`. Paper 000 compares h itself and tunes κ.
+    Default 0.5, at which `s_avuc` is the identity.
 
-    Source: Krishnan and Tickoo 2020, as paper 000, eqs. 13 and 14, gives it.
+    Source: Krishnan and Tickoo 2020, as given in paper 000, eqs. 13 and 14.
     """
 
     name: ClassVar[str] = "avuc"
-    summary: ClassVar[str] = "certain where right, uncertain where wrong, by a threshold"
+    summary: ClassVar[str] = "certain where correct, uncertain where wrong, by an entropy threshold"
 
     kappa: float = 0.5
 
@@ -46,43 +45,43 @@ class Avuc(Regulariser):
         check_option("kappa", self.kappa, 0 < self.kappa < 1, "0 < kappa < 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return _hard(logits, labels, self.kappa, stopped=False)
+        return _hard(logits, labels, self.kappa, stop_gradient=False)
 
 
 @dataclass(eq=False)
 class AvucGradientStopping(Avuc):
     """`avuc` with no gradient through c and 1 − c; the same value, range [0, ∞).
 
-    Then nothing rewards confidence in rows that are wrong. Options as in `avuc`.
+    Confidence in wrong rows is then not rewarded. Options as in `avuc`.
 
     Source: paper 000, appendix F.
     """
 
     name: ClassVar[str] = "avuc_gs"
-    summary: ClassVar[str] = "avuc without its gradient through confidences"
+    summary: ClassVar[str] = "avuc without a gradient through confidences"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return _hard(logits, labels, self.kappa, stopped=True)
+        return _hard(logits, labels, self.kappa, stop_gradient=True)
 
 
 @dataclass(eq=False)
 class SoftAvuc(Regulariser):
     """Accuracy-versus-uncertainty loss with soft uncertainty; range [0, ∞).
 
-    log(1 + (n_AU + n_IC) / (n_AC + n_IU)): right rows count t·tanh h in n_AU and
-    (1−t)(1−tanh h) in n_AC; wrong rows (1−t)(1−tanh h) in n_IC and t·tanh h in n_IU. h is the
+    log(1 + (n_AU + n_IC) / (n_AC + n_IU)). Correct rows add t·tanh h to n_AU and
+    (1−t)(1−tanh h) to n_AC; wrong rows add (1−t)(1−tanh h) to n_IC and t·tanh h to n_IU. h is the
     entropy in nats, h* = h / log K, and t = logistic(1/T · log(h*(1−κ) / ((1−h*)κ))), which is
-    ½ at h* = κ; T → 0 makes it a threshold. 1e-10 is added to both sums, and h* is kept 1e-6 away
-    from 0 and 1, beyond which t has no gradient.
+    ½ at h* = κ and becomes a threshold for T → 0. 1e-10 is added to both sums. h* is clamped to
+    [1e-6, 1 − 1e-6]; outside, t has no gradient.
 
     Options: `kappa` κ in (0, 1) and `temperature` T > 0. Paper 000 tunes both and publishes
-    neither; κ = .5 and T = 1, the defaults, make t the identity.
+    neither. With the defaults, κ = .5 and T = 1, t is the identity.
 
     Source: paper 000, eqs. 15 and 16.
     """
 
     name: ClassVar[str] = "s_avuc"
-    summary: ClassVar[str] = "certain where right, uncertain where wrong, softly"
+    summary: ClassVar[str] = "certain where correct, uncertain where wrong, without a threshold"
 
     kappa: float = 0.5
     temperature: float = 1.0
@@ -93,30 +92,36 @@ class SoftAvuc(Regulariser):
         check_option("temperature", self.temperature, self.temperature > 0, "temperature > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        found = softmax_of(logits, labels, "largest", "entropy")
-        h, right = found.entropy, found.place == labels
-        share = (h / math.log(logits.shape[1])).clamp(1e-6, 1 - 1e-6)
-        odds = torch.logit(share) - math.log(self.kappa / (1 - self.kappa))
-        t = torch.sigmoid(odds / self.temperature)
+        h = _entropy(logits.log_softmax(dim=1))
+        correct = logits.argmax(dim=1) == labels
+        relative = (h / math.log(logits.shape[1])).clamp(1e-6, 1 - 1e-6)
+        log_odds = torch.logit(relative) - math.log(self.kappa / (1 - self.kappa))
+        t = torch.sigmoid(log_odds / self.temperature)
         uncertain, certain = t * h.tanh(), (1 - t) * (1 - h.tanh())
         return _log_ratio(
-            torch.where(right, uncertain, certain).sum(),
-            torch.where(right, certain, uncertain).sum(),
+            torch.where(correct, uncertain, certain).sum(),
+            torch.where(correct, certain, uncertain).sum(),
         )
 
 
-def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stopped: bool) -> Tensor:
-    found = softmax_of(logits, labels, "largest", "entropy")
-    h, confidence, right = found.entropy, found.largest.exp(), found.place == labels
-    if stopped:
+def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stop_gradient: bool) -> Tensor:
+    log_p, prediction = logits.log_softmax(dim=1), logits.argmax(dim=1)
+    h, confidence = _entropy(log_p), take_column(log_p, prediction).exp()
+    correct = prediction == labels
+    if stop_gradient:
         confidence = confidence.detach()
     certain = h <= kappa * math.log(logits.shape[1])
-    terms = torch.where(right, confidence, 1 - confidence)
+    terms = torch.where(correct, confidence, 1 - confidence)
     terms = terms * torch.where(certain, 1 - h.tanh(), h.tanh())
-    wanted = right == certain
-    return _log_ratio((terms * ~wanted).sum(), (terms * wanted).sum())
+    good = correct == certain
+    return _log_ratio((terms * ~good).sum(), (terms * good).sum())
 
 
-def _log_ratio(unwanted: Tensor, wanted: Tensor) -> Tensor:
-    """Return log(1 + unwanted / wanted)."""
-    return torch.log(unwanted + wanted + 2 * _LEAST) - torch.log(wanted + _LEAST)
+def _entropy(log_p: Tensor) -> Tensor:
+    """Return the entropy of each row in nats, (N,)."""
+    return -(log_p.exp() * log_p).sum(dim=1)
+
+
+def _log_ratio(bad: Tensor, good: Tensor) -> Tensor:
+    """Return log(1 + bad / good) of n_AU + n_IC and n_AC + n_IU."""
+    return torch.log(bad + good + 2 * _EPSILON) - torch.log(good + _EPSILON)

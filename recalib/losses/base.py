@@ -1,9 +1,11 @@
-"""What a network is trained on.
+"""The contract of a training loss.
 
-A loss is a torch module without parameters, whose fields are its options. Called with logits and
-labels it returns one number, the mean over the batch, lower being better. Half precision is
-computed in float32. Legend: N rows, K classes, z logits, p = softmax z, y the label,
-ŷ the class of the largest logit, c = p_ŷ.
+A loss is a torch module without parameters. Its fields are its options. It takes logits and labels
+and returns one number: the mean over the batch, to be minimised. Half precision is computed in
+float32.
+
+Legend: N rows, K classes, z logits, p = softmax z, y the label, ŷ the first class with the largest
+logit, c = p_ŷ.
 """
 
 from __future__ import annotations
@@ -14,73 +16,81 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from recalib.errors import InputError
-from recalib.losses.narrow import NarrowOps
-from recalib.losses.softmax import softmax_of
+from recalib.ops.torch_ops import TorchOps
 
-__all__ = ["Loss", "Regulariser", "ops_for", "rows", "top"]
+__all__ = [
+    "Loss",
+    "Regulariser",
+    "flatten_batch",
+    "label_log_probability",
+    "ops_for",
+    "take_column",
+    "top_prediction",
+]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(eq=False)
 class Loss(nn.Module):
-    """A function of logits and labels that training makes small.
+    """Base class of all losses.
 
-    A subclass is a dataclass of its options and computes `value`.
+    A subclass is a dataclass of its options and implements `value`.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: What a step costs, in the sizes of the legend.
+    #: The cost of a step, in the sizes of the legend.
     cost: ClassVar[str] = "N·K"
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean over the batch, a scalar of the logits' precision, at least float32.
+        """Return the mean over the batch: a scalar of the logits' precision, at least float32.
 
         Parameters
         ----------
-        logits: (N, K), or (N, K, ...) with a prediction at every further place. Finite.
+        logits: (N, K), or (N, K, ...) with one prediction for each further position. Finite.
         labels: integers in [0, K), (N,) or (N, ...).
 
         Raises
         ------
-        InputError: shapes or types other than these; labels out of range, where they are in the
-            computer's own memory: to look at an accelerator's would stop it.
+        InputError: other shapes or types; labels out of range. Labels on an accelerator are not
+            checked, because reading them would synchronise the device.
         """
-        return self.value(*rows(logits, labels))
+        return self.value(*flatten_batch(logits, labels))
 
     @abstractmethod
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of checked logits (N, K), float32 or float64, and labels int64 (N,)."""
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Take note that the epoch of this number, from 0, of so many begins. Most do not ask."""
+        """Start epoch `epoch`, counted from 0, of `epochs`. Most losses ignore it."""
 
 
 @dataclass(eq=False)
 class Regulariser(Loss):
-    """A loss that says nothing of accuracy, and is added to one that does."""
+    """A secondary loss: it does not reward accuracy and is added to a primary loss."""
 
 
-def rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits (N, K) in float32 or float64 and labels int64 (N,), every place a row."""
+def flatten_batch(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Check a batch; return logits (N, K) in float32 or float64 and labels int64 (N,)."""
     if not logits.is_floating_point() or logits.ndim < 2 or logits.shape[1] < 2 or not len(logits):
         raise InputError(
             "logits",
-            found=f"{_plain(logits.dtype)} {tuple(logits.shape)}",
+            found=f"{_dtype_name(logits.dtype)} {tuple(logits.shape)}",
             accepted="floats (N, K) or (N, K, ...), N ≥ 1 and K ≥ 2",
         )
     shape = logits.shape[:1] + logits.shape[2:]
     if labels.dtype not in _INTEGERS or labels.shape != shape:
         raise InputError(
             "labels",
-            found=f"{_plain(labels.dtype)} {tuple(labels.shape)}",
-            accepted=f"integers {tuple(shape)}, as logits {tuple(logits.shape)} ask for",
+            found=f"{_dtype_name(labels.dtype)} {tuple(labels.shape)}",
+            accepted=f"integers {tuple(shape)} for logits {tuple(logits.shape)}",
         )
     classes = logits.shape[1]
     labels = labels.reshape(-1).long()
@@ -94,16 +104,27 @@ def rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return logits, labels
 
 
-def ops_for(logits: Tensor) -> NarrowOps:
-    """Return the backend in which formulas compute on `logits`."""
-    return NarrowOps(logits.dtype, logits.device)
+def ops_for(logits: Tensor) -> TorchOps:
+    """Return the backend for `recalib.formulas` on tensors like `logits`."""
+    return TorchOps(logits.dtype, logits.device)
 
 
-def top(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return p of the largest logit, the first among equals, and where it is the label's, (N,)."""
-    found = softmax_of(logits, labels, "largest")
-    return found.largest.exp(), found.place == labels
+def take_column(x: Tensor, columns: Tensor) -> Tensor:
+    """Return the entry of each row of x (N, K) at `columns` (N,), as (N,)."""
+    return x.gather(1, columns[:, None])[:, 0]
 
 
-def _plain(dtype: torch.dtype) -> str:
+def label_log_probability(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return log p_y of each row, (N,)."""
+    return -functional.cross_entropy(logits, labels, reduction="none")
+
+
+def top_prediction(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the confidence of each row, (N,), and whether its prediction is correct, (N,)."""
+    # Of the logits: two that differ may have equal probabilities after rounding.
+    prediction = logits.argmax(dim=1)
+    return take_column(logits.softmax(dim=1), prediction), prediction == labels
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

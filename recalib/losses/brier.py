@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.losses.base import Loss
-from recalib.losses.softmax import softmax_of
+from recalib.formulas import squared_error
+from recalib.losses.base import Loss, ops_for
 
 __all__ = ["Brier"]
 
@@ -17,7 +17,7 @@ __all__ = ["Brier"]
 class Brier(Loss):
     """Squared distance of p from the one-hot label, Σ_k (p_k − y_k)²; range [0, 2]. Proper.
 
-    Its slope vanishes where a prediction is surely wrong, so that a few such rows cannot rule.
+    Its gradient vanishes for rows that are wrong with confidence near 1, so outliers count little.
 
     Source: Brier 1950; paper 004, section 5.1; the squared error (MSE) of paper 000, section 5.1,
     up to a factor.
@@ -27,6 +27,5 @@ class Brier(Loss):
     summary: ClassVar[str] = "squared distance from the one-hot label, a proper score"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # As `formulas.squared_error`, which has all logarithms already.
-        found = softmax_of(logits, labels, "squares")
-        return (found.squares - 2 * found.label.exp() + 1).mean()
+        rows: Tensor = squared_error(ops_for(logits), logits.log_softmax(dim=1), labels)
+        return rows.mean()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
+from torch.nn import functional
 
 from recalib.losses.base import Loss
-from recalib.losses.softmax import softmax_of
 
 __all__ = ["CrossEntropy"]
 
@@ -17,8 +17,8 @@ __all__ = ["CrossEntropy"]
 class CrossEntropy(Loss):
     """Negative log-likelihood, −log p_y; range [0, ∞). Proper.
 
-    A network that fits its training set makes it smaller for ever by larger logits, which is how
-    predictions become overconfident.
+    On rows that are all classified correctly, larger logits always reduce it: this is how a network
+    that fits its training set becomes overconfident.
 
     Source: paper 001, eqs. 1 to 3; paper 004, section 3.
     """
@@ -27,4 +27,4 @@ class CrossEntropy(Loss):
     summary: ClassVar[str] = "negative log-likelihood, a proper score"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return -softmax_of(logits, labels).label.mean()
+        return functional.cross_entropy(logits, labels)

@@ -1,4 +1,4 @@
-"""Dual focal loss: as its paper means it, and as its code was released."""
+"""Dual focal loss: as the paper defines it, and as its code was released."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Loss
-from recalib.losses.softmax import softmax_of
+from recalib.losses.base import Loss, take_column
 from recalib.options import check_option
 
 __all__ = ["DualFocal", "DualFocalReleased"]
 
-#: The smallest base of a power: below it nothing is left of a weight, and a root has no slope.
-_LEAST = 1e-12
+#: Lower bound of the base of the power. A root has no derivative at 0.
+_MIN_BASE = 1e-12
 
 
 @dataclass(eq=False)
 class DualFocal(Loss):
     """Dual focal loss, −(1 − p_y + p_j)^γ log p_y; range [0, ∞).
 
-    p_j is the largest probability of another class: rows whose label leads by less count more, and
-    most of all those where another class leads.
+    p_j is the largest probability among the other classes. The smaller the margin of the label, the
+    more a row counts; rows that are misclassified count most.
 
-    Options: `gamma` γ ≥ 0, by default 5, which paper 002 selected for ResNet-50 on CIFAR-10.
+    Options: `gamma` γ ≥ 0, default 5, which paper 002 selected for ResNet-50 on CIFAR-10.
 
     Source: Tao, Dong and Xu, Dual focal loss for calibration, ICML 2023, as paper 002, eq. 24,
     gives it.
     """
 
     name: ClassVar[str] = "dual_focal"
-    summary: ClassVar[str] = "focal loss by the label's lead over the strongest other class"
+    summary: ClassVar[str] = "focal loss by the label's margin over the strongest other class"
 
     gamma: float = 5.0
 
@@ -41,29 +40,34 @@ class DualFocal(Loss):
         check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        found = softmax_of(logits, labels, "rival")
-        log_p, rival = found.label, found.rival
-        base = (1 - log_p.exp() + rival.exp()).clamp_min(_LEAST)
+        log_p, rival = _label_and_rival(logits, labels)
+        base = (1 - log_p.exp() + rival.exp()).clamp_min(_MIN_BASE)
         return -(base**self.gamma * log_p).mean()
 
 
 @dataclass(eq=False)
 class DualFocalReleased(DualFocal):
-    """Dual focal loss as paper 002 found it released: without p_j where another class leads.
+    """Dual focal loss as released, according to paper 002: without p_j in misclassified rows.
 
     −(1 − p_y + p_j)^γ log p_y where p_y ≥ p_j, and −(1 − p_y)^γ log p_y elsewhere; range [0, ∞).
-    It jumps where the two are equal, and rows that are wrong count less than rows that
-    are nearly right: the opposite of what was meant.
+    It is discontinuous at p_y = p_j, and rows that are wrong count less than rows that are nearly
+    right, the opposite of the paper's intention.
 
     Source: paper 002, eqs. 25 and 26.
     """
 
     name: ClassVar[str] = "dual_focal_released"
-    summary: ClassVar[str] = "dual focal loss as released: no rival where another class leads"
+    summary: ClassVar[str] = "dual focal loss as released: no rival in misclassified rows"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        found = softmax_of(logits, labels, "rival")
-        log_p, rival = found.label, found.rival
-        lead = torch.where(log_p >= rival, rival.exp(), 0.0)
-        base = (1 - log_p.exp() + lead).clamp_min(_LEAST)
+        log_p, rival = _label_and_rival(logits, labels)
+        rival_p = torch.where(log_p >= rival, rival.exp(), 0.0)
+        base = (1 - log_p.exp() + rival_p).clamp_min(_MIN_BASE)
         return -(base**self.gamma * log_p).mean()
+
+
+def _label_and_rival(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p_y and the largest log p of another class, each (N,)."""
+    log_p = logits.log_softmax(dim=1)
+    others = log_p.scatter(1, labels[:, None], -torch.inf)
+    return take_column(log_p, labels), others.max(dim=1).values

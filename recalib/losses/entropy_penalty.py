@@ -8,7 +8,6 @@ from typing import ClassVar
 from torch import Tensor
 
 from recalib.losses.base import Regulariser
-from recalib.losses.softmax import softmax_of
 
 __all__ = ["EntropyPenalty"]
 
@@ -17,7 +16,7 @@ __all__ = ["EntropyPenalty"]
 class EntropyPenalty(Regulariser):
     """Negative entropy, Σ_k p_k log p_k, in nats; range [−log K, 0].
 
-    Least for a uniform prediction, whatever the label (ECP).
+    The minimum is the uniform prediction, whatever the label. Also called ECP.
 
     Source: Pereyra et al., Regularizing neural networks by penalizing confident output
     distributions, ICLR workshop 2017; paper 001, section 2; paper 004, eq. 4.
@@ -27,4 +26,5 @@ class EntropyPenalty(Regulariser):
     summary: ClassVar[str] = "negative entropy: a penalty on confident predictions"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return -softmax_of(logits, labels, "entropy").entropy.mean()
+        log_p = logits.log_softmax(dim=1)
+        return (log_p.exp() * log_p).sum(dim=1).mean()

@@ -1,4 +1,4 @@
-"""Focal loss: one exponent, one that falls with the epochs, one for each row."""
+"""Focal loss: with a fixed, a scheduled and a sample-dependent exponent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from recalib.errors import InputError
 from recalib.formulas import focal_terms_from_log_p
-from recalib.losses.base import Loss, ops_for
-from recalib.losses.softmax import softmax_of
+from recalib.losses.base import Loss, label_log_probability, ops_for
 from recalib.options import check_option
 
 __all__ = ["Focal", "FocalSampleDependent", "FocalScheduled", "gamma_for"]
@@ -24,18 +23,19 @@ __all__ = ["Focal", "FocalSampleDependent", "FocalScheduled", "gamma_for"]
 class Focal(Loss):
     """Focal loss, −(1 − p_y)^γ log p_y; range [0, ∞).
 
-    Rows that the network has right count less, the more the larger γ; γ = 0 is cross-entropy. An
-    upper bound of the divergence from the label less γ times the entropy. In the logits its
-    gradient is that of cross-entropy times g(p_y, γ) = (1 − p)^γ − γ p (1 − p)^(γ−1) log p.
-    Improper: it prefers less confidence than the truth.
+    Rows that are classified correctly count less, the more so the larger γ; γ = 0 is
+    cross-entropy. It is an upper bound of the divergence from the label minus γ times the entropy.
+    Its gradient in the logits is that of cross-entropy times
+    g(p_y, γ) = (1 − p)^γ − γ p (1 − p)^(γ−1) log p. It is not proper: its minimum has less
+    confidence than the true probabilities.
 
-    Options: `gamma` γ ≥ 0, by default 3, the best fixed one of paper 004.
+    Options: `gamma` γ ≥ 0, default 3, the best fixed exponent of paper 004.
 
     Source: paper 004, section 4 and proposition 1; paper 002, eq. 2.
     """
 
     name: ClassVar[str] = "focal"
-    summary: ClassVar[str] = "cross-entropy that counts rows the less, the surer they are right"
+    summary: ClassVar[str] = "cross-entropy that gives less weight to confident correct rows"
 
     gamma: float = 3.0
 
@@ -49,17 +49,17 @@ class Focal(Loss):
 
 @dataclass(eq=False)
 class FocalScheduled(Loss):
-    """Focal loss whose γ depends on how far training has come; range [0, ∞).
+    """Focal loss whose γ depends on the progress of training; range [0, ∞).
 
-    `gamma` lists the exponents, and `until` the shares of all epochs after which each but the last
-    ends: (5, 3, 2) until (100/350, 250/350), FLSc-532. Before the first epoch is announced by
-    `start_epoch`, the first counts.
+    Options: `gamma`, the exponents; `until`, the fraction of all epochs at which each exponent but
+    the last ends. The default, (5, 3, 2) until (100/350, 250/350), is FLSc-532. The first exponent
+    is used until `start_epoch` is called.
 
-    Source: paper 004, appendix E. (5, 3, 1), its FLSc-531, does worse in its table 5.
+    Source: paper 004, appendix E. (5, 3, 1), FLSc-531 there, is worse in table 5.
     """
 
     name: ClassVar[str] = "focal_scheduled"
-    summary: ClassVar[str] = "focal loss whose exponent falls as training goes on"
+    summary: ClassVar[str] = "focal loss whose exponent decreases during training"
 
     gamma: tuple[float, ...] = (5.0, 3.0, 2.0)
     until: tuple[float, ...] = (100 / 350, 250 / 350)
@@ -73,23 +73,23 @@ class FocalScheduled(Loss):
         self._progress = epoch / epochs
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # A little early rather than an epoch late: 100/350 is not exact.
-        passed = sum(self._progress + 1e-9 >= end for end in self.until)
-        return _focal(logits, labels, self.gamma[passed])
+        # 100/350 is not exact in binary: rounding must not delay a step by an epoch.
+        step = sum(self._progress + 1e-9 >= end for end in self.until)
+        return _focal(logits, labels, self.gamma[step])
 
 
 @dataclass(eq=False)
 class FocalSampleDependent(Loss):
     """Focal loss whose γ depends on p_y of each row (FLSD); range [0, ∞).
 
-    `gamma` lists the exponents, and `until` the probabilities below which each but the last
-    counts: (5, 3) until (0.2,) is FLSD-53; (5, 3, 2) until (0.2, 0.5) is FLSD-532. γ is chosen,
-    not differentiated. p_y of exactly .2 has γ = 3, as section 4 has it; the caption of table 4
-    closes the interval on the other side.
+    Options: `gamma`, the exponents; `until`, the probability below which each exponent but the last
+    is used. (5, 3) until (0.2,) is FLSD-53, the default; (5, 3, 2) until (0.2, 0.5) is FLSD-532.
+    The choice of γ has no gradient. p_y of exactly .2 has γ = 3, as in section 4; the caption of
+    table 4 closes the interval on the other side.
 
-    Instead of `gamma`, `p0` lists probabilities, and each exponent is the γ from which on
-    rows above p0 get smaller gradients than from cross-entropy: see `gamma_for`. p0 = (.2, .25)
-    gives (4.85, 3.07), of which FLSD-53 is the rounded form.
+    `p0` replaces `gamma` by probabilities: each exponent is then `gamma_for(p0)`, with which rows
+    above p0 have smaller gradients than with cross-entropy. p0 = (.2, .25) gives (4.85, 3.07),
+    which FLSD-53 rounds.
 
     Source: paper 004, section 4, proposition 2 and appendix E.
     """
@@ -107,25 +107,25 @@ class FocalSampleDependent(Loss):
         _check_steps(self._steps, "until", self.until)
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = softmax_of(logits, labels).label
-        of_label = log_p.detach().exp()
-        ends = torch.tensor(self.until, dtype=of_label.dtype, device=of_label.device)
-        steps = torch.tensor(self._steps, dtype=of_label.dtype, device=of_label.device)
-        gamma = steps[torch.bucketize(of_label, ends, right=True)]
-        terms: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
-        return terms.mean()
+        log_p = label_log_probability(logits, labels)
+        p = log_p.detach().exp()
+        ends = torch.tensor(self.until, dtype=p.dtype, device=p.device)
+        steps = torch.tensor(self._steps, dtype=p.dtype, device=p.device)
+        gamma = steps[torch.bucketize(p, ends, right=True)]
+        rows: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
+        return rows.mean()
 
 
 def gamma_for(p0: float) -> float:
-    """Return the γ* at which g(p0, γ*) = 1: above p0, a focal gradient is the smaller one.
+    """Return γ* with g(p0, γ*) = 1: above p0, focal gradients are smaller than cross-entropy's.
 
     γ* = a/b + W₋₁(−a^(1−a/b) log a / b) / log a, where a = 1 − p0 and b = p0 log p0; 4.85 at .2
     and 3.07 at .25.
 
     Raises
     ------
-    InputError: p0 outside (0, .5). From .5 on the root is 0, which is cross-entropy: the paper's
-        negative branch then meets the other, and no positive γ has the property.
+    InputError: p0 outside (0, .5). From .5 on the root is 0, which is cross-entropy: the two
+        branches of W meet there, and no positive γ has the property.
 
     Source: paper 004, proposition 2.
     """
@@ -136,19 +136,19 @@ def gamma_for(p0: float) -> float:
 
 
 def _focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    log_p = softmax_of(logits, labels).label
-    terms: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
-    return terms.mean()
+    log_p = label_log_probability(logits, labels)
+    rows: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
+    return rows.mean()
 
 
 def _check_steps(gamma: tuple[float, ...], name: str, ends: tuple[float, ...]) -> None:
-    for one in gamma:
-        check_option("gamma", one, one >= 0, "gamma ≥ 0")
+    for exponent in gamma:
+        check_option("gamma", exponent, exponent >= 0, "gamma ≥ 0")
     for end in ends:
         check_option(name, end, 0 < end < 1, f"0 < {name} < 1")
-    if len(gamma) != len(ends) + 1 or any(one >= other for one, other in pairwise(ends)):
+    if len(gamma) != len(ends) + 1 or any(a >= b for a, b in pairwise(ends)):
         raise InputError(
             f"options.{name}",
             found=f"{list(ends)} for {len(gamma)} exponents",
-            accepted="one less than exponents, rising",
+            accepted="increasing numbers, one fewer than exponents",
         )

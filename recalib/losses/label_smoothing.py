@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.losses.base import Loss
-from recalib.losses.softmax import softmax_of
+from recalib.losses.base import Loss, take_column
 from recalib.options import check_option
 
 __all__ = ["LabelSmoothing"]
@@ -18,16 +17,17 @@ __all__ = ["LabelSmoothing"]
 class LabelSmoothing(Loss):
     """Cross-entropy against 1 − α on the label and α/(K−1) on each other class; range [0, ∞).
 
-    −(1 − α) log p_y − α/(K−1) Σ_{k≠y} log p_k, least at those very probabilities. Paper 001, eq. 4,
-    spreads ε over all K classes: that is α = ε (K−1)/K.
+    −(1 − α) log p_y − α/(K−1) Σ_{k≠y} log p_k. Paper 001, eq. 4, spreads ε over all K classes,
+    which is α = ε (K−1)/K here.
 
-    Options: `smoothing` α in [0, 1), by default 0.05, the better of paper 004's two.
+    Options: `smoothing` α in [0, 1), default 0.05, the better of the two values in
+    paper 004.
 
     Source: paper 004, section 5.1.
     """
 
     name: ClassVar[str] = "label_smoothing"
-    summary: ClassVar[str] = "cross-entropy with a share of each label on the other classes"
+    summary: ClassVar[str] = "cross-entropy with part of each label spread over the other classes"
 
     smoothing: float = 0.05
 
@@ -36,8 +36,9 @@ class LabelSmoothing(Loss):
         check_option("smoothing", self.smoothing, 0 <= self.smoothing < 1, "0 ≤ smoothing < 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # `formulas.smoothed_cross_entropy` without its masks, which cost more than all the rest.
-        found = softmax_of(logits, labels, "total")
+        # `formulas.smoothed_cross_entropy` also handles masked classes, at twice the time.
+        log_p = logits.log_softmax(dim=1)
+        label = take_column(log_p, labels)
+        others = log_p.sum(dim=1) - label
         share = self.smoothing / (logits.shape[1] - 1)
-        of_others = found.total - found.label
-        return -((1 - self.smoothing) * found.label + share * of_others).mean()
+        return -((1 - self.smoothing) * label + share * others).mean()

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from recalib.losses.base import Regulariser
-from recalib.losses.margins import margins_of
 from recalib.options import check_option
 
 __all__ = ["Mbls"]
@@ -18,20 +17,20 @@ __all__ = ["Mbls"]
 class Mbls(Regulariser):
     """Margin-based label smoothing, Σ_k max(0, z_ŷ − z_k − M); range [0, ∞).
 
-    Logits may be as far below the largest as M, and every unit farther costs one. The source
-    averages over classes.
+    It penalises logits that are more than M below the largest, linearly. The source averages over
+    classes.
 
-    `variant`: `loss` is eq. 14 as it is written, and pulls the largest logit down by as much as it
-    pulls all others up; in `gradient`, of the same value, the largest logit is held constant, as
-    eq. 15 and table 2 have it.
+    `variant`: `loss` is eq. 14 as written; its gradient decreases the largest logit by as much as
+    it increases all others. `gradient` has the same value, with the largest logit held constant, as
+    in eq. 15 and table 2.
 
-    Options: `margin` M ≥ 0, by default 10; paper 001 has 6 for CIFAR-10. `variant`.
+    Options: `margin` M ≥ 0, default 10 (paper 001 uses 6 for CIFAR-10); `variant`.
 
-    Source: Liu et al., The devil is in the margin, CVPR 2022, as paper 001, S1.4, gives it.
+    Source: Liu et al., The devil is in the margin, CVPR 2022, as given in paper 001, S1.4.
     """
 
     name: ClassVar[str] = "mbls"
-    summary: ClassVar[str] = "penalty on logits farther than a margin below the largest"
+    summary: ClassVar[str] = "penalty on logits more than a margin below the largest"
 
     margin: float = 10.0
     variant: Literal["loss", "gradient"] = "loss"
@@ -41,5 +40,7 @@ class Mbls(Regulariser):
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        held = self.variant == "gradient"
-        return margins_of(logits, self.margin, power=1, held=held).beyond.mean()
+        largest = logits.max(dim=1, keepdim=True).values
+        if self.variant == "gradient":
+            largest = largest.detach()
+        return (largest - logits - self.margin).relu().sum(dim=1).mean()

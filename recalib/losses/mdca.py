@@ -1,4 +1,4 @@
-"""Difference between confidence and accuracy, class by class."""
+"""Multi-class difference between confidence and accuracy."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ import torch
 from torch import Tensor
 
 from recalib.losses.base import Regulariser
-from recalib.losses.softmax import mean_softmax
 
 __all__ = ["Mdca"]
 
 
 @dataclass(eq=False)
 class Mdca(Regulariser):
-    """Σ_k |mean p_k − share of class k| over the batch (MDCA); range [0, 2].
+    """Σ_k |mean p_k − frequency of class k| over the batch (MDCA); range [0, 2].
 
-    A batch's class-wise calibration error with all rows in one bin. Its gradient in a row's logits
-    is p_j (a_j − Σ_k a_k p_k) / N, a_k being the sign of class k's difference; the row of table 2
-    in paper 001 is that for a_ŷ = 1 and all other signs −1, without the other classes' p in the
-    sum. The source divides by K.
+    This is the class-wise calibration error of the batch with a single bin. Its gradient in a row's
+    logits is p_j (a_j − Σ_k a_k p_k) / N, where a_k is the sign of class k's difference. Table 2 of
+    paper 001 is the case a_ŷ = 1 and all other signs −1, without the other classes' p in the sum.
+    The source divides by K.
 
-    Source: Hebbalaguppe et al., A stitch in time saves nine, CVPR 2022, as paper 001, S1.3, eq. 9,
-    gives it.
+    Source: Hebbalaguppe et al., A stitch in time saves nine, CVPR 2022, as given in paper 001,
+    S1.3, eq. 9.
     """
 
     name: ClassVar[str] = "mdca"
-    summary: ClassVar[str] = "difference between mean probability and share, class by class"
+    summary: ClassVar[str] = "difference between mean probability and frequency, class by class"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        share = torch.bincount(labels, minlength=logits.shape[1]).to(logits.dtype) / len(labels)
-        return (mean_softmax(logits) - share).abs().sum()
+        counts = torch.bincount(labels, minlength=logits.shape[1]).to(logits.dtype)
+        return (logits.softmax(dim=1).mean(dim=0) - counts / len(labels)).abs().sum()

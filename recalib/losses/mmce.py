@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, top
+from recalib.losses.base import Regulariser, top_prediction
 from recalib.options import check_option
 
 __all__ = ["Mmce"]
@@ -18,14 +18,14 @@ __all__ = ["Mmce"]
 class Mmce(Regulariser):
     """Maximum mean calibration error of the top prediction; range [0, 1] (weighted: [0, 2]).
 
-    √(1/N² Σ_ij (a_i − c_i)(a_j − c_j) k(c_i, c_j)), a_i being 1 where row i is right, and k the
-    kernel exp(−|c_i − c_j| / w). `weighted` normalises right and wrong rows apart, so that neither
-    is lost among the other: with e_i = a_i − c_i over the number of rows that are as right as i,
-    √(Σ_ij e_i e_j k). Cost N². Where every row is right with confidence 1, both value
-    and gradient are 0, though the root has no slope there.
+    √(1/N² Σ_ij (a_i − c_i)(a_j − c_j) k(c_i, c_j)), where a_i is 1 if row i is correct and 0
+    otherwise, and k is the kernel exp(−|c_i − c_j| / w). `weighted` normalises correct and wrong
+    rows separately, so that the smaller group counts: √(Σ_ij e_i e_j k), where e_i is a_i − c_i
+    divided by the number of rows in the group of i. Cost N². If every row is correct with
+    confidence 1, value and gradient are 0, although the root has no derivative there.
 
-    Options: `width` w > 0, by default 0.4; `weighted`, by default no. Papers 000 and 004 add it to
-    cross-entropy, 004 twice over (β = 2; 8 for documents), and give no formula: this is the
+    Options: `width` w > 0, default 0.4; `weighted`, default false. Papers 000 and 004 add this loss
+    to cross-entropy, 004 with β = 2 (8 for documents), and give no formula; the formula is the
     source's.
 
     Source: Kumar, Sarawagi and Jain, Trainable calibration measures for neural networks from
@@ -33,7 +33,7 @@ class Mmce(Regulariser):
     """
 
     name: ClassVar[str] = "mmce"
-    summary: ClassVar[str] = "calibration error of the top prediction, by a kernel"
+    summary: ClassVar[str] = "calibration error of the top prediction, with a kernel"
     cost: ClassVar[str] = "N² + N·K"
 
     width: float = 0.4
@@ -44,12 +44,12 @@ class Mmce(Regulariser):
         check_option("width", self.width, self.width > 0, "width > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence, right = top(logits, labels)
+        confidence, correct = top_prediction(logits, labels)
         kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / self.width)
-        error = right.to(confidence.dtype) - confidence
+        error = correct.to(confidence.dtype) - confidence
         if self.weighted:
-            share = right.to(confidence.dtype).mean()
-            error = error / torch.where(right, share, 1 - share)
+            accuracy = correct.to(confidence.dtype).mean()
+            error = error / torch.where(correct, accuracy, 1 - accuracy)
         square = (error @ kernel @ error) / len(error) ** 2
         positive = square > 0
         return torch.where(positive, torch.where(positive, square, 1.0).sqrt(), 0.0)

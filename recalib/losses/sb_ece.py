@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recalib.formulas import soft_binned_error
-from recalib.losses.base import Regulariser, ops_for, top
+from recalib.losses.base import Regulariser, ops_for, top_prediction
 from recalib.options import check_option
 
 __all__ = ["SoftBinnedEce"]
@@ -19,14 +19,18 @@ __all__ = ["SoftBinnedEce"]
 class SoftBinnedEce(Regulariser):
     """Calibration error of the top prediction over soft bins; range [0, 1].
 
-    `label_binned`, what paper 000 trains with: (1/N Σ_i Σ_j u_j(c_i) |A_j − c_i|^p)^(1/p), where
-    u_j(c) is how much a confidence belongs to bin j (`recalib.formulas.soft_bins`) and A_j the
-    accuracy there; `binned`, never larger: (Σ_j S_j/N |A_j − C_j|^p)^(1/p). The larger the batch,
-    the less of it is noise: the paper has 512 rows.
+    `variant`:
 
-    Options: `bins` M, by default 15, fixed in paper 000; `temperature` T > 0 of the bins, tuned
-    there and not published, by default 0.01, wide enough for neighbouring bins to overlap;
-    `order` p ≥ 1, by default 2; `variant`.
+    - `label_binned`, with which paper 000 trains: (1/N Σ_i Σ_j u_j(c_i) |A_j − c_i|^p)^(1/p), where
+      u_j(c) is the membership of a confidence in bin j (`recalib.formulas.soft_bins`), and A_j is
+      the accuracy in bin j.
+    - `binned`, never larger: (Σ_j S_j/N |A_j − C_j|^p)^(1/p).
+
+    The estimate is noisy in small batches; the paper uses 512 rows.
+
+    Options: `bins` M, default 15 as in paper 000; `temperature` T > 0 of the bins, default 0.01, at
+    which neighbouring bins overlap (the paper tunes it and publishes no value); `order` p ≥ 1,
+    default 2; `variant`.
 
     Source: paper 000, eqs. 8 to 12 and appendix G.
     """
@@ -47,9 +51,9 @@ class SoftBinnedEce(Regulariser):
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        confidence, right = top(logits, labels)
+        confidence, correct = top_prediction(logits, labels)
         error: Tensor = soft_binned_error(
-            ops_for(logits), confidence, right.to(confidence.dtype), torch.ones_like(confidence),
+            ops_for(logits), confidence, correct.to(confidence.dtype), torch.ones_like(confidence),
             self.bins, self.temperature, self.order, self.variant,
         )  # fmt: skip
         return error

@@ -20,9 +20,9 @@ from benchmarks.training.running import Budget, Finished, finish, recipe_for
 from benchmarks.training.table import write
 from recalib.errors import InputError
 from recalib.losses import LOSSES
-from recalib.losses.composition import Composition
 from training.data import Split, Splits
 from training.data.images import Pixels
+from training.engine.objective import TrainingObjective
 
 _BUDGET = Budget(size=8, rows=24, epochs=1, shifted=5, device="cpu")
 
@@ -52,12 +52,9 @@ def _story(
     }  # fmt: skip
 
 
-def test_every_loss_is_in_an_objective() -> None:
-    used = {one.primary for one in OBJECTIVES.values()}
-    used |= {one.secondary for one in OBJECTIVES.values() if one.secondary}
-    assert used == set(LOSSES)
+def test_objectives_are_valid_and_claims_use_them() -> None:
     for part in OBJECTIVES.values():
-        Composition(part, samples=10)
+        TrainingObjective(part, samples=10)
     assert set(LEADING) | INTERLEAVED <= set(OBJECTIVES)
     sides = {side.objective for claim in CLAIMS for side in (claim.low, claim.high)}
     assert sides <= set(OBJECTIVES)
@@ -255,7 +252,7 @@ def test_long_tail_measures_every_map_both_ways() -> None:
 def test_treebank() -> None:
     """Its objectives can be made, and temperature makes the likelihood better."""
     for part in sst.OBJECTIVES.values():
-        Composition(part, samples=10)
+        TrainingObjective(part, samples=10)
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 300)
     logits = 5 * (np.eye(2)[labels] + rng.normal(size=(300, 2)))
@@ -293,11 +290,6 @@ def test_tables_of_several_seeds() -> None:
 
 
 def test_overhead_times_every_loss() -> None:
-    alone = overhead.alone(32, 5, 1, list(LOSSES))
-    assert alone.pop("copies") == 1
-    assert set(alone) == set(LOSSES)
-    assert all(np.isfinite(one) and one > 0 for one in alone.values())
-    ratios = overhead.by_parts("linear", 1)
-    assert set(ratios) == set(LOSSES)
-    assert ratios["cross_entropy"] == 1
-    assert min(ratios.values()) > 0
+    costs = overhead.measure("linear", 32, 5, list(LOSSES), 1)
+    assert list(costs) == list(LOSSES)
+    assert all(cost.alone > 0 for cost in costs.values())

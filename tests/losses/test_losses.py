@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.losses import LOSSES, Loss, Regulariser
+from recalib.losses import LOSSES, Loss
 from recalib.options import configure, options_of
 from tests.losses.definitions import DEFINITIONS
 
 #: What they are called with here; others need nothing.
 NAMES = sorted(LOSSES)
-PRIMARY = {
-    "cross_entropy", "label_smoothing", "brier", "focal", "focal_scheduled",
-    "focal_sample_dependent", "inverse_focal", "dual_focal", "dual_focal_released", "aurc",
-    "selective_risk",
-}  # fmt: skip
 #: Options under which a small batch has something on either side of every margin.
 CLOSE: dict[str, list[dict[str, Any]]] = {
     "acls": [{"margin": 1.0}, {"margin": 0.0, "lambda1": 0.3, "lambda2": 0.2}],
@@ -78,15 +73,6 @@ def test_value_is_the_definitions(name, options, rows, classes):
         expected = DEFINITIONS[name](logits.tolist(), labels.tolist(), **options)
         # A root of 1e-18 is what sb_ece adds.
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-8)
-
-
-def test_every_loss_is_defined_twice():
-    assert set(DEFINITIONS) | {"crl"} == set(LOSSES)
-    assert all(cls.name == name and cls.summary for name, cls in LOSSES.items())
-
-
-def test_regularisers_are_the_ones_that_say_nothing_of_accuracy():
-    assert {name for name in LOSSES if not issubclass(LOSSES[name], Regulariser)} == PRIMARY
 
 
 #: Where a gradient is stopped, it is not that of the value.

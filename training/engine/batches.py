@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.losses.composition import Terms
 from recalib.recipe import Recipe
+from training.engine.objective import Terms
 
 __all__ = ["Step", "epoch_steps", "held_out", "seed_of", "shares"]
 

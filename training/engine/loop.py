@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.losses.composition import Terms
 from recalib.recipe import Recipe
 from training.data import Augmentation, Splits, augmentation
 from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import forward, measure, predict, to_device, weight_norms
 from training.engine.fabric import machine
+from training.engine.objective import Terms
 from training.engine.optimizer import learning_rate, set_rate
 from training.engine.run_state import Run, begin
 
@@ -182,7 +182,7 @@ def _epoch(
             recipe.optimiser, counters.epoch + number / len(steps), recipe.epochs, 1 / len(steps)
         )
         set_rate(run.optimiser, rate)
-        run.objective.at((counters.epoch + number / len(steps)) / recipe.epochs)
+        run.objective.set_progress((counters.epoch + number / len(steps)) / recipe.epochs)
         _step(run, steps[number], number, augment)
         counters.step = number + 1
         clock.tick(rate)

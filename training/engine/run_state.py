@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from recalib.errors import InputError
-from recalib.losses.composition import Composition
 from recalib.recipe import ModelPart, Recipe
 from training.data import Splits
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import Counters, load_state, save_state, snapshot
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import forward
+from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
 from training.engine.weights import freeze_all_but_head, load_weights, trained_parameters
 from training.models import build, check_model
@@ -48,7 +48,7 @@ class Run:
     #: The network itself, and as Fabric wraps it: for its device, precision and group.
     model: nn.Module
     network: nn.Module
-    objective: Composition
+    objective: TrainingObjective
     optimiser: Optimizer
     counters: Counters
     #: The objective's sum over the steps of this epoch, where the network is: to read it would make
@@ -126,7 +126,7 @@ def begin(
     InputError: an unknown model or loss, options that these cannot have, weights that do not fit,
         or a loss that several processes cannot share.
     """
-    objective = Composition(recipe.loss, samples=len(splits.train))
+    objective = TrainingObjective(recipe.loss, samples=len(splits.train))
     if objective.has_history and fabric.world_size > 1:
         found = f"{recipe.loss.secondary} in {fabric.world_size} processes"
         raise InputError("loss.secondary", found=found, accepted="one process: it has a history")

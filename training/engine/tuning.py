@@ -14,12 +14,12 @@ import msgspec
 
 from recalib.decoding import decoder_of
 from recalib.errors import InputError
-from recalib.losses.composition import Composition
 from recalib.recipe import Recipe, Tune
 from training.engine.artifacts import Loaded, run_recipe, write_lines
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.evaluate import as_rows, measure
 from training.engine.loop import Position, Watcher, train
+from training.engine.objective import TrainingObjective
 
 __all__ = ["Trial", "best_of", "tune"]
 
@@ -71,7 +71,7 @@ def tune(recipe: Recipe, loaded: Loaded, output: Path, watcher: Watcher) -> dict
         raise InputError("tune", found="several processes", accepted="one")
     best = recipe.model_copy(update={"tune": None})
     for one in _every(best, part):
-        Composition(one.loss, samples=len(loaded.splits.train))
+        TrainingObjective(one.loss, samples=len(loaded.splits.train))
     record = _Record(output)
     total, done = sum(len(getattr(part, option)) for option in _ORDER), 0
     for option in _ORDER:

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from recalib.errors import InputError
 from recalib.losses import LOSSES, Regulariser
-from recalib.losses.composition import Composition
 from recalib.recipe import LossPart, Schedule
+from training.engine.objective import TrainingObjective
 
 _Z = torch.randn(40, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 _Y = torch.arange(40) % 5
 
 
-def compose(samples: int = 0, **part: Any) -> Composition:
-    return Composition(LossPart.model_validate(part), samples)
+def compose(samples: int = 0, **part: Any) -> TrainingObjective:
+    return TrainingObjective(LossPart.model_validate(part), samples)
 
 
 def value_of(name: str, logits: Tensor = _Z, **options: Any) -> Tensor:
@@ -57,7 +57,7 @@ def test_schedules_move_beta_and_options() -> None:
     )
     scheduled = LOSSES["focal_scheduled"]()
     for epoch in (0, 99, 100, 249, 250, 349):
-        composed.at(epoch / 350)
+        composed.set_progress(epoch / 350)
         scheduled.start_epoch(epoch, 350)
         wanted = scheduled(_Z, _Y) + min(epoch / 175, 1.0) * value_of("sb_ece")
         torch.testing.assert_close(composed(_Z, _Y), wanted)

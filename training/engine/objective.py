@@ -1,4 +1,4 @@
-"""The objective of a training run: primary + beta × secondary."""
+"""The training objective: primary + beta × secondary."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from recalib.losses.crl import Crl
 from recalib.options import configure
 from recalib.recipe import LossPart, Schedule
 
-__all__ = ["Composition", "Terms"]
+__all__ = ["Terms", "TrainingObjective"]
 
 Terms = Literal["both", "primary", "secondary"]
 
 
-class Composition(nn.Module):
+class TrainingObjective(nn.Module):
     """Primary + β × secondary, the objective of papers 000 and 001; range [0, ∞) for most losses.
 
-    The papers' third term, λ times the squared weights, is the optimiser's weight decay. β and any
-    number among the losses' options may follow a schedule over the run: `at` sets them.
+    The papers' third term, λ times the squared weights, is the optimiser's weight decay. β and
+    every numeric option of a loss may follow a schedule; `set_progress` updates them.
 
     Parameters
     ----------
     part: names, options, β and schedules.
-    samples: rows of the training set, which `crl` keeps a history of; 0 where not known.
+    samples: rows of the training set, the length of the history of `crl`; 0 if unknown.
 
     Raises
     ------
-    InputError: options that a loss does not have or cannot have; a schedule of something that is
-        no number, or with a value that the option cannot have.
+    InputError: an option that a loss does not have, or a value that it does not accept; a schedule
+        of something that is not a number, or with a value that its option does not accept.
     """
 
     def __init__(self, part: LossPart, samples: int = 0) -> None:
         super().__init__()
         self.beta = 1.0 if part.beta is None else part.beta
-        self.primary = _made("loss.primary", part.primary, part.options)
+        self.primary = _make_loss("loss.primary", part.primary, part.options)
         self.secondary: Loss | None = None
         if part.secondary is not None:
             options = part.secondary_options
             if part.secondary == Crl.name:
                 options = {"samples": samples, **options}
-            self.secondary = _made("loss.secondary", part.secondary, options)
+            self.secondary = _make_loss("loss.secondary", part.secondary, options)
         self._schedules = part.schedules
         for target, schedule in part.schedules.items():
-            self._check(target, schedule, part)
-        self.at(0.0)
+            self._check_schedule(target, schedule, part)
+        self.set_progress(0.0)
 
     @property
     def has_history(self) -> bool:
-        """Whether a loss keeps a history of samples, which several processes would not share."""
+        """Whether a loss keeps a history of samples, which processes would not share."""
         return isinstance(self.secondary, Crl)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Tell the losses that the epoch of this number, from 0, of so many begins."""
+        """Start epoch `epoch`, counted from 0, of `epochs`."""
         for loss in (self.primary, self.secondary):
             if loss is not None:
                 loss.start_epoch(epoch, epochs)
 
-    def at(self, progress: float) -> None:
-        """Set what follows a schedule to its value at this share of the run."""
+    def set_progress(self, progress: float) -> None:
+        """Set scheduled values for this fraction of the run."""
         for target, schedule in self._schedules.items():
             owner, _, option = target.rpartition(".")
             setattr(getattr(self, owner) if owner else self, option, schedule.value(progress))
@@ -79,9 +79,9 @@ class Composition(nn.Module):
 
         Parameters
         ----------
-        logits, labels: as every loss takes them.
-        indices: which samples of the training set these are; only `crl` asks.
-        terms: `primary` or `secondary`, times β, alone, as interleaved training has it.
+        logits, labels: as for every loss.
+        indices: positions of the rows in the training set; only `crl` needs them.
+        terms: `primary` alone, or `secondary` times β alone, for interleaved training.
         """
         if self.secondary is None or terms == "primary":
             return self.primary(logits, labels)  # type: ignore[no-any-return]
@@ -93,8 +93,8 @@ class Composition(nn.Module):
             return self.beta * regulariser  # type: ignore[no-any-return]
         return self.primary(logits, labels) + self.beta * regulariser  # type: ignore[no-any-return]
 
-    def _check(self, target: str, schedule: Schedule, part: LossPart) -> None:
-        """Raise `InputError` unless every value of the schedule is one that its target can have."""
+    def _check_schedule(self, target: str, schedule: Schedule, part: LossPart) -> None:
+        """Raise `InputError` unless the target accepts every value of the schedule."""
         field = f"loss.schedules.{target}"
         owner, _, option = target.rpartition(".")
         if target == "beta" and self.secondary is not None:
@@ -102,34 +102,35 @@ class Composition(nn.Module):
                 raise InputError(field, found=f"{min(schedule.values):g}", accepted="beta ≥ 0")
             return
         loss = {"primary": self.primary, "secondary": self.secondary}.get(owner)
-        if loss is None or option not in _numbers(loss):
-            raise InputError(field, found="no number of these losses", accepted=self._targets())
+        if loss is None or option not in _numeric_options(loss):
+            accepted = self._schedule_targets()
+            raise InputError(field, found="not a numeric option of these losses", accepted=accepted)
         options = part.options if owner == "primary" else part.secondary_options
         for value in schedule.values:
-            _made(field, loss.name, {**options, option: value})
+            _make_loss(field, loss.name, {**options, option: value})
 
-    def _targets(self) -> str:
-        named = {"primary": self.primary, "secondary": self.secondary}
-        found = [
+    def _schedule_targets(self) -> str:
+        losses = {"primary": self.primary, "secondary": self.secondary}
+        targets = [
             f"{owner}.{option}"
-            for owner, loss in named.items()
+            for owner, loss in losses.items()
             if loss is not None
-            for option in _numbers(loss)
+            for option in _numeric_options(loss)
         ]
-        return ", ".join([*(["beta"] if self.secondary is not None else []), *found]) or "none"
+        return ", ".join([*(["beta"] if self.secondary is not None else []), *targets]) or "none"
 
 
-def _made(field: str, name: str, options: dict[str, object]) -> Loss:
+def _make_loss(field: str, name: str, options: dict[str, object]) -> Loss:
     try:
         return configure(LOSSES, name, options, field=field)
     except InputError as error:
         if error.field == field:
             raise
-        # Of which loss: both have options.
+        # Both losses have options: name the loss.
         place = f"{field}: {error.field}"
         raise InputError(place, found=error.found, accepted=error.accepted) from None
 
 
-def _numbers(loss: Loss) -> list[str]:
-    """Return the options of `loss` that are numbers, and may therefore change step by step."""
-    return [one.name for one in fields(loss) if isinstance(getattr(loss, one.name), float)]
+def _numeric_options(loss: Loss) -> list[str]:
+    """Return the options of `loss` that are floats, which a schedule may change."""
+    return [field.name for field in fields(loss) if isinstance(getattr(loss, field.name), float)]
