@@ -1,16 +1,17 @@
 # syntax=docker/dockerfile:1
-# Three images: `serve` answers requests and has no torch; `worker` does jobs on the CPU;
-# `worker-gpu` on NVIDIA's. docker build --target serve --tag recalib-serve .
-# None has a compiler; the root file system may be read-only where /tmp and /var/lib/recalib may be
-# written to. docs/deployment.md says how they are run.
+# Three images: `serve` answers requests and has no torch; `worker` runs jobs on the CPU;
+# `worker-gpu` runs jobs on NVIDIA GPUs. Example:
+#   docker build --target serve --tag recalib-serve .
+# No image has a compiler. The root file system may be read-only if /tmp and /var/lib/recalib are
+# writable. docs/deployment.md shows how to run the images.
 
 FROM python:3.11.15-slim-bookworm AS base
-# Bytecode is compiled below, once: a root file system that is read-only could not take it.
+# Bytecode is compiled once, below: a read-only root file system cannot store it later.
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     PATH=/opt/recalib/bin:$PATH \
     RECALIB_HOME=/var/lib/recalib
-# A fixed number, so that volumes and Kubernetes' runAsNonRoot can rely on it.
+# A fixed user number, because volumes and Kubernetes' runAsNonRoot depend on it.
 RUN groupadd --gid 10001 recalib \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/recalib --create-home \
         --shell /usr/sbin/nologin recalib
@@ -18,12 +19,12 @@ WORKDIR /var/lib/recalib
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Recalib" \
-    org.opencontainers.image.description="Makes the probabilities of deployed classifiers tell the truth, and keeps watching." \
+    org.opencontainers.image.description="Calibrates the probabilities of deployed classifiers and monitors them." \
     org.opencontainers.image.licenses="Apache-2.0" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}"
 
-# What is the same in all three: dependencies first, which change more rarely than our code.
+# Shared by all images. Dependencies come first because they change less often than the code.
 FROM base AS build
 ENV UV_COMPILE_BYTECODE=1 \
     UV_LINK_MODE=copy \
@@ -36,7 +37,7 @@ WORKDIR /source
 COPY pyproject.toml constraints.txt ./
 RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry
 
-# Without what nothing that serves opens, an eighth of it: others' tests, headers, a part of Arrow.
+# Remove files that the server never opens (an eighth): tests, headers, Arrow Flight.
 FROM build AS build-serve
 COPY . .
 RUN uv pip install --no-deps . \
@@ -54,7 +55,7 @@ RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3
 COPY . .
 RUN uv pip install --no-deps .
 
-# The registry's own build of torch is the one for CUDA, whose libraries come with it.
+# The default build of torch on PyPI is for CUDA and includes its libraries.
 FROM build AS build-worker-gpu
 RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry --extra train
 COPY . .
@@ -62,7 +63,7 @@ RUN uv pip install --no-deps .
 
 FROM base AS serve
 COPY --from=build-serve /opt/recalib /opt/recalib
-# A container's own loopback is nobody's; jobs are for the other images, which have torch.
+# Loopback is unreachable from outside a container. Jobs run in the other images, which have torch.
 ENV RECALIB_HOST=0.0.0.0 \
     RECALIB_JOB_WORKERS=0
 USER 10001:10001
@@ -75,7 +76,7 @@ CMD ["serve"]
 FROM base AS worker
 COPY --from=build-worker /opt/recalib /opt/recalib
 USER 10001:10001
-# It listens nowhere: asked is whether it finds its queue.
+# A worker has no port: the check is whether it reaches its queue.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
     CMD ["python", "-m", "training.probe"]
 ENTRYPOINT ["recalib"]
@@ -83,7 +84,7 @@ CMD ["worker"]
 
 FROM base AS worker-gpu
 COPY --from=build-worker-gpu /opt/recalib /opt/recalib
-# What NVIDIA's container toolkit looks at.
+# Read by NVIDIA's container toolkit.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001:10001

@@ -1,10 +1,10 @@
-"""A class for every place: losses, metrics and maps on logits (N, K, H, W).
+"""Calibrate dense predictions: losses, metrics and maps on logits (N, K, H, W).
 
     .venv/bin/python examples/dense_prediction.py
 
-A small network learns to find shapes in noise (`training.data.Shapes`) by two objectives. Losses
-take logits and labels as they are, (N, K, H, W) and (N, H, W). Metrics and maps judge and fit
-predictions, of which every place is one: (N·H·W, K). A fitted map goes back to images the same way.
+A small network learns to find shapes in noise (`training.data.Shapes`) with two objectives. Losses
+take logits (N, K, H, W) and labels (N, H, W). Metrics and maps take one row for each pixel:
+(N·H·W, K). The probabilities of a fitted map are reshaped back to images.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ OBJECTIVES = {
     "cross-entropy": LossPart(),
     "focal 3 + SB-ECE": LossPart(primary="focal", secondary="sb_ece"),
 }
-_SHOWN = ("accuracy", "nll", "ece", "classwise_ece")
+_METRICS = ("accuracy", "nll", "ece", "classwise_ece")
 LogitsNKHW = NDArray[np.float32]
 
 
 def as_rows(logits_nkhw: LogitsNKHW) -> NDArray[np.float32]:
-    """Return (N·H·W, K): places in the order of labels.reshape(-1)."""
+    """Return rows (N·H·W, K), in the order of labels.reshape(-1)."""
     return np.moveaxis(logits_nkhw, 1, -1).reshape(-1, logits_nkhw.shape[1])
 
 
-def as_images(rows: NDArray[Any], like: LogitsNKHW) -> NDArray[Any]:
-    """Return rows (N·H·W, K) as (N, K, H, W)."""
-    count, classes, height, width = like.shape
+def as_images(rows: NDArray[Any], reference: LogitsNKHW) -> NDArray[Any]:
+    """Return rows (N·H·W, K) in the shape of `reference`, (N, K, H, W)."""
+    count, classes, height, width = reference.shape
     return np.moveaxis(rows.reshape(count, height, width, classes), -1, 1)
 
 
-def trained(objective: str, splits: Splits, epochs: int) -> Trained:
-    """Train the network by one of the objectives."""
+def train_network(objective: str, splits: Splits, epochs: int) -> Trained:
+    """Train the network with one of `OBJECTIVES`."""
     recipe = Recipe(
         data={},
         model=ModelPart(name="segmenter", options={"width": 8}),
@@ -66,30 +66,34 @@ def compare(images: int, epochs: int) -> dict[str, dict[str, Estimate]]:
     """Return each objective's metrics on test images, before and after temperature scaling."""
     spec = {"train": images, "validation": images // 2, "test": images // 2}
     splits = load(DataSpec("shapes", spec))
-    found: dict[str, dict[str, Estimate]] = {}
+    results: dict[str, dict[str, Estimate]] = {}
     for name in OBJECTIVES:
-        said = trained(name, splits, epochs)
-        fitted = recalib.fit(
-            as_rows(said.validation_logits), splits.validation.labels.reshape(-1), map="temperature"
+        result = train_network(name, splits, epochs)
+        calibrator = recalib.fit(
+            as_rows(result.validation_logits),
+            splits.validation.labels.reshape(-1),
+            map="temperature",
         )
-        probabilities = as_images(fitted.predict(as_rows(said.test_logits)), said.test_logits)
+        probabilities = as_images(
+            calibrator.predict(as_rows(result.test_logits)), result.test_logits
+        )
         labels = splits.test.labels.reshape(-1)
-        found[name] = evaluate(labels, logits=as_rows(said.test_logits), metrics=_SHOWN)
-        found[f"{name}, calibrated"] = evaluate(
-            labels, probabilities=as_rows(probabilities), metrics=_SHOWN
+        results[name] = evaluate(labels, logits=as_rows(result.test_logits), metrics=_METRICS)
+        results[f"{name}, calibrated"] = evaluate(
+            labels, probabilities=as_rows(probabilities), metrics=_METRICS
         )
-    return found
+    return results
 
 
 def main() -> None:
-    """Print the metrics of every place of the test images."""
+    """Print the metrics over all pixels of the test images."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--images", type=int, default=200, help="to train on")
+    parser.add_argument("--images", type=int, default=200, help="number of training images")
     parser.add_argument("--epochs", type=int, default=6)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    found = compare(asked.images, asked.epochs)
-    say(metrics_table(found, f"{asked.images // 2} test images, a prediction for every place"))
+    results = compare(arguments.images, arguments.epochs)
+    say(metrics_table(results, f"{arguments.images // 2} test images, one row for each pixel"))
 
 
 if __name__ == "__main__":

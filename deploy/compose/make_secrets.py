@@ -1,8 +1,8 @@
-"""Make the secrets of docker-compose.yml: `python make_secrets.py FOLDER`; nothing is made twice.
+"""Create missing secrets of docker-compose.yml: `python make_secrets.py FOLDER`.
 
-Each program gets a folder of its own, a volume that nobody else mounts: postgres, s3, recalib,
-prometheus and grafana. Files can be read by whoever gets that far, since the programs in the
-images run under numbers of their own; on the host, only root gets into Docker's volumes.
+Each program has a separate folder, a volume that only it mounts: postgres, s3, recalib, prometheus
+and grafana. The files are world-readable inside the volumes, because the programs of the images run
+under different user numbers. On the host, only root can open Docker's volumes.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from pathlib import Path
 from recalib.access import new_secret
 
 _USER = _DATABASE = "recalib"
-#: As docker-compose.yml calls the service.
+#: The name of the service in docker-compose.yml.
 _DATABASE_HOST = "postgres"
 
 
 def main(root: Path) -> None:
-    """Write what is missing below `root`, and what follows from what is there."""
-    password = _kept(root / "postgres" / "password", secrets.token_urlsafe)
-    _kept(root / "grafana" / "admin-password", secrets.token_urlsafe)
-    _kept(root / "prometheus" / "recalib-key", new_secret)
-    credentials = _kept(root / "recalib" / "s3-credentials", _credentials)
+    """Write the missing secrets below `root`, and the files that are derived from secrets."""
+    password = _read_or_create(root / "postgres" / "password", secrets.token_urlsafe)
+    _read_or_create(root / "grafana" / "admin-password", secrets.token_urlsafe)
+    _read_or_create(root / "prometheus" / "recalib-key", new_secret)
+    credentials = _read_or_create(root / "recalib" / "s3-credentials", _credentials)
     url = f"postgresql://{_USER}:{password}@{_DATABASE_HOST}/{_DATABASE}"
     _write(root / "recalib" / "database-url", url)
     _write(root / "s3" / "config.json", _store(credentials))
 
 
 def _credentials() -> str:
-    """Return keys for S3 as its clients read them."""
+    """Return new S3 credentials in the format of AWS clients."""
     access, secret = secrets.token_hex(10).upper(), secrets.token_urlsafe()
     return f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}"
 
 
 def _store(credentials: str) -> str:
-    """Return who may use the object store, as SeaweedFS reads it: those keys, and nobody else."""
-    read = configparser.ConfigParser(interpolation=None)
-    read.read_string(credentials)
+    """Return the SeaweedFS configuration that accepts these credentials only."""
+    config = configparser.ConfigParser(interpolation=None)
+    config.read_string(credentials)
     pair = {
-        "accessKey": read["default"]["aws_access_key_id"],
-        "secretKey": read["default"]["aws_secret_access_key"],
+        "accessKey": config["default"]["aws_access_key_id"],
+        "secretKey": config["default"]["aws_secret_access_key"],
     }
     identity = {"name": "recalib", "credentials": [pair], "actions": ["Admin"]}
     return json.dumps({"identities": [identity]}, indent=2)
 
 
-def _kept(path: Path, make: Callable[[], str]) -> str:
-    """Return what the file holds, made first where there is none."""
+def _read_or_create(path: Path, create: Callable[[], str]) -> str:
+    """Return the content of the file; create it first if it does not exist."""
     if not path.exists():
-        _write(path, make())
+        _write(path, create())
     return path.read_text().strip()
 
 
 def _write(path: Path, content: str) -> None:
-    """Write the file whole, or not at all."""
+    """Write the file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     new.write_text(f"{content}\n")

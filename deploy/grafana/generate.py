@@ -1,7 +1,7 @@
-"""Write the dashboards: `python deploy/grafana/generate.py`.
+"""Write the Grafana dashboards: `python deploy/grafana/generate.py`.
 
-What is committed beside this file is what it writes; a test compares the two. Queries speak of
-metrics and of the recording rules in `deploy/prometheus`, and a test runs every one of them.
+The JSON files in this folder are its output, and a test compares them. Queries use the metrics
+and the recording rules of `deploy/prometheus`; a test runs every query.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefre
 
 FOLDER = Path(__file__).parent
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-_OF = '{model=~"$model"}'
+_MODEL = '{model=~"$model"}'
 _WIDTH, _HEIGHT = 12, 8
 
 
 class Panel(NamedTuple):
-    """One panel: queries by what the legend calls their series."""
+    """One panel. `queries` maps the legend of a series to its query."""
 
     title: str
     unit: str
@@ -29,94 +29,96 @@ class Panel(NamedTuple):
 
 
 def error(estimator: str, segment: str = '""') -> str:
-    """Return a query of one estimate of the calibration error."""
-    of = f'model=~"$model", segment={segment}, estimator="{estimator}"'
-    return f"recalib_calibration_error_ratio{{{of}}}"
+    """Return the query of one estimate of the calibration error."""
+    selector = f'model=~"$model", segment={segment}, estimator="{estimator}"'
+    return f"recalib_calibration_error_ratio{{{selector}}}"
 
 
 SERVICE = [
-    Panel("Requests", "reqps", "By route and status.", {
+    Panel("Requests", "reqps", "Requests per second by route and status.", {
         "{{route}} {{status}}": "recalib:http_requests:rate5m",
     }),
-    Panel("Share of requests that fail", "percentunit", "Answers with 500 and above.", {
-        "five minutes": "recalib:http_request_errors:ratio5m",
-        "an hour": "recalib:http_request_errors:ratio1h",
+    Panel("Error rate", "percentunit", "Share of responses with status 500 and above.", {
+        "5 minutes": "recalib:http_request_errors:ratio5m",
+        "1 hour": "recalib:http_request_errors:ratio1h",
     }),
-    Panel("Latency of calibrate", "s", "From a request's arrival to its answer's end.", {
+    Panel("Latency of calibrate", "s",
+          "From the arrival of a request to the end of its response.", {
         "p99": "recalib:calibrate_duration_seconds:p99_5m",
         "p50": "histogram_quantile(0.5, sum by (le) (rate("
         'recalib_http_request_duration_seconds_bucket{route="/v1/models/{model}/calibrate"}[5m])))',
     }),
-    Panel("Rows calibrated", "short", "By model and version.", {
+    Panel("Rows calibrated", "short", "Rows per second by model and version.", {
         "{{model}} {{calibrator}}": "sum by (model, calibrator) "
-        f"(rate(recalib_calibrated_rows_total{_OF}[5m]))",
+        f"(rate(recalib_calibrated_rows_total{_MODEL}[5m]))",
     }),
-    Panel("Jobs", "short", "By kind and state, as the registry has them.", {
+    Panel("Jobs", "short", "Number of jobs by kind and state.", {
         "{{kind}} {{state}}": "recalib_jobs",
     }),
-    Panel("Registry", "short", "Whether it answers; what is loaded serves without it.", {
+    Panel("Registry", "short", "1 if the registry answers. Loaded calibrators serve without it.", {
         "up": "recalib_registry_up",
     }),
 ]  # fmt: skip
 
 CALIBRATION = [
-    Panel("State", "short", "1 for the state that a champion is in.", {
-        "{{model}} {{calibrator}} {{state}}": f"recalib_calibration_state{_OF}",
+    Panel("State", "short", "1 for the current state of each champion.", {
+        "{{model}} {{calibrator}} {{state}}": f"recalib_calibration_state{_MODEL}",
     }),
-    Panel("ECE of the window, with its noise floor", "percentunit",
-          "A perfectly calibrated model shows the floor.", {
+    Panel("ECE of the window with its noise floor", "percentunit",
+          "A perfectly calibrated model has an ECE near the floor.", {
         "{{model}} ECE": error("ece"),
         "{{model}} low": error("ece_low"),
         "{{model}} high": error("ece_high"),
         "{{model}} floor": error("ece_floor"),
-        "{{model}} objective": f"recalib_calibration_objective_ratio{_OF}",
+        "{{model}} objective": f"recalib_calibration_objective_ratio{_MODEL}",
     }),
-    Panel("Calibration error without bias", "percentunit", "With its interval.", {
+    Panel("Calibration error (unbiased)", "percentunit", "Estimate with its 95% interval.", {
         "{{model}} CE": error("ce"),
         "{{model}} low": error("ce_low"),
         "{{model}} high": error("ce_high"),
     }),
-    Panel("ECE of a day", "percentunit", "From counters of matured predictions.", {
-        "{{model}} {{calibrator}}": f"recalib:ece:ratio1d{_OF}",
+    Panel("ECE of one day", "percentunit", "From the counters of matured predictions.", {
+        "{{model}} {{calibrator}}": f"recalib:ece:ratio1d{_MODEL}",
     }),
-    Panel("Accuracy and confidence", "percentunit", "Of the window's labels.", {
-        "{{model}} accuracy": f"recalib_accuracy_ratio{_OF}",
-        "{{model}} confidence": f"recalib_confidence_ratio{_OF}",
+    Panel("Accuracy and confidence", "percentunit", "Over the labels of the window.", {
+        "{{model}} accuracy": f"recalib_accuracy_ratio{_MODEL}",
+        "{{model}} confidence": f"recalib_confidence_ratio{_MODEL}",
     }),
-    Panel("ECE by segment", "percentunit", "Those that the model declares, and the rest.", {
+    Panel("ECE by segment", "percentunit", "Declared segments, and the remaining traffic.", {
         "{{model}} {{segment}}": 'recalib_calibration_error_ratio{model=~"$model", '
         'segment!="", estimator="ece"}',
     }),
 ]  # fmt: skip
 
 DRIFT = [
-    Panel("Evidence of drift", "short", "log E, and what it must reach to call a version stale.", {
-        "{{model}} log E": f"recalib_log_evidence{_OF}",
-        "{{model}} threshold": f"recalib_log_evidence_threshold{_OF}",
+    Panel("Evidence of drift", "short", "log E, and the threshold at which a version is stale.", {
+        "{{model}} log E": f"recalib_log_evidence{_MODEL}",
+        "{{model}} threshold": f"recalib_log_evidence_threshold{_MODEL}",
     }),
-    Panel("Shift of confidences", "short", "PSI against the calibration set, and its threshold.", {
-        "{{model}} PSI": f"recalib_confidence_psi{_OF}",
-        "{{model}} threshold": f"recalib_confidence_psi_threshold{_OF}",
+    Panel("Shift of confidences", "short", "PSI against the calibration set, with its threshold.", {
+        "{{model}} PSI": f"recalib_confidence_psi{_MODEL}",
+        "{{model}} threshold": f"recalib_confidence_psi_threshold{_MODEL}",
     }),
-    Panel("Labels of the window", "short", "How many, of how many predictions.", {
-        "{{model}} labels": f"recalib_window_labels{_OF}",
-        "{{model}} predictions": f"recalib_window_predictions{_OF}",
+    Panel("Labels of the window", "short", "Number of labels and of predictions.", {
+        "{{model}} labels": f"recalib_window_labels{_MODEL}",
+        "{{model}} predictions": f"recalib_window_predictions{_MODEL}",
     }),
-    Panel("Share of predictions with labels", "percentunit", "Of the window, and of a day.", {
-        "{{model}} window": f"recalib_label_coverage_ratio{_OF}",
-        "{{model}} day": f"recalib:label_coverage:ratio1d{_OF}",
+    Panel("Label coverage", "percentunit",
+          "Share of predictions with labels, in the window and in one day.", {
+        "{{model}} window": f"recalib_label_coverage_ratio{_MODEL}",
+        "{{model}} day": f"recalib:label_coverage:ratio1d{_MODEL}",
     }),
     Panel("Delay of labels", "s", "Mean time from prediction to label.", {
-        "{{model}}": f"recalib_label_delay_seconds{_OF}",
+        "{{model}}": f"recalib_label_delay_seconds{_MODEL}",
     }),
-    Panel("Labels", "cps", "By what became of them.", {
-        "{{model}} {{status}}": f"sum by (model, status) (rate(recalib_labels_total{_OF}[5m]))",
+    Panel("Labels", "cps", "Labels per second by outcome.", {
+        "{{model}} {{status}}": f"sum by (model, status) (rate(recalib_labels_total{_MODEL}[5m]))",
     }),
-    Panel("Last look", "s", "How long ago somebody looked.", {
-        "{{model}}": f"time() - recalib_assessed_timestamp_seconds{_OF}",
+    Panel("Time since the last assessment", "s", "Seconds since a worker assessed the champion.", {
+        "{{model}}": f"time() - recalib_assessed_timestamp_seconds{_MODEL}",
     }),
-    Panel("In its state", "s", "For how long.", {
-        "{{model}}": f"time() - recalib_calibration_state_since_timestamp_seconds{_OF}",
+    Panel("Time in the current state", "s", "Seconds since the last change of state.", {
+        "{{model}}": f"time() - recalib_calibration_state_since_timestamp_seconds{_MODEL}",
     }),
 ]  # fmt: skip
 
@@ -124,8 +126,8 @@ DRIFT = [
 DASHBOARDS = {"service": SERVICE, "calibration": CALIBRATION, "drift": DRIFT}
 
 
-def drawn(name: str) -> str:
-    """Return a dashboard as Grafana reads it."""
+def render(name: str) -> str:
+    """Return a dashboard as Grafana's JSON."""
     built = (
         dashboard.Dashboard(f"Recalib: {name}")
         .uid(f"recalib-{name}")
@@ -136,11 +138,11 @@ def drawn(name: str) -> str:
         .readonly()
         .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus"))
     )
-    # Models that serve, for the service; those that are watched, for the others.
-    of = "calibrated_rows_total" if name == "service" else "calibration_state"
+    # The service dashboard offers models with traffic, the others offer monitored models.
+    metric = "calibrated_rows_total" if name == "service" else "calibration_state"
     built = built.with_variable(
         dashboard.QueryVariable("model")
-        .query(f"label_values(recalib_{of}, model)")
+        .query(f"label_values(recalib_{metric}, model)")
         .datasource(_SOURCE)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .multi(True)
@@ -162,12 +164,12 @@ def _panel(panel: Panel) -> timeseries.Panel:
         .span(_WIDTH)
         .height(_HEIGHT)
     )
-    for place, (legend, query) in enumerate(panel.queries.items()):
-        target = prometheus.Dataquery().expr(query).legend_format(legend).ref_id("ABCDEFGH"[place])
+    for index, (legend, query) in enumerate(panel.queries.items()):
+        target = prometheus.Dataquery().expr(query).legend_format(legend).ref_id("ABCDEFGH"[index])
         built = built.with_target(target)
     return built
 
 
 if __name__ == "__main__":
     for name in DASHBOARDS:
-        (FOLDER / f"{name}.json").write_text(drawn(name))
+        (FOLDER / f"{name}.json").write_text(render(name))

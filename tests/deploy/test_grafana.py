@@ -44,24 +44,24 @@ def generator() -> ModuleType:
     return module
 
 
-DRAWN = generator()
+GENERATOR = generator()
 
 
 def queries() -> list[tuple[str, str]]:
     """Return every query of every panel that is committed, with the panel's title."""
     found = []
-    for name in DRAWN.DASHBOARDS:
+    for name in GENERATOR.DASHBOARDS:
         board = json.loads((_FOLDER / "grafana" / f"{name}.json").read_text())
         for panel in board["panels"]:
             found += [(f"{name}: {panel['title']}", one["expr"]) for one in panel["targets"]]
     return found
 
 
-@pytest.mark.parametrize("name", DRAWN.DASHBOARDS)
+@pytest.mark.parametrize("name", GENERATOR.DASHBOARDS)
 def test_what_is_committed_is_what_the_code_draws(name: str) -> None:
     """And it is a dashboard of the SDK's schema: read and written again, it is the same."""
     text = (_FOLDER / "grafana" / f"{name}.json").read_text()
-    assert text == DRAWN.drawn(name), "python deploy/grafana/generate.py"
+    assert text == GENERATOR.render(name), "python deploy/grafana/generate.py"
     read = Dashboard.from_json(json.loads(text))
     assert JSONEncoder(sort_keys=True, indent=2).encode(read) + "\n" == text
 

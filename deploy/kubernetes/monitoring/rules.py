@@ -1,8 +1,8 @@
-"""Print deploy/prometheus' rules as a resource of the Prometheus operator.
+"""Print the rules of deploy/prometheus as a PrometheusRule.
 
 python deploy/kubernetes/monitoring/rules.py | kubectl apply -f -
 
-Nothing of it is committed: the rules are written down once.
+The output is not committed, so the rules exist once.
 """
 
 from __future__ import annotations
