@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and what a file to be written must be."""
+"""Argument types that several commands share, and the check of a path to be written."""
 
 from __future__ import annotations
 
@@ -9,39 +9,83 @@ import typer
 
 from recalib.errors import InputError
 
-__all__ = ["Calib", "Data", "Input", "Json", "Output", "check_target"]
+__all__ = [
+    "CalibratorFile",
+    "InputKind",
+    "JsonOutput",
+    "LabelledFile",
+    "LogitsFile",
+    "MapNames",
+    "ModelName",
+    "ObjectiveNames",
+    "OutputFile",
+    "PreserveAccuracy",
+    "ServerUrl",
+    "TestFile",
+    "check_output_path",
+]
 
-Data = Annotated[
+LabelledFile = Annotated[
     Path,
     typer.Argument(
         help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json.",
         show_default=False,
     ),
 ]
-Calib = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Input = Annotated[
-    Literal["logits", "probabilities"],
-    typer.Option(help="What the file holds; never guessed from its values."),
+LogitsFile = Annotated[
+    Path, typer.Argument(help="Logits; labels are not needed.", show_default=False)
 ]
-Output = Annotated[
+TestFile = Annotated[
+    Path, typer.Argument(help="Logits with labels that no fit uses.", show_default=False)
+]
+CalibratorFile = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
+OutputFile = Annotated[
     Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)
 ]
+InputKind = Annotated[
+    Literal["logits", "probabilities"],
+    typer.Option(help="What the file holds; it is never guessed from the values."),
+]
+JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MapNames = Annotated[str, typer.Option(help="Maps, separated by commas; all by default.")]
+ObjectiveNames = Annotated[
+    str, typer.Option(help="Objectives, separated by commas; `all` takes minutes.")
+]
+PreserveAccuracy = Annotated[
+    bool,
+    typer.Option(
+        "--preserve-accuracy/--any-accuracy",
+        help="Recommend only maps that never change the predicted class.",
+    ),
+]
+ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
+ServerUrl = Annotated[
+    str,
+    typer.Option(help="The server's URL, such as http://127.0.0.1:8000.", show_default=False),
+]
 
 
-def check_target(field: str, path: Path, *sources: Path) -> None:
-    """Raise `InputError` where no file can be: before the work, not after it."""
+def check_output_path(field: str, path: Path, *sources: Path) -> None:
+    """Raise `InputError` if `path` cannot be written. Commands call it before they start work.
+
+    Parameters
+    ----------
+    field: the name of the argument, for the error.
+    sources: files that the command reads, and therefore must not overwrite.
+    """
     accepted = "a file in a folder that exists"
     try:
         is_folder, exists = path.is_dir(), path.exists()
-    except OSError as error:  # a name too long, a folder that may not be looked into
+    except OSError as error:  # the name is too long, or the folder is not readable
         found = f"{path} ({error.strerror})"
         raise InputError(field, found=found, accepted=accepted) from None
     if is_folder:
         raise InputError(field, found=f"{path} (a folder)", accepted=accepted)
     if not path.parent.is_dir():
         raise InputError(field, found=f"{path} (no folder {path.parent})", accepted=accepted)
-    if exists and any(one.exists() and path.samefile(one) for one in sources):
+    if exists and any(source.exists() and path.samefile(source) for source in sources):
         raise InputError(
-            field, found=f"{path}, which is read", accepted="another file than those that are read"
+            field,
+            found=f"{path}, which is read",
+            accepted="a file that the command does not read",
         )

@@ -1,4 +1,4 @@
-"""Commands for API keys: create, limit, list, revoke; they go to the registry, not to a server."""
+"""`recalib keys`: create, limit, list and revoke API keys in the registry."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ from typing import Annotated, Any
 import typer
 
 from recalib.access import SCOPES, ApiKey, Limits, check_secret
-from recalib.cli.arguments import Json
-from recalib.cli.operate import Database, Home, make_home, opened, settings_of, whoever
+from recalib.cli.arguments import JsonOutput
+from recalib.cli.context import (
+    DatabaseOption,
+    HomeOption,
+    create_home,
+    current_actor,
+    load_settings,
+    open_registry,
+)
 from recalib.errors import InputError
 from recalib.terminal import say, warn
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="API keys: who may ask a server for what.",
+    help="Manage API keys.",
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 
-#: Of each limit, its unit, and what it is where there is none.
-_UNITS = {
+#: For each limit: its unit, and the text for a limit of 0, which means unlimited.
+_LIMIT_TEXTS = {
     "requests_per_second": ("requests/s", "any number of requests"),
     "rows_per_second": ("rows/s", "any number of rows"),
     "concurrency": ("at once", "any number at once"),
@@ -34,58 +41,58 @@ _UNITS = {
 }
 _DAY_SECONDS = 86_400.0
 
-_Rate = Annotated[
-    float | None, typer.Option(help="Requests a second; 0 is no limit. By default, as servers say.")
+_RateOption = Annotated[
+    float | None,
+    typer.Option(help="Requests per second; 0 is unlimited. By default, the server's setting."),
 ]
-_RowsRate = Annotated[float | None, typer.Option(help="Rows a second that it may have calibrated.")]
-_Concurrency = Annotated[
-    int | None, typer.Option(help="Requests that it may have in work at once.")
-]
-_MaxBody = Annotated[int | None, typer.Option(help="Bytes of its largest body.")]
+_RowsRateOption = Annotated[float | None, typer.Option(help="Calibrated rows per second.")]
+_ConcurrencyOption = Annotated[int | None, typer.Option(help="Concurrent requests.")]
+_MaxBodyOption = Annotated[int | None, typer.Option(help="Size of the largest body, in bytes.")]
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What the audit trail calls whoever comes with it.")],
+    name: Annotated[str, typer.Argument(help="The name of the caller in the audit trail.")],
     scope: Annotated[list[str], typer.Option("--scope", help=f"{', '.join(SCOPES)}; repeatable.")],
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="Bind it to a model; repeatable. Without, it is for all."),
+        typer.Option("--model", help="A model that the key is for; repeatable. Default: all."),
     ] = None,
     expires_days: Annotated[
-        float | None, typer.Option(help="Days that it is good for; without, until it is revoked.")
+        float | None, typer.Option(help="Lifetime in days. By default, the key never expires.")
     ] = None,
-    rate: _Rate = None,
-    rows_rate: _RowsRate = None,
-    concurrency: _Concurrency = None,
-    max_body: _MaxBody = None,
+    rate: _RateOption = None,
+    rows_rate: _RowsRateOption = None,
+    concurrency: _ConcurrencyOption = None,
+    max_body: _MaxBodyOption = None,
     secret_file: Annotated[
         Path | None,
-        typer.Option(
-            help="A file with the secret that it is to have; done again, nothing happens."
-        ),
+        typer.Option(help="A file with the secret to use; repeating the command changes nothing."),
     ] = None,
-    home: Home = None,
-    database_url: Database = None,
-    json_output: Json = False,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    json_output: JsonOutput = False,
 ) -> None:
-    """Make a key and print its secret, which is kept nowhere and shown only now."""
-    given = None if secret_file is None else _secret_in(secret_file)
+    """Create a key and print its secret.
+
+    The secret is not stored, and cannot be shown again.
+    """
+    file_secret = None if secret_file is None else _read_secret(secret_file)
     limits = Limits(rate, rows_rate, concurrency, max_body)
     lifetime = None if expires_days is None else expires_days * _DAY_SECONDS
-    settings = settings_of(home=home, database_url=database_url)
-    make_home(settings.home)
-    with opened(settings) as registry:
+    settings = load_settings(home=home, database_url=database_url)
+    create_home(settings.home)
+    with open_registry(settings) as registry:
         registry.migrate()
         with registry.transaction() as tx:
-            if given is not None and tx.api_keys.is_good(name, given):
-                secret = given
+            if file_secret is not None and tx.api_keys.is_good(name, file_secret):
+                secret = file_secret
             else:
                 secret = tx.api_keys.create(
-                    name, scope, model or None, lifetime, given, limits, whoever()
+                    name, scope, model or None, lifetime, file_secret, limits, current_actor()
                 )
-    if given is not None:
-        # Whoever wrote the file knows it; it has no business in a log.
+    if file_secret is not None:
+        # The author of the file knows the secret, and it must not appear in a log.
         typer.echo(json.dumps({"name": name})) if json_output else say(f"the key {name} is good")
     elif json_output:
         typer.echo(json.dumps({"name": name, "key": secret}))
@@ -97,69 +104,74 @@ def create(
 @app.command()
 def limit(
     name: Annotated[str, typer.Argument(help="The key's name.")],
-    rate: _Rate = None,
-    rows_rate: _RowsRate = None,
-    concurrency: _Concurrency = None,
-    max_body: _MaxBody = None,
+    rate: _RateOption = None,
+    rows_rate: _RowsRateOption = None,
+    concurrency: _ConcurrencyOption = None,
+    max_body: _MaxBodyOption = None,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Have those that are not named be as servers say.")
+        bool, typer.Option("--reset", help="Reset the other limits to the server's settings.")
     ] = False,
-    home: Home = None,
-    database_url: Database = None,
-    json_output: Json = False,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    json_output: JsonOutput = False,
 ) -> None:
-    """Give a key other limits; those that are not named stay. Servers follow within a second."""
+    """Change the limits of a key.
+
+    Limits without an option stay. Servers follow within a second.
+    """
     limits = Limits(rate, rows_rate, concurrency, max_body)
     if limits == Limits() and not reset:
         raise InputError("limits", found="none", accepted="one or more, or --reset")
-    with (
-        opened(settings_of(home=home, database_url=database_url)) as registry,
-        registry.transaction() as tx,
-    ):
-        key = tx.api_keys.limit(name, limits, whoever(), reset=reset)
+    settings = load_settings(home=home, database_url=database_url)
+    with open_registry(settings) as registry, registry.transaction() as tx:
+        key = tx.api_keys.limit(name, limits, current_actor(), reset=reset)
     if json_output:
-        typer.echo(json.dumps(_plain(key)))
+        typer.echo(json.dumps(_to_json(key)))
     else:
-        say(f"the key {name}: {'; '.join(_limits(key)) or 'limits as servers say'}")
+        say(f"the key {name}: {'; '.join(_describe_limits(key)) or 'limits as servers say'}")
 
 
 @app.command("list")
-def list_keys(home: Home = None, database_url: Database = None, json_output: Json = False) -> None:
-    """List all keys that ever were, without their secrets."""
-    with (
-        opened(settings_of(home=home, database_url=database_url)) as registry,
-        registry.reading() as tx,
-    ):
-        found = tx.api_keys.every()
+def list_keys(
+    home: HomeOption = None, database_url: DatabaseOption = None, json_output: JsonOutput = False
+) -> None:
+    """List all keys, without their secrets.
+
+    Revoked and expired keys are listed as well.
+    """
+    settings = load_settings(home=home, database_url=database_url)
+    with open_registry(settings) as registry, registry.reading() as tx:
+        keys = tx.api_keys.every()
     if json_output:
-        typer.echo(json.dumps([_plain(key) for key in found]))
+        typer.echo(json.dumps([_to_json(key) for key in keys]))
         return
-    for key in found:
+    for key in keys:
         models = "all models" if key.models is None else ", ".join(key.models)
-        said = (key.state, ", ".join(key.scopes), models, *_limits(key), _times(key))
-        say(f"{key.name}: {'; '.join(said)}")
+        parts = (key.state, ", ".join(key.scopes), models, *_describe_limits(key), _dates(key))
+        say(f"{key.name}: {'; '.join(parts)}")
 
 
 @app.command()
 def revoke(
     name: Annotated[str, typer.Argument(help="The key's name.")],
-    home: Home = None,
-    database_url: Database = None,
-    json_output: Json = False,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    json_output: JsonOutput = False,
 ) -> None:
-    """Give a key up for good; servers refuse it within a second."""
-    with (
-        opened(settings_of(home=home, database_url=database_url)) as registry,
-        registry.transaction() as tx,
-    ):
-        key = tx.api_keys.revoke(name, whoever())
+    """Revoke a key permanently.
+
+    Servers refuse it within a second.
+    """
+    settings = load_settings(home=home, database_url=database_url)
+    with open_registry(settings) as registry, registry.transaction() as tx:
+        key = tx.api_keys.revoke(name, current_actor())
     if json_output:
-        typer.echo(json.dumps(_plain(key)))
+        typer.echo(json.dumps(_to_json(key)))
     else:
         say(f"the key {name} is revoked")
 
 
-def _secret_in(file: Path) -> str:
+def _read_secret(file: Path) -> str:
     try:
         return check_secret(file.read_text().strip())
     except (OSError, UnicodeDecodeError) as error:
@@ -168,27 +180,29 @@ def _secret_in(file: Path) -> str:
         ) from None
 
 
-def _plain(key: ApiKey) -> dict[str, Any]:
+def _to_json(key: ApiKey) -> dict[str, Any]:
     return {
         **{field: value for field, value in asdict(key).items() if field != "digest"},
         "state": key.state,
     }
 
 
-def _limits(key: ApiKey) -> list[str]:
-    """Return what a key's own limits are, in words."""
-    own = {name: value for name, value in asdict(key.limits).items() if value is not None}
-    return [
-        words if value == 0 else f"{value:.15g} {unit}"
-        for name, value in own.items()
-        for unit, words in [_UNITS[name]]
-    ]
+def _describe_limits(key: ApiKey) -> list[str]:
+    """Return the limits of a key in words, without those that the server sets."""
+    texts = []
+    for name, value in asdict(key.limits).items():
+        if value is not None:
+            unit, unlimited = _LIMIT_TEXTS[name]
+            texts.append(unlimited if value == 0 else f"{value:.15g} {unit}")
+    return texts
 
 
-def _times(key: ApiKey) -> str:
-    made = f"made {_day(key.created_at)}"
-    return made if key.expires_at is None else f"{made}, expires {_day(key.expires_at)}"
+def _dates(key: ApiKey) -> str:
+    created = f"made {_format_day(key.created_at)}"
+    if key.expires_at is None:
+        return created
+    return f"{created}, expires {_format_day(key.expires_at)}"
 
 
-def _day(seconds: float) -> str:
+def _format_day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")

@@ -1,4 +1,4 @@
-"""The program `recalib`: its commands, and how it ends."""
+"""The program `recalib`: its commands and exit statuses."""
 
 from __future__ import annotations
 
@@ -9,41 +9,48 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from recalib.cli import (
-    auditing,
-    comparing,
-    diagnosing,
-    fusing,
-    keeping,
-    keys,
-    operate,
-    preparing,
-    remote,
-    replaying,
-    training,
-    watching,
-    work,
-)
+from recalib.cli.apply import apply
+from recalib.cli.audit import audit
+from recalib.cli.backup import backup
+from recalib.cli.calibrate import calibrate
+from recalib.cli.compare import compare
+from recalib.cli.demo import demo
+from recalib.cli.doctor import doctor
+from recalib.cli.drop_candidate import drop_candidate
+from recalib.cli.evaluate import evaluate
+from recalib.cli.export import export
+from recalib.cli.fit import fit
+from recalib.cli.fuse import fuse
+from recalib.cli.keys import app as keys_app
+from recalib.cli.monitoring import monitoring
+from recalib.cli.prepare import prepare
+from recalib.cli.replay import replay
+from recalib.cli.report import report
+from recalib.cli.restore import restore
+from recalib.cli.rotate_key import rotate_key
+from recalib.cli.serve import serve
+from recalib.cli.train import train
+from recalib.cli.worker import worker
 from recalib.errors import RecalibError
 from recalib.sanitize import visible
 
 __all__ = ["app", "main"]
 
-#: Bad input; the same as click's own code for bad usage.
-_BAD_INPUT = 2
-_INTERRUPTED = 130
+#: Exit status of bad input; click uses the same for bad usage.
+_BAD_INPUT_STATUS = 2
+_INTERRUPTED_STATUS = 130
 
 app = typer.Typer(
     name="recalib",
-    help="Makes the probabilities of deployed classifiers tell the truth.",
+    help="Calibrate the probabilities of deployed classifiers.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         import recalib
 
         typer.echo(recalib.__version__)
@@ -52,7 +59,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; anywhere.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; any position.")] = False,
     version: Annotated[
         bool,
         typer.Option(
@@ -62,47 +69,51 @@ def _options(
 ) -> None: ...
 
 
-app.command()(work.fit)
-app.command()(work.apply)
-app.command()(remote.calibrate)
-app.command()(work.export)
-app.command()(fusing.fuse)
-app.command()(work.evaluate)
-app.command()(comparing.compare)
-app.command()(comparing.report)
-app.command()(replaying.replay)
-app.command()(watching.monitoring)
-app.command("drop-candidate")(watching.drop_candidate)
-app.command()(training.train)
-app.command()(operate.demo)
-app.command()(preparing.prepare)
-app.command()(operate.serve)
-app.command()(operate.worker)
-app.command()(diagnosing.doctor)
-app.command()(keeping.backup)
-app.command()(keeping.restore)
-app.command()(auditing.audit)
-app.command("rotate-key")(operate.rotate_key)
-app.add_typer(keys.app, name="keys")
+app.command()(fit)
+app.command()(apply)
+app.command()(calibrate)
+app.command()(export)
+app.command()(fuse)
+app.command()(evaluate)
+app.command()(compare)
+app.command()(report)
+app.command()(replay)
+app.command()(monitoring)
+app.command("drop-candidate")(drop_candidate)
+app.command()(train)
+app.command()(demo)
+app.command()(prepare)
+app.command()(serve)
+app.command()(worker)
+app.command()(doctor)
+app.command()(backup)
+app.command()(restore)
+app.command()(audit)
+app.command("rotate-key")(rotate_key)
+app.add_typer(keys_app, name="keys")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the program and exit: 0, or 2 on bad input, with one line that says what was wrong."""
+    """Run the program and exit.
+
+    The status is 0 on success, 1 on a failure of the machine or the program, 2 on bad input and 130
+    on an interrupt. Standard error holds one line on the error; `--debug` adds the traceback.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    # Wherever it stands: whoever adds it to a failed command adds it at the end.
+    # Users append --debug to a command that has failed, so every position is valid.
     debug = "--debug" in arguments
-    arguments = [one for one in arguments if one != "--debug"] or ["--help"]
+    arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
     try:
         status = app(arguments, prog_name="recalib", standalone_mode=False)
     except TyperException as error:
         status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:
-        status = _fail(f"error: {error}", _BAD_INPUT, debug)
+        status = _fail(f"error: {error}", _BAD_INPUT_STATUS, debug)
     except (KeyboardInterrupt, typer.Abort):
-        status = _fail("interrupted", _INTERRUPTED, debug)
-    except OSError as error:  # of the machine, such as a full disk behind standard output
+        status = _fail("interrupted", _INTERRUPTED_STATUS, debug)
+    except OSError as error:  # such as a full disk behind standard output
         status = _fail(f"error: {error} (see --debug)", 1, debug)
-    except Exception as error:  # the last resort: one line, not a screenful
+    except Exception as error:  # one line instead of a traceback
         status = _fail(f"internal error: {error!r} (see --debug)", 1, debug)
     sys.exit(status if isinstance(status, int) else 0)
 

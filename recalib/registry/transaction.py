@@ -11,6 +11,7 @@ from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.captures import Captures
 from recalib.registry.datasets import Datasets
+from recalib.registry.health_checks import HealthChecks
 from recalib.registry.idempotency import Idempotency
 from recalib.registry.jobs import Jobs
 from recalib.registry.labels import Labels
@@ -45,3 +46,4 @@ class Transaction:
         self.captures = Captures(connection)
         self.candidates = Candidates(connection)
         self.idempotency = Idempotency(connection)
+        self.health = HealthChecks(connection)

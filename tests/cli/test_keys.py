@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recalib.access import new_secret
-from recalib.cli.operate import guarded
+from recalib.cli.serve import require_authentication
 from recalib.errors import InputError
 from recalib.registry import Registry
 from recalib.settings import Settings
@@ -163,11 +163,13 @@ def test_an_address_that_others_reach_needs_a_key(tmp_path: Path) -> None:
     home = tmp_path / "home"
     settings = Settings(home=home, host="0.0.0.0")  # noqa: S104
     with pytest.raises(InputError, match="no API key"):
-        guarded(settings)
+        require_authentication(settings)
     assert not home.exists()
     elsewhere = tmp_path / "other.db"
     with pytest.raises(InputError, match="no API key"):
-        guarded(settings.model_copy(update={"database_url": f"sqlite:///{elsewhere}"}))
+        require_authentication(
+            settings.model_copy(update={"database_url": f"sqlite:///{elsewhere}"})
+        )
     assert not elsewhere.exists()
     home.mkdir()
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
@@ -177,25 +179,25 @@ def test_an_address_that_others_reach_needs_a_key(tmp_path: Path) -> None:
         tx.api_keys.create("gone", ["admin"])
         tx.api_keys.revoke("gone")
     with pytest.raises(InputError, match="no API key"):
-        guarded(settings)
+        require_authentication(settings)
     with registry.transaction() as tx:
         tx.api_keys.create("new", ["predict"])
     registry.close()
-    assert guarded(settings).require_keys
+    assert require_authentication(settings).require_keys
     open_to_all = settings.model_copy(update={"insecure": True})
-    assert not guarded(open_to_all).require_keys
-    assert not guarded(Settings(home=home, host="localhost")).require_keys
+    assert not require_authentication(open_to_all).require_keys
+    assert not require_authentication(Settings(home=home, host="localhost")).require_keys
 
 
 def test_an_issuer_of_tokens_does_as_well(tmp_path: Path) -> None:
     """Where it says for whom its tokens are; it need not answer for the server to start."""
     host = "0.0.0.0"  # noqa: S104
     issuer = {"home": tmp_path, "host": host, "oidc_issuer": "https://login.example.com"}
-    assert guarded(Settings(**issuer, oidc_audience="recalib")).require_keys
+    assert require_authentication(Settings(**issuer, oidc_audience="recalib")).require_keys
     for wrong in ({}, {"oidc_audience": "recalib", "oidc_algorithms": "HS256"}):
         for where in (host, "127.0.0.1"):
             with pytest.raises(InputError, match="RECALIB_OIDC"):
-                guarded(Settings(**{**issuer, **wrong, "host": where}))
+                require_authentication(Settings(**{**issuer, **wrong, "host": where}))
 
 
 def test_who_made_a_key_is_in_the_audit_trail(cli: Cli, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_probabilities_and_the_calibration_set_are_made_use_of(cli: Cli):
     done = cli("replay", "log.parquet", "--calibrator", "t.calib", "--cohort", 1_000)
     said = "".join(done.out.split())
     assert "comparedwiththecalibrationset's3,000predictions" in said
-    assert "alonethathavechanged:eel2" in said
+    assert "ifonlytheclassshareshavechanged:eel2" in said
     options = ("--calibrator", "t.calib", "--cohort", 1_000, "--json")
     found = cli("replay", "log.parquet", *options).json
     assert (found["reference_from"], found["reference_rows"]) == ("calibrator", 3_000)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recalib.cli.operate import settings_of
+from recalib.cli.context import load_settings
 from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.settings.toml_file import origin_of
@@ -73,7 +73,7 @@ def test_bytes_that_are_no_text(file: Path) -> None:
 def test_a_bad_value_is_named_as_it_stands_there(file: Path) -> None:
     file.write_text("port = 'eighty'")
     with pytest.raises(InputError, match=f"port in {file}: found 'eighty'; accepted: .*integer"):
-        settings_of()
+        load_settings()
 
 
 def test_doctor_shows_every_setting_and_no_secret(

@@ -1,4 +1,4 @@
-"""The command `fuse`: a calibrator behind the user's own ONNX classifier."""
+"""`recalib fuse`: append a calibrator to an ONNX classifier."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from recalib.cli.arguments import Json, check_target
+from recalib.cli.arguments import CalibratorFile, JsonOutput, OutputFile, check_output_path
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say, warn
 
@@ -16,35 +16,36 @@ __all__ = ["fuse"]
 
 def fuse(
     model: Annotated[Path, typer.Argument(help="Your classifier, .onnx.", show_default=False)],
-    calibrator: Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)
-    ],
+    calibrator: CalibratorFile,
+    output: OutputFile,
     source: Annotated[
         str | None,
-        typer.Option("--from", help="The model's output to calibrate, where it has several."),
+        typer.Option("--from", help="The output of the model to calibrate, if it has several."),
     ] = None,
     input: Annotated[
         Literal["logits", "probabilities"],
-        typer.Option(help="What that output holds; never guessed from its values."),
+        typer.Option(help="What that output holds; it is never guessed from the values."),
     ] = "logits",
     keep: Annotated[
-        bool, typer.Option("--keep/--no-keep", help="Keep that output beside the new one.")
+        bool, typer.Option("--keep/--no-keep", help="Keep that output next to the new one.")
     ] = True,
     shape: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=8x3x32x32", help="The shape of an input to prove it with."),
+        typer.Option(metavar="NAME=8x3x32x32", help="The shape of an input to test with."),
     ] = None,
-    json_output: Json = False,
+    json_output: JsonOutput = False,
 ) -> None:
-    """Append a calibrator to an ONNX classifier, and prove on random input that they agree."""
+    """Append a calibrator to an ONNX classifier.
+
+    The result is verified on random input before it is written.
+    """
     from recalib.api import load
     from recalib.onnx_fusion.fuse import fuse as fuse_files
 
     if output.suffix != ".onnx":
         raise InputError("output", found=str(output), accepted="a name that ends in .onnx")
-    check_target("output", output, model, calibrator)
-    shapes = dict(_shape(one) for one in shape or [])
+    check_output_path("output", output, model, calibrator)
+    shapes = dict(_parse_shape(option) for option in shape or [])
     with progress("fuse", quiet=json_output):
         fused = fuse_files(
             model, load(calibrator), output, source=source, input=input, keep=keep, shapes=shapes
@@ -65,8 +66,8 @@ def fuse(
             }
         )
         return
-    for text in proof.warnings:
-        warn(text)
+    for message in proof.warnings:
+        warn(message)
     say(f"saved {fused.bytes} bytes to {output}, whose new output is {fused.probabilities}")
     say(
         f"proven on {proof.rows} random rows: at most {proof.difference:.2g} away from the model "
@@ -74,10 +75,10 @@ def fuse(
     )
 
 
-def _shape(text: str) -> tuple[str, list[int]]:
-    """Return a name and a shape from NAME=8x3x32x32; names may hold an = themselves."""
-    name, equals, sizes = text.rpartition("=")
+def _parse_shape(option: str) -> tuple[str, list[int]]:
+    """Return name and shape of NAME=8x3x32x32; the name itself may contain `=`."""
+    name, equals, sizes = option.rpartition("=")
     numbers = sizes.split("x")
-    if not equals or not all(one.isdecimal() and int(one) > 0 for one in numbers):
-        raise InputError("shape", found=repr(text), accepted="NAME=8x3x32x32")
-    return name, [int(one) for one in numbers]
+    if not equals or not all(size.isdecimal() and int(size) > 0 for size in numbers):
+        raise InputError("shape", found=repr(option), accepted="NAME=8x3x32x32")
+    return name, [int(size) for size in numbers]

@@ -1,13 +1,19 @@
-"""Commands that ask a server."""
+"""`recalib calibrate`: calibrate a file of logits on a server."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import Input, Json, Output, check_target
+from recalib.cli.arguments import (
+    InputKind,
+    JsonOutput,
+    LogitsFile,
+    OutputFile,
+    ServerUrl,
+    check_output_path,
+)
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say
 
@@ -15,30 +21,30 @@ __all__ = ["calibrate"]
 
 
 def calibrate(
-    data: Annotated[Path, typer.Argument(help="Logits, labels not needed.", show_default=False)],
-    server: Annotated[
-        str,
-        typer.Option(help="Its address: http://127.0.0.1:8000.", show_default=False),
-    ],
-    model: Annotated[str, typer.Option(help="The model's name there.", show_default=False)],
-    output: Output,
+    data: LogitsFile,
+    server: ServerUrl,
+    model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
+    output: OutputFile,
     calibrator: Annotated[
-        str, typer.Option(help="A version, or an alias that points to one.")
+        str, typer.Option(help="A version, or an alias of a version.")
     ] = "champion",
-    input: Input = "logits",
-    json_output: Json = False,
+    input: InputKind = "logits",
+    json_output: JsonOutput = False,
 ) -> None:
-    """Have a server turn logits into calibrated probabilities, saved as `apply` saves them."""
+    """Calibrate logits on a server.
+
+    The output file is the same as that of `apply`.
+    """
     from recalib import files
     from recalib.client import Client
 
     if output.suffix != ".npz":
         raise InputError("output", found=str(output), accepted="a name that ends in .npz")
-    check_target("output", output, data)
-    with Client(server) as client, progress("calibrate", quiet=json_output) as at:
-        at("reading")
+    check_output_path("output", output, data)
+    with Client(server) as client, progress("calibrate", quiet=json_output) as update:
+        update("reading")
         rows = files.read(data, input=input, labels="optional")
-        at(f"asking {server}")
+        update(f"asking {server}")
         probabilities = client.calibrate(model, rows.logits, calibrator=calibrator, input=input)
         files.write_npz(output, probabilities=probabilities)
     n, k = probabilities.shape

@@ -1,0 +1,45 @@
+"""`recalib apply`: calibrate a file of logits."""
+
+from __future__ import annotations
+
+from recalib.cli.arguments import (
+    CalibratorFile,
+    InputKind,
+    JsonOutput,
+    LogitsFile,
+    OutputFile,
+    check_output_path,
+)
+from recalib.errors import InputError
+from recalib.terminal import print_json, progress, say
+
+__all__ = ["apply"]
+
+
+def apply(
+    calibrator: CalibratorFile,
+    data: LogitsFile,
+    output: OutputFile,
+    input: InputKind = "logits",
+    json_output: JsonOutput = False,
+) -> None:
+    """Turn logits into calibrated probabilities.
+
+    They are saved as `probabilities` in an .npz file.
+    """
+    from recalib import files
+    from recalib.api import load
+
+    if output.suffix != ".npz":
+        raise InputError("output", found=str(output), accepted="a name that ends in .npz")
+    check_output_path("output", output, calibrator, data)
+    fitted = load(calibrator)
+    with progress("apply", quiet=json_output):
+        rows = files.read(data, input=input, labels="optional")
+        probabilities = fitted.predict(rows.logits, input=input)
+        files.write_npz(output, probabilities=probabilities)
+    n, k = probabilities.shape
+    if json_output:
+        print_json({"output": str(output), "rows": n, "classes": k})
+    else:
+        say(f"saved {n} rows of {k} probabilities to {output}")

@@ -1,0 +1,43 @@
+"""`recalib audit`: list the audit trail, read from the registry."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from recalib.cli.arguments import JsonOutput
+from recalib.cli.context import DatabaseOption, HomeOption, load_settings, open_registry
+from recalib.terminal import print_json, say
+
+__all__ = ["audit"]
+
+
+def audit(
+    actor: Annotated[
+        str | None, typer.Option(help="A key's name, oidc:SUBJECT, cli:USER or monitor.")
+    ] = None,
+    action: Annotated[str | None, typer.Option(help="An operation, such as set_alias.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model that the operation changed.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Number of entries, newest first.", min=1, max=100_000)
+    ] = 100,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    json_output: JsonOutput = False,
+) -> None:
+    """List who did what to which object and when, newest first."""
+    settings = load_settings(home=home, database_url=database_url)
+    with open_registry(settings) as registry, registry.reading() as tx:
+        entries = tx.audit.page(None, limit, actor=actor, action=action, model=model)
+    if json_output:
+        print_json([asdict(entry) for entry in entries])
+        return
+    for entry in entries:
+        at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        of_model = "" if entry.model in (None, entry.target) else f" of {entry.model}"
+        refused = "" if entry.result == "done" else " (refused)"
+        detail = f": {entry.detail}" if entry.detail else ""
+        say(f"{at}  {entry.actor}  {entry.action}{refused}  {entry.target}{of_model}{detail}")

@@ -1,0 +1,97 @@
+"""`recalib compare`: fit several maps and measure them on a second file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from recalib.card import CandidateResult
+from recalib.cli.arguments import (
+    InputKind,
+    JsonOutput,
+    LabelledFile,
+    MapNames,
+    ObjectiveNames,
+    PreserveAccuracy,
+    TestFile,
+)
+from recalib.cli.comparison import compatible_pairs, read_validation_and_test
+from recalib.terminal import (
+    candidates_table,
+    comparison_table,
+    print_json,
+    progress,
+    say,
+    warn,
+)
+
+__all__ = ["compare"]
+
+
+def compare(
+    validation: LabelledFile,
+    test: TestFile,
+    maps: MapNames = "",
+    objectives: ObjectiveNames = "nll",
+    preserve_accuracy: PreserveAccuracy = True,
+    input: InputKind = "logits",
+    json_output: JsonOutput = False,
+) -> None:
+    """Fit several maps on one file and measure them on another.
+
+    One map is recommended by cross-validation on the first file, as `fit --map auto` chooses; the
+    second file has no influence. Incompatible pairs of map and objective are left out, and so are
+    maps that the data is too large for.
+    """
+    from recalib.fitting.comparison import compare as compare_maps
+
+    pairs = compatible_pairs(maps, objectives)
+    with progress("compare", quiet=json_output) as update:
+        comparison = compare_maps(
+            *read_validation_and_test(validation, test, input),
+            pairs,
+            input=input,
+            preserve_accuracy=preserve_accuracy,
+            progress=update,
+        )
+    for error in comparison.left_out:
+        warn(f"left out: {error}")
+    if json_output:
+        print_json(
+            [
+                {
+                    "map": entry.calibrator.card.map,
+                    "objective": entry.calibrator.card.objective,
+                    "fit_seconds": entry.calibrator.card.fit.seconds,
+                    "metrics": {name: metric.value for name, metric in entry.metrics.items()},
+                    **_cross_validation(entry.held_out),
+                }
+                for entry in comparison.entries
+            ]
+        )
+        return
+    rows = []
+    for entry in comparison.entries:
+        card = entry.calibrator.card
+        for message in (*card.fit.bounds_reached, *card.fit.warnings):
+            warn(f"{card.map}: {message}")
+        rows.append(([card.map, card.objective], entry.metrics))
+    title = f"fitted on {validation.name}, measured on {test.name}"
+    say(comparison_table(("map", "objective"), rows, title))
+    say(candidates_table(comparison.choice))
+    say(f"recommended: {comparison.choice.reason}")
+
+
+def _cross_validation(candidate: CandidateResult) -> dict[str, Any]:
+    """Return the cross-validation result of a candidate as JSON values."""
+    scores = {
+        "nll": candidate.nll,
+        "brier": candidate.brier,
+        "nll_difference": candidate.nll_difference,
+    }
+    return {
+        "chosen": candidate.chosen,
+        "verdict": candidate.verdict,
+        "cross_validated": None if candidate.nll is None else msgspec.to_builtins(scores),
+    }

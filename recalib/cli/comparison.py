@@ -1,0 +1,89 @@
+"""Input that `compare` and `report` share: two labelled files, and pairs of map and objective."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recalib.errors import InputError
+from recalib.terminal import warn
+
+if TYPE_CHECKING:
+    from recalib.files import LabelledData
+
+__all__ = ["compatible_pairs", "read_labelled", "read_validation_and_test"]
+
+
+def read_validation_and_test(
+    validation: Path, test: Path, input: Any
+) -> tuple[LabelledData, LabelledData]:
+    """Return the rows of both files; an error names the file."""
+    validation_rows = read_labelled("validation", validation, input)
+    return validation_rows, read_labelled("test", test, input, validation_rows)
+
+
+def read_labelled(
+    name: str, path: Path, input: Any, validation: LabelledData | None = None
+) -> LabelledData:
+    """Return the rows of a labelled file.
+
+    Parameters
+    ----------
+    name: what the file is, for errors.
+    validation: rows that must have the same number of classes.
+    """
+    from recalib import files
+
+    try:
+        rows = files.read(path, input=input)
+    except InputError as error:
+        field = f"{name}: {error.field}"
+        raise type(error)(field, found=error.found, accepted=error.accepted) from error
+    classes = rows.logits.shape[1]
+    if validation is not None and classes != validation.logits.shape[1]:
+        accepted = f"{validation.logits.shape[1]}, as in the validation file"
+        raise InputError(f"{name}: logits", found=f"{classes} classes", accepted=accepted)
+    return rows
+
+
+def compatible_pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
+    """Return the compatible pairs of map and objective, from comma-separated names.
+
+    A warning reports each incompatible pair if both arguments name something.
+
+    Raises
+    ------
+    InputError: a name is unknown, or no pair is compatible.
+    """
+    from recalib.fitting.fit import configure_pair
+    from recalib.maps import MAPS
+    from recalib.objectives import OBJECTIVES
+
+    map_names = _parse_names("maps", maps, list(MAPS))
+    objective_names = _parse_names(
+        "objectives", "" if objectives == "all" else objectives, list(OBJECTIVES)
+    )
+    pairs: list[tuple[str, str]] = []
+    errors: list[InputError] = []
+    for map_name in map_names:
+        for objective in objective_names:
+            try:
+                configure_pair(map_name, objective, {})
+                pairs.append((map_name, objective))
+            except InputError as error:
+                errors.append(error)
+    if not pairs:
+        raise errors[0]
+    if maps and objectives:
+        for refusal in errors:
+            warn(f"left out: {refusal}")
+    return pairs
+
+
+def _parse_names(field: str, text: str, known: list[str]) -> list[str]:
+    """Return the names of a comma-separated list, all known names if it is empty."""
+    names = [name.strip() for name in text.split(",") if name.strip()] or known
+    for name in names:
+        if name not in known:
+            raise InputError(field, found=repr(name), accepted=", ".join(known))
+    return names

@@ -1,0 +1,116 @@
+"""Setup that several commands share: settings, the registry, the caller's name and SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+
+from recalib.errors import InputError
+from recalib.settings import Settings
+from recalib.settings.toml_file import origin_of
+
+if TYPE_CHECKING:
+    from recalib.registry import Registry
+
+__all__ = [
+    "DatabaseOption",
+    "HomeOption",
+    "create_home",
+    "current_actor",
+    "exit_on_sigterm",
+    "load_settings",
+    "open_registry",
+]
+
+HomeOption = Annotated[
+    Path | None, typer.Option(help="Folder of the database and the data. [RECALIB_HOME]")
+]
+DatabaseOption = Annotated[
+    str | None, typer.Option(help="SQLAlchemy URL of the registry. [RECALIB_DATABASE_URL]")
+]
+
+
+def load_settings(**options: Any) -> Settings:
+    """Return the settings; options of the command line override the environment.
+
+    Parameters
+    ----------
+    options: settings by name; None means that the command line does not give the option.
+
+    Raises
+    ------
+    InputError: a value is invalid. The error names the option, variable or file that holds it.
+    """
+    try:
+        return Settings(**{name: value for name, value in options.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        option = f"--{name.replace('_', '-')}"
+        source = origin_of(name).partition(",")[0] if options.get(name) is None else option
+        raise InputError(source, found=repr(first.get("input")), accepted=first["msg"]) from None
+
+
+@contextlib.contextmanager
+def open_registry(settings: Settings) -> Iterator[Registry]:
+    """Open the registry of the settings, and close it at the end of the block."""
+    # SQLAlchemy is slow to import, and most commands do not need it.
+    from recalib.registry import Registry
+
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    try:
+        yield registry
+    finally:
+        registry.close()
+
+
+def create_home(home: Path) -> None:
+    """Create the home folder if it does not exist; `InputError` if that is not possible."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            "home",
+            found=f"{home} ({error.strerror})",
+            accepted="a folder, or a path where one can be created",
+        ) from None
+
+
+def current_actor() -> str:
+    """Return the user that runs this program, as the audit trail names it: ``cli:USER``."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (OSError, KeyError):  # the user of a container may have no name
+        return f"cli:{os.getuid()}"
+
+
+@contextlib.contextmanager
+def exit_on_sigterm() -> Iterator[threading.Event]:
+    """Raise `SystemExit` with status 0 in the block on SIGTERM; the yielded event is set then.
+
+    An exception unwinds the stack, so worker processes and temporary files are cleaned up. Uvicorn
+    handles SIGTERM itself and raises it again after its shutdown. A second SIGTERM is ignored, so
+    that it does not interrupt the cleanup.
+    """
+    received = threading.Event()
+
+    def stop(*_: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        received.set()
+        sys.exit(0)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, previous)

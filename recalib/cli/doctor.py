@@ -1,0 +1,54 @@
+"""`recalib doctor`: check the health of a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from recalib.cli.arguments import JsonOutput
+from recalib.cli.context import DatabaseOption, HomeOption, load_settings
+from recalib.settings.effective import effective_settings
+from recalib.terminal import print_json, say
+
+__all__ = ["doctor"]
+
+_STATE_TEXTS = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
+
+
+def doctor(
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    show_settings: Annotated[
+        bool, typer.Option("--settings", help="List every setting and its origin instead.")
+    ] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Check the health of a deployment.
+
+    Checks cover settings, database, schema, blobs, keys, jobs, monitoring, clock and GPU. They
+    change nothing. The settings are those of `recalib serve`, from the same environment. The exit
+    status is 1 if a check has failed; a warning announces a later failure.
+    """
+    settings = load_settings(home=home, database_url=database_url)
+    if show_settings:
+        options = {"home": home, "database_url": database_url}
+        from_command_line = {name for name, value in options.items() if value is not None}
+        effective = effective_settings(settings, from_command_line)
+        if json_output:
+            print_json(effective)
+        else:
+            for setting in effective:
+                say(f"{setting['name']} = {setting['value']!r}  ({setting['from']})")
+        return
+    from recalib.cli.doctor_checks import run_checks
+
+    results = list(run_checks(settings))
+    if json_output:
+        print_json([asdict(result) for result in results])
+    else:
+        for result in results:
+            say(f"{_STATE_TEXTS[result.state]}  {result.check}: {result.detail}")
+    if any(result.state == "failed" for result in results):
+        raise typer.Exit(1)

@@ -1,0 +1,94 @@
+"""`recalib evaluate`: measure accuracy and calibration on a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from recalib.cli.arguments import InputKind, JsonOutput, LabelledFile, check_output_path
+from recalib.errors import InputError
+from recalib.terminal import metrics_table, print_json, progress, say
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
+__all__ = ["evaluate"]
+
+Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
+
+
+def evaluate(
+    data: LabelledFile,
+    calibrator: Annotated[
+        Path | None, typer.Option(help="Calibrate with this parameter file first.")
+    ] = None,
+    bins: Annotated[int, typer.Option(min=1, max=10_000, help="Bins of binned metrics.")] = 15,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Add 95% intervals and noise floors to JSON.")
+    ] = False,
+    diagram: Annotated[
+        Path | None, typer.Option(help="Also draw a picture: .png, .svg, .html, .json.")
+    ] = None,
+    picture: Annotated[
+        Picture | None, typer.Option(help="What --diagram draws; reliability by default.")
+    ] = None,
+    input: InputKind = "logits",
+    json_output: JsonOutput = False,
+) -> None:
+    """Measure accuracy, proper scores and calibration errors."""
+    from recalib import files
+    from recalib.api import load
+    from recalib.metrics.evaluate import evaluate as compute_metrics
+
+    if picture is not None and diagram is None:
+        raise InputError("picture", found=picture, accepted="only together with --diagram FILE")
+    if diagram is not None:
+        from recalib.reporting.plots import check_bins, check_suffix
+
+        check_suffix(diagram)
+        check_output_path("diagram", diagram, data)
+        if picture != "risk":  # the risk-coverage curve has no bins
+            check_bins(bins)
+    fitted = load(calibrator) if calibrator is not None else None
+    with progress("evaluate", quiet=json_output):
+        rows = files.read(data, input=input)
+        values: dict[str, Any] = {input: rows.logits}
+        if fitted is not None:
+            values = {"probabilities": fitted.predict(rows.logits, input=input)}
+        level = 0.95 if intervals or not json_output else None
+        estimates = compute_metrics(rows.labels, **values, bins=bins, level=level)
+        if diagram is not None:
+            _draw(diagram, values, rows.labels, bins, picture or "reliability")
+    if json_output:
+        print_json({name: _to_json(item, intervals) for name, item in estimates.items()})
+        return
+    say(metrics_table({"value": estimates}, f"{data.name}: {len(rows.logits)} rows"))
+    if diagram is not None:
+        say(f"saved {diagram}")
+
+
+def _to_json(estimate: Any, intervals: bool) -> Any:
+    if not intervals:
+        return estimate.value
+    return {name: getattr(estimate, name) for name in ("value", "low", "high", "floor")}
+
+
+def _draw(path: Path, values: dict[str, Any], labels: Any, bins: int, picture: Picture) -> None:
+    from recalib.metrics import Predictions
+    from recalib.reporting import plots
+
+    ((kind, array),) = values.items()
+    create = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+    predictions = create(array, labels)
+    series = {path.stem: predictions}
+    charts: dict[Picture, Callable[[], ChartType]] = {
+        "reliability": lambda: plots.reliability_diagram(series, bins=bins),
+        "smooth": lambda: plots.reliability_diagram(series, bins=bins, smooth=True),
+        "classwise": lambda: plots.classwise_diagram(predictions, bins=bins),
+        "confidence": lambda: plots.confidence_histogram(series, bins=bins),
+        "risk": lambda: plots.risk_coverage(series),
+    }
+    plots.save(charts[picture](), path)

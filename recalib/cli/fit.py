@@ -1,0 +1,129 @@
+"""`recalib fit`: fit a calibrator to validation logits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recalib.cli.arguments import (
+    InputKind,
+    JsonOutput,
+    LabelledFile,
+    OutputFile,
+    check_output_path,
+)
+from recalib.errors import InputError
+from recalib.terminal import candidates_table, metrics_table, print_json, progress, say, warn
+
+__all__ = ["fit"]
+
+#: Parameters with more values are shown as a range.
+_MAX_SHOWN_VALUES = 12
+
+
+def fit(
+    data: LabelledFile,
+    output: OutputFile,
+    map: Annotated[
+        str, typer.Option(help="The post-hoc map; `auto` chooses one by cross-validation.")
+    ] = "temperature",
+    objective: Annotated[str, typer.Option(help="The objective that the fit minimises.")] = "nll",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the map or objective; repeatable."),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Sample weights: an .npy file with one number per row."),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="Start from this parameter file, a fit of the same map and options."),
+    ] = None,
+    input: InputKind = "logits",
+    json_output: JsonOutput = False,
+) -> None:
+    """Fit a calibrator to validation logits and save it."""
+    from recalib import files
+    from recalib.api import load
+    from recalib.card import DataSummary
+    from recalib.fitting.fit import fit as fit_calibrator
+    from recalib.fitting.fit import resolve_fit
+
+    check_output_path("output", output, data)
+    options = _parse_options(option or [])
+    resolve_fit(map, objective, options)  # report a typo before a large file is read
+    start_calibrator = load(start) if start is not None else None
+    sample_weights = _read_npy("weights", weights) if weights is not None else None
+    with progress("fit", quiet=json_output) as update:
+        update("reading")
+        rows = files.read(data, input=input)
+        summary = DataSummary(rows=len(rows.logits), digest=files.digest(data), name=data.name)
+        calibrator = fit_calibrator(
+            rows.logits,
+            rows.labels,
+            map,
+            objective,
+            input=input,
+            weights=sample_weights,
+            start=start_calibrator,
+            data=summary,
+            progress=lambda stage, i, value: update(
+                f"{stage}, iteration {i}, objective {value:.5f}"
+            ),
+            **options,
+        )
+    calibrator.save(output)
+    card = calibrator.card
+    if json_output:
+        parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
+        print_json({"output": str(output), "parameters": parameters, "card": card.to_dict()})
+        return
+    for message in (*card.fit.bounds_reached, *card.fit.warnings):
+        warn(message)
+    if card.choice is not None:
+        say(candidates_table(card.choice))
+        say(card.choice.reason)
+    for name, value in calibrator.parameters.items():
+        say(f"{name}: {_format_parameter(value)}")
+    size = f"{card.data.rows} rows, {card.classes} classes"
+    say(metrics_table(card.metrics, f"{card.map} by {card.objective} on {size} (in sample)"))
+    say(f"saved {output}")
+
+
+def _read_npy(field: str, path: Path) -> Any:
+    """Return the array of an .npy file."""
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise InputError(field, found=f"{path} ({reason})", accepted="an .npy file") from None
+    except (ValueError, EOFError):
+        raise InputError(field, found=f"{path}", accepted="an .npy file of numbers") from None
+
+
+def _parse_options(pairs: list[str]) -> dict[str, Any]:
+    """Return NAME=VALUE pairs as a dictionary; a value that is not JSON is text."""
+    options = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InputError("option", found=repr(pair), accepted="NAME=VALUE")
+        try:
+            options[name] = json.loads(text)
+        except ValueError:
+            options[name] = text
+    return options
+
+
+def _format_parameter(value: Any) -> str:
+    """Return a parameter on one line; a long one as its range."""
+    flat = value.reshape(-1)
+    if flat.size <= _MAX_SHOWN_VALUES:
+        return ", ".join(f"{number:#.5g}" for number in flat)
+    return f"{flat.size} values from {flat.min():.5g} to {flat.max():.5g}"

@@ -1,0 +1,142 @@
+"""`recalib monitoring`: show the monitoring state of a model's champion on a server."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
+from recalib.terminal import narrow_table, print_json, say
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from recalib.client import Candidate, Monitoring
+
+__all__ = ["monitoring"]
+
+#: Lines of a table; the newest ones are shown.
+_MAX_LINES = 12
+#: Characters of an actor's name. A job's full name would leave no room for the reason.
+_MAX_ACTOR_LENGTH = 14
+
+
+def monitoring(model: ModelName, server: ServerUrl, json_output: JsonOutput = False) -> None:
+    """Show the monitoring state of a model's champion.
+
+    The output has the state, the evidence, the windows and the events.
+    """
+    import msgspec
+
+    from recalib.client import Client
+
+    with Client(server) as client:
+        status = client.get_monitoring(model)
+    if json_output:
+        print_json(msgspec.to_builtins(status))
+        return
+    version = "no champion" if status.version is None else f"version {status.version}"
+    since = "" if status.since is None else f" since {_format_time(status.since)}"
+    say(f"{status.model}, {version}: {status.state}{since}")
+    say(f"{status.reason}")
+    if status.assessed_at is not None:
+        say(f"last assessed {_format_time(status.assessed_at)}; {_evidence(status)}")
+        say(_window(status.evidence))
+    if status.onset is not None and status.state in ("suspect", "stale"):
+        say(f"evidence has grown since the prediction of {_format_time(status.onset)}")
+    if status.segments:
+        say(_segments(status))
+    if status.windows:
+        say(_windows(status))
+    if status.candidate is not None:
+        say(_candidate(status.candidate))
+    if status.events:
+        say(_events(status))
+
+
+def _evidence(status: Monitoring) -> str:
+    """Return the test, the shift and the counts of labels in one line."""
+    evidence = status.evidence
+    test = f"log E {_number(evidence, 'log_evidence')} of {_number(evidence, 'threshold')}"
+    shift = f"PSI {_number(evidence, 'psi')}, threshold {_number(evidence, 'psi_threshold')}"
+    labels = f"{evidence.get('n') or 0:,} labels of {evidence.get('traffic') or 0:,} predictions"
+    late = f"{status.late_labels:,} labels came too late"
+    return f"{test}; {shift}; {labels} in the window; {late}; {status.captured_rows:,} logits kept"
+
+
+def _window(evidence: dict[str, Any]) -> str:
+    """Return the metrics of the latest window in one line."""
+    if evidence.get("ece") is None:
+        return "no window: too few labels"
+
+    def percent(name: str) -> str:
+        return _percent(evidence, name)
+
+    ece = (
+        f"ECE {percent('ece')} [{percent('ece_low')}, {percent('ece_high')}], "
+        f"floor {percent('ece_floor')}"
+    )
+    unbiased = f"unbiased CE {percent('ce')} [{percent('ce_low')}, {percent('ce_high')}]"
+    means = f"accuracy {percent('accuracy')}, confidence {percent('confidence')}"
+    return f"window: {ece}; {unbiased}; {means}; coverage {percent('coverage')}"
+
+
+def _segments(status: Monitoring) -> Table:
+    table = narrow_table("segments", "segment", "state", "why")
+    for segment in status.segments:
+        table.add_row(segment.segment, segment.state, segment.reason)
+    return table
+
+
+def _windows(status: Monitoring) -> Table:
+    columns = ("predictions of", "labels", "of", "ECE, 95% interval", "floor", "delay")
+    table = narrow_table("matured cohorts, newest first", *columns)
+    for window in status.windows[:_MAX_LINES]:
+        measured = window.measured
+        ece, low, high = (_percent(measured, name) for name in ("ece", "ece_low", "ece_high"))
+        delay = measured.get("delay")
+        table.add_row(
+            f"{window.start:%Y-%m-%d %H:%M}",
+            f"{measured.get('labelled') or 0:,}",
+            f"{measured.get('traffic') or 0:,}",
+            "-" if measured.get("ece") is None else f"{ece} [{low}, {high}]",
+            _percent(measured, "ece_floor"),
+            "-" if delay is None else f"{delay:,.0f} s",
+        )
+    return table
+
+
+def _candidate(candidate: Candidate) -> str:
+    evidence = candidate.evidence
+    verdict = candidate.verdict or "is being compared"
+    gain = _number(evidence, "mean_difference", 4)
+    return (
+        f"candidate {candidate.version}: {verdict}; Brier score lower by {gain} on"
+        f" {evidence.get('labels') or 0:,} labels (log E {_number(evidence, 'log_evidence')} of"
+        f" {_number(evidence, 'threshold')})"
+    )
+
+
+def _events(status: Monitoring) -> Table:
+    table = narrow_table("events, newest first", "when", "version", "what", "who", "why")
+    for event in status.events[:_MAX_LINES]:
+        actor = event.actor
+        if len(actor) > _MAX_ACTOR_LENGTH:
+            actor = f"{actor[: _MAX_ACTOR_LENGTH - 1]}…"
+        at = f"{event.at:%Y-%m-%d %H:%M}"
+        table.add_row(at, str(event.version), event.kind, actor, event.reason)
+    return table
+
+
+def _format_time(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _number(evidence: dict[str, Any], name: str, digits: int = 2) -> str:
+    value = evidence.get(name)
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(measured: dict[str, Any], name: str) -> str:
+    value = measured.get(name)
+    return "-" if value is None else f"{value:.1%}"

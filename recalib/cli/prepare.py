@@ -1,0 +1,39 @@
+"""`recalib prepare`: create what servers and workers need before they start."""
+
+from __future__ import annotations
+
+from recalib.cli.arguments import JsonOutput
+from recalib.cli.context import (
+    DatabaseOption,
+    HomeOption,
+    create_home,
+    load_settings,
+    open_registry,
+)
+from recalib.terminal import print_json, say
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    json_output: JsonOutput = False,
+) -> None:
+    """Migrate the database and create the blob store.
+
+    A server also migrates the database when it starts. A deployment with many servers runs this
+    command once before them. The command is idempotent.
+    """
+    from recalib.registry import migrate
+
+    settings = load_settings(home=home, database_url=database_url)
+    create_home(settings.home)
+    with open_registry(settings) as registry:
+        registry.migrate()
+        registry.blobs.prepare()
+        document = {"schema": migrate.head(), "blobs": registry.blobs.url}
+    if json_output:
+        print_json(document)
+    else:
+        say(f"the database is at {document['schema']}, blobs go to {document['blobs']}")

@@ -1,0 +1,186 @@
+"""`recalib replay`: run the monitor on a log of predictions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recalib.cli.arguments import JsonOutput, check_output_path
+from recalib.terminal import narrow_table, print_json, progress, say, warn
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from recalib.replay import ClassShares, Replay
+
+__all__ = ["replay"]
+
+#: Times from 2001 on are shown as dates; smaller ones are numbers of another clock.
+_MIN_DATE_SECONDS = 1e9
+#: Classes that are listed when the class shares have changed: those that changed most.
+_MAX_CLASSES = 3
+_MIN_WINDOW_LABELS = 300
+
+
+def replay(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            help="Predictions, .parquet: columns time, confidence or probabilities, and correct;"
+            " label_time and segment are optional.",
+            show_default=False,
+        ),
+    ],
+    alpha: Annotated[
+        float, typer.Option(help="Probability of calling a good calibrator stale.")
+    ] = 0.05,
+    tolerance: Annotated[
+        float, typer.Option(help="Difference of accuracy and confidence that the test allows.")
+    ] = 0.02,
+    maturity: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds to wait for labels; by default the 99% quantile of their delays.",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[float, typer.Option(help="The largest acceptable ECE.")] = 0.05,
+    window: Annotated[int, typer.Option(help="Labels per window.")] = 4_000,
+    cohort: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds per cohort; by default at most 300 cohorts.", show_default=False
+        ),
+    ] = None,
+    calibrator: Annotated[
+        Path | None,
+        typer.Option(
+            help="A parameter file; confidences are compared with its calibration set instead of"
+            " the first predictions of the log.",
+            show_default=False,
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also draw the timeline: .png, .svg, .html, .json.")
+    ] = None,
+    json_output: JsonOutput = False,
+) -> None:
+    """Run the monitor on a log of predictions.
+
+    It reports when a calibrator would have been fresh, suspect or stale. Predictions are grouped
+    into cohorts by prediction time. A cohort is read once it has matured; labels that came later
+    are counted and not used. All times are prediction times.
+    """
+    from recalib.replay import ReplayOptions
+    from recalib.replay import replay as replay_log
+
+    options = ReplayOptions(
+        alpha=alpha,
+        tolerance=tolerance,
+        objective=objective,
+        maturity=maturity,
+        window_labels=window,
+        least_labels=min(_MIN_WINDOW_LABELS, window),
+        cohort=cohort,
+    )
+    if picture is not None:
+        from recalib.reporting.plots import check_suffix
+
+        check_suffix(picture, "picture")
+        check_output_path("picture", picture, log, *([] if calibrator is None else [calibrator]))
+    card = None
+    if calibrator is not None:
+        from recalib.calibrator import Calibrator
+
+        card = Calibrator.load(calibrator).card
+    with progress("replay", quiet=json_output) as update:
+        result = replay_log(log, options, update, card)
+        if picture is not None:
+            _draw(picture, result, options.objective, log.name)
+    if json_output:
+        print_json(result.to_dict())
+        return
+    for message in _warnings(result):
+        warn(message)
+    say(_timeline(result, f"{log.name}: {result.rows:,} predictions, {result.labelled:,} labels"))
+    say(_maturity(result))
+    if result.class_shares is not None:
+        say(_class_shares(result.class_shares, None if card is None else card.labels))
+    say(f"now {result.state}")
+    if picture is not None:
+        say(f"saved {picture}")
+
+
+def _draw(path: Path, result: Replay, objective: float, name: str) -> None:
+    from recalib.reporting import plots
+
+    plots.save(plots.timeline(result.windows, objective=objective, heading=name), path)
+
+
+def _warnings(result: Replay) -> list[str]:
+    messages = []
+    if not result.events:
+        messages.append("nothing has matured: the log is no longer than the time that labels take")
+    last_window = result.windows[-1] if result.windows else {}
+    if last_window.get("selective"):
+        messages.append(
+            "labels come more often for some confidences than for others; the test and the windows"
+            " are biased if errors are labelled more often"
+        )
+    return messages
+
+
+def _timeline(result: Replay, heading: str) -> Table:
+    table = narrow_table(heading, "prediction time", "state", "why")
+    for event in result.events:
+        table.add_row(_format_time(event.time), event.status.state, event.status.reason)
+    return table
+
+
+def _maturity(result: Replay) -> str:
+    origin = "99% of labels came by then" if result.maturity_from == "delays" else "as given"
+    reference = "the first" if result.reference_from == "log" else "the calibration set's"
+    return (
+        f"read {_format_duration(result.maturity)} after prediction ({origin}): {result.late:,}"
+        f" labels came too late and {result.immature:,} predictions are too young, and are not"
+        f" used; compared with {reference} {result.reference:,} predictions"
+    )
+
+
+def _class_shares(shares: ClassShares, names: tuple[str, ...] | None) -> str:
+    """Return how the class shares changed if the drift is a label shift, and what labels say."""
+    pairs = list(zip(shares.before, shares.now, strict=True))
+    changed = sorted(range(len(pairs)), key=lambda k: -abs(pairs[k][1] - pairs[k][0]))
+    changes = ", ".join(
+        f"{k if names is None else names[k]} {pairs[k][0]:.1%} to {pairs[k][1]:.1%}"
+        for k in changed[:_MAX_CLASSES]
+    )
+    text = (
+        f"if only the class shares have changed: {changes}; {shares.moved:.1%} in total,"
+        f" where chance alone gives {shares.moved_by_chance:.1%}"
+    )
+    if shares.brier is None or shares.brier_rescaled is None:
+        return f"{text}; no labels can confirm it"
+    return (
+        f"{text}; rescaled to these shares, the squared error of confidences on"
+        f" {shares.labels:,} labels is {shares.brier_rescaled:.4f} instead of {shares.brier:.4f}"
+    )
+
+
+def _format_time(time: float) -> str:
+    if time < _MIN_DATE_SECONDS:
+        return f"{time:,.0f}"
+    try:
+        return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):  # after the year 9999
+        return f"{time:,.0f}"
+
+
+def _format_duration(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.3g} seconds"

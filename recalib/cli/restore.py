@@ -1,0 +1,53 @@
+"""`recalib restore`: fill a registry from a backup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recalib.cli.arguments import JsonOutput
+from recalib.cli.backup import manifest_summary, manifest_text
+from recalib.cli.context import (
+    DatabaseOption,
+    HomeOption,
+    create_home,
+    current_actor,
+    load_settings,
+    open_registry,
+)
+from recalib.terminal import print_json, progress, say, warn
+
+__all__ = ["restore"]
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="A file that `backup` wrote.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the content of the registry.")
+    ] = False,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    json_output: JsonOutput = False,
+) -> None:
+    """Fill an empty registry from a backup.
+
+    Servers and workers must be stopped. A backup of SQLite can be restored to PostgreSQL, and the
+    reverse. API keys and signing keys return to their state at the backup: a key that was revoked
+    later is valid again.
+    """
+    from recalib.registry.restore import restore as restore_registry
+
+    settings = load_settings(home=home, database_url=database_url)
+    create_home(settings.home)
+    with open_registry(settings) as registry, progress("restore", quiet=json_output) as update:
+        manifest = restore_registry(
+            registry, source, actor=current_actor(), force=force, say=update
+        )
+    if json_output:
+        print_json(manifest_summary(manifest))
+        return
+    for digest, owner in manifest.left_out.items():
+        warn(f"the backup was made without blob {digest}, {owner}")
+    say(f"restored {manifest_text(manifest)}, as of {manifest.made_at}")

@@ -1,0 +1,46 @@
+"""`recalib rotate-key`: replace the key that signs prediction ids."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from recalib.cli.arguments import JsonOutput
+from recalib.cli.context import (
+    DatabaseOption,
+    HomeOption,
+    current_actor,
+    load_settings,
+    open_registry,
+)
+from recalib.terminal import say
+
+__all__ = ["rotate_key"]
+
+
+def rotate_key(
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Revoke all earlier keys, as after a leak.")
+    ] = False,
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    json_output: JsonOutput = False,
+) -> None:
+    """Sign prediction ids with a new key.
+
+    Earlier ids stay valid until they expire. Servers use the new key within seconds.
+    """
+    settings = load_settings(home=home, database_url=database_url)
+    with open_registry(settings) as registry, registry.transaction() as tx:
+        key = tx.signing_keys.rotate()
+        revoked = tx.signing_keys.revoke() if revoke else 0
+        detail = f"{revoked} before it are given up" if revoke else ""
+        tx.audit.note(current_actor(), "rotate_key", None, f"key {key.number}", detail)
+    if json_output:
+        typer.echo(json.dumps({"key": key.number, "revoked": revoked}))
+    elif revoke:
+        say(f"key {key.number} signs; ids of the {revoked} before it are refused from now on")
+    else:
+        say(f"key {key.number} signs; ids of the keys before it are good until they expire")

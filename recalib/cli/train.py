@@ -1,0 +1,172 @@
+"""`recalib train`: train a network, here or on a server."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recalib.cli.arguments import JsonOutput
+from recalib.errors import InputError
+from recalib.recipe import Recipe, read_recipe
+from recalib.terminal import print_json, progress, say, warn
+
+if TYPE_CHECKING:
+    from training.engine.loop import Position
+
+__all__ = ["train"]
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="The recipe: .toml or .json.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the results; runs/NAME by default."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of relative file names; by default the recipe's folder."),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(help="Train on a worker of the server at this URL, with the server's data."),
+    ] = None,
+    json_output: JsonOutput = False,
+) -> None:
+    """Train a network.
+
+    The command writes weights, logits for `fit`, metrics and a report. Repeat it to resume an
+    interrupted run.
+    """
+    recipe = read_recipe(config)
+    folder = output or Path("runs") / recipe.name
+    if folder.exists() and not folder.is_dir():
+        raise InputError("output", found=f"{folder} (a file)", accepted="a folder, or a new path")
+    if server is not None:
+        if data is not None:
+            raise InputError(
+                "data", found=str(data), accepted="none: a server uses its own data folder"
+            )
+        result = _train_on_server(recipe, server, folder, json_output)
+        _print_result(result, folder, json_output)
+        return
+    if recipe.calibrate is not None and recipe.calibrate.model is not None:
+        raise InputError(
+            "calibrate.model",
+            found=f"{recipe.calibrate.model!r}, and no registry",
+            accepted="none: only runs on a server's worker can name a model",
+        )
+    with _stop_on_signal() as stop, progress("train", quiet=json_output) as update:
+        observer = _TerminalObserver(stop, update, json_output)
+        result = _train_here(recipe, data or config.parent, folder, observer)
+    if result:  # of several processes, only the first has a result
+        _print_result(result, folder, json_output)
+
+
+def _train_here(
+    recipe: Recipe, data: Path, folder: Path, observer: _TerminalObserver
+) -> dict[str, Any]:
+    # torch takes seconds to import, so the recipe is checked before.
+    try:
+        from training.engine.artifacts import load_all, run_recipe
+        from training.engine.checkpoints import FolderCheckpoints
+        from training.engine.tuning import tune
+    except ModuleNotFoundError as error:
+        accepted = "pip install 'recalib[train]'"
+        raise InputError("train", found=f"no package {error.name}", accepted=accepted) from None
+
+    observer.say("reading")
+    loaded = load_all(recipe, data, confined=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    if recipe.tune is not None:
+        return tune(recipe, loaded, folder, observer)
+    return run_recipe(recipe, loaded, folder, FolderCheckpoints(folder), observer)
+
+
+def _train_on_server(recipe: Recipe, server: str, folder: Path, quiet: bool) -> dict[str, Any]:
+    """Run the recipe on a server, download its files, and return its summary."""
+    from recalib.client import Client
+
+    with Client(server) as client, progress("train", quiet=quiet) as update:
+        queued_job = client.train(recipe.model_dump(mode="json"))
+        job = client.wait(queued_job, progress=lambda _, text: update(text))
+        result = job.result or {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in result["files"]:
+            update(f"fetching {name}")
+            client.download_run_file(job, name, folder / name)
+        summary: dict[str, Any] = {**result["summary"], "job": job.id}
+        if "fit_job" in result:
+            fit_job = client.wait(result["fit_job"], progress=lambda _, text: update(text))
+            summary["calibrator"] = fit_job.result
+    return summary
+
+
+class _TerminalObserver:
+    """Shows the progress of a run, and stops it between two steps when a stop is requested."""
+
+    def __init__(self, stop: threading.Event, say: Callable[[str], None], quiet: bool) -> None:
+        self.say, self._stop, self._quiet = say, stop, quiet
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` if a stop is requested."""
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+
+    def at(self, position: Position) -> None:
+        """Show the position."""
+        self.say(position.describe())
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        """Print the loss and the metrics of the last epoch."""
+        if not self._quiet:
+            last = history[-1]
+            label = f"{last.get('label', '')}epoch {last['epoch']}"
+            say(f"{label}: loss {last['loss']:.4f}, {_format_metrics(last['validation'])}")
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; a second one ends the process."""
+    stop = threading.Event()
+
+    def request_stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    previous = {
+        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> None:
+    if json_output:
+        print_json({"output": str(folder), **result})
+        return
+    for message in result["warnings"]:
+        warn(message)
+    for trial in result.get("trials", []):
+        metrics = f"accuracy {trial['accuracy']:.2%}, error {trial['error']:.2%}"
+        say(f"tried {trial['option']} = {trial['value']:g}: {metrics}")
+    for name in ("validation", "test", "calibrated"):
+        if name in result:
+            say(f"{name}: {_format_metrics(result[name])}")
+    if "calibrator" in result:
+        calibrator = result["calibrator"]
+        say(f"{calibrator['model']}, version {calibrator['version']}: {calibrator['reason']}")
+    say(f"saved {folder}")
+
+
+def _format_metrics(metrics: dict[str, Any]) -> str:
+    accuracy, ece = (f"{metrics[name]:.2%}" for name in ("accuracy", "ece"))
+    return f"accuracy {accuracy}, NLL {metrics['nll']:.4f}, ECE {ece}"

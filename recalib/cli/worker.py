@@ -1,0 +1,28 @@
+"""`recalib worker`: run jobs from the registry's queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from recalib.cli.context import DatabaseOption, HomeOption, exit_on_sigterm, load_settings
+from recalib.observability import logs, telemetry
+
+__all__ = ["worker"]
+
+
+def worker(
+    home: HomeOption = None,
+    database_url: DatabaseOption = None,
+    embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
+) -> None:
+    """Run jobs from the registry's queue."""
+    # The worker installs its own signal handlers later.
+    with exit_on_sigterm():
+        settings = load_settings(home=home, database_url=database_url)
+        logs.configure(settings)
+        telemetry.check(settings)
+        from training.main import run
+
+        run(settings, embedded=embedded)
