@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from benchmarks.timing import Goal, interleaved
-from recalib.prediction_ids import Predictions, SigningKey, mint, predictions_of
+from recalib.prediction_ids import Predictions, SigningKey, mint, summarise_predictions
 
 __all__ = ["run"]
 
@@ -20,10 +20,10 @@ def run() -> list[Goal]:
     logits = rng.normal(size=(_ROWS, 10)).astype(np.float32)
     probabilities = np.exp(logits)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    key, said = SigningKey(1, bytes(32)), predictions_of(logits, probabilities)
+    key, said = SigningKey(1, bytes(32)), summarise_predictions(logits, probabilities)
 
     def whole() -> Predictions:
-        found = predictions_of(logits, probabilities)
+        found = summarise_predictions(logits, probabilities)
         mint(key, 1, 1, 1.8e9, found)
         return found
 

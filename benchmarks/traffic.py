@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
-from recalib.registry import MOST_SEGMENTS, Counted, Model, Registry, Watching
+from recalib.registry import MAX_SEGMENTS, Model, MonitoringConfig, Registry, TrafficCount
 from recalib.settings import Settings
 from service.monitoring.traffic import Traffic
 
@@ -36,7 +36,7 @@ def day(folder: Path, segments: int, predictions: int = 10**9) -> dict[str, floa
     counts = np.random.default_rng(0).multinomial(predictions, np.full(cells, 1 / cells))
     before = _size(registry)
     counted = [
-        Counted(model.id, 1, place // ((segments + 1) * _BINS) * bucket,
+        TrafficCount(model.id, 1, place // ((segments + 1) * _BINS) * bucket,
                 place // _BINS % (segments + 1), place % _BINS, count)
         for place, count in enumerate(counts.tolist())
     ]  # fmt: skip
@@ -68,7 +68,7 @@ def counting_seconds(rows: int, classes: int, requests: int = 20_000) -> float:
         map="identity", objective="nll", classes=classes, library="0", created_at="",
         data=DataSummary(1), fit=FitSummary(0.0, 0, True, 0.0), confidences=bins,
     )  # fmt: skip
-    model = Model(1, "m", classes, None, 1, "anna", 0.0, Watching())
+    model = Model(1, "m", classes, None, 1, "anna", 0.0, MonitoringConfig())
     answer = np.random.default_rng(0).dirichlet(np.ones(classes), rows).astype(np.float32)
     least = np.inf
     for _ in range(5):
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one object, for machines")
     wants_json = parser.parse_args().json
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        days = [day(Path(one), 0), day(Path(other), MOST_SEGMENTS)]
+        days = [day(Path(one), 0), day(Path(other), MAX_SEGMENTS)]
     costs = {
         f"{rows}x{classes}": counting_seconds(rows, classes, 20_000 if rows == 1 else 2_000) * 1e6
         for rows, classes in ((1, 10), (32, 1000))

@@ -20,7 +20,7 @@ __all__ = [
     "Principal",
     "check_scopes",
     "check_secret",
-    "digest_of",
+    "hash_secret",
     "new_secret",
 ]
 
@@ -91,7 +91,7 @@ class Principal:
         if scope not in self.scopes and "admin" not in self.scopes:
             raise ForbiddenError(f"{self.name!r} lacks the scope {scope!r}")
 
-    def check_some_scope(self) -> None:
+    def check_any_scope(self) -> None:
         """Return if there is anything that it may do; `ForbiddenError` otherwise."""
         if not self.scopes:
             raise ForbiddenError(f"{self.name!r} has none of the scopes {', '.join(SCOPES)}")
@@ -159,7 +159,7 @@ def check_secret(secret: str) -> str:
     return secret
 
 
-def digest_of(secret: str) -> bytes:
+def hash_secret(secret: str) -> bytes:
     """Return what is stored of a secret: with 256 random bits, a plain hash is beyond guessing."""
     return hashlib.sha256(secret.encode()).digest()
 

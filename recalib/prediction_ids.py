@@ -38,8 +38,8 @@ __all__ = [
     "Refusal",
     "SigningKey",
     "mint",
-    "predictions_of",
     "read_ids",
+    "summarise_predictions",
 ]
 
 #: Characters of an id.
@@ -109,7 +109,7 @@ class Refusal:
     reason: str
 
 
-def predictions_of(logits: Floats, probabilities: Floats) -> Predictions:
+def summarise_predictions(logits: Floats, probabilities: Floats) -> Predictions:
     """Return what ids say of a batch.
 
     Both confidences are of one class, the one with the highest calibrated probability (the lowest

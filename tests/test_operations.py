@@ -12,7 +12,7 @@ import typer.main
 import yaml
 
 from recalib.cli import app
-from recalib.registry import Watching
+from recalib.registry import MonitoringConfig
 from recalib.settings import Settings
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +59,7 @@ def test_settings_exist() -> None:
 @pytest.mark.parametrize("word", ["capture", "maturity_seconds", "capture_seconds", "tolerance"])
 def test_what_a_model_declares_is_called_so(word: str) -> None:
     assert f"`{word}`" in _PAGE
-    assert word in {field.name for field in dataclasses.fields(Watching)}
+    assert word in {field.name for field in dataclasses.fields(MonitoringConfig)}
 
 
 def test_pages_that_are_linked_exist() -> None:

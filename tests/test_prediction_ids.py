@@ -19,8 +19,8 @@ from recalib.prediction_ids import (
     Refusal,
     SigningKey,
     mint,
-    predictions_of,
     read_ids,
+    summarise_predictions,
 )
 
 KEY = SigningKey(3, bytes(range(32)))
@@ -188,7 +188,7 @@ def test_confidences_are_those_of_the_predicted_class(rows: int) -> None:
     probabilities = rng.dirichlet(np.ones(5), rows).astype(np.float32)
     logits[: rows // 4, 2] = -np.inf
     probabilities[: rows // 4, 2] = 0
-    found = predictions_of(logits, probabilities)
+    found = summarise_predictions(logits, probabilities)
     for row in range(rows):
         wide = logits[row].astype(np.float64)
         softmax = np.exp(wide - wide.max())
@@ -209,7 +209,7 @@ def test_confidences_of_extreme_logits_are_in_range(dtype: type, times: int) -> 
     logits = np.array([[top, -top, 0], lowest, masked, [5, 5, 5], [top, -top, 0]] * times, dtype)
     third = [1 / 3] * 3
     probabilities = [[1, 0, 0], third, [1, 0, 0], [0.2, 0.4, 0.4], [0, 1, 0]] * times
-    found = predictions_of(logits, np.array(probabilities, np.float32))
+    found = summarise_predictions(logits, np.array(probabilities, np.float32))
     assert found.predicted == [0, 0, 0, 1, 1] * times
     expected = [1, 1 / 3, 1, 1 / 3, 0] * times
     np.testing.assert_allclose(found.raw_confidences, expected, rtol=1e-6, atol=1e-300)

@@ -88,12 +88,12 @@ def sweep_checkpoints(registry: Registry) -> int:
     or at once with another, does no harm.
     """
     with registry.reading() as tx:
-        left = tx.jobs.left_checkpoints()
+        left = tx.jobs.leftover_checkpoints()
     for checkpoint in left.values():
         for digest in (checkpoint.get("digest"), *checkpoint.get("others", [])):
             if digest is not None:
                 registry.blobs.remove(digest)
     if left:
         with registry.transaction() as tx:
-            tx.jobs.forget_checkpoints(list(left))
+            tx.jobs.clear_checkpoints(list(left))
     return len(left)

@@ -15,7 +15,7 @@ from recalib.errors import ConflictError, CorruptError, InputError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.cross_validation import Candidate, compare_by_cross_validation
 from recalib.fitting.fit import configure_pair, fit
-from recalib.registry import Dataset, Expected, Model
+from recalib.registry import Dataset, ExpectedVersion, Model
 from training.worker import JobContext
 
 __all__ = ["FIT", "run_fit"]
@@ -96,7 +96,7 @@ def _publish(
     model: Model,
     calibrator: Calibrator,
     selection: Selection,
-    expected: Expected,
+    expected: ExpectedVersion,
 ) -> None:
     """Publish the version, its promotion and the end of the job: all of it, or nothing."""
     context.progress(0.95, "publishing")
@@ -123,19 +123,19 @@ def _request(payload: dict[str, Any]) -> FitRequest:
         raise InputError("payload", found=str(error), accepted="what a fit needs") from None
 
 
-def _champion(context: JobContext, model: Model) -> tuple[Expected, Calibrator | None]:
+def _champion(context: JobContext, model: Model) -> tuple[ExpectedVersion, Calibrator | None]:
     with context.registry.reading() as tx:
         alias = tx.aliases.find(model, _CHAMPION)
         if alias is None:
-            return Expected(None), None
+            return ExpectedVersion(None), None
         parameters = tx.calibrators.parameters(model, alias.version)
     try:
-        return Expected(alias.version), Calibrator.from_bytes(parameters)
+        return ExpectedVersion(alias.version), Calibrator.from_bytes(parameters)
     except CorruptError as error:
         # Otherwise one that is damaged would be in the way of every other.
         fields = {"action": "champion_damaged", "model": model.name}
         log.warning("The champion is not compared with: %s", error, extra=fields)
-        return Expected(alias.version), None
+        return ExpectedVersion(alias.version), None
 
 
 def _select(

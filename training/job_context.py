@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from recalib.errors import FencedError, UnavailableError
-from recalib.registry import Expected, Lease, Model, Registry, Transaction
+from recalib.registry import ExpectedVersion, Lease, Model, Registry, Transaction
 
 __all__ = ["Cancelled", "JobContext", "Reason"]
 
@@ -95,7 +95,7 @@ class JobContext:
         parameters: bytes,
         promote_alias: str | None = None,
         reason: str = "",
-        expected: Expected | None = None,
+        expected: ExpectedVersion | None = None,
         result: dict[str, Any] | None = None,
     ) -> int:
         """Publish a calibrator and finish the job with it; return the version.

@@ -60,7 +60,7 @@ def captured(
                 start = max(start, min(one.first_at for one in chosen))
             else:
                 end = min(end, files[len(chosen)].first_at)
-        maturity = model.watching.maturity_seconds
+        maturity = model.monitoring.maturity_seconds
         known = tx.labels.by_digest(model, version, start, end, maturity)
     found: list[tuple[float, int, Any]] = []
     kept = 0

@@ -18,17 +18,25 @@ import numpy as np
 
 from recalib.card import Card
 from recalib.decoding import converted
-from recalib.drift import BETTORS, Monitor, MonitorOptions, Part, Status, Sums, spent_alpha
-from recalib.drift.reference_histogram import edges_of
+from recalib.drift import (
+    CalibrationSums,
+    Cohort,
+    Monitor,
+    MonitorOptions,
+    Status,
+    default_bettors,
+    spend_alpha,
+)
+from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
     Alias,
     CohortRow,
     Model,
+    MonitoringConfig,
     MonitorRow,
     Registry,
     Transaction,
-    Watching,
 )
 from training.checkpoint_blobs import sweep_checkpoints
 from training.refit_job import refit_is_due, request_refit
@@ -113,15 +121,15 @@ def tidy(registry: Registry, model: Model) -> None:
         now = tx.labels.clock()
         champion = tx.aliases.find(model, _CHAMPION)
         through = {} if champion is None else tx.monitors.through(model, [champion.version])
-    matured = now - model.watching.maturity_seconds
+    matured = now - model.monitoring.maturity_seconds
     for version in range(1, model.latest_version + 1):
         with registry.transaction() as tx:  # a short one each
             read = through.get(version, matured)
-            tx.traffic.forget(model, version, min(now - _FORGET_AFTER, read))
+            tx.traffic.delete(model, version, min(now - _FORGET_AFTER, read))
             tx.traffic.compact(model, version, min(now - _COARSE_AFTER, read), _HOUR)
     with registry.transaction() as tx:
-        tx.monitors.forget_cohorts(model, now - _FORGET_AFTER)
-        forgotten = tx.captures.forget(model, now - model.watching.capture_seconds)
+        tx.monitors.delete_cohorts(model, now - _FORGET_AFTER)
+        forgotten = tx.captures.delete(model, now - model.monitoring.capture_seconds)
     for digest in forgotten:
         registry.blobs.remove(digest)
 
@@ -136,8 +144,12 @@ def _step(registry: Registry, model: Model) -> int | None:
         cohorts = list(look.cohorts(tx))
         served = look.served(tx)
     before = look.row
-    monitor = _monitor(look, model.watching)
-    totals = Sums.from_dict(before.totals) if before.turn else Sums.empty(look.edges)
+    monitor = _monitor(look, model.monitoring)
+    totals = (
+        CalibrationSums.from_dict(before.totals)
+        if before.turn
+        else CalibrationSums.empty(look.edges)
+    )
     late = 0
     for cohort in cohorts:
         monitor.add(cohort.start, cohort.end, cohort.parts)
@@ -160,14 +172,14 @@ def _step(registry: Registry, model: Model) -> int | None:
         totals=totals.to_dict(),
         assessed_at=look.now,
     )
-    rows = [row for cohort in cohorts for row in cohort.rows(look.edges, model.watching)]
+    rows = [row for cohort in cohorts for row in cohort.rows(look.edges, model.monitoring)]
     try:
         with registry.transaction() as tx:
             tx.monitors.save(model, row, rows)
             if late:
                 tx.monitors.count_late(model, row.version, late)
             if entered:
-                tx.monitors.note(
+                tx.monitors.record(
                     model, row.version, status.state, _ACTOR, status.reason, _evidence(status)
                 )
             if due is not None:
@@ -186,12 +198,12 @@ class _Cohort:
 
     start: float
     end: float
-    parts: dict[str, Part]
+    parts: dict[str, Cohort]
     #: Labels that came too late to count.
     late: int
 
-    def rows(self, edges: Any, watching: Watching) -> Iterator[CohortRow]:
-        for number, name in enumerate(_names(watching)):
+    def rows(self, edges: Any, monitoring: MonitoringConfig) -> Iterator[CohortRow]:
+        for number, name in enumerate(_names(monitoring)):
             sums = self.parts[name].sums(edges)
             if sums.traffic.any() or sums.labelled.any():
                 yield CohortRow(self.start, self.end, number, sums.to_dict())
@@ -210,12 +222,12 @@ class _Look:
     @property
     def edges(self) -> Any:
         """Inner edges of bins."""
-        return edges_of(self.card)
+        return reference_edges(self.card)
 
     def cohorts(self, tx: Transaction) -> Iterator[_Cohort]:
         """Yield cohorts that have matured since the last look; those without anything are none."""
-        watching, through = self.model.watching, self.row.through
-        length, matured = watching.cohort_seconds, self.now - watching.maturity_seconds
+        monitoring, through = self.model.monitoring, self.row.through
+        length, matured = monitoring.cohort_seconds, self.now - monitoring.maturity_seconds
         read = cohorts = 0
         while read < _MOST_LABELS and cohorts < _MOST_COHORTS:
             firsts = (
@@ -239,26 +251,26 @@ class _Look:
 
     def served(self, tx: Transaction) -> Any:
         """Return counts (B,) of what was served lately, or None where nothing was."""
-        watching = self.model.watching
-        since = self.now - max(watching.cohort_seconds, watching.maturity_seconds)
+        monitoring = self.model.monitoring
+        since = self.now - max(monitoring.cohort_seconds, monitoring.maturity_seconds)
         counts = np.zeros(len(self.edges) + 1, np.int64)
         for one in tx.traffic.between(self.model, self.version, since, self.now + 1e6):
             counts[one.bin] += one.predictions
         return counts if counts.any() else None
 
     def _cohort(self, tx: Transaction, start: float, end: float) -> _Cohort:
-        watching = self.model.watching
+        monitoring = self.model.monitoring
         labels = tx.labels.columns(self.model, self.version, start, end)
         delays = labels.labelled_at - labels.predicted_at
-        timely = delays <= watching.maturity_seconds
-        names = _names(watching)
+        timely = delays <= monitoring.maturity_seconds
+        names = _names(monitoring)
         traffic = {name: np.zeros(len(self.edges) + 1, np.int64) for name in names}
         for one in tx.traffic.between(self.model, self.version, start, end):
             traffic[names[one.segment]][one.bin] += one.predictions
         parts = {}
         for number, name in enumerate(names):
             own = timely & (labels.segment == number)
-            parts[name] = Part(
+            parts[name] = Cohort(
                 traffic[name],
                 labels.confidence[own],
                 labels.correct[own],
@@ -268,21 +280,21 @@ class _Look:
         return _Cohort(start, end, parts, int(np.count_nonzero(~timely)))
 
 
-def _names(watching: Watching) -> list[str]:
+def _names(monitoring: MonitoringConfig) -> list[str]:
     """Return the names of segments by their numbers; 0 is the rest, or all where there are none."""
-    return [REST if watching.segments else "", *watching.segments]
+    return [REST if monitoring.segments else "", *monitoring.segments]
 
 
 def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
     card = converted(tx.calibrators.get(model, champion.version).card, Card)
-    now, watching = tx.labels.clock(), model.watching
+    now, monitoring = tx.labels.clock(), model.monitoring
     options = {
-        "alpha": watching.alpha,
-        "tolerance": watching.tolerance,
-        "segments": len(watching.segments),
-        "window_labels": max(watching.window_labels, watching.least_labels),
+        "alpha": monitoring.alpha,
+        "tolerance": monitoring.tolerance,
+        "segments": len(monitoring.segments),
+        "window_labels": max(monitoring.window_labels, monitoring.least_labels),
         # Another version of Recalib may bet otherwise, and cannot go on from where this one was.
-        "bettors": len(BETTORS()),
+        "bettors": len(default_bettors()),
     }
     row = tx.monitors.find(model, champion.version)
     if row is None:
@@ -296,16 +308,16 @@ def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
     return _Look(model, champion.version, card, row, now)
 
 
-def _monitor(look: _Look, watching: Watching) -> Monitor:
+def _monitor(look: _Look, monitoring: MonitoringConfig) -> Monitor:
     bins = look.card.confidences
     options = MonitorOptions(
-        alpha=spent_alpha(watching.alpha, look.row.number),
-        tolerance=watching.tolerance,
-        objective=watching.objective,
-        least_labels=watching.least_labels,
-        window_labels=max(watching.window_labels, watching.least_labels),
+        alpha=spend_alpha(monitoring.alpha, look.row.number),
+        tolerance=monitoring.tolerance,
+        objective=monitoring.objective,
+        least_labels=monitoring.least_labels,
+        window_labels=max(monitoring.window_labels, monitoring.least_labels),
         # The rest, too.
-        segments=len(watching.segments) + 1 if watching.segments else 0,
+        segments=len(monitoring.segments) + 1 if monitoring.segments else 0,
     )
     monitor = Monitor(look.edges, None if bins is None else bins.counts, options)
     if look.row.state:

@@ -27,7 +27,7 @@ def _wrong() -> str:
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     try:
         # Looking at a file of SQLite's that is not there would make it.
-        missing = registry.absent_file
+        missing = registry.missing_database_file
         if missing is not None:
             return f"there is no {missing}"
         registry.check()

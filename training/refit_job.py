@@ -42,7 +42,7 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     After one that came to nothing, failed or was dropped, so long is waited as labels take: sooner
     there is nothing new.
     """
-    watching = model.watching
+    monitoring = model.monitoring
     # One that has proven better waits for somebody's word; another would take its place.
     if tx.candidates.open(model) is not None:
         return None
@@ -56,10 +56,10 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     job = tx.jobs.latest(model, REFIT)
     if job is not None and job.finished_at is not None:
         last = max(last, job.finished_at)
-    wait = max(watching.maturity_seconds, watching.cohort_seconds)
-    if state == "stale" and watching.refit == "on_stale" and now - last >= wait:
+    wait = max(monitoring.maturity_seconds, monitoring.cohort_seconds)
+    if state == "stale" and monitoring.refit == "on_stale" and now - last >= wait:
         return "the calibrator is stale"
-    every = watching.refit_every_seconds
+    every = monitoring.refit_every_seconds
     before = max(last, began.began_at if began is not None else model.created_at)
     return f"every {every:g} seconds" if every is not None and now - before >= every else None
 
@@ -81,9 +81,9 @@ def run_refit(context: JobContext) -> None:
         return
     context.progress(0.0, "reading logits that were kept")
     start, onset = _since(row, model, now)
-    end = now - model.watching.maturity_seconds
+    end = now - model.monitoring.maturity_seconds
     rows = captured(context.registry, model, champion.version, start, end, newest=True)
-    if len(rows) < model.watching.least_labels:
+    if len(rows) < model.monitoring.least_labels:
         _end_without(context, model, champion.version, _too_few(rows, model, onset))
         return
     try:
@@ -102,7 +102,7 @@ def _since(row: MonitorRow | None, model: Model, now: float) -> tuple[float, flo
     Without a drift that labels show, that is since logits are kept: an onset is where the bettor
     that leads began to win, which is a moment ago where none does.
     """
-    kept = now - model.watching.capture_seconds
+    kept = now - model.monitoring.capture_seconds
     onset = row.status["onset"] if row is not None and _drifts(row.status) else None
     return (kept, None) if onset is None else (max(kept, onset), onset)
 
@@ -119,8 +119,8 @@ def _drifts(status: dict[str, Any]) -> bool:
 
 
 def _too_few(rows: Captured, model: Model, onset: float | None) -> str:
-    watching = model.watching
-    if watching.capture == 0:
+    monitoring = model.monitoring
+    if monitoring.capture == 0:
         return (
             "no logits are kept: declare a `capture` rate, and labels of predictions made from "
             "then on can be fitted on"
@@ -128,8 +128,8 @@ def _too_few(rows: Captured, model: Model, onset: float | None) -> str:
     since = "" if onset is None else f" since the drift began ({_when(onset)})"
     return (
         f"{len(rows)} predictions{since} have both kept logits ({rows.kept}) and a "
-        f"label, and {watching.least_labels} are needed; more come with time, with a `capture` "
-        f"rate above {watching.capture:g}, or with more labels"
+        f"label, and {monitoring.least_labels} are needed; more come with time, with a `capture` "
+        f"rate above {monitoring.capture:g}, or with more labels"
     )
 
 
@@ -170,12 +170,12 @@ def _publish(
         version = tx.calibrators.publish(
             context.lease, model, None, card.to_dict(), calibrator.to_bytes(), None, reason
         )
-        alpha = model.watching.alpha
+        alpha = model.monitoring.alpha
         candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)
         actor = f"job:{context.lease.job.id}"
         _drop_the_proven(tx, model, actor, version)
         tx.candidates.add(model, candidate)
-        tx.monitors.note(model, version, "refitted", actor, reason, {"rows": rows})
+        tx.monitors.record(model, version, "refitted", actor, reason, {"rows": rows})
         result: dict[str, Any] = {"model": model.name, "version": version, "candidate": True}
         tx.jobs.succeed(context.lease, {**result, "reason": reason})
     fields = {"action": "refitted", "model": model.name, "version": version}
@@ -187,13 +187,13 @@ def _drop_the_proven(tx: Transaction, model: Model, actor: str, version: int) ->
     open = tx.candidates.open(model)
     if open is not None and open.verdict == "proven" and tx.candidates.drop(model, open.version):
         reason = f"candidate {version} was asked for, and takes its place"
-        tx.monitors.note(model, open.version, "dropped", actor, reason)
+        tx.monitors.record(model, open.version, "dropped", actor, reason)
 
 
 def _end_without(context: JobContext, model: Model, version: int, reason: str) -> None:
     with context.finishing() as tx:
         actor = f"job:{context.lease.job.id}"
-        tx.monitors.note(model, version, "refit_impossible", actor, reason)
+        tx.monitors.record(model, version, "refit_impossible", actor, reason)
         result = {"model": model.name, "candidate": False, "reason": reason}
         tx.jobs.succeed(context.lease, result)
     fields = {"action": "refit_impossible", "model": model.name}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
 from recalib.errors import ConflictError
-from recalib.registry import Candidate, Expected, Model, Registry, Transaction
+from recalib.registry import Candidate, ExpectedVersion, Model, Registry, Transaction
 from training.logit_samples import Captured, captured
 
 __all__ = ["compare"]
@@ -55,7 +55,7 @@ def compare(registry: Registry, model: Model) -> str | None:
     if not comparable:
         reason = "no logits are kept any more that it could be compared on: `capture` is 0"
         return _end(registry, model, step, "dropped", reason, now)
-    end = now - model.watching.maturity_seconds
+    end = now - model.monitoring.maturity_seconds
     rows = captured(registry, model, candidate.champion, candidate.through, end)
     test = ScoreTest(alpha=candidate.alpha)
     if candidate.state:
@@ -74,11 +74,13 @@ def compare(registry: Registry, model: Model) -> str | None:
 
 def _is_comparable(tx: Transaction, model: Model, candidate: Candidate) -> bool:
     """Whether rows that decide can still come; one for which none come would stand in the way."""
-    return model.watching.capture > 0 or bool(tx.captures.between(model, candidate.through, _EVER))
+    return model.monitoring.capture > 0 or bool(
+        tx.captures.between(model, candidate.through, _EVER)
+    )
 
 
 def _verdict(model: Model) -> str:
-    return "promoted" if model.watching.promote == "automatic" else "proven"
+    return "promoted" if model.monitoring.promote == "automatic" else "proven"
 
 
 def _scores(
@@ -127,11 +129,11 @@ def _end(
         with registry.transaction() as tx:
             tx.candidates.save(model, replace(step, verdict=verdict, ended_at=now))
             if verdict == "promoted":
-                expected = Expected(step.champion)
+                expected = ExpectedVersion(step.champion)
                 current = tx.aliases.find(model, _CHAMPION)
                 if current is None or current.version != step.version:
                     tx.aliases.set(model, _CHAMPION, step.version, _ACTOR, reason, expected)
-            tx.monitors.note(model, step.version, verdict, _ACTOR, reason, _evidence(step))
+            tx.monitors.record(model, step.version, verdict, _ACTOR, reason, _evidence(step))
     except ConflictError as error:  # another has done the same, or the champion has just changed
         log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
         return None

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from recalib.drift import Sums, window
+from recalib.drift import CalibrationSums, summarise_window
 
 __all__ = ["Covered", "measure"]
 
@@ -71,13 +71,13 @@ def _measured(law: str, truth: str, labels: int, weighting: str, draws: int) -> 
     true = _true(law, truth, edges)
     held, width = dict.fromkeys(_KINDS, 0), dict.fromkeys(_KINDS, 0.0)
     for _ in range(draws):
-        sums = Sums.empty(edges)
+        sums = CalibrationSums.empty(edges)
         p = LAWS[law].rvs(labels if weighting == "labelled" else 3 * labels, random_state=rng)
         sums.add_traffic(p)
         if weighting == "traffic":
             p = p[rng.random(len(p)) < 0.9 - 0.7 * p]
         sums.add_labels(p, rng.random(len(p)) < TRUTHS[truth](p))
-        found = window(sums, weighting=weighting).to_dict()  # type: ignore[arg-type]
+        found = summarise_window(sums, weighting=weighting).to_dict()  # type: ignore[arg-type]
         for kind in _KINDS:
             low, high = found[f"{kind}_low"], found[f"{kind}_high"]
             held[kind] += low - 1e-12 <= true[kind] <= high + 1e-12

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from benchmarks.monitoring.streams import stream
-from recalib.drift import CalibrationTest, Sums, label_coverage
+from recalib.drift import CalibrationSums, CalibrationTest, label_coverage
 
 __all__ = ["flags", "microseconds_per_label"]
 
@@ -21,7 +21,7 @@ def microseconds_per_label() -> float:
     p, y = (np.concatenate(columns)[:_BULK] for columns in zip(*streams, strict=True))
     taken = []
     for _ in range(5):
-        test, sums = CalibrationTest(), Sums.empty(_EDGES)
+        test, sums = CalibrationTest(), CalibrationSums.empty(_EDGES)
         started = time.thread_time()
         for start in range(0, _BULK, 1_000):
             rows = slice(start, start + 1_000)
@@ -40,7 +40,7 @@ def flags(streams: int) -> dict[str, float]:
         y = rng.random(_TRAFFIC) < p
         rates = (np.full(_TRAFFIC, 1 / 3), 1.1 - p, np.where(y, 0.8, 1.0))
         for name, rate in zip(found, rates, strict=True):
-            sums = Sums.empty(_EDGES)
+            sums = CalibrationSums.empty(_EDGES)
             sums.add_traffic(p)
             chosen = rng.random(_TRAFFIC) < rate
             sums.add_labels(p[chosen], y[chosen])

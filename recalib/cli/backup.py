@@ -39,7 +39,9 @@ def backup(
         open_registry(load_settings(home=home, database_url=database_url)) as registry,
         progress("backup", quiet=json_output) as update,
     ):
-        manifest = backups.backup(registry, to, leave_out_damaged=leave_out_damaged, say=update)
+        manifest = backups.backup(
+            registry, to, leave_out_damaged=leave_out_damaged, progress=update
+        )
     size = to.stat().st_size
     if json_output:
         print_json({"file": str(to), "bytes": size, **manifest_summary(manifest)})

@@ -48,9 +48,9 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
         yield _run("oidc", lambda: _check_oidc(settings))
     yield _run("gpu", _check_gpu)
     with open_registry(settings) as registry:
-        absent_file = registry.absent_file
-        if absent_file is not None:
-            detail = f"there is no {absent_file} yet; recalib serve makes it"
+        missing_database_file = registry.missing_database_file
+        if missing_database_file is not None:
+            detail = f"there is no {missing_database_file} yet; recalib serve makes it"
             yield CheckResult("database", "warning", detail)
             return
         yield from _check_registry(registry, settings)
@@ -206,7 +206,10 @@ def _check_monitoring(registry: Registry) -> CheckResult:
         database_time = tx.health.time()
         ages = {model: database_time - row.assessed_at for model, _, row in tx.monitors.champions()}
         # A champion that was never assessed is as old as its promotion.
-        ages |= {model: database_time - since for model, _, since in tx.monitors.unwatched()}
+        ages |= {
+            model: database_time - since
+            for model, _, since in tx.monitors.champions_without_monitor()
+        }
     if not ages:
         return CheckResult("monitoring", "ok", "no model has a champion to monitor")
     model, age = max(ages.items(), key=lambda item: item[1])

@@ -85,7 +85,7 @@ def create(
     with open_registry(settings) as registry:
         registry.migrate()
         with registry.transaction() as tx:
-            if file_secret is not None and tx.api_keys.is_good(name, file_secret):
+            if file_secret is not None and tx.api_keys.is_valid(name, file_secret):
                 secret = file_secret
             else:
                 secret = tx.api_keys.create(
@@ -141,7 +141,7 @@ def list_keys(
     """
     settings = load_settings(home=home, database_url=database_url)
     with open_registry(settings) as registry, registry.reading() as tx:
-        keys = tx.api_keys.every()
+        keys = tx.api_keys.all()
     if json_output:
         typer.echo(json.dumps([_to_json(key) for key in keys]))
         return

@@ -43,7 +43,7 @@ def restore(
     create_home(settings.home)
     with open_registry(settings) as registry, progress("restore", quiet=json_output) as update:
         manifest = restore_registry(
-            registry, source, actor=current_actor(), force=force, say=update
+            registry, source, actor=current_actor(), force=force, progress=update
         )
     if json_output:
         print_json(manifest_summary(manifest))

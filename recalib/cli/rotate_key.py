@@ -37,7 +37,7 @@ def rotate_key(
         key = tx.signing_keys.rotate()
         revoked = tx.signing_keys.revoke() if revoke else 0
         detail = f"{revoked} before it are given up" if revoke else ""
-        tx.audit.note(current_actor(), "rotate_key", None, f"key {key.number}", detail)
+        tx.audit.record(current_actor(), "rotate_key", None, f"key {key.number}", detail)
     if json_output:
         typer.echo(json.dumps({"key": key.number, "revoked": revoked}))
     elif revoke:

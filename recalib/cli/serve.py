@@ -136,7 +136,7 @@ def _has_token_issuer(settings: Settings) -> bool:
 
 def _has_active_keys(settings: Settings) -> bool:
     with open_registry(settings) as registry:
-        if registry.absent_file is not None:
+        if registry.missing_database_file is not None:
             return False
         registry.migrate()
         with registry.reading() as tx:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["BETTORS", "Bettor", "BinnedBettor", "PlattBettor", "log_odds"]
+__all__ = ["Bettor", "BinnedBettor", "PlattBettor", "default_bettors", "log_odds"]
 
 Values = NDArray[np.float64]
 
@@ -175,7 +175,7 @@ class BinnedBettor(Bettor):
         return np.minimum((confidences * self.bins).astype(np.intp), self.bins - 1)
 
 
-def BETTORS() -> list[Bettor]:  # noqa: N802
+def default_bettors() -> list[Bettor]:
     """Return the bettors of a test, fresh.
 
     Memories of 500 and 200 rows are soon up to date; one without end finds what is hardly more

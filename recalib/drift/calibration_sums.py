@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.drift.validation import check_confidences, check_rows
 from recalib.errors import InputError
 
-__all__ = ["Sums", "bin_places", "check_edges"]
+__all__ = ["CalibrationSums", "bin_indices", "check_edges"]
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -22,7 +22,7 @@ _FLOATS = ("confidence", "confidence_squared", "confidence_correct", "delay")
 
 
 @dataclass(eq=False)
-class Sums:
+class CalibrationSums:
     """Sums over the predictions of a cohort, or of many; arrays are (B,), one entry a bin.
 
     Bins are [edge, next edge) and cover [0, 1]; those at the calibration set's quantiles
@@ -69,7 +69,7 @@ class Sums:
 
     def add_traffic(self, confidences: ArrayLike) -> None:
         """Count predictions by their confidences (N,), those that are labelled later included."""
-        where = bin_places(self.edges, check_confidences(confidences))
+        where = bin_indices(self.edges, check_confidences(confidences))
         self.traffic += np.bincount(where, minlength=self.bins)
 
     def add_counts(self, traffic: ArrayLike) -> None:
@@ -107,7 +107,7 @@ class Sums:
                 found=f"shape {waited.shape}, or a value that is not finite",
                 accepted=f"{p.shape}, seconds",
             )
-        where = bin_places(self.edges, p)
+        where = bin_indices(self.edges, p)
 
         def total(of: Values) -> Values:
             return np.bincount(where, of, self.bins).astype(np.float64)
@@ -119,7 +119,7 @@ class Sums:
         self.confidence_correct += total(p * y)
         self.delay += total(np.maximum(waited, 0))
 
-    def merge(self, other: Sums) -> None:
+    def merge(self, other: CalibrationSums) -> None:
         """Add what other sums have seen; no prediction must be in both.
 
         Raises
@@ -149,7 +149,7 @@ class Sums:
         return sums
 
 
-def bin_places(edges: Values, confidences: Values) -> NDArray[np.intp]:
+def bin_indices(edges: Values, confidences: Values) -> NDArray[np.intp]:
     """Return which bin [edge, next edge) each confidence is in; `edges` are the inner ones."""
     return np.searchsorted(edges, confidences, side="right")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift.bettors import BETTORS, Bettor, log_odds
+from recalib.drift.bettors import Bettor, default_bettors, log_odds
 from recalib.drift.validation import check_rows
 from recalib.errors import InputError
 from recalib.options import check_option
@@ -55,7 +55,7 @@ class CalibrationTest:
 
     alpha: float = 0.05
     tolerance: float = 0.02
-    bettors: list[Bettor] = field(default_factory=BETTORS)
+    bettors: list[Bettor] = field(default_factory=default_bettors)
 
     def __post_init__(self) -> None:
         check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["estimated_priors"]
+__all__ = ["estimate_priors"]
 
 Values = NDArray[np.float64]
 
 
-def estimated_priors(
+def estimate_priors(
     probabilities: Values, priors: Values, *, tolerance: float = 1e-6, most_steps: int = 1_000
 ) -> Values:
     """Return the shares of classes (K,) under which unlabelled rows are likeliest.

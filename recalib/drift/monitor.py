@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.drift.calibration_sums import Sums, check_edges
-from recalib.drift.monitor_state import STATES, Evidence, State, verdict
-from recalib.drift.stream_monitor import Part, Track
+from recalib.drift.calibration_sums import CalibrationSums, check_edges
+from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
+from recalib.drift.stream_monitor import Cohort, StreamMonitor
 from recalib.drift.windows import Weighting
 from recalib.errors import InputError
 from recalib.options import check_option
 
-__all__ = ["Monitor", "MonitorOptions", "SegmentStatus", "Status", "spent_alpha"]
+__all__ = ["Monitor", "MonitorOptions", "SegmentStatus", "Status", "spend_alpha"]
 
 Values = NDArray[np.float64]
 
@@ -111,7 +111,7 @@ class Status:
         }
 
 
-def spent_alpha(alpha: float, number: int) -> float:
+def spend_alpha(alpha: float, number: int) -> float:
     """Return α_k = 6α/(π²k²) for the k-th thing that is tested, from 1: in all, at most α.
 
     For a model's versions, each of which has a monitor of its own.
@@ -149,35 +149,35 @@ class Monitor:
         self.options = options or MonitorOptions()
         self._edges = check_edges(edges)
         if reference is not None:
-            counted = Sums.empty(self._edges)
+            counted = CalibrationSums.empty(self._edges)
             counted.add_counts(reference)
             reference = counted.traffic if counted.traffic.sum() else None
         of_all = self.options.alpha / (2 if self.options.segments else 1)
         self._all = self._track(of_all, reference)
-        self._segments: dict[str, Track] = {}
+        self._segments: dict[str, StreamMonitor] = {}
         self._end = -math.inf
         self._state: State = "unverified"
         self._since: float | None = None
 
-    def add(self, start: float, end: float, parts: Mapping[str, Part] | Part) -> None:
+    def add(self, start: float, end: float, parts: Mapping[str, Cohort] | Cohort) -> None:
         """Take the matured cohort of predictions made from `start` until before `end`, in seconds.
 
         Parameters
         ----------
-        parts: what each segment has, by its name; without segments a `Part` will do.
+        parts: what each segment has, by its name; without segments a `Cohort` will do.
 
         Raises
         ------
         InputError: a cohort that begins before the last one ended, more segments than declared, or
             rows that cannot be. Nothing is taken then.
         """
-        named = {"": parts} if isinstance(parts, Part) else dict(parts)
+        named = {"": parts} if isinstance(parts, Cohort) else dict(parts)
         self._check(start, end, named)
         taken = {
             name: (part.sums(self._edges), (*part.rows(), part.made_at(end)))
             for name, part in named.items()
         }
-        whole = Sums.empty(self._edges)
+        whole = CalibrationSums.empty(self._edges)
         for sums, _ in taken.values():
             whole.merge(sums)
         self._all.add(start, end, whole, _in_order([rows for _, rows in taken.values()]))
@@ -195,7 +195,7 @@ class Monitor:
 
         Parameters
         ----------
-        served: counts (B,) of what was served lately, matured or not; see `Track.evidence`.
+        served: counts (B,) of what was served lately, matured or not; see `StreamMonitor.evidence`.
         """
         worst = self._judged(self._all, now, served)
         evidence, owner = worst.evidence, None
@@ -231,7 +231,7 @@ class Monitor:
             self._segments[name] = self._track(self._alpha_of_segment())
             self._segments[name].restore(saved)
 
-    def _check(self, start: float, end: float, parts: Mapping[str, Part]) -> None:
+    def _check(self, start: float, end: float, parts: Mapping[str, Cohort]) -> None:
         if not (math.isfinite(start) and math.isfinite(end) and self._end <= start < end):
             raise InputError(
                 "start",
@@ -248,8 +248,8 @@ class Monitor:
             accepted = f"at most {self.options.segments}"
             raise InputError("segments", found=f"{len(every)} different", accepted=accepted)
 
-    def _track(self, alpha: float, reference: Any = None) -> Track:
-        return Track(
+    def _track(self, alpha: float, reference: Any = None) -> StreamMonitor:
+        return StreamMonitor(
             self._edges,
             alpha=alpha,
             tolerance=self.options.tolerance,
@@ -263,9 +263,11 @@ class Monitor:
     def _alpha_of_segment(self) -> float:
         return self.options.alpha / (2 * self.options.segments)
 
-    def _judged(self, track: Track, now: float, served: ArrayLike | None = None) -> SegmentStatus:
+    def _judged(
+        self, track: StreamMonitor, now: float, served: ArrayLike | None = None
+    ) -> SegmentStatus:
         evidence = track.evidence(now, served)
-        state, reason = verdict(
+        state, reason = decide_state(
             evidence,
             objective=self.options.objective,
             tolerance=self.options.tolerance,

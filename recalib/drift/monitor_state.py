@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["STATES", "Evidence", "State", "verdict"]
+__all__ = ["STATES", "Evidence", "State", "decide_state"]
 
 State = Literal["fresh", "unverified", "suspect", "stale"]
 #: From good to bad.
@@ -64,7 +64,7 @@ class Evidence:
         return asdict(self)
 
 
-def verdict(
+def decide_state(
     found: Evidence, *, objective: float, tolerance: float, least_labels: int
 ) -> tuple[State, str]:
     """Return the state and the reason for it.

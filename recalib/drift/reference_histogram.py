@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.card import Card, ConfidenceHistogram
-from recalib.drift.calibration_sums import bin_places
+from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.psi import quantile_edges
 
-__all__ = ["BINS", "bins_of", "edges_of"]
+__all__ = ["BINS", "reference_edges", "reference_histogram"]
 
 #: Bins of a histogram; fewer where confidences tie.
 BINS = 15
@@ -18,15 +18,15 @@ BINS = 15
 _BELOW = 1e-6
 
 
-def bins_of(confidences: NDArray[np.float64]) -> ConfidenceHistogram:
+def reference_histogram(confidences: NDArray[np.float64]) -> ConfidenceHistogram:
     """Return the bins at the quantiles of `confidences` (N,), and how many of them are in each."""
     edges = quantile_edges(confidences, BINS) - _BELOW
     edges = edges[edges > 0]
-    counts = np.bincount(bin_places(edges, confidences), minlength=len(edges) + 1)
+    counts = np.bincount(bin_indices(edges, confidences), minlength=len(edges) + 1)
     return ConfidenceHistogram(tuple(edges.tolist()), tuple(counts.tolist()))
 
 
-def edges_of(card: Card) -> NDArray[np.float64]:
+def reference_edges(card: Card) -> NDArray[np.float64]:
     """Return the inner edges of the bins that a calibrator's predictions are counted in.
 
     Of equal width where its card has none, as it has where the fit is older than the field; there

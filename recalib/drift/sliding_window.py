@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift.calibration_sums import Sums
+from recalib.drift.calibration_sums import CalibrationSums
 
-__all__ = ["Recent"]
+__all__ = ["SlidingWindow"]
 
 #: What is kept, however many cohorts come: what is left out of a window is a share of it at most.
 _MOST = 24
 
 
 @dataclass
-class Recent:
+class SlidingWindow:
     """A window that slides by cohorts: the fewest of the latest that hold `labels` labels.
 
     Cohorts that are too many are merged with a neighbour, those of the shortest time first.
@@ -25,9 +25,9 @@ class Recent:
 
     edges: NDArray[np.float64]
     labels: int
-    _kept: list[tuple[float, float, Sums]] = field(default_factory=list)
+    _kept: list[tuple[float, float, CalibrationSums]] = field(default_factory=list)
 
-    def add(self, start: float, end: float, sums: Sums) -> None:
+    def add(self, start: float, end: float, sums: CalibrationSums) -> None:
         """Take a cohort, after all that were taken before."""
         self._kept.append((start, end, sums))
         held = sum(int(one.labelled.sum()) for _, _, one in self._kept)
@@ -37,9 +37,9 @@ class Recent:
         if len(self._kept) > _MOST:
             self._merge()
 
-    def since(self, oldest: float) -> tuple[float | None, float | None, Sums]:
+    def since(self, oldest: float) -> tuple[float | None, float | None, CalibrationSums]:
         """Return first and last time, and sums, of cohorts that end after `oldest`."""
-        sums, start, end = Sums.empty(self.edges), None, None
+        sums, start, end = CalibrationSums.empty(self.edges), None, None
         for begun, ended, one in self._kept:
             if ended > oldest:
                 sums.merge(one)
@@ -54,7 +54,9 @@ class Recent:
 
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Take up what `state` returned."""
-        self._kept = [(one["start"], one["end"], Sums.from_dict(one["sums"])) for one in state]
+        self._kept = [
+            (one["start"], one["end"], CalibrationSums.from_dict(one["sums"])) for one in state
+        ]
 
     def _merge(self) -> None:
         spans = [
@@ -62,7 +64,7 @@ class Recent:
         ]
         at = int(np.argmin(spans))
         (start, _, first), (_, end, second) = self._kept[at : at + 2]
-        both = Sums.empty(self.edges)
+        both = CalibrationSums.empty(self.edges)
         both.merge(first)
         both.merge(second)
         self._kept[at : at + 2] = [(start, end, both)]

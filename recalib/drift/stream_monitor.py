@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.drift.calibration_sums import Sums
+from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
-from recalib.drift.sliding_window import Recent
+from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.validation import check_rows
-from recalib.drift.windows import Weighting, label_coverage, window
+from recalib.drift.windows import Weighting, label_coverage, summarise_window
 from recalib.errors import InputError
 
-__all__ = ["Part", "Track"]
+__all__ = ["Cohort", "StreamMonitor"]
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Cohort:
     """The predictions of some time, matured: later labels are too late."""
 
     #: Predictions made in each bin (B,), labelled or not.
@@ -60,22 +60,22 @@ class Part:
             )
         return times
 
-    def sums(self, edges: ArrayLike) -> Sums:
+    def sums(self, edges: ArrayLike) -> CalibrationSums:
         """Return its sums; raise `InputError` for what cannot be."""
-        sums = Sums.empty(edges)
+        sums = CalibrationSums.empty(edges)
         sums.add_counts(self.traffic)
         sums.add_labels(self.confidences, self.correct, self.delays)
         return sums
 
 
-class Track:
+class StreamMonitor:
     """A test, a window and a comparison with the calibration set, of one stream.
 
     Parameters
     ----------
     alpha: how often the test may reject although nothing is wrong.
     suspicion: the level of the cumulative sum that makes suspect.
-    window_labels, oldest_seconds: what the window holds, see `Recent`.
+    window_labels, oldest_seconds: what the window holds, see `SlidingWindow`.
     reference: counts (B,) of the calibration set; None where there is nothing to compare with.
     """
 
@@ -95,7 +95,7 @@ class Track:
         #: Prediction times since which each bettor has won.
         self._onsets: list[float] = []
         self._rejected_time: float | None = None
-        self._recent = Recent(edges, window_labels)
+        self._recent = SlidingWindow(edges, window_labels)
         self._suspicion = math.log(suspicion)
         self._oldest = oldest_seconds
         self._weighting: Weighting = weighting
@@ -106,7 +106,9 @@ class Track:
         """The prediction time since which evidence has grown, None before any label."""
         return self._onsets[self.test.leader] if self._onsets else None
 
-    def add(self, start: float, end: float, sums: Sums, rows: tuple[Values, ...]) -> None:
+    def add(
+        self, start: float, end: float, sums: CalibrationSums, rows: tuple[Values, ...]
+    ) -> None:
         """Take a cohort of predictions from `start` until before `end`.
 
         Parameters
@@ -138,7 +140,7 @@ class Track:
             calibration set; those of the window where not given.
         """
         start, end, sums = self._recent.since(now - self._oldest)
-        found = window(sums, weighting=self._weighting)
+        found = summarise_window(sums, weighting=self._weighting)
         coverage = label_coverage(sums)
         psi, threshold, covered = self._shift(sums, served)
         return Evidence(
@@ -188,7 +190,7 @@ class Track:
         self._recent.restore(state["recent"])
 
     def _shift(
-        self, sums: Sums, served: ArrayLike | None
+        self, sums: CalibrationSums, served: ArrayLike | None
     ) -> tuple[float | None, float | None, bool]:
         """Return PSI, its threshold, and whether the window is of confidences like those served."""
         seen = sums.traffic if served is None else np.asarray(served, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.drift.calibration_sums import Sums
+from recalib.drift.calibration_sums import CalibrationSums
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import (
     interval_of_mean_gap,
@@ -18,7 +18,7 @@ from recalib.metrics.intervals import (
 )
 from recalib.options import check_option
 
-__all__ = ["Coverage", "Weighting", "Window", "label_coverage", "window"]
+__all__ = ["Coverage", "Weighting", "Window", "label_coverage", "summarise_window"]
 
 Values = NDArray[np.float64]
 Weighting = Literal["labelled", "traffic"]
@@ -96,7 +96,9 @@ class Window:
         return asdict(self)
 
 
-def window(sums: Sums, *, weighting: Weighting = "labelled", level: float = 0.95) -> Window:
+def summarise_window(
+    sums: CalibrationSums, *, weighting: Weighting = "labelled", level: float = 0.95
+) -> Window:
     """Return what the labels in `sums` say.
 
     Where a model's labels come for some confidences more often than for others, weight by
@@ -143,7 +145,7 @@ def window(sums: Sums, *, weighting: Weighting = "labelled", level: float = 0.95
     )
 
 
-def label_coverage(sums: Sums) -> Coverage | None:
+def label_coverage(sums: CalibrationSums) -> Coverage | None:
     """Return how the traffic in `sums` is labelled; None without traffic.
 
     Two tests share one error rate: Pearson's χ² of labels and bins, and Cochran and Armitage's of
@@ -188,7 +190,7 @@ _NOTHING: dict[str, None] = dict.fromkeys(
 )
 
 
-def _means(sums: Sums) -> dict[str, float | None]:
+def _means(sums: CalibrationSums) -> dict[str, float | None]:
     n = int(sums.labelled.sum())
     totals = {
         "accuracy": sums.correct.sum(),

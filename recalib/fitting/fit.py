@@ -24,7 +24,7 @@ from recalib.arrays import (
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
-from recalib.drift.reference_histogram import bins_of
+from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
@@ -232,6 +232,6 @@ def _measured(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calib
         when: {name: MetricValue(one.value, one.low, one.high) for name, one in estimates.items()}
         for when, estimates in measurements.items()
     }
-    confidences = bins_of(after.max(axis=1))
+    confidences = reference_histogram(after.max(axis=1))
     card = msgspec.structs.replace(calibrator.card, metrics=metrics, confidences=confidences)
     return Calibrator(calibrator.parameters, card)

@@ -1,4 +1,4 @@
-"""Expected, ℓ2 and maximum calibration error over equal-width bins of confidence."""
+"""ExpectedVersion, ℓ2 and maximum calibration error over equal-width bins of confidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibration
 
 
 class ExpectedCalibrationError(StreamingMetric[BinState]):
-    """Expected calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
+    """ExpectedVersion calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
 
     Top-label, over M equal-width right-closed bins; ties need no rule, since equal confidences
     share a bin. Biased upwards: a perfectly calibrated classifier shows more than 0, the more the

@@ -9,7 +9,7 @@ One file a table holds all of its queries; callers get frozen records, never row
 """
 
 from recalib.registry.blobs import BlobStore, BlobWriter
-from recalib.registry.monitoring_settings import MOST_SEGMENTS, Watching
+from recalib.registry.monitoring_settings import MAX_SEGMENTS, MonitoringConfig
 from recalib.registry.records import (
     Alias,
     AliasChange,
@@ -19,7 +19,7 @@ from recalib.registry.records import (
     Capture,
     CohortRow,
     Dataset,
-    Expected,
+    ExpectedVersion,
     Job,
     JobState,
     LabelledPrediction,
@@ -28,15 +28,15 @@ from recalib.registry.records import (
     MonitoringEvent,
     MonitorRow,
     Serving,
-    StoredAnswer,
+    StoredResponse,
 )
 from recalib.registry.registry import Registry
 from recalib.registry.resource_names import check_name, is_name
-from recalib.registry.traffic import Counted
+from recalib.registry.traffic import TrafficCount
 from recalib.registry.transaction import Transaction
 
 __all__ = [
-    "MOST_SEGMENTS",
+    "MAX_SEGMENTS",
     "Alias",
     "AliasChange",
     "AuditEntry",
@@ -46,21 +46,21 @@ __all__ = [
     "Candidate",
     "Capture",
     "CohortRow",
-    "Counted",
     "Dataset",
-    "Expected",
+    "ExpectedVersion",
     "Job",
     "JobState",
     "LabelledPrediction",
     "Lease",
     "Model",
     "MonitorRow",
+    "MonitoringConfig",
     "MonitoringEvent",
     "Registry",
     "Serving",
-    "StoredAnswer",
+    "StoredResponse",
+    "TrafficCount",
     "Transaction",
-    "Watching",
     "check_name",
     "is_name",
 ]

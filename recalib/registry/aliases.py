@@ -11,7 +11,7 @@ from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.records import Alias, AliasChange, Expected, Model
+from recalib.registry.records import Alias, AliasChange, ExpectedVersion, Model
 from recalib.registry.resource_names import check_alias, is_name
 
 __all__ = ["Aliases"]
@@ -35,7 +35,7 @@ class Aliases(Queries):
         version: int,
         actor: str,
         reason: str,
-        expected: Expected | None = None,
+        expected: ExpectedVersion | None = None,
     ) -> Alias:
         """Point `alias` at `version` and write down who did so; no change where it does already.
 
@@ -75,7 +75,7 @@ class Aliases(Queries):
         )
         moved = f"version {version}" if found is None else f"version {found} to {version}"
         said = f"{moved}: {reason}" if reason else moved
-        Audit(self._connection).note(actor, "set_alias", model.name, alias, said)
+        Audit(self._connection).record(actor, "set_alias", model.name, alias, said)
         self._point(model, alias, version, revision, new=before is None)
         return self.get(model, alias)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from recalib.access import ApiKey, Limits, check_scopes, check_secret, digest_of, new_secret
+from recalib.access import ApiKey, Limits, check_scopes, check_secret, hash_secret, new_secret
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
@@ -66,7 +66,7 @@ class ApiKeys(Queries):
         self._insert(
             insert(_TABLE).values(
                 name=name,
-                digest=digest_of(secret),
+                digest=hash_secret(secret),
                 scopes=list(check_scopes(scopes)),
                 models=None if models is None else sorted(set(models)),
                 created_at=made,
@@ -76,15 +76,15 @@ class ApiKeys(Queries):
             conflict=f"there is or was an API key named {name!r}",
         )
         said = f"{', '.join(scopes)}; {'all models' if models is None else ', '.join(models)}"
-        Audit(self._connection).note(actor, "create_key", None, name, said)
+        Audit(self._connection).record(actor, "create_key", None, name, said)
         return secret
 
-    def is_good(self, name: str, secret: str) -> bool:
+    def is_valid(self, name: str, secret: str) -> bool:
         """Return whether there is an active key of that name with that secret."""
-        digest = digest_of(secret)
+        digest = hash_secret(secret)
         return any(key.name == name and key.digest == digest for key in self.active())
 
-    def every(self) -> list[ApiKey]:
+    def all(self) -> list[ApiKey]:
         """Return every key that ever was, the oldest first."""
         return [_key(row) for row in self._connection.execute(select(_TABLE).order_by(_TABLE.c.id))]
 
@@ -115,7 +115,7 @@ class ApiKeys(Queries):
             update(_TABLE).where(_TABLE.c.name == name).values(limits=own or None)
         )
         said = ", ".join(f"{field} {value:.15g}" for field, value in own.items())
-        Audit(self._connection).note(actor, "limit_key", None, name, said or "as servers say")
+        Audit(self._connection).record(actor, "limit_key", None, name, said or "as servers say")
         return replace(before, limits=limits)
 
     def revoke(self, name: str, actor: str = "cli") -> ApiKey:
@@ -127,7 +127,7 @@ class ApiKeys(Queries):
         )
         key = self._named(name)
         if revoked.rowcount:
-            Audit(self._connection).note(actor, "revoke_key", None, name)
+            Audit(self._connection).record(actor, "revoke_key", None, name)
         return key
 
     def _named(self, name: str, *, locked: bool = False) -> ApiKey:

@@ -24,7 +24,7 @@ class Audit(Queries):
     other. Nothing here is secret: names, versions, ids and the reasons that people gave.
     """
 
-    def note(
+    def record(
         self,
         actor: str,
         action: str,

@@ -37,8 +37,8 @@ __all__ = [
     "MANIFEST",
     "VERSION",
     "Manifest",
-    "Part",
-    "Say",
+    "Progress",
+    "TableEntry",
     "backup",
     "blob_name",
     "named_blobs",
@@ -51,11 +51,11 @@ _CHUNK = 1 << 20
 #: Snapshots that are taken before giving up, where each time a blob of it is gone at once.
 _MOST_SNAPSHOTS = 5
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Part:
+class TableEntry:
     """A table in the archive."""
 
     #: Its member's name.
@@ -81,7 +81,7 @@ class Manifest:
     #: The database that it comes from; any other will do.
     database: str
     #: By name, those that others refer to first.
-    tables: dict[str, Part] = field(default_factory=dict)
+    tables: dict[str, TableEntry] = field(default_factory=dict)
     #: Sizes in bytes by digest.
     blobs: dict[str, int] = field(default_factory=dict)
     #: What the tables name and the store did not have whole: digests, and what they were.
@@ -93,7 +93,7 @@ def backup(
     target: Path,
     *,
     leave_out_damaged: bool = False,
-    say: Say = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Manifest:
     """Write the whole registry to `target`, a new file that only its owner may read.
 
@@ -107,10 +107,12 @@ def backup(
     CorruptError: a blob that the registry names is missing or damaged.
     UnavailableError: the database or the blobs cannot be reached.
     """
-    if registry.absent_file is not None:
-        raise InputError("home", found=f"no {registry.absent_file}", accepted="a registry")
+    if registry.missing_database_file is not None:
+        raise InputError(
+            "home", found=f"no {registry.missing_database_file}", accepted="a registry"
+        )
     with _new_file(target) as file, zipfile.ZipFile(file, "w") as archive:
-        manifest = _Making(registry, archive, leave_out_damaged, say).make()
+        manifest = _Making(registry, archive, leave_out_damaged, progress).make()
         with archive.open(_member(MANIFEST, zipfile.ZIP_DEFLATED), "w") as member:
             member.write(json.dumps(asdict(manifest), indent=1).encode())
     return manifest
@@ -120,10 +122,10 @@ class _Making:
     """One backup in the making."""
 
     def __init__(
-        self, registry: Registry, archive: zipfile.ZipFile, leave_out: bool, say: Say
+        self, registry: Registry, archive: zipfile.ZipFile, leave_out: bool, progress: Progress
     ) -> None:
         self._registry, self._archive = registry, archive
-        self._leave_out, self._say = leave_out, say
+        self._leave_out, self._progress = leave_out, progress
         #: What the archive has, by digest.
         self._sizes: dict[str, int] = {}
         self._damaged: set[str] = set()
@@ -165,19 +167,19 @@ class _Making:
                 FORMAT, VERSION, recalib.__version__, schema, made_at, connection.dialect.name
             )
             for one in tables:
-                self._say(f"table {one.name}")
+                self._progress(f"table {one.name}")
                 member = f"tables/{number}/{one.name}.jsonl"
                 manifest.tables[one.name] = self._table(connection, one, member)
             return manifest, named_blobs(connection, tables)
 
-    def _table(self, connection: Connection, of: Table, member: str) -> Part:
+    def _table(self, connection: Connection, of: Table, member: str) -> TableEntry:
         count, found = 0, hashlib.sha256()
         with self._archive.open(_member(member, zipfile.ZIP_DEFLATED), "w", force_zip64=True) as to:
             for line in read_rows(connection, of):
                 to.write(line)
                 found.update(line)
                 count += 1
-        return Part(member, columns_of(of), count, found.hexdigest())
+        return TableEntry(member, columns_of(of), count, found.hexdigest())
 
     def _copy(self, named: dict[str, str]) -> dict[str, str]:
         """Copy the blobs that the archive lacks; return those that the store has not got whole."""
@@ -185,7 +187,7 @@ class _Making:
         for number, (digest, what) in enumerate(named.items()):
             if digest in self._sizes:
                 continue
-            self._say(f"blob {number + 1} of {len(named)}: {what}")
+            self._progress(f"blob {number + 1} of {len(named)}: {what}")
             size = None if digest in self._damaged else self._blob(digest)
             if size is None:
                 absent[digest] = what

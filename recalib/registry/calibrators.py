@@ -13,7 +13,7 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import model_of
-from recalib.registry.records import CalibratorVersion, Expected, Lease, Model, Serving
+from recalib.registry.records import CalibratorVersion, ExpectedVersion, Lease, Model, Serving
 from recalib.registry.resource_names import is_name
 
 __all__ = ["Calibrators"]
@@ -58,7 +58,7 @@ class Calibrators(Queries):
         parameters: bytes,
         promote_alias: str | None,
         reason: str,
-        expected: Expected | None = None,
+        expected: ExpectedVersion | None = None,
     ) -> int:
         """Add the next version, point `promote_alias` at it if there is one, return its number.
 

@@ -35,7 +35,7 @@ class Captures(Queries):
         )
         return [Capture(**row._mapping) for row in rows]
 
-    def forget(self, model: Model, before: float) -> list[str]:
+    def delete(self, model: Model, before: float) -> list[str]:
         """Remove files whose predictions were all made before `before`; return their digests.
 
         Whoever calls it removes them from the blob store, once this is committed.
@@ -43,7 +43,7 @@ class Captures(Queries):
         old = delete(_TABLE).where(_TABLE.c.model_id == model.id, _TABLE.c.last_at < before)
         return list(self._connection.scalars(old.returning(_TABLE.c.digest)))
 
-    def held(self, model: Model) -> tuple[int, int]:
+    def totals(self, model: Model) -> tuple[int, int]:
         """Return how many rows and bytes are kept."""
         rows, size = func.sum(_TABLE.c.rows), func.sum(_TABLE.c.size_bytes)
         where = _TABLE.c.model_id == model.id

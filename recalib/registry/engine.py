@@ -24,7 +24,7 @@ from sqlalchemy.exc import (
 
 from recalib.errors import InputError, UnavailableError
 
-__all__ = ["connect_to", "database_errors", "in_use", "reading", "unbegun", "writing"]
+__all__ = ["autocommit", "connect_to", "database_errors", "in_use", "reading", "writing"]
 
 _ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
 #: How long a writer of SQLite waits for the one before it. Transactions take milliseconds; this
@@ -76,9 +76,9 @@ def reading(engine: Engine) -> Engine:
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
-def unbegun(engine: Engine) -> Engine:
+def autocommit(engine: Engine) -> Engine:
     """Return SQLite's `engine` for the few statements that must stand outside a transaction."""
-    return engine.execution_options(recalib_use="unbegun")
+    return engine.execution_options(recalib_use="autocommit")
 
 
 def in_use(engine: Engine) -> bool:
@@ -99,7 +99,7 @@ def _sqlite_in_use(engine: Engine) -> bool:
     Their connections have it open for as long as they live, so that idle ones are noticed too.
     """
     engine.dispose()
-    with unbegun(engine).connect() as connection:
+    with autocommit(engine).connect() as connection:
         try:
             connection.exec_driver_sql("PRAGMA busy_timeout = 0")
             connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
@@ -168,7 +168,7 @@ def _begin_sqlite(connection: Connection) -> None:
     # would fail without waiting whenever another wrote in between.
     use = connection.get_execution_options().get("recalib_use", "reading")
     connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if use == 'reading' else 'OFF'}")
-    if use != "unbegun":
+    if use != "autocommit":
         connection.exec_driver_sql("BEGIN IMMEDIATE" if use == "writing" else "BEGIN")
 
 

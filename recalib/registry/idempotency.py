@@ -7,7 +7,7 @@ from sqlalchemy import delete, insert, select
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.records import StoredAnswer
+from recalib.registry.records import StoredResponse
 
 __all__ = ["Idempotency"]
 
@@ -21,14 +21,14 @@ class Idempotency(Queries):
     a key comes back with another request.
     """
 
-    def find(self, key: str, scope: str) -> StoredAnswer | None:
+    def find(self, key: str, scope: str) -> StoredResponse | None:
         """Return what was answered, or None."""
         row = self._connection.execute(
             select(_TABLE.c.fingerprint, _TABLE.c.status, _TABLE.c.body, _TABLE.c.created_at).where(
                 _TABLE.c.key == key, _TABLE.c.scope == scope
             )
         ).one_or_none()
-        return None if row is None else StoredAnswer(**row._mapping)
+        return None if row is None else StoredResponse(**row._mapping)
 
     def store(self, key: str, scope: str, fingerprint: str, status: int, body: bytes) -> None:
         """Keep an answer, in the transaction of the work itself.

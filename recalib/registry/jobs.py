@@ -129,7 +129,7 @@ class Jobs(Queries):
         )
         return found
 
-    def waits(self, unique: str) -> bool:
+    def is_waiting(self, unique: str) -> bool:
         """Return whether there is an unfinished job of a key."""
         return self._unfinished(unique) is not None
 
@@ -146,13 +146,13 @@ class Jobs(Queries):
         statement = delete(_TABLE).where(*of_kind, _TABLE.c.sequence < oldest_kept)
         return int(self._connection.execute(statement).rowcount)
 
-    def left_checkpoints(self, limit: int = 100) -> dict[str, dict[str, Any]]:
+    def leftover_checkpoints(self, limit: int = 100) -> dict[str, dict[str, Any]]:
         """Return what jobs that are over have left to go on from, by the job's id."""
         left = (~_UNFINISHED, _TABLE.c.checkpoint.is_not(None))
         statement = select(_TABLE.c.id, _TABLE.c.checkpoint).where(*left).limit(limit)
         return {row.id: row.checkpoint for row in self._connection.execute(statement)}
 
-    def forget_checkpoints(self, job_ids: Sequence[str]) -> None:
+    def clear_checkpoints(self, job_ids: Sequence[str]) -> None:
         """Note that nothing is left of jobs that are over."""
         self._connection.execute(
             update(_TABLE).where(_TABLE.c.id.in_(job_ids), ~_UNFINISHED).values(checkpoint=null())

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, column, func, inspect, select, table,
 from sqlalchemy.exc import OperationalError
 
 from recalib.errors import UnavailableError
-from recalib.registry.engine import connect_to, reading, unbegun, writing
+from recalib.registry.engine import autocommit, connect_to, reading, writing
 from recalib.registry.tables import METADATA
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _run_step(connection: Connection, step: Callable[[Config], object]) -> None:
             step(config)
         except CommandError as error:
             raise UnavailableError(
-                f"this version does not know the database's schema ({error}); use a newer Recalib"
+                f"the database's schema is unknown to this version ({error}); use a newer Recalib"
             ) from error
 
 
@@ -183,7 +183,7 @@ def _use_wal(engine: Engine) -> None:
     deadline = time.monotonic() + _WAL_SECONDS
     while True:
         try:
-            with unbegun(engine).connect() as connection:
+            with autocommit(engine).connect() as connection:
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
                 return
         except OperationalError as error:

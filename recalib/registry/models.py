@@ -11,7 +11,7 @@ from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.monitoring_settings import Watching
+from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Model
 from recalib.registry.resource_names import check_name, is_name
 
@@ -29,7 +29,7 @@ class Models(Queries):
         labels: tuple[str, ...] | None,
         classes: int,
         actor: str,
-        watching: Watching | None = None,
+        monitoring: MonitoringConfig | None = None,
     ) -> Model:
         """Add a model; `ConflictError` where the name is taken."""
         check_name("name", name)
@@ -41,7 +41,7 @@ class Models(Queries):
             latest_version=0,
             created_by=actor,
             created_at=now(),
-            monitoring=None if watching is None else watching.to_dict(),
+            monitoring=None if monitoring is None else monitoring.to_dict(),
         )
         self._insert(statement, conflict=f"a model named {name!r} already exists")
         return self.get(name)
@@ -55,7 +55,7 @@ class Models(Queries):
             raise NotFoundError("model", name)
         return model_of(row._mapping)
 
-    def watch(self, name: str, watching: Watching) -> Model:
+    def set_monitoring(self, name: str, monitoring: MonitoringConfig) -> Model:
         """Declare what is watched from now on; the row stays locked until the transaction ends.
 
         Raises
@@ -69,16 +69,16 @@ class Models(Queries):
         ).one_or_none()
         if found is None:
             raise NotFoundError("model", name)
-        Watching.of(found.monitoring).check_change(watching)
+        MonitoringConfig.of(found.monitoring).check_change(monitoring)
         statement = update(_TABLE).where(_TABLE.c.name == name)
-        self._connection.execute(statement.values(monitoring=watching.to_dict()))
+        self._connection.execute(statement.values(monitoring=monitoring.to_dict()))
         return self.get(name)
 
-    def watching(self, numbers: Collection[int]) -> dict[int, Watching]:
+    def monitoring(self, numbers: Collection[int]) -> dict[int, MonitoringConfig]:
         """Return what the models of these numbers declare, by number."""
         columns = select(_TABLE.c.id, _TABLE.c.monitoring)
         rows = self._connection.execute(columns.where(_TABLE.c.id.in_(numbers)))
-        return {row.id: Watching.of(row.monitoring) for row in rows}
+        return {row.id: MonitoringConfig.of(row.monitoring) for row in rows}
 
     def page(self, after: str | None, limit: int) -> list[Model]:
         """Return up to `limit` models by name, from the one behind `after`."""
@@ -91,8 +91,8 @@ class Models(Queries):
 def model_of(row: RowMapping | dict[str, Any]) -> Model:
     """Return the model of a row of its table, by column."""
     columns = dict(row)
-    labels, watching = columns.pop("labels"), Watching.of(columns.pop("monitoring"))
-    return Model(**columns, labels=None if labels is None else tuple(labels), watching=watching)
+    labels, monitoring = columns.pop("labels"), MonitoringConfig.of(columns.pop("monitoring"))
+    return Model(**columns, labels=None if labels is None else tuple(labels), monitoring=monitoring)
 
 
 def _check_classes(labels: tuple[str, ...] | None, classes: int) -> None:

@@ -9,15 +9,15 @@ from typing import Any, Literal, Self
 from recalib.errors import ConflictError, InputError
 from recalib.registry.resource_names import check_name
 
-__all__ = ["MOST_SEGMENTS", "Watching"]
+__all__ = ["MAX_SEGMENTS", "MonitoringConfig"]
 
 #: Segments of a model: storage grows with them, and evidence is shared out among them. A
 #: prediction id has room for 255.
-MOST_SEGMENTS = 100
+MAX_SEGMENTS = 100
 
 
 @dataclass(frozen=True)
-class Watching:
+class MonitoringConfig:
     """Declared on a model, and changed at any time; what is not said has these defaults."""
 
     #: The calibration error that is still good, a fraction.
@@ -64,9 +64,9 @@ class Watching:
         promote = self.promote
         _check("promote", promote, promote in ("automatic", "manual"), "automatic, manual")
         many = len(self.segments)
-        if many > MOST_SEGMENTS or len(set(self.segments)) < many:
+        if many > MAX_SEGMENTS or len(set(self.segments)) < many:
             found = f"{many} segments, {len(set(self.segments))} of them different"
-            accepted = f"at most {MOST_SEGMENTS}, all different"
+            accepted = f"at most {MAX_SEGMENTS}, all different"
             raise InputError("segments", found=found, accepted=accepted)
         for place, name in enumerate(self.segments):
             check_name(f"segments[{place}]", name)
@@ -82,7 +82,7 @@ class Watching:
         """Return it as JSON."""
         return {**asdict(self), "segments": list(self.segments)}
 
-    def check_change(self, to: Watching) -> None:
+    def check_change(self, to: MonitoringConfig) -> None:
         """Raise `ConflictError` where segments would change their numbers: old ids carry those."""
         if to.segments[: len(self.segments)] != self.segments:
             raise ConflictError(

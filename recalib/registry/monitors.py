@@ -13,7 +13,7 @@ from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.monitoring_settings import Watching
+from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import CohortRow, Model, MonitoringEvent, MonitorRow
 
 __all__ = ["Monitors"]
@@ -39,7 +39,7 @@ class Monitors(Queries):
         rows = self._connection.execute(_select(model).order_by(_MONITOR.c.version))
         return [MonitorRow(**row._mapping) for row in rows]
 
-    def champions(self) -> list[tuple[str, Watching, MonitorRow]]:
+    def champions(self) -> list[tuple[str, MonitoringConfig, MonitorRow]]:
         """Return models with a watched champion: name, what is declared, and the monitor."""
         models, aliases = tables.models, tables.aliases
         columns = [column for column in _MONITOR.c if column.name != "model_id"]
@@ -58,10 +58,10 @@ class Monitors(Queries):
         for row in self._connection.execute(statement):
             values = dict(row._mapping)
             name, declared = values.pop("model"), values.pop("monitoring")
-            found.append((name, Watching.of(declared), MonitorRow(**values)))
+            found.append((name, MonitoringConfig.of(declared), MonitorRow(**values)))
         return found
 
-    def unwatched(self) -> list[tuple[str, int, float]]:
+    def champions_without_monitor(self) -> list[tuple[str, int, float]]:
         """Return champions that nobody has looked at: model, version, and since when they serve."""
         models, aliases, changes = tables.models, tables.aliases, tables.alias_changes
         statement = (
@@ -153,7 +153,7 @@ class Monitors(Queries):
         )
         return [CohortRow(**row._mapping) for row in rows]
 
-    def note(
+    def record(
         self,
         model: Model,
         version: int,
@@ -168,7 +168,7 @@ class Monitors(Queries):
         self._connection.execute(statement.values(**values))
         if kind not in _SEEN:
             target = f"version {version}"
-            Audit(self._connection).note(actor, f"candidate_{kind}", model.name, target, reason)
+            Audit(self._connection).record(actor, f"candidate_{kind}", model.name, target, reason)
 
     def events(self, model: Model, most: int) -> list[MonitoringEvent]:
         """Return up to `most` of what has happened, newest first."""
@@ -181,7 +181,7 @@ class Monitors(Queries):
         )
         return [MonitoringEvent(**row._mapping) for row in rows]
 
-    def forget_cohorts(self, model: Model, before: float) -> int:
+    def delete_cohorts(self, model: Model, before: float) -> int:
         """Remove cohorts that ended before `before`; return how many."""
         result = self._connection.execute(
             delete(_COHORT).where(_COHORT.c.model_id == model.id, _COHORT.c.ended_at < before)

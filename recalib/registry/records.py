@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recalib.registry.monitoring_settings import Watching
+from recalib.registry.monitoring_settings import MonitoringConfig
 
 __all__ = [
     "Alias",
@@ -19,7 +19,7 @@ __all__ = [
     "Capture",
     "CohortRow",
     "Dataset",
-    "Expected",
+    "ExpectedVersion",
     "InputKind",
     "Job",
     "JobState",
@@ -29,7 +29,7 @@ __all__ = [
     "MonitorRow",
     "MonitoringEvent",
     "Serving",
-    "StoredAnswer",
+    "StoredResponse",
 ]
 
 InputKind = Literal["logits", "probabilities"]
@@ -49,7 +49,7 @@ class Model:
     created_by: str
     created_at: float
     #: What of it is watched, and how.
-    watching: Watching
+    monitoring: MonitoringConfig
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedVersion:
     """Where an alias is believed to point: a version, or None for an alias that is not set.
 
     Given to whoever moves it, so that a decision made about one champion does not fall on another.
@@ -273,7 +273,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class StoredAnswer:
+class StoredResponse:
     """What was answered to the first request with an idempotency key."""
 
     fingerprint: str

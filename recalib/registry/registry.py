@@ -52,7 +52,7 @@ class Registry:
             yield transaction
 
     @property
-    def absent_file(self) -> Path | None:
+    def missing_database_file(self) -> Path | None:
         """The file of SQLite's that the first look would make, or None."""
         url = self._engine.url
         path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None

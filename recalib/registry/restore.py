@@ -21,7 +21,15 @@ from sqlalchemy import Connection, case, func, null, select, update
 
 from recalib.errors import ConflictError, CorruptError, InputError
 from recalib.registry import migrate, tables
-from recalib.registry.backup import FORMAT, MANIFEST, VERSION, Manifest, Part, Say, blob_name
+from recalib.registry.backup import (
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    Manifest,
+    Progress,
+    TableEntry,
+    blob_name,
+)
 from recalib.registry.clock import now
 from recalib.registry.registry import Registry
 from recalib.registry.table_dump import fill, tables_of
@@ -44,7 +52,7 @@ def restore(
     *,
     actor: str = "restore",
     force: bool = False,
-    say: Say = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Manifest:
     """Fill an empty registry from the archive `source`, of either database.
 
@@ -65,7 +73,7 @@ def restore(
     with _opened(source) as archive:
         manifest = _manifest(archive, source)
         for name, part in manifest.tables.items():
-            say(f"checking table {name}")
+            progress(f"checking table {name}")
             for _ in _lines(archive, name, part):
                 pass
         registry.migrate()
@@ -74,12 +82,12 @@ def restore(
         with registry.reading() as tx:
             _check_empty(tx.connection, force)
         for number, (digest, size) in enumerate(manifest.blobs.items()):
-            say(f"blob {number + 1} of {len(manifest.blobs)}")
+            progress(f"blob {number + 1} of {len(manifest.blobs)}")
             _blob(registry, archive, digest, size)
         with registry.transaction() as tx:
             _check_empty(tx.connection, force)  # a server may have begun to fill it since
-            _tables(tx.connection, archive, manifest, say)
-            tx.audit.note(actor, "restore", None, source.name, f"as of {manifest.made_at}")
+            _tables(tx.connection, archive, manifest, progress)
+            tx.audit.record(actor, "restore", None, source.name, f"as of {manifest.made_at}")
     return manifest
 
 
@@ -113,7 +121,7 @@ def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
         if found["format"] != FORMAT:
             raise KeyError("format")
         if found["version"] <= VERSION:
-            parts = {name: Part(**part) for name, part in found.pop("tables").items()}
+            parts = {name: TableEntry(**part) for name, part in found.pop("tables").items()}
             manifest = Manifest(**found, tables=parts)
             if migrate.is_known(manifest.schema):
                 return manifest
@@ -158,7 +166,9 @@ def _blob(registry: Registry, archive: zipfile.ZipFile, digest: str, size: int) 
         blob.commit()
 
 
-def _tables(connection: Connection, archive: zipfile.ZipFile, manifest: Manifest, say: Say) -> None:
+def _tables(
+    connection: Connection, archive: zipfile.ZipFile, manifest: Manifest, progress: Progress
+) -> None:
     migrate.rebuild(connection, manifest.schema)
     there = {one.name: one for one in tables_of(connection)}
     if unknown := manifest.tables.keys() - there.keys():
@@ -167,13 +177,13 @@ def _tables(connection: Connection, archive: zipfile.ZipFile, manifest: Manifest
         connection.execute(of.delete())  # what migrations put there
         part = manifest.tables.get(name)
         if part is not None:
-            say(f"table {name}, {part.rows} rows")
+            progress(f"table {name}, {part.rows} rows")
             fill(connection, of, part.columns, _lines(archive, name, part))
     migrate.advance(connection)
     _put_back(connection)
 
 
-def _lines(archive: zipfile.ZipFile, name: str, part: Part) -> Iterator[bytes]:
+def _lines(archive: zipfile.ZipFile, name: str, part: TableEntry) -> Iterator[bytes]:
     """Yield a table's lines; `CorruptError` at their end unless they are what was written."""
     if part.member not in archive.NameToInfo:
         raise CorruptError(f"the backup lacks its table {name}")

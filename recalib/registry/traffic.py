@@ -13,14 +13,14 @@ from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
 
-__all__ = ["Counted", "Traffic"]
+__all__ = ["Traffic", "TrafficCount"]
 
 _TABLE = tables.traffic
 _KEY = ["model_id", "version", "started_at", "segment", "bin"]
 _COLUMNS = [*_KEY, "predictions"]
 
 
-class Counted(NamedTuple):
+class TrafficCount(NamedTuple):
     """Predictions of one version, in one bucket of time, of one segment and one bin."""
 
     model_id: int
@@ -35,7 +35,7 @@ class Counted(NamedTuple):
 class Traffic(Queries):
     """Counts that add up, whichever process brings them."""
 
-    def add(self, counted: Iterable[Counted]) -> None:
+    def add(self, counted: Iterable[TrafficCount]) -> None:
         """Add counts to those that are there; each bin of a bucket comes at most once.
 
         Sorted, so that processes that count the same buckets do not wait for each other in a
@@ -56,7 +56,7 @@ class Traffic(Queries):
         given = {name: list(column) for name, column in zip(_COLUMNS, columns, strict=True)}
         self._connection.execute(_adding(statement), given)
 
-    def between(self, model: Model, version: int, start: float, end: float) -> list[Counted]:
+    def between(self, model: Model, version: int, start: float, end: float) -> list[TrafficCount]:
         """Return counts of buckets that began from `start` until before `end`, by time."""
         rows = self._connection.execute(
             select(*(_TABLE.c[name] for name in _COLUMNS))
@@ -68,7 +68,7 @@ class Traffic(Queries):
             )
             .order_by(*(_TABLE.c[name] for name in _KEY))
         )
-        return [Counted(*row) for row in rows]
+        return [TrafficCount(*row) for row in rows]
 
     def first(self, model: Model, version: int, since: float) -> int | None:
         """Return when the first bucket from `since` on began, None without any."""
@@ -98,14 +98,14 @@ class Traffic(Queries):
         removed = self._connection.execute(
             delete(_TABLE).where(*where).returning(*(_TABLE.c[name] for name in _COLUMNS))
         ).all()
-        sums: Counter[Counted] = Counter()
-        for one in map(Counted._make, removed):
+        sums: Counter[TrafficCount] = Counter()
+        for one in map(TrafficCount._make, removed):
             began = one.started_at - one.started_at % seconds
             sums[one._replace(started_at=began, predictions=0)] += one.predictions
         self.add(one._replace(predictions=total) for one, total in sums.items())
         return len(removed)
 
-    def forget(self, model: Model, version: int, before: float) -> int:
+    def delete(self, model: Model, version: int, before: float) -> int:
         """Remove buckets that began before `before`; return how many rows."""
         result = self._connection.execute(
             delete(_TABLE).where(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift import estimated_priors
+from recalib.drift import estimate_priors
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log, Survey
 
@@ -25,7 +25,7 @@ _NUMBERS = 1 << 22
 class ClassShares:
     """Shares of classes at a log's beginning and in its last window, and what labels say of them.
 
-    An estimate by `estimated_priors`, which is right where only the shares have changed. Labels
+    An estimate by `estimate_priors`, which is right where only the shares have changed. Labels
     tell: `brier` is the mean of (confidence − correct)² on those of the window, and
     `brier_rescaled` the same with confidences rescaled to the shares of now. Where the second is
     not clearly lower, it is another kind of drift, and to rescale would do harm.
@@ -82,7 +82,7 @@ def class_shares(
     # A calibrated classifier's mean probabilities are the shares of its classes.
     before = first.mean(axis=0)
     before /= before.sum()
-    now = estimated_priors(last, before)
+    now = estimate_priors(last, before)
     timely = rows.delay <= horizon
     rescaled = _rescaled(last[timely], before, now)
     correct = rows.correct[timely]
@@ -115,7 +115,7 @@ def _by_chance(first: Values, rows: int) -> float:
         return 0.0
     before = one.mean(axis=0)
     before /= before.sum()
-    found = _moved(before, estimated_priors(other, before))
+    found = _moved(before, estimate_priors(other, before))
     spread = 1 / len(one) + 1 / len(other)
     return found * math.sqrt((1 / len(first) + 1 / rows) / spread)
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.card import Card
-from recalib.drift import Monitor, MonitorOptions, Part, Status, Sums, quantile_edges
-from recalib.drift.calibration_sums import bin_places
-from recalib.drift.reference_histogram import edges_of
+from recalib.drift import CalibrationSums, Cohort, Monitor, MonitorOptions, Status, quantile_edges
+from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
 from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Stretch, class_shares
@@ -247,7 +247,7 @@ def _reference(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return edges of bins, and the counts in them, of the card or of the first predictions."""
     if card is not None and card.confidences is not None:
-        return edges_of(card), np.array(card.confidences.counts, np.int64)
+        return reference_edges(card), np.array(card.confidences.counts, np.int64)
     wanted, upto = _reference_rows(survey), _first_cohorts(survey, counts)
     first: list[NDArray[np.float64]] = []
     for number, rows in log.slices(survey, cohort, counts):
@@ -257,7 +257,7 @@ def _reference(
     confidences = np.concatenate(first)[:wanted]
     edges = quantile_edges(confidences)
     edges = edges[edges > 0]
-    return edges, np.bincount(bin_places(edges, confidences), minlength=len(edges) + 1)
+    return edges, np.bincount(bin_indices(edges, confidences), minlength=len(edges) + 1)
 
 
 def _monitor_options(options: ReplayOptions, survey: Survey, cohort: float) -> MonitorOptions:
@@ -273,7 +273,7 @@ def _monitor_options(options: ReplayOptions, survey: Survey, cohort: float) -> M
     )
 
 
-def _parts(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> dict[str, Part]:
+def _parts(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> dict[str, Cohort]:
     if rows.segment is None:
         return {"": _part(rows, on_time, edges)}
     parts = {}
@@ -283,11 +283,11 @@ def _parts(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -
     return parts
 
 
-def _part(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> Part:
-    traffic = Sums.empty(edges)
+def _part(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> Cohort:
+    traffic = CalibrationSums.empty(edges)
     traffic.add_traffic(rows.confidence)
     used = rows.some(on_time)
-    return Part(traffic.traffic, used.confidence, used.correct, used.delay, used.time)
+    return Cohort(traffic.traffic, used.confidence, used.correct, used.delay, used.time)
 
 
 def _time_of(status: Status, end: float) -> float:

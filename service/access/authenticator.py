@@ -9,7 +9,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from recalib.access import ANONYMOUS, Limits, Principal, digest_of
+from recalib.access import ANONYMOUS, Limits, Principal, hash_secret
 from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
@@ -167,7 +167,7 @@ class Authenticator:
         if self._keys is None:
             raise UnavailableError("API keys cannot be checked: the registry has not answered yet")
         # By its digest, so that the time it takes says nothing of a key that is near.
-        found = self._keys.get(digest_of(secret))
+        found = self._keys.get(hash_secret(secret))
         if found is None or found[1] <= time.time():
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
         return found[0]
@@ -201,7 +201,7 @@ class Authenticator:
         principal = self.principal(authorization)
         try:
             if rule == "any":
-                principal.check_some_scope()
+                principal.check_any_scope()
                 return principal
             principal.check_scope(rule)
             if operation not in MODEL_CHECKED_LATER:
@@ -219,7 +219,7 @@ class Authenticator:
         with self._registry.transaction() as tx:
             for (name, operation, model), times in refused.items():
                 said = "" if times == 1 else f"{times} times"
-                tx.audit.note(name, operation, model, model or "", said, result="refused")
+                tx.audit.record(name, operation, model, model or "", said, result="refused")
 
     def _note_refusal(self, principal: Principal, operation: str, model: str | None) -> None:
         """Keep for the audit trail that somebody tried to change what is not for him.

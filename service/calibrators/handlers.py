@@ -72,7 +72,7 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
     tx.datasets.get(model, fit.dataset)
     job = tx.jobs.enqueue(FIT, {"model": model.name, **fit.model_dump()}, model=model)
     said = f"{fit.map} by {fit.objective} on {fit.dataset}"
-    tx.audit.note(current_principal().name, "create_calibrator", model.name, job.id, said)
+    tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, said)
     return Job.of(job)
 
 

@@ -140,7 +140,7 @@ def register_dataset(
         model, name, digest, found.rows, found.classes, size_bytes, media_type, input, found.metrics
     )
     said = f"{found.rows} rows, {size_bytes} bytes, sha256 {digest}"
-    tx.audit.note(current_principal().name, "upload_dataset", model.name, name, said)
+    tx.audit.record(current_principal().name, "upload_dataset", model.name, name, said)
     return dataset, True
 
 

@@ -43,7 +43,7 @@ def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
     def act() -> Job:
         job = tx.jobs.cancel(id)
         if job != before:
-            tx.audit.note(
+            tx.audit.record(
                 current_principal().name, "cancel_job", job.model, id, f"a {job.kind} job"
             )
         return Job.of(job)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from recalib.arrays import Floats
-from recalib.drift.calibration_sums import bin_places
-from recalib.drift.reference_histogram import edges_of
+from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
-from recalib.prediction_ids import Prediction, predictions_of
-from recalib.registry import Counted, Model, Registry
+from recalib.prediction_ids import Prediction, summarise_predictions
+from recalib.registry import Model, Registry, TrafficCount
 from service.access.authenticator import current_principal
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
 from service.labels.schemas import Outcome
@@ -99,8 +99,8 @@ def _looked_at(
 ) -> list[tuple[Prediction, int] | Outcome]:
     """Return what each row says, or why it cannot be taken; until `read` all is looked at."""
     number = loaded.stream.segment_of(segment)
-    class_of, maturity = class_reader(model), model.watching.maturity_seconds
-    said = predictions_of(rows, loaded.calibrator.predict_float32(rows))
+    class_of, maturity = class_reader(model), model.monitoring.maturity_seconds
+    said = summarise_predictions(rows, loaded.calibrator.predict_float32(rows))
     found: list[tuple[Prediction, int] | Outcome] = []
     for row, label, made_at, raw, sure, best in zip(rows, labels, times, *said, strict=True):
         true = _class_of(class_of(label), row, made_at, now, maturity, read)
@@ -138,10 +138,10 @@ def _keep(
     new: list[int],
 ) -> None:
     made = [one[0] for one in map(found.__getitem__, new) if not isinstance(one, Outcome)]
-    if made and model.watching.capture > 0:
+    if made and model.monitoring.capture > 0:
         traffic.captures.keep_observed(
             model.id,
-            model.watching.capture,
+            model.monitoring.capture,
             [one.digest for one in made],
             rows[new],
             [one.made_at for one in made],
@@ -211,13 +211,13 @@ def _digest(loaded: LoadedCalibrator, segment: int, made_at: float, logits: Floa
 
 def _counted(
     loaded: LoadedCalibrator, made: list[Prediction], bucket_seconds: int
-) -> list[Counted]:
+) -> list[TrafficCount]:
     """Return counts by bucket of time and bin of confidence, as served rows are counted."""
-    places = bin_places(
-        edges_of(loaded.calibrator.card), np.array([one.confidence for one in made])
+    places = bin_indices(
+        reference_edges(loaded.calibrator.card), np.array([one.confidence for one in made])
     )
     cells = Counter(
-        Counted(
+        TrafficCount(
             one.model,
             one.version,
             int(one.made_at // bucket_seconds) * bucket_seconds,

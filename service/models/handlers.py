@@ -24,7 +24,7 @@ def create_model(tx: Transaction, wanted: ModelCreate, key: str | None, actor: s
 
     def act() -> Model:
         model = _created(tx, wanted, actor)
-        tx.audit.note(actor, "create_model", model.name, model.name, f"{model.classes} classes")
+        tx.audit.record(actor, "create_model", model.name, model.name, f"{model.classes} classes")
         return model
 
     return once(tx, key, "create_model", wanted, 201, Model, act)
@@ -43,13 +43,13 @@ def get_model(tx: Transaction, name: str) -> Model:
 
 
 def _created(tx: Transaction, wanted: ModelCreate, actor: str) -> Model:
-    classes, watching = wanted.classes, wanted.monitoring.watching()
+    classes, monitoring = wanted.classes, wanted.monitoring.monitoring()
     if isinstance(classes, int):
-        return Model.of(tx.models.create(wanted.name, None, classes, actor, watching))
+        return Model.of(tx.models.create(wanted.name, None, classes, actor, monitoring))
     label, times = Counter(classes).most_common(1)[0]
     if times > 1:
         raise InputError(
             "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
         )
     labels = tuple(classes)
-    return Model.of(tx.models.create(wanted.name, labels, len(labels), actor, watching))
+    return Model.of(tx.models.create(wanted.name, labels, len(labels), actor, monitoring))

@@ -55,7 +55,7 @@ class Model(BaseModel):
             classes=model.classes,
             labels=list(model.labels) if model.labels is not None else None,
             created_at=iso(model.created_at),
-            monitoring=MonitoringSettings.of(model.watching),
+            monitoring=MonitoringSettings.of(model.monitoring),
         )
 
 

@@ -77,7 +77,7 @@ def flush(registry: Registry, traffic: Traffic) -> bool:
         raise
     try:
         with registry.reading() as tx:
-            traffic.declare(tx.models.watching({one.model_id for one in counted}))
+            traffic.declare(tx.models.monitoring({one.model_id for one in counted}))
     except RecalibError:  # what was declared before goes on
         return False
     return True

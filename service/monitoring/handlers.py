@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from recalib.drift import ScoreTest, Sums, label_coverage, window
+from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
 from recalib.errors import ConflictError
 from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
@@ -79,7 +79,7 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
             for one in tx.monitors.events(owner, _MOST_EVENTS)
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
-        captured_rows=tx.captures.held(owner)[0],
+        captured_rows=tx.captures.totals(owner)[0],
     )
 
 
@@ -98,7 +98,7 @@ def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
 
     def act() -> Job:
         job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
-        tx.audit.note(current_principal().name, "create_refit", owner.name, job.id)
+        tx.audit.record(current_principal().name, "create_refit", owner.name, job.id)
         return Job.of(job)
 
     return once(tx, key, f"create_refit {model}", EmptyRequest(), 202, Job, act)
@@ -132,7 +132,9 @@ def _dropped(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) 
             f"{before.champion} again"
         )
     if tx.candidates.drop(owner, version):
-        tx.monitors.note(owner, version, "dropped", actor, drop.reason or "somebody has dropped it")
+        tx.monitors.record(
+            owner, version, "dropped", actor, drop.reason or "somebody has dropped it"
+        )
         fields = {"action": "candidate_dropped", "model": owner.name, "version": version}
         log.info("Candidate %d of %s is dropped by hand.", version, owner.name, extra=fields)
     return _told(tx.candidates.get(owner, version))
@@ -155,8 +157,8 @@ def set_monitoring(
     tx.models.get(model)
 
     def act() -> Model:
-        changed = Model.of(tx.models.watch(model, settings.watching()))
-        tx.audit.note(
+        changed = Model.of(tx.models.set_monitoring(model, settings.monitoring()))
+        tx.audit.record(
             current_principal().name, "set_monitoring", model, model, settings.model_dump_json()
         )
         return changed
@@ -197,7 +199,7 @@ def _time(seconds: float | None) -> str | None:
 
 
 def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowReport]:
-    segments = len(model.watching.segments) + 1
+    segments = len(model.monitoring.segments) + 1
     cohorts = tx.monitors.cohorts(model, row.version, 0.0, _MOST_WINDOWS * segments)
     starts = sorted({one.started_at for one in cohorts}, reverse=True)
     # The oldest may have been cut off between its segments.
@@ -211,10 +213,10 @@ def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowRe
 
 def _window(cohorts: Iterable[CohortRow]) -> WindowReport:
     first, *others = cohorts
-    sums = Sums.from_dict(first.sums)
+    sums = CalibrationSums.from_dict(first.sums)
     for one in others:
-        sums.merge(Sums.from_dict(one.sums))
+        sums.merge(CalibrationSums.from_dict(one.sums))
     covered = label_coverage(sums)
     share = None if covered is None else covered.share
-    measured = {**window(sums, weighting="traffic").to_dict(), "coverage": share}
+    measured = {**summarise_window(sums, weighting="traffic").to_dict(), "coverage": share}
     return WindowReport(start=iso(first.started_at), end=iso(first.ended_at), measured=measured)

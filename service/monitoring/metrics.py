@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from recalib.drift import STATES
 from recalib.errors import RecalibError
-from recalib.registry import JobState, MonitorRow, Registry, Watching
+from recalib.registry import JobState, MonitoringConfig, MonitorRow, Registry
 from service.calibrators.handlers import FIT
 from service.monitoring.handlers import REFIT
 from service.monitoring.schedule import MONITOR
@@ -59,7 +59,7 @@ class Stored(NamedTuple):
     """What the registry has, at one moment."""
 
     jobs: dict[tuple[str, JobState], int]
-    champions: list[tuple[str, Watching, MonitorRow]]
+    champions: list[tuple[str, MonitoringConfig, MonitorRow]]
     #: Champions that nobody has looked at yet: model, version, and since when they serve.
     unwatched: list[tuple[str, int, float]]
 
@@ -78,7 +78,9 @@ def stored(state: State) -> Stored | None:
 def read(registry: Registry) -> Stored:
     """Return what the registry has; `UnavailableError` where it cannot be reached."""
     with registry.reading() as tx:
-        return Stored(tx.jobs.counts(), tx.monitors.champions(), tx.monitors.unwatched())
+        return Stored(
+            tx.jobs.counts(), tx.monitors.champions(), tx.monitors.champions_without_monitor()
+        )
 
 
 def families(stored: Stored | None) -> Iterable[Any]:
@@ -133,7 +135,7 @@ def _of_champions(stored: Stored) -> Iterable[Any]:
     }
     for model, version, serves_since in stored.unwatched:
         assessed.add_metric([model, str(version)], serves_since)
-    for model, watching, row in stored.champions:
+    for model, monitoring, row in stored.champions:
         labels = [model, str(row.version)]
         for state in STATES:
             states.add_metric([*labels, state], int(row.status["state"] == state))
@@ -141,8 +143,8 @@ def _of_champions(stored: Stored) -> Iterable[Any]:
         for segment, part in parts.items():
             for name in _ESTIMATORS:
                 _add(error, [*labels, segment, name], part["evidence"][name])
-        objective.add_metric(labels, watching.objective)
-        needed.add_metric(labels, watching.least_labels)
+        objective.add_metric(labels, monitoring.objective)
+        needed.add_metric(labels, monitoring.least_labels)
         assessed.add_metric(labels, row.assessed_at)
         _add(since, labels, row.status["since"])
         late.add_metric(labels, row.late)

@@ -47,7 +47,7 @@ def ask_to_watch(registry: Registry, every_seconds: float) -> bool:
     Several processes may ask at once: the queue takes one.
     """
     with registry.reading() as tx:
-        if tx.jobs.waits(MONITOR):
+        if tx.jobs.is_waiting(MONITOR):
             return False
     with registry.transaction() as tx:
         tx.jobs.enqueue(

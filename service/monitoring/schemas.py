@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from recalib.registry import MOST_SEGMENTS, Watching
+from recalib.registry import MAX_SEGMENTS, MonitoringConfig
 from service.calibrators.schemas import MOST_VERSIONS
 from service.http.integers import WHOLE
 from service.http.types import NAME, Documented, Text
@@ -22,7 +22,7 @@ __all__ = [
     "WindowReport",
 ]
 
-_USUAL = Watching()
+_USUAL = MonitoringConfig()
 _Seconds = Annotated[float, Field(ge=1, lt=1e10, allow_inf_nan=False)]
 
 
@@ -63,7 +63,7 @@ class MonitoringSettings(BaseModel):
     )
     segments: Annotated[list[Annotated[str, NAME]], Documented({"uniqueItems": True})] = Field(
         [],
-        max_length=MOST_SEGMENTS,
+        max_length=MAX_SEGMENTS,
         description="Values of `segment` that are watched by themselves; others, and none, are "
         "watched together. The list may grow at its end, and change in no other way.",
     )
@@ -86,13 +86,13 @@ class MonitoringSettings(BaseModel):
     )
 
     @classmethod
-    def of(cls, watching: Watching) -> MonitoringSettings:
+    def of(cls, monitoring: MonitoringConfig) -> MonitoringSettings:
         """Return the wire form of what is watched."""
-        return cls(**watching.to_dict())
+        return cls(**monitoring.to_dict())
 
-    def watching(self) -> Watching:
+    def monitoring(self) -> MonitoringConfig:
         """Return what is watched; `InputError` for segments that cannot be."""
-        return Watching(**{**self.model_dump(), "segments": tuple(self.segments)})
+        return MonitoringConfig(**{**self.model_dump(), "segments": tuple(self.segments)})
 
 
 CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.card import Card
-from recalib.drift.calibration_sums import bin_places
-from recalib.drift.reference_histogram import edges_of
-from recalib.registry import Counted, Model, Watching
+from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.reference_histogram import reference_edges
+from recalib.registry import Model, MonitoringConfig, TrafficCount
 from service.monitoring.logit_sampling import Captures
 
 __all__ = ["Stream", "Traffic"]
@@ -38,12 +38,12 @@ Counts = NDArray[np.int64]
 class _Watched:
     """What a model declares, as far as it matters while serving; replaced whole."""
 
-    def __init__(self, watching: Watching) -> None:
-        self.declare(watching)
+    def __init__(self, monitoring: MonitoringConfig) -> None:
+        self.declare(monitoring)
 
-    def declare(self, watching: Watching) -> None:
-        self.capture = watching.capture
-        self.segments = {name: number for number, name in enumerate(watching.segments, 1)}
+    def declare(self, monitoring: MonitoringConfig) -> None:
+        self.capture = monitoring.capture
+        self.segments = {name: number for number, name in enumerate(monitoring.segments, 1)}
 
 
 class Stream:
@@ -105,7 +105,7 @@ class Stream:
         for (segment, bucket, _), batches in aside.items():
             # All at once: a call of NumPy's a batch would take as long as this for thousands.
             confidences = np.concatenate(batches).max(axis=1)
-            places = bin_places(self._edges, confidences)
+            places = bin_indices(self._edges, confidences)
             counts = np.bincount(places, minlength=len(self._edges) + 1)
             before = self._counts.get((segment, bucket))
             self._counts[segment, bucket] = counts if before is None else before + counts
@@ -127,29 +127,29 @@ class Traffic:
         self._watched: WeakValueDictionary[int, _Watched] = WeakValueDictionary()
         #: Those with something aside; a stream outlives its calibrator until it has been taken.
         self._streams: set[Stream] = set()
-        self._unsent: Counter[Counted] = Counter()
+        self._unsent: Counter[TrafficCount] = Counter()
 
     def stream(self, model: Model, version: int, card: Card) -> Stream:
         """Return what counts the answers of a version."""
         with self._lock:
             watched = self._watched.get(model.id)
             if watched is None:
-                watched = self._watched[model.id] = _Watched(model.watching)
-        return Stream(self, watched, model.id, version, edges_of(card))
+                watched = self._watched[model.id] = _Watched(model.monitoring)
+        return Stream(self, watched, model.id, version, reference_edges(card))
 
     def note(self, stream: Stream) -> None:
         """Remember that a stream has something to be taken."""
         with self._lock:  # once for each stream and flush
             self._streams.add(stream)
 
-    def declare(self, declared: Mapping[int, Watching]) -> None:
+    def declare(self, declared: Mapping[int, MonitoringConfig]) -> None:
         """Follow what models declare, by their numbers."""
-        for number, watching in declared.items():
+        for number, monitoring in declared.items():
             watched = self._watched.get(number)
             if watched is not None:
-                watched.declare(watching)
+                watched.declare(monitoring)
 
-    def take(self) -> list[Counted]:
+    def take(self) -> list[TrafficCount]:
         """Return everything since the last time; whoever cannot write it down gives it back."""
         with self._lock:
             streams, self._streams = self._streams, set()
@@ -159,11 +159,11 @@ class Traffic:
                 start = bucket * self.bucket_seconds
                 for bin, count in enumerate(counts.tolist()):
                     if count:
-                        key = Counted(stream.model, stream.version, start, segment, bin, 0)
+                        key = TrafficCount(stream.model, stream.version, start, segment, bin, 0)
                         counted[key] += count
         return [key._replace(predictions=count) for key, count in counted.items()]
 
-    def give_back(self, counted: list[Counted]) -> int:
+    def give_back(self, counted: list[TrafficCount]) -> int:
         """Keep counts for the next time; return how many predictions there was no room for."""
         lost = 0
         with self._lock:

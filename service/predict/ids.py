@@ -14,7 +14,7 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.errors import InputError, UnavailableError
-from recalib.prediction_ids import SigningKey, mint, predictions_of
+from recalib.prediction_ids import SigningKey, mint, summarise_predictions
 from recalib.registry import Registry
 from service.predict.loaded_calibrators import LoadedCalibrator
 from service.predict.single_flight import SingleFlight
@@ -99,12 +99,12 @@ class PredictionIds:
             return found
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:
-            said = predictions_of(logits, probabilities)
+            said = summarise_predictions(logits, probabilities)
             found = cast("list[str | None]", mint(key, model, version, now, said, segment))
             loaded.stream.keep(found, logits)
             return found
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
-        said = predictions_of(logits[chosen], probabilities[chosen])
+        said = summarise_predictions(logits[chosen], probabilities[chosen])
         minted = mint(key, model, version, now, said, segment)
         for row, one in zip(chosen.tolist(), minted, strict=True):
             found[row] = one

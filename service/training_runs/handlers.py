@@ -40,7 +40,7 @@ def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job
     def act() -> Job:
         job = tx.jobs.enqueue(TRAIN, recipe.model_dump(mode="json"), model=model)
         of_model = None if model is None else model.name
-        tx.audit.note(current_principal().name, "create_training_run", of_model, job.id)
+        tx.audit.record(current_principal().name, "create_training_run", of_model, job.id)
         return Job.of(job)
 
     return once(tx, key, "create_training_run", recipe, 202, Job, act)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.traffic import counting_seconds, day
-from recalib.registry import MOST_SEGMENTS
+from recalib.registry import MAX_SEGMENTS
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ def test_storage_grows_with_buckets_and_not_with_traffic(tmp_path: Path) -> None
     assert busy["rows"] == quiet["rows"] == 288 * 10 * 15
     assert busy["rows_after_two_days"] == 24 * 10 * 15
     # Linear in segments, so that the most take about ten times this.
-    assert busy["megabytes"] * (MOST_SEGMENTS + 1) / 10 < 50
+    assert busy["megabytes"] * (MAX_SEGMENTS + 1) / 10 < 50
 
 
 def test_what_is_counted_is_what_was_answered() -> None:

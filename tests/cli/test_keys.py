@@ -55,8 +55,8 @@ def test_a_secret_may_come_from_a_file(cli: Cli, database_url: str) -> None:
     assert [(one["name"], one["scopes"]) for one in listed] == [("prometheus", ["metrics"])]
     registry = Registry(database_url, "memory://")
     with registry.reading() as tx:
-        assert tx.api_keys.is_good("prometheus", secret)
-        assert not tx.api_keys.is_good("prometheus", secret[:-1])
+        assert tx.api_keys.is_valid("prometheus", secret)
+        assert not tx.api_keys.is_valid("prometheus", secret[:-1])
     registry.close()
     cli.write("other", new_secret().encode())
     cli.write("thought-up", b"correct horse battery staple")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalib.drift import Sums
+from recalib.drift import CalibrationSums
 from recalib.errors import InputError
 
 EDGES = [0.3, 0.7, 1.0]
@@ -18,15 +18,15 @@ ROWS = st.lists(
 )
 
 
-def added(*parts: list[tuple[float, bool, float]]) -> Sums:
-    sums = Sums.empty(EDGES)
+def added(*parts: list[tuple[float, bool, float]]) -> CalibrationSums:
+    sums = CalibrationSums.empty(EDGES)
     for rows in parts:
         sums.add_traffic([p for p, _, _ in rows])
         sums.add_labels(*map(list, zip(*rows, strict=True)) if rows else ([], []))
     return sums
 
 
-def same(one: Sums, other: Sums) -> bool:
+def same(one: CalibrationSums, other: CalibrationSums) -> bool:
     return all(
         np.allclose(left, right, rtol=1e-12, atol=1e-12)
         for left, right in zip(one.to_dict().values(), other.to_dict().values(), strict=True)
@@ -35,7 +35,7 @@ def same(one: Sums, other: Sums) -> bool:
 
 @given(rows=ROWS)
 def test_sums_are_those_of_a_loop(rows):
-    slow = Sums.empty(EDGES)
+    slow = CalibrationSums.empty(EDGES)
     for p, y, delay in rows:
         b = sum(p >= edge for edge in EDGES)
         slow.traffic[b] += 1
@@ -58,19 +58,19 @@ def test_sums_of_parts_are_those_of_all(one, other):
 
 
 def test_a_confidence_on_an_edge_is_in_the_bin_above():
-    sums = Sums.empty(EDGES)
+    sums = CalibrationSums.empty(EDGES)
     sums.add_traffic([0.0, 0.3, 0.7, 1.0])
     assert sums.traffic.tolist() == [1, 1, 1, 1]
     sums.add_counts(np.array([0, 2, 0, 1]))
     assert sums.traffic.tolist() == [1, 3, 1, 2]
-    whole = Sums.empty([])
+    whole = CalibrationSums.empty([])
     whole.add_traffic([0.0, 1.0])
     assert whole.traffic.tolist() == [2]
 
 
 def test_json_keeps_every_digit():
     sums = added([(0.1, True, 3.0), (1 / 3, False, 0.1), (0.9, True, 0.0)])
-    again = Sums.from_dict(json.loads(json.dumps(sums.to_dict())))
+    again = CalibrationSums.from_dict(json.loads(json.dumps(sums.to_dict())))
     assert again.to_dict() == sums.to_dict()
     assert again.labelled.dtype == np.int64
 
@@ -78,7 +78,7 @@ def test_json_keeps_every_digit():
 @pytest.mark.parametrize("edges", [[0.5, 0.5], [0.7, 0.3], [0.0, 0.5], [1.1], [float("nan")], [[]]])
 def test_bad_edges_are_refused(edges):
     with pytest.raises(InputError) as refused:
-        Sums.empty(edges)
+        CalibrationSums.empty(edges)
     assert refused.value.field == "edges"
 
 
@@ -94,19 +94,19 @@ def test_bad_edges_are_refused(edges):
     ],
 )
 def test_bad_rows_are_refused_and_none_added(rows, field):
-    sums = Sums.empty(EDGES)
+    sums = CalibrationSums.empty(EDGES)
     with pytest.raises(InputError) as refused:
         sums.add_labels(*rows)
     assert refused.value.field == field
-    assert same(sums, Sums.empty(EDGES))
+    assert same(sums, CalibrationSums.empty(EDGES))
 
 
 def test_other_bins_and_bad_counts_are_refused():
     with pytest.raises(InputError):
-        Sums.empty(EDGES).merge(Sums.empty([0.5]))
+        CalibrationSums.empty(EDGES).merge(CalibrationSums.empty([0.5]))
     for counts in ([1, 2], [1, 2, 3, -1], [0.5, 1.0, 1.0, 1.0]):
         with pytest.raises(InputError):
-            Sums.empty(EDGES).add_counts(np.array(counts))
-    saved = Sums.empty(EDGES).to_dict()
+            CalibrationSums.empty(EDGES).add_counts(np.array(counts))
+    saved = CalibrationSums.empty(EDGES).to_dict()
     with pytest.raises(InputError):
-        Sums.from_dict({**saved, "traffic": [1, 2]})
+        CalibrationSums.from_dict({**saved, "traffic": [1, 2]})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recalib.drift import BETTORS, CalibrationTest
+from recalib.drift import CalibrationTest, default_bettors
 from recalib.drift.bettors import BinnedBettor, PlattBettor, log_odds
 from recalib.errors import InputError
 
@@ -72,7 +72,7 @@ def test_bettors_have_not_seen_what_they_bet_on(bettor):
     rng = np.random.default_rng(0)
     p = confidences(rng, 800)
     odds = log_odds(p)
-    one, other = BETTORS()[bettor], BETTORS()[bettor]
+    one, other = default_bettors()[bettor], default_bettors()[bettor]
     for start in range(0, 600, 50):
         rows = slice(start, start + 50)
         for each in (one, other):

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from numpy.typing import NDArray
 
-from recalib.drift import confidence_shift, estimated_priors, quantile_edges
+from recalib.drift import confidence_shift, estimate_priors, quantile_edges
 from recalib.errors import InputError
 
 
@@ -74,15 +74,15 @@ def test_priors_are_found_where_only_they_have_changed():
     before, now = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
     p = densities_of(rng, now) * before
     p /= p.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(estimated_priors(p, before), now, atol=0.02)
+    np.testing.assert_allclose(estimate_priors(p, before), now, atol=0.02)
     p = densities_of(rng, before) * before
     p /= p.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(estimated_priors(p, before), before, atol=0.02)
+    np.testing.assert_allclose(estimate_priors(p, before), before, atol=0.02)
 
 
 def test_a_class_that_never_occurred_keeps_share_0():
     p = np.array([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
-    found = estimated_priors(p, np.array([0.5, 0.5, 0.0]))
+    found = estimate_priors(p, np.array([0.5, 0.5, 0.0]))
     assert found[2] == 0
     assert found.sum() == pytest.approx(1)
     assert np.all(np.isfinite(found))
@@ -94,4 +94,4 @@ def test_a_class_that_never_occurred_keeps_share_0():
 )
 def test_bad_priors_are_refused(p, priors):
     with pytest.raises(InputError):
-        estimated_priors(np.array(p), np.array(priors))
+        estimate_priors(np.array(p), np.array(priors))

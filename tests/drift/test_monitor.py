@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from recalib.drift import (
+    CalibrationSums,
+    Cohort,
     Monitor,
     MonitorOptions,
-    Part,
     Status,
-    Sums,
     quantile_edges,
-    spent_alpha,
+    spend_alpha,
 )
 from recalib.errors import InputError
 
@@ -52,16 +52,16 @@ def part(
     *,
     centre: float = 1.5,
     share: float = 1.0,
-) -> Part:
+) -> Cohort:
     """Draw a part of which a share is labelled, an hour later."""
     p = confidences(rng, rows, centre)
-    sums = Sums.empty(EDGES)
+    sums = CalibrationSums.empty(EDGES)
     sums.add_traffic(p)
     p = p[rng.random(rows) < share]
-    return Part(sums.traffic, p, rng.random(len(p)) < truth(p), np.full(len(p), 60.0))
+    return Cohort(sums.traffic, p, rng.random(len(p)) < truth(p), np.full(len(p), 60.0))
 
 
-def fed(monitor: Monitor, hours: range, draw: Callable[[], Part]) -> list[Status]:
+def fed(monitor: Monitor, hours: range, draw: Callable[[], Cohort]) -> list[Status]:
     found = []
     for hour in hours:
         monitor.add(hour * _HOUR, (hour + 1) * _HOUR, draw())
@@ -122,13 +122,13 @@ def test_the_onset_is_a_row_s_own_time():
     p = np.asarray(many.confidences)
     truth = np.where(np.arange(4_000) < 2_000, p, p - 0.2)
     times = np.arange(4_000.0)
-    whole = Part(many.traffic, p, rng.random(4_000) < truth, times=times)
+    whole = Cohort(many.traffic, p, rng.random(4_000) < truth, times=times)
     monitor.add(0.0, 4_000.0, whole)
     found = monitor.assess(4_000.0)
     assert found.state == "stale"
     assert found.onset == pytest.approx(2_000, abs=300)
     timeless = Monitor(EDGES, REFERENCE)
-    timeless.add(0.0, 4_000.0, Part(many.traffic, p, whole.correct))
+    timeless.add(0.0, 4_000.0, Cohort(many.traffic, p, whole.correct))
     assert timeless.assess(4_000.0).onset == 0.0
 
 
@@ -168,12 +168,12 @@ def test_selective_labels_are_said():
     rng = np.random.default_rng(6)
     monitor = Monitor(EDGES, REFERENCE)
 
-    def selective() -> Part:
+    def selective() -> Cohort:
         p = confidences(rng, 1_000)
-        sums = Sums.empty(EDGES)
+        sums = CalibrationSums.empty(EDGES)
         sums.add_traffic(p)
         p = p[rng.random(1_000) < 1.2 - p]
-        return Part(sums.traffic, p, rng.random(len(p)) < p)
+        return Cohort(sums.traffic, p, rng.random(len(p)) < p)
 
     last = fed(monitor, range(10), selective)[-1]
     assert last.evidence.selective
@@ -246,10 +246,10 @@ def test_what_it_keeps_does_not_grow():
 )
 def test_bad_cohorts_are_refused_and_none_taken(start, end, parts, field):
     monitor = Monitor(EDGES)
-    monitor.add(0.0, 1.0, Part(REFERENCE, [0.9], [1]))
+    monitor.add(0.0, 1.0, Cohort(REFERENCE, [0.9], [1]))
     before = monitor.state()
     with pytest.raises(InputError) as refused:
-        monitor.add(start, end, {n: Part(REFERENCE, *rows) for n, rows in parts.items()})
+        monitor.add(start, end, {n: Cohort(REFERENCE, *rows) for n, rows in parts.items()})
     assert refused.value.field == field
     assert monitor.state() == before
 
@@ -263,9 +263,10 @@ def test_rows_are_taken_in_the_order_of_their_times():
     other = Monitor(EDGES, options=MonitorOptions(segments=2))
     half = rng.random(3_000) < 0.5
     none = np.zeros_like(REFERENCE)
-    one.add(0.0, 1.0, {"a": Part(none, p, y, times=times)})
+    one.add(0.0, 1.0, {"a": Cohort(none, p, y, times=times)})
     parts = {
-        name: Part(none, p[at], y[at], times=times[at]) for name, at in (("a", half), ("b", ~half))
+        name: Cohort(none, p[at], y[at], times=times[at])
+        for name, at in (("a", half), ("b", ~half))
     }
     other.add(0.0, 1.0, parts)
     found, same = one.assess(1.0).evidence, other.assess(1.0).evidence
@@ -282,9 +283,9 @@ def test_a_cohort_may_be_empty():
 
 def test_too_many_segments_are_refused():
     monitor = Monitor(EDGES, options=MonitorOptions(segments=1))
-    monitor.add(0.0, 1.0, {"a": Part(REFERENCE, [], [])})
+    monitor.add(0.0, 1.0, {"a": Cohort(REFERENCE, [], [])})
     with pytest.raises(InputError):
-        monitor.add(1.0, 2.0, {"b": Part(REFERENCE, [], [])})
+        monitor.add(1.0, 2.0, {"b": Cohort(REFERENCE, [], [])})
 
 
 @pytest.mark.parametrize(
@@ -306,8 +307,8 @@ def test_bad_options_are_refused(options):
 
 
 def test_alpha_is_spent_over_versions():
-    spent = [spent_alpha(0.05, k) for k in range(1, 20_000)]
+    spent = [spend_alpha(0.05, k) for k in range(1, 20_000)]
     assert sum(spent) < 0.05
     assert sum(spent) == pytest.approx(0.05, rel=1e-3)
     with pytest.raises(InputError):
-        spent_alpha(0.05, 0)
+        spend_alpha(0.05, 0)

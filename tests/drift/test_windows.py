@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 from numpy.typing import NDArray
 
-from recalib.drift import Sums, label_coverage, window
+from recalib.drift import CalibrationSums, label_coverage, summarise_window
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
@@ -19,8 +19,8 @@ Values = NDArray[np.float64]
 EVEN = np.arange(1, 15) / 15
 
 
-def sums_of(p: Values, y: NDArray[Any], edges: Values = EVEN) -> Sums:
-    sums = Sums.empty(edges)
+def sums_of(p: Values, y: NDArray[Any], edges: Values = EVEN) -> CalibrationSums:
+    sums = CalibrationSums.empty(edges)
     sums.add_traffic(p)
     sums.add_labels(p, y)
     return sums
@@ -35,7 +35,7 @@ def test_numbers_are_those_of_a_loop_over_pairs():
     """ECE, and the mean of r_i r_j over pairs of one bin, which is what `squared_ce` says it is."""
     p, y = drawn(np.random.default_rng(0), 120)
     edges = np.array([0.6, 0.8, 0.9])
-    found = window(sums_of(p, y, edges))
+    found = summarise_window(sums_of(p, y, edges))
     ece, squared, floor = 0.0, 0.0, 0.0
     for low, high in zip([0, *edges], [*edges, 1.1], strict=True):
         at = (p >= low) & (p < high)
@@ -51,17 +51,17 @@ def test_numbers_are_those_of_a_loop_over_pairs():
 
 def test_weights_by_traffic_are_of_all_predictions():
     """Labels of the unsure half only now and then: weighted by traffic it counts for half."""
-    sums = Sums.empty([0.5])
+    sums = CalibrationSums.empty([0.5])
     sums.add_counts([1000, 1000])
     sums.add_labels(np.full(50, 0.4), np.arange(50) < 30)
     sums.add_labels(np.full(950, 0.9), np.arange(950) < 855)
-    assert window(sums).ece == pytest.approx(0.05 * 0.2)
-    assert window(sums, weighting="traffic").ece == pytest.approx(0.5 * 0.2)
+    assert summarise_window(sums).ece == pytest.approx(0.05 * 0.2)
+    assert summarise_window(sums, weighting="traffic").ece == pytest.approx(0.5 * 0.2)
 
 
 def test_bins_of_fewer_than_two_labels_join_a_neighbour():
     sums = sums_of(np.array([0.1, 0.3, 0.31, 0.55, 0.95]), np.array([1.0, 0, 1, 1, 1]))
-    found = window(sums)
+    found = summarise_window(sums)
     assert found.bins == 2
     gaps = (2 - 0.71) / 5, (2 - 1.5) / 5
     assert found.ece == pytest.approx(sum(gaps))
@@ -69,9 +69,9 @@ def test_bins_of_fewer_than_two_labels_join_a_neighbour():
 
 def test_a_single_label_has_no_error_and_none_no_numbers():
     """Nothing is made up, and nothing is NaN."""
-    empty = window(Sums.empty(EVEN))
+    empty = summarise_window(CalibrationSums.empty(EVEN))
     assert (empty.labelled, empty.accuracy, empty.ece, empty.ce_high) == (0, None, None, None)
-    one = window(sums_of(np.array([0.9]), np.array([1.0])))
+    one = summarise_window(sums_of(np.array([0.9]), np.array([1.0])))
     assert (one.labelled, one.accuracy, one.ece) == (1, 1.0, None)
 
 
@@ -82,7 +82,7 @@ def test_every_number_is_finite_and_in_order(confidence, right, weighting):
     """Where a bin's own variance is 0 as well; and JSON takes it."""
     for rows in (2, 3, 1000):
         p, y = np.full(rows, confidence), np.full(rows, float(right))
-        found = window(sums_of(p, y), weighting=weighting)
+        found = summarise_window(sums_of(p, y), weighting=weighting)
         json.dumps(found.to_dict(), allow_nan=False)
         assert 0 <= found.ece_low <= found.ece <= found.ece_high <= 1
         assert 0 <= found.ece_widest_low <= found.ece <= found.ece_widest_high <= 1
@@ -114,12 +114,12 @@ def test_intervals_hold_the_truth(kind, weighting):
     held = np.zeros(3)
     for _ in range(150):
         p = law.rvs(300 if weighting == "labelled" else 3_000, random_state=rng)
-        sums = Sums.empty(EVEN)
+        sums = CalibrationSums.empty(EVEN)
         sums.add_traffic(p)
         # Selective labels: the less sure are labelled more often.
         chosen = p if weighting == "labelled" else p[rng.random(len(p)) < 0.9 - 0.85 * p]
         sums.add_labels(chosen, rng.random(len(chosen)) < truth_of(chosen, kind))
-        found = window(sums, weighting=weighting)
+        found = summarise_window(sums, weighting=weighting)
         for place, (low, high, true) in enumerate(
             (
                 (found.ece_low, found.ece_high, ece),
@@ -138,7 +138,7 @@ def test_the_squared_error_is_unbiased_and_its_error_right():
     p = np.repeat([0.3, 0.6, 0.9], [60, 90, 150])
     truth = np.repeat([0.45, 0.6, 0.8], [60, 90, 150])
     true = float(np.mean((truth - p) ** 2))
-    found = [window(sums_of(p, rng.random(300) < truth, edges)) for _ in range(200)]
+    found = [summarise_window(sums_of(p, rng.random(300) < truth, edges)) for _ in range(200)]
     squares = np.array([one.squared_ce for one in found])
     assert abs(squares.mean() - true) < 4 * squares.std() / np.sqrt(200)
     errors = np.array([one.squared_ce_error for one in found])
@@ -146,7 +146,7 @@ def test_the_squared_error_is_unbiased_and_its_error_right():
     assert errors.mean() == pytest.approx(squares.std(), rel=0.25)
 
 
-def labelled(rng: np.random.Generator, rows: int, kind: str) -> Sums:
+def labelled(rng: np.random.Generator, rows: int, kind: str) -> CalibrationSums:
     p, y = drawn(rng, rows)
     rate = {
         "any": np.full(rows, 0.3),
@@ -155,7 +155,7 @@ def labelled(rng: np.random.Generator, rows: int, kind: str) -> Sums:
         "unsure": 0.5 - 0.3 * p,
         "errors": np.where(y == 1, 0.7, 1.0),
     }[kind]
-    sums = Sums.empty(EVEN)
+    sums = CalibrationSums.empty(EVEN)
     sums.add_traffic(p)
     kept = rng.random(rows) < rate
     sums.add_labels(p[kept], y[kept])
@@ -185,18 +185,18 @@ def test_coverage_is_flagged_where_it_depends_on_confidence(kind):
 
 
 def test_coverage_in_corners():
-    assert label_coverage(Sums.empty(EVEN)) is None
+    assert label_coverage(CalibrationSums.empty(EVEN)) is None
     sums = sums_of(np.array([0.9]), np.array([1.0]))
     everything = label_coverage(sums)
     assert everything is not None
     assert (everything.share, everything.selective) == (1.0, False)
     assert everything.by_bin[0] is None
-    lost = Sums.empty(EVEN)  # traffic that a crash has lost
+    lost = CalibrationSums.empty(EVEN)  # traffic that a crash has lost
     lost.add_labels([0.9] * 10, [1] * 10)
     coverage = label_coverage(lost)
     assert coverage is not None
     assert coverage.share == 1
-    silent = Sums.empty(EVEN)
+    silent = CalibrationSums.empty(EVEN)
     silent.add_traffic(np.linspace(0, 1, 100))
     none = label_coverage(silent)
     assert none is not None
@@ -205,4 +205,4 @@ def test_coverage_in_corners():
 
 def test_a_level_out_of_range_is_refused():
     with pytest.raises(InputError):
-        window(Sums.empty(EVEN), level=1.0)
+        summarise_window(CalibrationSums.empty(EVEN), level=1.0)

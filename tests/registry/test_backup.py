@@ -102,7 +102,7 @@ def full(registry: Registry) -> None:
         tx.captures.add(model.id, Capture(a_blob(registry, b"kept"), 5, 4, 1e9, 1e9 + 1))
         tx.labels.add(model, [(prediction(1), 2)])
         tx.labels.add(model, [(prediction(1), 3)])  # disputed, which is a boolean
-        tx.monitors.note(model, 1, "stale", "monitor", "drift", {"ece": 0.1 + 0.2})
+        tx.monitors.record(model, 1, "stale", "monitor", "drift", {"ece": 0.1 + 0.2})
         tx.signing_keys.rotate()
         tx.api_keys.create("web", ["predict", "label"], models=["resnet"], lifetime_seconds=1e6)
         tx.idempotency.store("key", "scope", "\x7f\N{SNOWMAN}", 201, bytes(range(256)))
@@ -136,7 +136,7 @@ def test_what_comes_back_is_what_went_in(registry: Registry, opposite: Registry,
     """Every row of every table, every blob, and probabilities to the last bit; both ways."""
     full(registry)
     said: list[str] = []
-    made = backup(registry, to, say=said.append)
+    made = backup(registry, to, progress=said.append)
     before = all_rows(registry)
     assert sum(1 for rows in before.values() if rows) >= 16
     assert made.left_out == {}
@@ -210,14 +210,14 @@ def test_it_is_made_while_the_registry_is_used(
             digest = a_blob(registry, b"%d" % number)
             tx.datasets.create(model, f"d{number}", digest, 1, 4, 1, "text/csv", "logits", {})
             if number == 1 or (what == "table models" and changes.count(what) < 3):
-                gone = tx.captures.forget(model, 1e11)
+                gone = tx.captures.delete(model, 1e11)
                 kept = a_blob(registry, b"kept %d" % number)
                 tx.captures.add(model.id, Capture(kept, 1, 1, 1e9, 1e9))
                 for one in gone:
                     registry.blobs.remove(one)
 
     changes: list[str] = []
-    made = backup(registry, to, say=meanwhile)
+    made = backup(registry, to, progress=meanwhile)
     assert changes.count("table models") == 3  # the first two snapshots named what had gone
     restore(elsewhere, to)
     with elsewhere.reading() as tx:
@@ -258,7 +258,7 @@ def test_nothing_is_overwritten(here: Registry, to: Path, tmp_path: Path) -> Non
         backup(here, tmp_path / "none" / "b.zip")
     new = tmp_path / "new.zip"
     with pytest.raises(InputError, match="File exists"):
-        backup(here, new, say=lambda _: new.write_text("meanwhile"))
+        backup(here, new, progress=lambda _: new.write_text("meanwhile"))
     assert new.read_text() == "meanwhile"
     with pytest.raises(InputError, match="accepted: a registry"):
         backup(Registry(f"sqlite:///{tmp_path}/none.db", "memory://"), tmp_path / "b.zip")
@@ -270,7 +270,7 @@ def test_two_at_once_to_one_name(here: Registry, to: Path) -> None:
         with pytest.raises(InputError, match="another backup is writing"):
             backup(here, to)
 
-    backup(here, to, say=again)
+    backup(here, to, progress=again)
     assert read_manifest(to).tables["models"].rows == 0
 
 
@@ -437,7 +437,7 @@ def test_kill_9_leaves_nothing_half_done(
     registry.close()
 
     def make(say: Callable[[str], None]) -> None:
-        backup(Registry(urls[0], registry.blobs.url), to, say=say)
+        backup(Registry(urls[0], registry.blobs.url), to, progress=say)
 
     words = 2 + len(METADATA.tables)
     for at in (1, words - 1):
@@ -453,7 +453,7 @@ def test_kill_9_leaves_nothing_half_done(
     opposite.close()
 
     def bring_back(say: Callable[[str], None]) -> None:
-        restore(Registry(urls[1], opposite.blobs.url), to, force=True, say=say)
+        restore(Registry(urls[1], opposite.blobs.url), to, force=True, progress=say)
 
     for at in (len(METADATA.tables) + 1, words + len(METADATA.tables) - 1):
         assert _killed(at, bring_back)

@@ -280,11 +280,11 @@ def test_finished_jobs_of_a_kind_that_comes_again_are_removed(registry: Registry
     def ended(kind: str) -> None:
         with registry.transaction() as tx:
             tx.jobs.enqueue(kind, {}, unique=kind)
-            assert tx.jobs.waits(kind)
+            assert tx.jobs.is_waiting(kind)
             lease = tx.jobs.claim("w", [kind], 60)
             assert lease is not None
             tx.jobs.succeed(lease, {})
-            assert not tx.jobs.waits(kind)
+            assert not tx.jobs.is_waiting(kind)
 
     for kind in ("look", "fit", "look", "look", "look"):
         ended(kind)

@@ -7,34 +7,37 @@ from typing import Any
 import pytest
 
 from recalib.errors import ConflictError, InputError, NotFoundError
-from recalib.registry import MOST_SEGMENTS, Registry, Watching
+from recalib.registry import MAX_SEGMENTS, MonitoringConfig, Registry
 from tests.registry.scenes import a_model
 
 
 def test_it_is_kept_with_the_model_and_can_be_changed(registry: Registry) -> None:
-    model, wanted = a_model(registry), Watching(alpha=0.01, segments=("eu", "us"), capture=0.25)
-    assert model.watching == Watching()
+    model, wanted = (
+        a_model(registry),
+        MonitoringConfig(alpha=0.01, segments=("eu", "us"), capture=0.25),
+    )
+    assert model.monitoring == MonitoringConfig()
     with registry.transaction() as tx:
-        assert tx.models.watch("resnet", wanted).watching == wanted
+        assert tx.models.set_monitoring("resnet", wanted).monitoring == wanted
         born = tx.models.create("born", None, 2, "anna", wanted)
     with registry.reading() as tx:
-        assert tx.models.get("resnet").watching == wanted
-        assert tx.models.watching([model.id, born.id, 99]) == {model.id: wanted, born.id: wanted}
+        assert tx.models.get("resnet").monitoring == wanted
+        assert tx.models.monitoring([model.id, born.id, 99]) == {model.id: wanted, born.id: wanted}
     for name in ("absent", "no name\0"):
         with pytest.raises(NotFoundError), registry.transaction() as tx:
-            tx.models.watch(name, wanted)
+            tx.models.set_monitoring(name, wanted)
 
 
 def test_segments_keep_their_numbers(registry: Registry) -> None:
     """Ids that are out carry them: a list may grow at its end, and do nothing else."""
     a_model(registry)
     with registry.transaction() as tx:
-        tx.models.watch("resnet", Watching(segments=("eu", "us")))
+        tx.models.set_monitoring("resnet", MonitoringConfig(segments=("eu", "us")))
     for bad in ((), ("eu",), ("us", "eu"), ("asia", "eu", "us")):
         with pytest.raises(ConflictError, match="segments"), registry.transaction() as tx:
-            tx.models.watch("resnet", Watching(segments=bad))
+            tx.models.set_monitoring("resnet", MonitoringConfig(segments=bad))
     with registry.transaction() as tx:
-        tx.models.watch("resnet", Watching(segments=("eu", "us", "asia")))
+        tx.models.set_monitoring("resnet", MonitoringConfig(segments=("eu", "us", "asia")))
 
 
 BAD: list[dict[str, Any]] = [
@@ -54,17 +57,17 @@ BAD: list[dict[str, Any]] = [
     {"promote": "yes"},
     {"segments": ("a", "a")},
     {"segments": ("a b",)},
-    {"segments": tuple(map(str, range(MOST_SEGMENTS + 1)))},
+    {"segments": tuple(map(str, range(MAX_SEGMENTS + 1)))},
 ]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=str)
 def test_what_cannot_be_declared(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(bad))):
-        Watching(**bad)
+        MonitoringConfig(**bad)
 
 
 def test_what_a_later_version_stored_besides_is_left_alone() -> None:
-    stored = {**Watching(segments=("eu",)).to_dict(), "unheard_of": 1}
-    assert Watching.of(stored) == Watching(segments=("eu",))
-    assert Watching.of(None) == Watching()
+    stored = {**MonitoringConfig(segments=("eu",)).to_dict(), "unheard_of": 1}
+    assert MonitoringConfig.of(stored) == MonitoringConfig(segments=("eu",))
+    assert MonitoringConfig.of(None) == MonitoringConfig()

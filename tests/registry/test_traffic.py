@@ -6,17 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from recalib.registry import Counted, Model, Registry
+from recalib.registry import Model, Registry, TrafficCount
 from tests.registry.scenes import a_model
 
 
-def counts(registry: Registry, model: Model, version: int = 1) -> list[Counted]:
+def counts(registry: Registry, model: Model, version: int = 1) -> list[TrafficCount]:
     with registry.reading() as tx:
         return tx.traffic.between(model, version, 0, 1e11)
 
 
-def one(model: Model, start: int, predictions: int, *, bin: int = 0, segment: int = 0) -> Counted:
-    return Counted(model.id, 1, start, segment, bin, predictions)
+def one(
+    model: Model, start: int, predictions: int, *, bin: int = 0, segment: int = 0
+) -> TrafficCount:
+    return TrafficCount(model.id, 1, start, segment, bin, predictions)
 
 
 def test_counts_add_up(registry: Registry) -> None:
@@ -28,14 +30,14 @@ def test_counts_add_up(registry: Registry) -> None:
         tx.traffic.add([])
     with registry.transaction() as tx:
         tx.traffic.add([one(model, 300, 10**12), one(model, 300, 3, segment=2)])
-        tx.traffic.add([one(other, 300, 9), Counted(model.id, 2, 300, 0, 0, 4)])
+        tx.traffic.add([one(other, 300, 9), TrafficCount(model.id, 2, 300, 0, 0, 4)])
     assert counts(registry, model) == [
         one(model, 300, 5 + 10**12),
         one(model, 300, 1, bin=4),
         one(model, 300, 3, segment=2),
         one(model, 600, 2),
     ]
-    assert counts(registry, model, 2) == [Counted(model.id, 2, 300, 0, 0, 4)]
+    assert counts(registry, model, 2) == [TrafficCount(model.id, 2, 300, 0, 0, 4)]
     with registry.reading() as tx:
         assert tx.traffic.between(model, 1, 301, 600) == []
         assert len(tx.traffic.between(model, 1, 300, 600)) == 3
@@ -44,14 +46,14 @@ def test_counts_add_up(registry: Registry) -> None:
 
 _ADDING = """
 import sys
-from recalib.registry import Counted, Registry
+from recalib.registry import TrafficCount, Registry
 registry = Registry(sys.argv[1], 'memory://')
 with registry.reading() as tx:
     model = tx.models.get('resnet')
 print("ready", flush=True)
 sys.stdin.readline()
 for turn in range(30):
-    rows = [Counted(model.id, 1, 300 * (n % 5), 0, n % 7, 1) for n in range(35)]
+    rows = [TrafficCount(model.id, 1, 300 * (n % 5), 0, n % 7, 1) for n in range(35)]
     with registry.transaction() as tx:
         tx.traffic.add(rows[::-1] if sys.argv[2] == "backwards" else rows)
 """
@@ -100,5 +102,5 @@ def test_old_buckets_are_put_together_and_forgotten(registry: Registry) -> None:
         assert tx.traffic.compact(model, 1, 7_300.0, 3_600) == 0
     assert counts(registry, model)[0] == one(model, 0, 16)
     with registry.transaction() as tx:
-        assert tx.traffic.forget(model, 1, 7_200.0) == 4
+        assert tx.traffic.delete(model, 1, 7_200.0) == 4
     assert counts(registry, model)[0].started_at == 7_200

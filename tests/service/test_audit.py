@@ -115,7 +115,7 @@ def test_who_did_what_is_in_one_place(
 def test_pages_and_filters(client: Any, registry: Registry) -> None:
     with registry.transaction() as tx:
         for number in range(7):
-            tx.audit.note("cli:x" if number % 2 else "root", "set_alias", f"m{number % 3}", "a")
+            tx.audit.record("cli:x" if number % 2 else "root", "set_alias", f"m{number % 3}", "a")
     everything = _trail(client)
     found, cursor = [], None
     while True:
@@ -140,7 +140,7 @@ def test_it_is_for_admins_and_of_what_is_theirs(
 ) -> None:
     with registry.transaction() as tx:
         for model in ("digits", "other"):
-            tx.audit.note("root", "set_alias", model, "champion")
+            tx.audit.record("root", "set_alias", model, "champion")
     bound = {"Authorization": f"Bearer {keys['bound']}"}
     web = {"Authorization": f"Bearer {keys['web']}"}
     assert client.get("/v1/audit", headers=web).status_code == 403
@@ -181,7 +181,7 @@ def test_what_was_refused_is_there_and_bounded(
 
 def test_grpc_says_the_same(client: Any, registry: Registry, keys: dict[str, str]) -> None:
     with registry.transaction() as tx:
-        tx.audit.note("root", "set_alias", "digits", "champion", "version 1 to 2: better")
+        tx.audit.record("root", "set_alias", "digits", "champion", "version 1 to 2: better")
     request = OWN["Audit"].methods_by_name["ListAudit"].input_type._concrete_class
     metadata = [("authorization", f"Bearer {keys['root']}")]
     with Rpc(f"127.0.0.1:{client.app.state.grpc_port}") as rpc:
@@ -201,7 +201,7 @@ def test_grpc_says_the_same(client: Any, registry: Registry, keys: dict[str, str
 def test_what_is_old_is_forgotten_and_answers_with_it(registry: Registry) -> None:
     with registry.transaction() as tx:
         for kind in ("old", "new"):
-            tx.audit.note("root", kind, None, "x")
+            tx.audit.record("root", kind, None, "x")
             tx.idempotency.store(kind, "create_model", "f", 201, b"{}")
         for table, column in (("audit", "action"), ("idempotency", "key")):
             column_of = "at" if table == "audit" else "created_at"
@@ -223,7 +223,7 @@ def test_candidates_are_done_and_states_are_seen(registry: Registry) -> None:
     with registry.transaction() as tx:
         model = tx.models.create("m", None, 2, "anna")
         for kind in (*STATES, "dropped"):
-            tx.monitors.note(model, 1, kind, "monitor", "because")
+            tx.monitors.record(model, 1, kind, "monitor", "because")
     with registry.reading() as tx:
         (entry,) = tx.audit.page(None, 10)
     assert (entry.action, entry.actor, entry.target) == (

@@ -414,13 +414,13 @@ from recalib.calibrator import Calibrator
 from recalib.maps import MAPS
 from recalib.options import configure
 import msgspec
-from recalib.registry import Model, Watching
+from recalib.registry import Model, MonitoringConfig
 from service.monitoring.traffic import Traffic
 from service.predict.loaded_calibrators import _prepare
 from tests.service.test_loaded_calibrators import parameter_file
 
 def prepared(contents):
-    model = Model(1, "m", 3, None, 1, "anna", 0.0, Watching())
+    model = Model(1, "m", 3, None, 1, "anna", 0.0, MonitoringConfig())
     return _prepare(Traffic(), model, 1, contents)
 
 def grown(contents, rows, classes):

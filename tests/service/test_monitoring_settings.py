@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from recalib.registry import Watching
+from recalib.registry import MonitoringConfig
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.monitoring.flush import flush
@@ -26,14 +26,14 @@ def declare(service: Service, **settings: Any) -> Any:
 
 def test_forms_and_records_say_the_same() -> None:
     """Names, defaults and what can be said."""
-    assert MonitoringSettings().watching() == Watching()
-    assert MonitoringSettings.of(Watching()).model_dump() == Watching().to_dict()
+    assert MonitoringSettings().monitoring() == MonitoringConfig()
+    assert MonitoringSettings.of(MonitoringConfig()).model_dump() == MonitoringConfig().to_dict()
 
 
 def test_settings_are_declared_and_changed(service: Service) -> None:
     service.model()
     usual = service.client.get("/v1/models/digits").json()["monitoring"]
-    assert usual == Watching().to_dict()
+    assert usual == MonitoringConfig().to_dict()
     answer = declare(service, **WANTED)
     assert answer.status_code == 200
     assert answer.json()["monitoring"] == usual | WANTED
@@ -51,8 +51,8 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
         pb.CreateModelRequest(name="digits", classes=4, monitoring=wanted)
     )
     assert (made.monitoring.alpha, made.monitoring.refit) == (0.01, pb.REFIT_MANUAL)
-    assert made.monitoring.objective == Watching().objective
-    usual = Watching().to_dict()
+    assert made.monitoring.objective == MonitoringConfig().objective
+    usual = MonitoringConfig().to_dict()
     assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | WANTED
     wanted.segments.append("asia")
     wanted.promote = pb.PROMOTE_CANDIDATE_MANUAL
@@ -105,7 +105,7 @@ def test_a_segment_is_counted_and_comes_back_with_its_label(ready: Service, rpc:
     assert declare(ready, segments=["eu", "us"]).status_code == 200
     state = ready.client.app.state.recalib
     state.calibrators.load("digits")
-    state.calibrators.traffic.declare({state.calibrators.get("digits").number: Watching(
+    state.calibrators.traffic.declare({state.calibrators.get("digits").number: MonitoringConfig(
         segments=("eu", "us")
     )})  # fmt: skip
     said = ready.calibrate(logits, segment="us").json()

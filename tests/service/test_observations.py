@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
-from recalib.prediction_ids import predictions_of
+from recalib.prediction_ids import summarise_predictions
 from recalib.registry import Model, MonitorRow, tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.monitoring.logit_sampling import write_captures
@@ -67,7 +67,7 @@ def test_they_are_kept_as_served_rows_are(service: Service, model: Model) -> Non
     with service.registry.reading() as tx:
         champion = Calibrator.from_bytes(tx.calibrators.parameters(model, 1))
         traffic = tx.traffic.between(model, 1, 0, 1e11)
-    said = predictions_of(logits, champion.predict_float32(logits))
+    said = summarise_predictions(logits, champion.predict_float32(logits))
     assert [one.predicted_at for one in rows] == pytest.approx(sent["times"])
     assert [one.confidence for one in rows] == pytest.approx(said.confidences)
     assert [one.raw_confidence for one in rows] == pytest.approx(said.raw_confidences)
@@ -122,8 +122,8 @@ def test_they_are_read_with_their_cohort(service: Service, model: Model) -> None
     statuses = {status for status, _ in post(service, {**sent, "times": times})}
     assert statuses == {"accepted"}
     with service.registry.transaction() as tx:  # as though two minutes had passed
-        declared = replace(model.watching, maturity_seconds=1.0, cohort_seconds=1.0)
-        tx.models.watch("resnet", replace(declared, segments=("eu",)))
+        declared = replace(model.monitoring, maturity_seconds=1.0, cohort_seconds=1.0)
+        tx.models.set_monitoring("resnet", replace(declared, segments=("eu",)))
         table = tables.labels
         tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
         model = tx.models.get("resnet")

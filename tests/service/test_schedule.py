@@ -28,7 +28,7 @@ def test_a_server_asks_by_itself(service: Service) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with service.registry.reading() as tx:
-            if tx.jobs.waits(MONITOR):
+            if tx.jobs.is_waiting(MONITOR):
                 return
         time.sleep(0.2)
     raise AssertionError("nobody was asked to watch")

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
-from recalib.drift.reference_histogram import edges_of
+from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import UnavailableError
-from recalib.registry import Counted, Model, Registry, Watching
+from recalib.registry import Model, MonitoringConfig, Registry, TrafficCount
 from service.monitoring.flush import flush
 from service.monitoring.traffic import Traffic
 from tests.service.conftest import NPY, Service, npy
 
-MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, Watching(segments=("eu", "us")))
+MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, MonitoringConfig(segments=("eu", "us")))
 EDGES = (0.5, 0.7, 0.9)
 
 
@@ -41,7 +41,7 @@ def rows(*confidences: float) -> np.ndarray:
     return np.stack([one, (1 - one) / 2, (1 - one) / 2], axis=1)
 
 
-def by_bin(counted: list[Counted]) -> dict[tuple[int, int], int]:
+def by_bin(counted: list[TrafficCount]) -> dict[tuple[int, int], int]:
     """Predictions by segment and bin; buckets apart."""
     found: Counter[tuple[int, int]] = Counter()
     for one in counted:
@@ -68,7 +68,7 @@ def test_answers_are_counted_by_segment_and_confidence() -> None:
 
 
 def test_older_calibrators_have_bins_of_equal_width() -> None:
-    assert edges_of(a_card(None)) == pytest.approx(np.arange(1, 15) / 15)
+    assert reference_edges(a_card(None)) == pytest.approx(np.arange(1, 15) / 15)
 
 
 def test_a_stream_whose_calibrator_was_dropped_is_still_taken() -> None:
@@ -82,7 +82,7 @@ def test_threads_that_answer_while_counts_are_taken_lose_none() -> None:
     """Each of 4 x 5,000 answers is in one taking, across the limit at which they are counted."""
     traffic = Traffic()
     stream, over = traffic.stream(MODEL, 1, a_card()), threading.Event()
-    taken: list[Counted] = []
+    taken: list[TrafficCount] = []
 
     def take() -> None:
         while not over.is_set():
@@ -106,7 +106,7 @@ def test_what_a_model_declares_is_followed() -> None:
     traffic = Traffic()
     stream = traffic.stream(MODEL, 1, a_card())
     assert [stream.segment_of(name) for name in ("eu", "us", "asia", "")] == [1, 2, 0, 0]
-    traffic.declare({7: Watching(segments=("eu", "us", "asia")), 8: Watching()})
+    traffic.declare({7: MonitoringConfig(segments=("eu", "us", "asia")), 8: MonitoringConfig()})
     assert stream.segment_of("asia") == 3
     assert traffic.stream(MODEL, 2, a_card()).segment_of("asia") == 3
 
@@ -126,7 +126,7 @@ def test_counts_wait_for_a_registry_that_is_away(registry: Registry) -> None:
         stream.add(rows(0.4, 0.6))
         assert flush(away, traffic) is False
     with registry.transaction() as tx:
-        tx.models.watch("resnet", Watching(segments=("eu",)))
+        tx.models.set_monitoring("resnet", MonitoringConfig(segments=("eu",)))
     stream.add(rows(0.4))
     assert flush(registry, traffic) is True
     assert stream.segment_of("eu") == 1

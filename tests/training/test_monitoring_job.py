@@ -1,4 +1,4 @@
-"""Watching: cohorts are looked at once they have matured, once each, and what follows is kept."""
+"""The monitoring job: it reads each matured cohort exactly once and stores the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from recalib.drift import Sums
+from recalib.drift import CalibrationSums
 from recalib.errors import ConflictError
 from recalib.registry import Model, MonitorRow, Registry, tables
 from tests.training.watched import LENGTH, MATURITY, WATCHING, Stream, a_champion
@@ -67,9 +67,9 @@ def test_only_what_has_matured_is_looked_at_and_only_once(registry: Registry) ->
     with registry.reading() as tx:
         cohorts = tx.monitors.cohorts(model, 1, 0, 100)
     assert len(cohorts) == taken
-    sums = Sums.empty(stream.edges)
+    sums = CalibrationSums.empty(stream.edges)
     for one in cohorts:
-        sums.merge(Sums.from_dict(one.sums))
+        sums.merge(CalibrationSums.from_dict(one.sums))
     assert sums.to_dict() == row.totals
     assert (sums.traffic.sum(), sums.labelled.sum()) == (300, 300)
 
@@ -138,7 +138,7 @@ def test_what_fails_before_the_commit_is_done_again_and_nothing_twice(
         raise KeyError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("recalib.registry.monitors.Monitors.note", broken)
+        patch.setattr("recalib.registry.monitors.Monitors.record", broken)
         with pytest.raises(KeyError):
             watch(registry, model)
     with registry.reading() as tx:
@@ -178,7 +178,7 @@ def test_another_test_has_what_is_left_of_alpha(registry: Registry) -> None:
     caught_up(registry, model)
     first = known(registry, model)
     with registry.transaction() as tx:
-        tx.models.watch("resnet", replace(WATCHING, tolerance=0.03))
+        tx.models.set_monitoring("resnet", replace(WATCHING, tolerance=0.03))
     stream.send(100, ago=1_000)
     caught_up(registry, model)
     second = known(registry, model)

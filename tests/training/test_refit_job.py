@@ -14,8 +14,16 @@ from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
 from recalib.metrics.evaluate import evaluate
-from recalib.prediction_ids import mint, predictions_of, read_ids
-from recalib.registry import Candidate, Capture, Counted, Model, MonitorRow, Registry, Watching
+from recalib.prediction_ids import mint, read_ids, summarise_predictions
+from recalib.registry import (
+    Candidate,
+    Capture,
+    Model,
+    MonitoringConfig,
+    MonitorRow,
+    Registry,
+    TrafficCount,
+)
 from service.monitoring.logit_sampling import Captures, _Kept, _parquet, write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
@@ -51,7 +59,7 @@ def serve(
     probabilities = champion.predict_float32(logits)
     times = now - ago + np.arange(rows) * seconds / rows
     ids = [
-        mint(key, model.id, version, at, predictions_of(logits[[n]], probabilities[[n]]))[0]
+        mint(key, model.id, version, at, summarise_predictions(logits[[n]], probabilities[[n]]))[0]
         for n, at in enumerate(times)
     ]
     read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
@@ -67,7 +75,7 @@ def serve(
         tx.labels.add(model, list(zip(read, truth.tolist(), strict=True)))
         stream._arrive(tx, 5.0, version)
         tx.traffic.add(
-            Counted(model.id, version, int(start), 0, int(bin), int(count))
+            TrafficCount(model.id, version, int(start), 0, int(bin), int(count))
             for (start, bin), count in zip(cells, counts, strict=True)
         )
         if kept:
@@ -210,7 +218,7 @@ def test_without_a_drift_all_that_is_kept_is_fitted_on(registry: Registry) -> No
         assert row.status["onset"] > row.assessed_at - 3_900
         for state in ("fresh", "unverified", "suspect"):
             row = replace(row, turn=row.turn + 1, status={**row.status, "state": state})
-            assert _since(row, model, 1e10) == (1e10 - model.watching.capture_seconds, None)
+            assert _since(row, model, 1e10) == (1e10 - model.monitoring.capture_seconds, None)
         tx.monitors.save(model, replace(row, turn=2))
         request_refit(tx, model, "asked")
     work(registry, REFIT)
@@ -229,7 +237,7 @@ def test_a_segment_s_drift_dates_it_as_all_traffic_s_does(registry: Registry) ->
     row = MonitorRow(1, 1, 1, {}, 0.0, {}, status, {}, 0, 0.0)
     model = a_champion(registry)
     assert _since(row, model, 9e9 + 60) == (9e9, 9e9)
-    assert _since(row, model, 1e10) == (1e10 - model.watching.capture_seconds, 9e9)
+    assert _since(row, model, 1e10) == (1e10 - model.monitoring.capture_seconds, 9e9)
     whole = replace(row, status={**status, "segment": None})
     assert _since(whole, model, 9e9 + 60)[1] is None
 
@@ -240,13 +248,18 @@ def last_reason(registry: Registry, model: Model, before: int = 0) -> str:
 
 
 def shadowed(
-    registry: Registry, model: Model, watching: Watching, temperature: float, *, begins: bool = True
+    registry: Registry,
+    model: Model,
+    monitoring: MonitoringConfig,
+    temperature: float,
+    *,
+    begins: bool = True,
 ) -> int:
     """Publish a candidate of another temperature, and let 1,500 predictions be compared."""
     other = fit(*draw(2_000, 4, temperature, seed=9), map="temperature")
     lease = a_lease(registry)
     with registry.transaction() as tx:
-        tx.models.watch(model.name, watching)
+        tx.models.set_monitoring(model.name, monitoring)
         now = tx.labels.clock()
         version = tx.calibrators.publish(
             lease, model, None, other.card.to_dict(), other.to_bytes(), None, ""
@@ -274,7 +287,7 @@ def test_a_human_can_veto(registry: Registry, drifted: Model) -> None:
     """`promote: manual` proves a candidate and leaves the promotion to somebody."""
     manual = replace(CAPTURING, promote="manual")
     with registry.transaction() as tx:
-        tx.models.watch("resnet", manual)
+        tx.models.set_monitoring("resnet", manual)
     work(registry)
     begun = candidate(registry, drifted)
     with registry.transaction() as tx:
@@ -307,7 +320,7 @@ def test_one_that_waits_ends_with_the_champion_that_it_is_better_than(
     """Promoted, if that is what serves now; otherwise nobody knows whether it is better."""
     model = a_champion(registry, replace(CAPTURING, promote="manual"))
     for _ in range(2):
-        version = shadowed(registry, model, model.watching, 3.0, begins=False)
+        version = shadowed(registry, model, model.monitoring, 3.0, begins=False)
     assert version == 3
     with registry.transaction() as tx:
         now = tx.labels.clock()
@@ -381,21 +394,21 @@ def test_one_at_a_time(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("watching", "word"),
+    ("monitoring", "word"),
     [(WATCHING, "declare a `capture` rate"), (CAPTURING, "are needed")],
     ids=["no capture", "too few"],
 )
 def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
-    registry: Registry, watching: Watching, word: str
+    registry: Registry, monitoring: MonitoringConfig, word: str
 ) -> None:
-    model = a_champion(registry, watching)
+    model = a_champion(registry, monitoring)
     serve(registry, model, ago=2_400, temperature=9.0, kept=False)
     work(registry)
     assert story(registry, model) == [(1, "stale"), (1, "refit_impossible")]
     with registry.reading() as tx:
         reason = tx.monitors.events(model, 1)[0].reason
         assert word in reason
-        assert ("since the drift began (2" in reason) is (watching is CAPTURING)
+        assert ("since the drift began (2" in reason) is (monitoring is CAPTURING)
     work(registry)
     assert len(story(registry, model)) == 2
     with registry.reading() as tx:
@@ -403,7 +416,7 @@ def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
         assert refit_is_due(tx, model, "stale", now) is None
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
         assert refit_is_due(tx, model, "fresh", now + 200) is None
-        daily = replace(model, watching=replace(watching, refit_every_seconds=86_400.0))
+        daily = replace(model, monitoring=replace(monitoring, refit_every_seconds=86_400.0))
         assert refit_is_due(tx, daily, "fresh", now + 80_000) is None
         assert refit_is_due(tx, daily, "fresh", now + 90_000) == "every 86400 seconds"
 
@@ -438,7 +451,7 @@ def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Re
         key = tx.signing_keys.first()
         now = tx.labels.clock()
     ids: list[str | None] = list(
-        mint(key, model.id, 1, now - 200, predictions_of(logits, np.full_like(logits, 0.25)))
+        mint(key, model.id, 1, now - 200, summarise_predictions(logits, np.full_like(logits, 0.25)))
     )
     captures.keep(model.id, 1.0, [None] * 1_000, logits)
     assert write_captures(registry, captures, 0.0) == 0
@@ -449,7 +462,7 @@ def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Re
         write_captures(broken, captures, 0.0)
     assert write_captures(registry, captures, 0.0) == 1
     with registry.reading() as tx:
-        rows, size = tx.captures.held(model)
+        rows, size = tx.captures.totals(model)
         (file,) = tx.captures.between(model, 0, 1e11)
     assert 180 < rows < 320
     assert size > 0
@@ -458,16 +471,16 @@ def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Re
     )
     with registry.transaction() as tx:
         tx.labels.add(model, [(one, n % 4) for n, one in enumerate(read)])
-    found = captured(registry, replace(model, watching=Watching()), 1, 0, now + 60)
+    found = captured(registry, replace(model, monitoring=MonitoringConfig()), 1, 0, now + 60)
     assert (len(found), found.kept) == (rows, rows)
     where = {one.tobytes(): n for n, one in enumerate(logits)}
     assert [where[row.tobytes()] % 4 for row in found.logits] == found.labels.tolist()
     with registry.transaction() as tx:
-        tx.models.watch("resnet", replace(CAPTURING, capture_seconds=1.0))
+        tx.models.set_monitoring("resnet", replace(CAPTURING, capture_seconds=1.0))
         model = tx.models.get("resnet")
     threading.Event().wait(2.5)
     tidy(registry, model)
     with registry.reading() as tx:
-        assert tx.captures.held(model) == (0, 0)
+        assert tx.captures.totals(model) == (0, 0)
     with pytest.raises(Exception, match="blob"):
         registry.blobs.open(file.digest)

@@ -8,24 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import update
 
-from recalib.drift.calibration_sums import bin_places
+from recalib.drift.calibration_sums import bin_indices
 from recalib.fitting.fit import fit
 from recalib.prediction_ids import Prediction
-from recalib.registry import Counted, Model, Registry, Watching, tables
+from recalib.registry import Model, MonitoringConfig, Registry, TrafficCount, tables
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 
 LENGTH, MATURITY = 60.0, 120.0
-WATCHING = Watching(
+WATCHING = MonitoringConfig(
     cohort_seconds=LENGTH, maturity_seconds=MATURITY, least_labels=200, window_labels=1_000
 )
 
 
-def a_champion(registry: Registry, watching: Watching = WATCHING) -> Model:
+def a_champion(registry: Registry, monitoring: MonitoringConfig = WATCHING) -> Model:
     """Publish a calibrator with a real card as the champion of a model of 4 classes."""
     calibrator = fit(*draw(2_000, 4, 3.0), map="temperature")
     with registry.transaction() as tx:
-        model = tx.models.create("resnet", None, 4, "anna", watching)
+        model = tx.models.create("resnet", None, 4, "anna", monitoring)
     lease = a_lease(registry)
     with registry.transaction() as tx:
         card = calibrator.card.to_dict()
@@ -73,7 +73,7 @@ class Stream:
         times = self.now - ago + np.arange(rows) * seconds / rows
         counted = np.zeros((rows, 2), np.int64)
         counted[:, 0] = times // 60 * 60
-        counted[:, 1] = bin_places(self.edges, p)
+        counted[:, 1] = bin_indices(self.edges, p)
         cells, counts = np.unique(counted, axis=0, return_counts=True)
         labels = []
         for at, confidence, right in zip(times, p, correct, strict=True):
@@ -84,7 +84,7 @@ class Stream:
                 labels.append((made, 1 if right else 0))
         with self.registry.transaction() as tx:
             tx.traffic.add(
-                Counted(self.model.id, version, int(start), segment, int(bin), int(count))
+                TrafficCount(self.model.id, version, int(start), segment, int(bin), int(count))
                 for (start, bin), count in zip(cells, counts, strict=True)
             )
             tx.labels.add(self.model, labels)
