@@ -1,0 +1,140 @@
+"""CONTRIBUTING.md is true: a new member is one file and a line in its registry.
+
+The test adds a member to each family in a copy of the source, as CONTRIBUTING.md says, and uses it
+through the public interface.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_PAGE = (_ROOT / "CONTRIBUTING.md").read_text()
+
+#: Lines of a registry: an import, or an entry of a literal, or a command.
+_LINE = re.compile(r'from .* import .*|    "[^"]+": .*,|app\.command\(.*')
+#: Registry file, literal, and an existing member that the new one is a copy of: names to replace.
+_FAMILIES = {
+    "a map": (
+        "recalib/maps/__init__.py",
+        "MAPS",
+        "recalib/maps/class_temperature.py",
+        {"class_temperature": "new_map", "ClassTemperature": "NewMap"},
+    ),
+    "an objective": (
+        "recalib/objectives/__init__.py",
+        "OBJECTIVES",
+        "recalib/objectives/brier.py",
+        {"brier": "new_objective", "Brier": "NewObjective"},
+    ),
+    "a metric": (
+        "recalib/metrics/__init__.py",
+        "METRICS",
+        "recalib/metrics/accuracy.py",
+        {"accuracy": "new_metric", "Accuracy": "NewMetric"},
+    ),
+    "a loss": (
+        "recalib/losses/__init__.py",
+        "PRIMARY",
+        "recalib/losses/cross_entropy.py",
+        {"cross_entropy": "new_loss", "CrossEntropy": "NewLoss"},
+    ),
+    "a network": (
+        "training/models/__init__.py",
+        "MODELS",
+        "training/models/linear.py",
+        {"linear": "new_network", "Linear": "NewNetwork"},
+    ),
+    "a data source": (
+        "training/data/load.py",
+        "SOURCES",
+        "training/data/shapes.py",
+        {"shapes": "new_source", "Shapes": "NewSource"},
+    ),
+    "a file format": (
+        "recalib/files/__init__.py",
+        "FORMATS",
+        "recalib/files/npy.py",
+        {"npy": "new_format", "NpyFile": "NewFormatFile"},
+    ),
+    "a command": (
+        "recalib/cli/main.py",
+        "app",
+        "recalib/cli/export.py",
+        {"export": "new_command"},
+    ),
+}
+
+_USE = """
+import numpy as np
+import recalib
+from recalib.cli.main import app
+from recalib.files import read
+from recalib.metrics.evaluate import evaluate
+from recalib.recipe import LossPart
+from training.data.load import DataSpec, load
+from training.engine.objective import TrainingObjective
+from training.models import build
+
+rng = np.random.default_rng(0)
+logits, labels = rng.normal(size=(50, 3)), rng.integers(0, 3, 50)
+calibrator = recalib.fit(logits, labels, map="new_map", objective="new_objective")
+calibrator.save("t.calib")
+assert recalib.load("t.calib").card.map == "new_map"
+assert any(command.callback.__name__ == "new_command" for command in app.registered_commands)
+assert "new_metric" in evaluate(labels, logits=logits)
+TrainingObjective(LossPart(primary="new_loss"))
+assert build("new_network", 3, features=4) is not None
+options = {"train": 4, "validation": 4, "test": 4}
+assert len(load(DataSpec("new_source", options)).train) == 4
+np.save("data.npy", logits)
+with open("data.npy", "rb") as file:
+    assert read(file, format="new_format", labels="optional").logits.shape == (50, 3)
+"""
+
+
+def _replace(text: str, names: dict[str, str]) -> str:
+    for old, new in names.items():
+        text = re.sub(rf"(?<!nn\.)\b{old}\b", new, text)
+    return text
+
+
+def _add_member(root: Path, registry: str, template: str, names: dict[str, str]) -> None:
+    """Copy the template under its new name, and repeat its lines in the registry."""
+    source = root / template
+    module = f"{next(iter(names.values()))}.py"
+    source.with_name(module).write_text(_replace(source.read_text(), names))
+    lines = []
+    for line in (root / registry).read_text().splitlines():
+        copy = _replace(line, names)
+        lines += [line, copy] if copy != line and _LINE.fullmatch(line) else [line]
+    (root / registry).write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.slow
+def test_a_new_member_is_one_file_and_its_registry(tmp_path: Path) -> None:
+    for folder in ("recalib", "training"):
+        shutil.copytree(
+            _ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for registry, _, template, names in _FAMILIES.values():
+        _add_member(tmp_path, registry, template, names)
+    result = subprocess.run(
+        [sys.executable, "-c", _USE], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("family", _FAMILIES)
+def test_the_recipe_names_the_registry(family: str) -> None:
+    registry, literal, _, _ = _FAMILIES[family]
+    row = next(line for line in _PAGE.splitlines() if line.startswith(f"| {family} |"))
+    assert f"`{literal}`" in row
+    assert f"`{registry}`" in row
+    assert re.search(rf"^{literal}\b", (_ROOT / registry).read_text(), re.MULTILINE)
