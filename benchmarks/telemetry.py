@@ -33,9 +33,9 @@ def run() -> list[Goal]:
     off = _microseconds()
     # It says that nobody is there, which is so.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    telemetry.start(Settings(otlp_endpoint="http://127.0.0.1:9"), "benchmark")
+    telemetry.configure(Settings(otlp_endpoint="http://127.0.0.1:9"), "benchmark")
     on = _microseconds()
-    telemetry.stop()
+    telemetry.shutdown()
     return [
         Goal("traces off, microseconds a request", off, 1.0, True, f"; on: {on:.1f}"),
     ]
@@ -45,9 +45,9 @@ def _microseconds() -> float:
     def requests() -> None:
         for _ in range(_CALLS):
             parent = traceparent_of(_HEADERS)
-            telemetry.begin(parent)
-            if telemetry.is_on():
-                telemetry.end("POST /v1/models/{model}/calibrate", 1e-3, parent)
+            telemetry.start_request_span(parent)
+            if telemetry.is_enabled():
+                telemetry.end_request_span("POST /v1/models/{model}/calibrate", 1e-3, parent)
 
     return min(interleaved({"": requests}, 5, time.thread_time)[""]) / _CALLS * 1e6
 

@@ -1,4 +1,4 @@
-"""How a probe of a container engine ends: the two programs have one each."""
+"""Exit status of the container probes of server and worker."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 from recalib.errors import RecalibError
 
-__all__ = ["status_of"]
+__all__ = ["probe_exit_status"]
 
 
-def status_of(ask: Callable[[], str]) -> int:
-    """Return the exit status of a probe, having said on standard error what is wrong.
+def probe_exit_status(probe: Callable[[], str]) -> int:
+    """Return 0 if the probe finds no problem; otherwise print the problem and return 1.
 
     Parameters
     ----------
-    ask: returns what is wrong, empty where nothing is, or raises it.
+    probe: returns a problem, or an empty string if there is none; it may raise `RecalibError`.
     """
     try:
-        wrong = ask()
+        problem = probe()
     except RecalibError as error:
-        wrong = str(error)
-    if wrong:
-        sys.stderr.write(f"not ready: {wrong}\n")
-    return 1 if wrong else 0
+        problem = str(error)
+    if problem:
+        sys.stderr.write(f"not ready: {problem}\n")
+    return 1 if problem else 0

@@ -6,13 +6,13 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Lazily", "LazyClasses"]
+__all__ = ["LazyClasses", "LazyModule"]
 
 T = TypeVar("T")
 
 
-class Lazily:
-    """Stands for a module, and imports it on the first access to one of its names."""
+class LazyModule:
+    """A proxy for a module; the first access to one of its names imports the module."""
 
     def __init__(self, module: str) -> None:
         self._module = module

@@ -1,9 +1,9 @@
-"""onnxruntime, which tells nobody that it runs: `from recalib.ort import onnxruntime`.
+"""onnxruntime with its telemetry disabled: `from recalib.ort import onnxruntime`.
 
-From 1.29 on, its builds for Linux report every start and every session's model to Microsoft, with
-a number for the machine that they keep in the user's cache. What somebody calibrates is nobody
-else's, and a server may be where nothing gets out. The library looks at this variable once, when it
-is loaded: asking it afterwards to be silent is too late for what it has begun.
+From 1.29 on, the Linux builds of onnxruntime report each start and each session's model to
+Microsoft, with a machine id that they store in the user's cache. Models are confidential, and a
+server may have no network. The library reads the variable once, when it is loaded, so the variable
+must be set before the import.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 
 __all__ = ["onnxruntime"]
 
-# Whoever has set it to something has decided.
+# A value that the user has set stays.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime

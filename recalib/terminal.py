@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recalib.card import AutoChoice, MetricValue
-from recalib.sanitize import visible
+from recalib.sanitize import sanitize_text
 
 __all__ = [
     "candidates_table",
@@ -33,7 +33,7 @@ class _Console(Console):
     """Shows text and the cells of tables as they are, and never obeys them."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
+        return super().render_str(sanitize_text(text), **options)
 
 
 # What is said holds names of files and classes, in which [red] and :smile: mean themselves.

@@ -66,7 +66,7 @@ _SHORT_WAYS = ShortWays({CALIBRATE: respond, INFER: infer_rows, INFER_BY_VERSION
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the application; settings come from the environment where none are given."""
     settings = settings or Settings()
-    telemetry.start(settings, "recalib-server")
+    telemetry.configure(settings, "recalib-server")
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     access = Authenticator(
         registry, settings.require_keys, _tokens(settings), _usual_limits(settings)
@@ -97,7 +97,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             for one in (state.single_flight, state.calibrators, state.ids):
                 await to_thread.run_sync(one.wait, _SETTLE_SECONDS)
             registry.close()
-            await to_thread.run_sync(telemetry.stop)
+            await to_thread.run_sync(telemetry.shutdown)
 
     app = Application(
         title="Recalib",

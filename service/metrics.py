@@ -143,13 +143,13 @@ def record_requests(
     if ACCESS.isEnabledFor(logging.INFO):
         for started, request_id, _ in requests:
             _log_access(method, route, status, now - started, request_id)
-    if telemetry.is_on():
+    if telemetry.is_enabled():
         http = {"http.request.method": method, "http.response.status_code": status}
         error = str(status) if status >= 500 else None
         for started, _, parent in requests:
             seconds = now - started
             attributes = {**http, "http.route": route}
-            telemetry.end(f"{method} {route}", seconds, parent, error, **attributes)
+            telemetry.end_request_span(f"{method} {route}", seconds, parent, error, **attributes)
 
 
 def _log_access(
@@ -179,10 +179,10 @@ def record_rpc(method: str, code: str, started: float) -> None:
     observe(seconds)
     if ACCESS.isEnabledFor(logging.INFO):
         _log_access("RPC", method, code, seconds)
-    if telemetry.is_on():
+    if telemetry.is_enabled():
         error = code if code in _OUR_CODES else None
         rpc = {"rpc.system": "grpc", "rpc.grpc.status_code": code}
-        telemetry.end(method.lstrip("/"), seconds, None, error, **rpc)
+        telemetry.end_request_span(method.lstrip("/"), seconds, None, error, **rpc)
 
 
 @lru_cache(maxsize=4096)

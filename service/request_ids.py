@@ -15,7 +15,7 @@ from itertools import count
 from starlette.types import Message, Scope, Send
 
 from recalib.observability import telemetry
-from recalib.observability.logs import about
+from recalib.observability.logs import set_log_fields
 
 __all__ = [
     "HEADER",
@@ -48,7 +48,7 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """Return a request's `traceparent`, whatever stands there; None where nobody is told of it."""
-    if not telemetry.is_on():
+    if not telemetry.is_enabled():
         return None
     return next((value.decode("latin-1") for name, value in headers if name == _TRACE), None)
 
@@ -61,8 +61,8 @@ def with_request_id(scope: Scope, send: Send) -> Send:
     if scope["type"] != "http":
         return send
     request_id = request_id_of(scope["headers"])
-    about(request_id=request_id)
-    telemetry.begin(traceparent_of(scope["headers"]))
+    set_log_fields(request_id=request_id)
+    telemetry.start_request_span(traceparent_of(scope["headers"]))
 
     async def naming(message: Message) -> None:
         if message["type"] == "http.response.start":

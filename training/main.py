@@ -39,7 +39,7 @@ def handlers(
 
 def run(settings: Settings, *, embedded: bool) -> None:
     """Do jobs until SIGTERM or SIGINT; an embedded worker ends with its parent instead."""
-    telemetry.start(settings, "recalib-worker")
+    telemetry.configure(settings, "recalib-worker")
     stop = threading.Event()
     stop_on_signals(stop, embedded=embedded)
     if embedded:
@@ -60,7 +60,7 @@ def run(settings: Settings, *, embedded: bool) -> None:
         worker.run(stop)
     finally:
         registry.close()
-        telemetry.stop()
+        telemetry.shutdown()
 
 
 def _refuse_a_newer_schema(registry: Registry) -> None:

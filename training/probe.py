@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from recalib.exit_status import status_of
+from recalib.exit_status import probe_exit_status
 from recalib.registry import Registry
 from recalib.settings import Settings
 
@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 def main() -> int:
     """Ask, say on standard error what is wrong, and return the exit status."""
-    return status_of(_wrong)
+    return probe_exit_status(_wrong)
 
 
 def _wrong() -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 from recalib.errors import FencedError, RecalibError, UnavailableError
 from recalib.observability import telemetry
-from recalib.observability.logs import bound
+from recalib.observability.logs import log_fields
 from recalib.registry import Lease, Registry, Transaction
 from training.heartbeat import heartbeat
 from training.job_context import Cancelled, JobContext
@@ -87,7 +87,7 @@ class Worker:
             return False
         job = lease.job
         with (
-            bound(job_id=job.id, kind=job.kind),
+            log_fields(job_id=job.id, kind=job.kind),
             telemetry.span(
                 f"job {job.kind}",
                 lease.trace,
@@ -135,7 +135,7 @@ class Worker:
             self._end(lease, lambda tx: tx.jobs.release(lease))
 
     def _failed(self, lease: Lease, error: Exception) -> None:
-        telemetry.failed(type(error).__name__)
+        telemetry.mark_failed(type(error).__name__)
         permanent = isinstance(error, RecalibError) and not isinstance(error, UnavailableError)
         retry_after = None if permanent else self._retry_after(lease.job.attempts)
         # Our own errors are made to be read by the caller; others need to say what they are.

@@ -32,7 +32,7 @@ from recalib.cli.serve import serve
 from recalib.cli.train import train
 from recalib.cli.worker import worker
 from recalib.errors import RecalibError
-from recalib.sanitize import visible
+from recalib.sanitize import sanitize_text
 
 __all__ = ["app", "main"]
 
@@ -121,5 +121,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _fail(line: str, status: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    typer.echo(visible(" ".join(line.split())), err=True)
+    typer.echo(sanitize_text(" ".join(line.split())), err=True)
     return status

@@ -16,11 +16,11 @@ from recalib.files.limits import refuse_unpacked
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, size_of
 from recalib.files.tables import Columns
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 
 __all__ = ["ArrowFile"]
 
-pa = Lazily("pyarrow")
+pa = LazyModule("pyarrow")
 
 _FILE_MARK = b"ARROW1"
 _FEATHER_1 = b"FEA1"

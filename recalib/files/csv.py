@@ -16,11 +16,11 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.limits import refuse_columns
 from recalib.files.raw_arrays import PIECE, Window, size_of
 from recalib.files.tables import Columns
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 
 __all__ = ["CsvFile"]
 
-pa, arrow_csv = Lazily("pyarrow"), Lazily("pyarrow.csv")
+pa, arrow_csv = LazyModule("pyarrow"), LazyModule("pyarrow.csv")
 
 #: Names of 128 characters for as many columns as are read.
 _LONGEST_HEADER = 4 << 20

@@ -11,11 +11,11 @@ from recalib.files.footer import Chunks, survey
 from recalib.files.pages import MOST_GROUP, Pages
 from recalib.files.raw_arrays import Window, read_exactly, size_of
 from recalib.files.tables import Columns
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 
 __all__ = ["ParquetFile", "open_table"]
 
-pq = Lazily("pyarrow.parquet")
+pq = LazyModule("pyarrow.parquet")
 
 #: The footer is parsed whole. A thousand columns in a hundred groups take 10 MB.
 _MOST_FOOTER = 16 << 20

@@ -14,11 +14,11 @@ from recalib.errors import InputError
 from recalib.files.base import Input, Numbers
 from recalib.files.column_names import Names, column_names
 from recalib.files.limits import refuse_columns
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 
 __all__ = ["Columns"]
 
-pa = Lazily("pyarrow")
+pa = LazyModule("pyarrow")
 
 
 class Columns:

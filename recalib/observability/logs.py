@@ -1,8 +1,8 @@
-"""Log lines: a sentence with structured fields, for people or as JSON, on standard error.
+"""Logging: a sentence with structured fields, as text or JSON, on standard error.
 
-Fields are what code gives as `extra`, `action` first, and what `bound` adds to every line of a
-request or a job: `request_id`, `job_id`. Their names are ours; whatever came from outside is a
-value, and a line stays one line, whatever a name in it holds.
+The fields of a line are those of `extra`, with `action` first, and those of the current request or
+job (`request_id`, `job_id`), which `log_fields` and `set_log_fields` set. Field names are fixed;
+text from outside occurs only in values. Values are escaped, so that a record is always one line.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from recalib.sanitize import visible_line
+from recalib.sanitize import sanitize_line
 from recalib.settings import Settings
 
-__all__ = ["ACCESS", "about", "bound", "configure", "fields_of"]
+__all__ = ["ACCESS", "configure", "log_fields", "record_fields", "set_log_fields"]
 
-#: Gets a line for each request, where that is wanted.
+#: The access log: one line per request, if the setting `access_log` is on.
 ACCESS = logging.getLogger("recalib.access")
 
-_NOTHING: Mapping[str, Any] = {}
-_here: ContextVar[Mapping[str, Any]] = ContextVar("recalib_log_fields", default=_NOTHING)
-#: What every record has; the rest is `extra`.
-_USUAL = set(logging.makeLogRecord({}).__dict__) | {
+_NO_FIELDS: Mapping[str, Any] = {}
+_context_fields: ContextVar[Mapping[str, Any]] = ContextVar(
+    "recalib_log_fields", default=_NO_FIELDS
+)
+#: Attributes of every record; all others come from `extra`.
+_STANDARD_ATTRIBUTES = set(logging.makeLogRecord({}).__dict__) | {
     "message",
     "asctime",
     "taskName",
@@ -37,83 +39,86 @@ _USUAL = set(logging.makeLogRecord({}).__dict__) | {
 
 
 def configure(settings: Settings) -> None:
-    """Write this process's log to standard error as the settings say.
+    """Log to standard error in the format and from the level of the settings.
 
-    Where a library crashes (SIGSEGV, SIGBUS, SIGABRT), what each thread was doing ends it.
+    If a library crashes the process (SIGSEGV, SIGBUS, SIGABRT), the log ends with the traceback of
+    every thread.
     """
-    with suppress(OSError, ValueError):  # a standard error that is no file
+    with suppress(OSError, ValueError):  # standard error is not a file
         faulthandler.enable(sys.stderr)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
+    handler.setFormatter(_JsonFormatter() if settings.log_format == "json" else _TextFormatter())
     root = logging.getLogger()
-    for one in list(root.handlers):
-        root.removeHandler(one)
+    for existing_handler in list(root.handlers):
+        root.removeHandler(existing_handler)
     root.addHandler(handler)
     root.setLevel(settings.log_level.upper())
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
     for name in ("alembic", "asyncio", "httpx", "httpcore", "botocore", "uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    # Each of its tries to reach a collector that is away is a warning; that it gave up is enough.
+    # OpenTelemetry warns about each attempt to reach a collector; the final error is enough.
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)
 
 
-def about(**fields: Any) -> None:
-    """Say what this task's lines are about from now on."""
-    _here.set(fields)
+def set_log_fields(**fields: Any) -> None:
+    """Set the fields of all later log lines of the current task."""
+    _context_fields.set(fields)
 
 
 @contextmanager
-def bound(**fields: Any) -> Iterator[None]:
-    """Add fields to every line that is written in this block, and in tasks begun in it."""
-    before = _here.set({**_here.get(), **fields})
+def log_fields(**fields: Any) -> Iterator[None]:
+    """Add fields to all log lines of this block and of tasks that it starts."""
+    token = _context_fields.set({**_context_fields.get(), **fields})
     try:
         yield
     finally:
-        _here.reset(before)
+        _context_fields.reset(token)
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return a record's own fields and those of the request or job that it is about."""
-    own = {name: value for name, value in record.__dict__.items() if name not in _USUAL}
-    return {**_here.get(), **own}
+def record_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields of a record and of the current request or job."""
+    extra = {
+        name: value for name, value in record.__dict__.items() if name not in _STANDARD_ATTRIBUTES
+    }
+    return {**_context_fields.get(), **extra}
 
 
-class _Json(logging.Formatter):
-    """An object a line."""
+class _JsonFormatter(logging.Formatter):
+    """Formats a record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": _time(record),
+        document = {
+            "time": _format_time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **{name: _plain(value) for name, value in fields_of(record).items()},
+            **{name: _to_json(value) for name, value in record_fields(record).items()},
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        # In ASCII: half of a surrogate pair has no UTF-8.
-        return json.dumps(line)
+            document["exception"] = self.formatException(record.exc_info)
+        # ASCII, since lone surrogates have no UTF-8.
+        return json.dumps(document)
 
 
-class _Text(logging.Formatter):
-    """A line for people; a traceback's lines are indented, so that none looks like another's."""
+class _TextFormatter(logging.Formatter):
+    """Formats a record as one line of text; traceback lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(
-            f" {name}={visible_line(str(value))}" for name, value in fields_of(record).items()
+            f" {name}={sanitize_line(str(value))}" for name, value in record_fields(record).items()
         )
-        said = visible_line(record.getMessage())
-        line = f"{_time(record)} {record.levelname} {record.name}: {said}"
+        message = sanitize_line(record.getMessage())
+        line = f"{_format_time(record)} {record.levelname} {record.name}: {message}"
         if record.exc_info:
             trace = self.formatException(record.exc_info).splitlines()
-            fields += "".join(f"\n    {visible_line(one)}" for one in trace)
+            fields += "".join(f"\n    {sanitize_line(trace_line)}" for trace_line in trace)
         return line + fields
 
 
-def _time(record: logging.LogRecord) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{whole}.{int(record.msecs):03d}Z"
+def _format_time(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)

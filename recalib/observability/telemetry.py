@@ -1,11 +1,12 @@
-"""Traces for OpenTelemetry: a span for each request and each job, where an endpoint is set.
+"""OpenTelemetry traces: one span per request and per job, if an OTLP endpoint is set.
 
-Where none is, nothing of OpenTelemetry is imported but the interface, which FastAPI imports by
-itself, and what is asked is a comparison (`python -m benchmarks.telemetry`). A request's span has
-the caller's `traceparent` as its parent; a job remembers the span that asked for it, so that its
-own, in another process and later, belongs to the same trace.
+Without an endpoint, only the OpenTelemetry API is imported, which FastAPI imports anyway, and each
+request costs one comparison (`python -m benchmarks.telemetry`). The span of a request continues the
+caller's `traceparent`. A job stores the `traceparent` of the request that created it, so its span
+belongs to the same trace, although it runs later and in another process.
 
-Names are routes and kinds of jobs, never paths as they were sent; neither logits nor keys are told.
+Span names are route templates and kinds of jobs, never request paths. Spans contain neither logits
+nor API keys.
 """
 
 from __future__ import annotations
@@ -23,18 +24,30 @@ from recalib.settings import Settings
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-__all__ = ["begin", "carried", "check", "end", "failed", "is_on", "span", "start", "stop"]
+__all__ = [
+    "check",
+    "configure",
+    "current_traceparent",
+    "end_request_span",
+    "is_enabled",
+    "mark_failed",
+    "shutdown",
+    "span",
+    "start_request_span",
+]
+
+_MAX_ERROR_LENGTH = 400
 
 _tracer: Tracer | None = None
 _provider: Any = None
-#: The span of this task's request or job.
-_here: ContextVar[Span | None] = ContextVar("recalib_span", default=None)
+#: The span of the current request or job.
+_current_span: ContextVar[Span | None] = ContextVar("recalib_span", default=None)
 
 
 def check(settings: Settings) -> None:
-    """Raise `InputError` for an endpoint without what is needed to reach it."""
-    names = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-    if settings.otlp_endpoint and not all(_is_installed(name) for name in names):
+    """Raise `InputError` if an endpoint is set and OpenTelemetry is not installed."""
+    packages = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+    if settings.otlp_endpoint and not all(_is_installed(name) for name in packages):
         raise InputError(
             "RECALIB_OTLP_ENDPOINT",
             found=f"{settings.otlp_endpoint!r} and no OpenTelemetry",
@@ -42,12 +55,12 @@ def check(settings: Settings) -> None:
         )
 
 
-def start(settings: Settings, program: str) -> None:
-    """Tell the settings' endpoint, if there is one, of this process's spans from now on.
+def configure(settings: Settings, service_name: str) -> None:
+    """Send the spans of this process to the endpoint of the settings, if one is set.
 
     Parameters
     ----------
-    program: what the process is called there.
+    service_name: the name of the process in traces.
     """
     global _tracer, _provider
     if not settings.otlp_endpoint or _tracer is not None:
@@ -58,109 +71,109 @@ def start(settings: Settings, program: str) -> None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    _provider = TracerProvider(resource=Resource.create({"service.name": program}))
+    _provider = TracerProvider(resource=Resource.create({"service.name": service_name}))
     exporter = OTLPSpanExporter(endpoint=f"{settings.otlp_endpoint.rstrip('/')}/v1/traces")
     _provider.add_span_processor(BatchSpanProcessor(exporter))
     _tracer = _provider.get_tracer("recalib")
 
 
-def stop() -> None:
-    """Send what has not been sent yet, and tell nothing more."""
+def shutdown() -> None:
+    """Send the remaining spans, and disable tracing."""
     global _tracer, _provider
     if _provider is not None:
         _provider.shutdown()
     _tracer = _provider = None
 
 
-def is_on() -> bool:
-    """Return whether anybody is told."""
+def is_enabled() -> bool:
+    """Return whether spans are sent."""
     return _tracer is not None
 
 
-def begin(parent: str | None) -> None:
-    """Begin the span of this task's request; `end` names it.
+def start_request_span(traceparent: str | None) -> None:
+    """Start the span of the current request; `end_request_span` names and ends it.
 
     Parameters
     ----------
-    parent: a `traceparent`, or None.
+    traceparent: the parent span, as the caller sends it, or None.
     """
     if _tracer is not None:
-        _here.set(_started("request", parent))
+        _current_span.set(_start("request", traceparent))
 
 
-def end(
+def end_request_span(
     name: str,
     seconds: float,
-    parent: str | None = None,
+    traceparent: str | None = None,
     error: str | None = None,
     **attributes: Any,
 ) -> None:
-    """End this task's span, or tell of one that had none and took `seconds`.
+    """End the span of the current request; without one, send a span that took `seconds`.
 
     Parameters
     ----------
-    error: what went wrong on our side, or None.
+    error: what failed in the server, or None.
     """
     if _tracer is None:
         return
-    one = _here.get()
-    if one is None:
-        one = _started(name, parent, time.time_ns() - int(seconds * 1e9))
+    span = _current_span.get()
+    if span is None:
+        span = _start(name, traceparent, time.time_ns() - int(seconds * 1e9))
     else:
-        _here.set(None)
-        one.update_name(name)
-    one.set_attributes(attributes)
+        _current_span.set(None)
+        span.update_name(name)
+    span.set_attributes(attributes)
     if error is not None:
-        _fail(one, error)
-    one.end()
+        _set_error(span, error)
+    span.end()
 
 
 @contextmanager
-def span(name: str, parent: str | None, **attributes: Any) -> Iterator[None]:
-    """Tell of what is done in this block."""
+def span(name: str, traceparent: str | None, **attributes: Any) -> Iterator[None]:
+    """Record this block as a span."""
     if _tracer is None:
         yield
         return
-    one = _started(name, parent)
-    one.set_attributes(attributes)
-    before = _here.set(one)
+    block_span = _start(name, traceparent)
+    block_span.set_attributes(attributes)
+    token = _current_span.set(block_span)
     try:
         yield
     finally:
-        _here.reset(before)
-        one.end()
+        _current_span.reset(token)
+        block_span.end()
 
 
-def failed(why: str) -> None:
-    """Say that what this task's span is about has failed."""
-    one = _here.get()
-    if one is not None:
-        _fail(one, why)
+def mark_failed(reason: str) -> None:
+    """Set the status of the current span to an error."""
+    span = _current_span.get()
+    if span is not None:
+        _set_error(span, reason)
 
 
-def carried() -> str | None:
-    """Return the `traceparent` of this task's span, for a job that it asks for."""
-    one = _here.get()
-    if one is None:
+def current_traceparent() -> str | None:
+    """Return the `traceparent` of the current span, for a job that the request creates."""
+    span = _current_span.get()
+    if span is None:
         return None
-    context = one.get_span_context()
+    context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
 
 
-def _fail(one: Span, why: str) -> None:
+def _set_error(span: Span, reason: str) -> None:
     from opentelemetry.trace import Status, StatusCode
 
-    one.set_status(Status(StatusCode.ERROR, why[:400]))
+    span.set_status(Status(StatusCode.ERROR, reason[:_MAX_ERROR_LENGTH]))
 
 
-def _started(name: str, parent: str | None, at_ns: int | None = None) -> Span:
+def _start(name: str, traceparent: str | None, start_ns: int | None = None) -> Span:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    assert _tracer is not None  # noqa: S101  (every caller has looked)
-    sent = {} if parent is None else {"traceparent": parent}
-    # What has no such form is no parent, as the standard has it.
-    context = TraceContextTextMapPropagator().extract(sent)
-    return _tracer.start_span(name, context, start_time=at_ns)
+    assert _tracer is not None  # noqa: S101  (every caller checks it)
+    headers = {} if traceparent is None else {"traceparent": traceparent}
+    # A malformed value is ignored, as the W3C standard requires.
+    context = TraceContextTextMapPropagator().extract(headers)
+    return _tracer.start_span(name, context, start_time=start_ns)
 
 
 def _is_installed(name: str) -> bool:

@@ -9,7 +9,7 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.records import AuditEntry
 from recalib.registry.resource_names import is_name
-from recalib.sanitize import visible_line
+from recalib.sanitize import sanitize_line
 
 __all__ = ["Audit"]
 
@@ -85,5 +85,5 @@ class Audit(Queries):
 
 def _plain(text: str) -> str:
     """Return text as one line that shows all that it has, of a bounded length."""
-    text = visible_line(text)
+    text = sanitize_line(text)
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."

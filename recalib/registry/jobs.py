@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from recalib.errors import ConflictError, FencedError, NotFoundError
-from recalib.observability.telemetry import carried
+from recalib.observability.telemetry import current_traceparent
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
@@ -79,7 +79,7 @@ class Jobs(Queries):
             fence=0,
             cancel_requested=False,
             created_at=now(),
-            trace=carried(),
+            trace=current_traceparent(),
         )
         try:
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 from recalib.replay.probabilities import check_confidences, is_lists, matrix_of
 
 __all__ = ["COLUMNS", "Rows", "check_schema", "rows_of", "times_of"]
 
-pa = Lazily("pyarrow")
-pc = Lazily("pyarrow.compute")
+pa = LazyModule("pyarrow")
+pc = LazyModule("pyarrow.compute")
 
 Values = NDArray[np.float64]
 

@@ -16,13 +16,13 @@ from recalib.arrays import Floats
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import readable
 from recalib.files.parquet import open_table
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 from recalib.replay.columns import COLUMNS, Rows, check_schema, rows_of, times_of
 from recalib.replay.probabilities import matrix_of
 
 __all__ = ["Log", "Survey"]
 
-pa = Lazily("pyarrow")
+pa = LazyModule("pyarrow")
 
 _BATCH = 1 << 16
 #: Rows with probabilities that are read at a time: 32 MB of 1,000 classes.

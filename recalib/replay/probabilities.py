@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, check_probabilities
 from recalib.errors import InputError
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 
 __all__ = ["check_confidences", "is_lists", "matrix_of"]
 
-pa = Lazily("pyarrow")
-pc = Lazily("pyarrow.compute")
+pa = LazyModule("pyarrow")
+pc = LazyModule("pyarrow.compute")
 
 #: How far a confidence may be from the row's largest probability: logs round to two digits.
 _OFF = 0.01

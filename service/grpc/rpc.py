@@ -27,7 +27,7 @@ from google.protobuf.message_factory import GetMessageClass
 from recalib.access import Principal
 from recalib.errors import InputError
 from recalib.observability import telemetry
-from recalib.observability.logs import about
+from recalib.observability.logs import set_log_fields
 from service.access.authenticator import Authenticator, set_principal
 from service.grpc.errors import failure_of
 from service.metrics import record_rpc
@@ -182,9 +182,9 @@ async def _watched(path: str, context: Context) -> AsyncIterator[None]:
         (str(name).encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()
     ]
     request_id = request_id_of(sent)
-    telemetry.begin(traceparent_of(sent))
+    telemetry.start_request_span(traceparent_of(sent))
     name = (HEADER.decode(), request_id)
-    about(request_id=request_id)
+    set_log_fields(request_id=request_id)
     context.set_trailing_metadata((name,))
     try:
         if _is_late(context):

@@ -10,7 +10,7 @@ import json
 import ssl
 import sys
 
-from recalib.exit_status import status_of
+from recalib.exit_status import probe_exit_status
 from recalib.settings import Settings
 
 __all__ = ["ask", "main"]
@@ -51,7 +51,7 @@ def _detail(told: bytes) -> str:
 
 def main() -> int:
     """Ask, say on standard error what is wrong, and return the exit status."""
-    return status_of(lambda: ask(Settings()))
+    return probe_exit_status(lambda: ask(Settings()))
 
 
 if __name__ == "__main__":

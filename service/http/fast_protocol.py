@@ -19,7 +19,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from recalib.errors import LimitedError, UnauthorizedError
-from recalib.observability.logs import bound
+from recalib.observability.logs import log_fields
 from service.access.oidc import SigningKeyUnknownError
 from service.http.fast_routes import LEFT, Answer, Asked, Joint, ShortWays, Way, by_name
 from service.http.problems import error_response
@@ -213,7 +213,7 @@ class AtOnce(HttpToolsProtocol):
             status = 200
             self._write(status, (*outcome.headers, name), (outcome.body, outcome.rest), stays)
         else:
-            with bound(request_id=entry.request_id):
+            with log_fields(request_id=entry.request_id):
                 refusal = error_response(entry.head.target, outcome)
             status = refusal.status_code
             headers = (*refusal.raw_headers, name)

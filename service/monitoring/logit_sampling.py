@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 from recalib.registry import Capture, Registry
 
 __all__ = ["Captures", "write_captures"]
 
-pa = Lazily("pyarrow")
-pq = Lazily("pyarrow.parquet")
+pa = LazyModule("pyarrow")
+pq = LazyModule("pyarrow.parquet")
 
 #: Bytes of one model's logits that are worth a file, and that are kept while there is no way to
 #: write one; what comes then is left out of the sample.

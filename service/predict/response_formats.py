@@ -17,7 +17,7 @@ import orjson
 from numpy.lib import format as npy
 
 from recalib.arrays import Floats
-from recalib.lazy_import import Lazily
+from recalib.lazy_import import LazyModule
 from recalib.prediction_ids import ID_LENGTH
 from service.predict.loaded_calibrators import LoadedCalibrator
 from service.predict.request_formats import ARROW, JSON, NPY, NPZ
@@ -25,7 +25,7 @@ from service.predict.top_k import top_classes
 
 __all__ = ["ENCODERS", "IDS_UNASKED", "WITH_IDS", "WITH_TOP", "CalibrationResult", "EncodedBody"]
 
-pa = Lazily("pyarrow")
+pa = LazyModule("pyarrow")
 
 EncodedBody = tuple[bytes, bytes | memoryview]
 

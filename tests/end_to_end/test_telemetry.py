@@ -128,7 +128,8 @@ def test_off_nothing_of_it_is_imported() -> None:
         "import sys; from recalib.settings import Settings; from service.app import create_app; "
         "import training.main; from recalib.observability import telemetry; "
         "create_app(Settings()); "
-        "telemetry.begin('x'); telemetry.end('x', 1.0); assert telemetry.carried() is None; "
+        "telemetry.start_request_span('x'); telemetry.end_request_span('x', 1.0); "
+        "assert telemetry.current_traceparent() is None; "
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', "
         "'opentelemetry.exporter', 'opentelemetry.proto'))])"
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from recalib.cli.main import main
-from recalib.sanitize import visible, visible_line
+from recalib.sanitize import sanitize_line, sanitize_text
 from recalib.terminal import say, warn
 
 #: Colour, a window's name, a title by an 8-bit control, a line over another, reversed text.
@@ -48,12 +48,12 @@ def test_names_of_files(
 @given(st.text())
 def test_visible_text(text: str) -> None:
     """Text without controls stays as it is; what is shown is printable but for spaces."""
-    shown = visible(text)
+    shown = sanitize_text(text)
     assert not [one for one in shown if ord(one) < 32 and one not in "\t\n"]
     if text.isprintable():
         assert shown == text
-    assert visible(shown) == shown
-    line = visible_line(text)
+    assert sanitize_text(shown) == shown
+    line = sanitize_line(text)
     assert not set(line) & set("\t\n")
-    assert visible_line(line) == line
+    assert sanitize_line(line) == line
     line.encode()  # whatever it was made of

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from recalib.observability import logs
-from recalib.observability.logs import about, bound, configure
+from recalib.observability.logs import configure, log_fields, set_log_fields
 from recalib.settings import Settings
 
 LOG = logging.getLogger("service.tests")
@@ -42,7 +42,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_a_line_for_machines(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     configure(Settings(log_format="json"))
-    with bound(job_id="7", kind="fit"), bound(kind="train"):
+    with log_fields(job_id="7", kind="fit"), log_fields(kind="train"):
         LOG.info("Half of %s.", "it", extra={"action": "half", "rows": 3, "odd": {1}})
     LOG.warning("Later.")
     first, second = (json.loads(line) for line in lines(capsys))
@@ -60,7 +60,7 @@ def test_nothing_from_outside_begins_a_line(
 ) -> None:
     """Nor speaks to the terminal, nor becomes a field's name."""
     configure(Settings(log_format=form))
-    with bound(request_id=HOSTILE):
+    with log_fields(request_id=HOSTILE):
         LOG.error("No model %s.", HOSTILE, extra={"action": "none"})
         try:
             raise ValueError(HOSTILE)
@@ -91,9 +91,9 @@ def test_levels_and_the_access_log(
     assert len(lines(capsys)) == 1
     configure(Settings(access_log=True))
     configure(Settings(access_log=True))  # a second time doubles nothing
-    about(request_id="a")
+    set_log_fields(request_id="a")
     logs.ACCESS.info("heard")
-    about()
+    set_log_fields()
     assert [line.partition(" ")[2] for line in lines(capsys)] == [
         "INFO recalib.access: heard request_id=a"
     ]

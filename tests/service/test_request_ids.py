@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from recalib.observability.logs import ACCESS, fields_of
+from recalib.observability.logs import ACCESS, record_fields
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.request_ids import request_id_of
 from tests.end_to_end.programs import until
@@ -28,7 +28,7 @@ class Kept(logging.Handler):
         self.lines: list[dict[str, object]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(fields_of(record))
+        self.lines.append(record_fields(record))
 
 
 @pytest.fixture
