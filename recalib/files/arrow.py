@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.limits import refuse_unpacked
+from recalib.files.limits import check_unpacked_size
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, size_of
 from recalib.files.tables import Columns
@@ -56,7 +56,7 @@ class ArrowFile(DataFile):
             batch.validate()
             # Columns may share their bytes, so that a batch is not as small as its message.
             unpacked += batch.num_rows * (self._columns.classes or 1) * self._columns.dtype.itemsize
-            refuse_unpacked(unpacked, self._size)
+            check_unpacked_size(unpacked, self._size)
             for first in range(0, batch.num_rows, step):
                 part = batch.slice(first, step)
                 yield self._columns.arrays(part, row)

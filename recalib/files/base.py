@@ -20,7 +20,7 @@ from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import InputError, RecalibError, TooLargeError
 
 __all__ = [
-    "MOST_CLASSES",
+    "MAX_CLASSES",
     "Chunk",
     "Data",
     "DataFile",
@@ -36,7 +36,7 @@ Numbers = NDArray[Any]
 
 #: One row must fit into memory whatever a header claims. A million classes is fifty times
 #: ImageNet-21k, and 8 MB a row in float64.
-MOST_CLASSES = 1_000_000
+MAX_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -229,8 +229,8 @@ def _checked_layout(layout: Layout, declared: Input) -> Layout:
         raise InputError(declared, found="no rows", accepted="at least one row")
     if layout.classes < 2:
         raise InputError(declared, found=f"{layout.classes} class(es)", accepted="at least 2")
-    if layout.classes > MOST_CLASSES:
+    if layout.classes > MAX_CLASSES:
         raise TooLargeError(
-            declared, found=f"{layout.classes} classes", accepted=f"at most {MOST_CLASSES}"
+            declared, found=f"{layout.classes} classes", accepted=f"at most {MAX_CLASSES}"
         )
     return layout

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.limits import refuse_columns
+from recalib.files.limits import check_column_count
 from recalib.files.raw_arrays import PIECE, Window, size_of
 from recalib.files.tables import Columns
 from recalib.lazy_import import LazyModule
@@ -38,7 +38,7 @@ class CsvFile(DataFile):
     def _open(self) -> Layout:
         line, self._start = self._first_line()
         # By commas, before there is an object for each name; a quoted one counts as well.
-        refuse_columns(line.count(",") + 1)
+        check_column_count(line.count(",") + 1)
         self._names = next(csv.reader([line], strict=True), [])
         # Text has no types: every column is float64, and labels prove to be whole later.
         self._columns = Columns(
@@ -55,7 +55,7 @@ class CsvFile(DataFile):
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         self._stream.seek(self._start)
-        wanted = self._columns.wanted
+        wanted = self._columns.names_to_read
         blocks = arrow_csv.open_csv(
             self._stream,
             # A block must hold a row, whatever its numbers look like.

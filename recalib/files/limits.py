@@ -1,35 +1,36 @@
-"""What a file may cost beyond its own bytes: nothing here is reached by data that anybody keeps."""
+"""Limits on what a file costs beyond its own size. Real data stays far below them."""
 
 from __future__ import annotations
 
 from recalib.errors import TooLargeError
 
-__all__ = ["MOST_COLUMNS", "refuse_columns", "refuse_unpacked"]
+__all__ = ["MAX_COLUMNS", "check_column_count", "check_unpacked_size"]
 
-#: Each column of a CSV or Parquet file costs Arrow some 4 kB. ImageNet-21k has 21,841 classes;
-#: more than this as one column a class are kept as lists, which have no such limit.
-MOST_COLUMNS = 32_768
-#: Deflate cannot pack more than 1,032 bytes into one. Run lengths and zstd can, so that without a
-#: limit a megabyte is hours of work. What unpacks to less than _LITTLE may be as regular as may be.
-_MOST_RATIO = 1032
-_LITTLE = 256 << 20
+#: Arrow needs about 4 kB for each column of a CSV or Parquet file. ImageNet-21k has 21,841 classes;
+#: a column of lists has no such limit.
+MAX_COLUMNS = 32_768
+#: Deflate packs at most 1,032 bytes into one. Run lengths and zstd pack more: without a limit, a
+#: file of a megabyte takes hours to read.
+_MAX_RATIO = 1032
+#: The ratio is not limited for data that is smaller than this once it is unpacked.
+_SMALL_BYTES = 256 << 20
 
 
-def refuse_columns(count: int) -> None:
-    """Raise `TooLargeError` where a table has more columns than can be read."""
-    if count > MOST_COLUMNS:
+def check_column_count(count: int) -> None:
+    """Raise `TooLargeError` if a table has more than `MAX_COLUMNS` columns."""
+    if count > MAX_COLUMNS:
         raise TooLargeError(
             "data",
             found=f"{count} columns",
-            accepted=f"at most {MOST_COLUMNS}; or one column of lists",
+            accepted=f"at most {MAX_COLUMNS}; or one column of lists",
         )
 
 
-def refuse_unpacked(unpacked: int, size: int) -> None:
-    """Raise `TooLargeError` where a file of `size` bytes becomes far more bytes of numbers."""
-    if unpacked > max(_LITTLE, _MOST_RATIO * size):
+def check_unpacked_size(unpacked: int, size: int) -> None:
+    """Raise `TooLargeError` if a file of `size` bytes unpacks to far more bytes of numbers."""
+    if unpacked > max(_SMALL_BYTES, _MAX_RATIO * size):
         raise TooLargeError(
             "data",
             found=f"{size} bytes that unpack to {unpacked >> 20} MiB or more",
-            accepted=f"at most {_MOST_RATIO} times as many, or {_LITTLE >> 20} MiB",
+            accepted=f"at most {_MAX_RATIO} times as many, or {_SMALL_BYTES >> 20} MiB",
         )

@@ -21,7 +21,7 @@ __all__ = ["Messages"]
 
 #: A batch is read whole. 256 MiB lets pass what pyarrow's feather writes by default for a
 #: thousand float32 classes (65,536 rows).
-MOST_BATCH = 256 << 20
+MAX_BATCH_BYTES = 256 << 20
 #: A schema takes some 150 bytes a column.
 _MOST_METADATA = 16 << 20
 
@@ -227,10 +227,10 @@ def _at(code: str, data: bytes, position: int) -> int:
 
 
 def _refuse_large(size: int) -> None:
-    if size > MOST_BATCH:
+    if size > MAX_BATCH_BYTES:
         raise TooLargeError(
             "data",
             found=f"a record batch of {size >> 20} MiB",
-            accepted=f"batches of at most {MOST_BATCH >> 20} MiB "
+            accepted=f"batches of at most {MAX_BATCH_BYTES >> 20} MiB "
             "(write_table(table, max_chunksize=ROWS))",
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.footer import Chunks, survey
-from recalib.files.pages import MOST_GROUP, Pages
+from recalib.files.limits import check_column_count
+from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, read_exactly, size_of
+from recalib.files.row_groups import MAX_GROUP_BYTES, check_row_groups
 from recalib.files.tables import Columns
 from recalib.lazy_import import LazyModule
 
@@ -17,32 +20,38 @@ __all__ = ["ParquetFile", "open_table"]
 
 pq = LazyModule("pyarrow.parquet")
 
-#: The footer is parsed whole. A thousand columns in a hundred groups take 10 MB.
-_MOST_FOOTER = 16 << 20
-#: Arrow keeps a batch several times over while decoding it (values, levels, pages).
-_BATCH = 2 << 20
-#: What a row group of somebody's own table may be, in times of the whole file.
-_MOST_TIMES = 16
-#: Bytes that a value takes, by its type; texts take an offset besides their own.
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
-_OFFSET = 4
+#: pyarrow parses the whole footer. A thousand columns in a hundred groups take 10 MB.
+_MAX_FOOTER_BYTES = 16 << 20
+#: A column takes at least this many bytes of a footer, in the schema and in each row group. Thrift
+#: allocates as many elements as a list claims: a footer of 30 bytes that claims 900,000 columns
+#: costs 614 MB without a limit.
+_MIN_COLUMN_BYTES = 24
+_MIN_LIST_LIMIT = 1000
+#: Arrow keeps several copies of a batch while it decodes (values, levels, pages).
+_BATCH_BYTES = 2 << 20
+#: Limit for a row group of a table that `open_table` reads, in multiples of the file's size.
+_MAX_GROUP_RATIO = 16
+#: Bytes of a decoded value, by physical type. A text has an offset besides its characters.
+_VALUE_SIZES = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_OFFSET_BYTES = 4
 
 
 class ParquetFile(DataFile):
-    """A Parquet file, read page by page; columns other than ours are neither read nor checked."""
+    """A Parquet file, read page by page. Columns without logits or labels are not read."""
 
     name: ClassVar[str] = "parquet"
 
     def _open(self) -> Layout:
-        self._file, chunks = _opened(self._stream)
+        self._file = _open_file(self._stream)
         self._columns = Columns(self._file.schema_arrow, self._declared)
-        schema = self._file.schema
-        itemsizes = _itemsizes([schema.column(i).path for i in range(len(schema))], self._columns)
-        Pages(self._stream, size_of(self._stream), itemsizes, len(schema)).check(chunks)
-        if self._columns.classes is None and self._file.metadata.num_rows:
-            next(self._read(1))
+        columns = self._columns.names_to_read
+        sizes = {index: _value_size(leaf) for index, leaf in _leaves(self._file, columns)}
+        metadata = self._file.metadata
+        check_row_groups(metadata, size_of(self._stream), sizes)
+        if self._columns.classes is None and metadata.num_rows:
+            next(self._read(1), None)
         return Layout(
-            self._file.metadata.num_rows,
+            metadata.num_rows,
             self._columns.classes or 0,
             self._columns.dtype,
             has_labels=self._columns.names.labels is not None,
@@ -50,9 +59,11 @@ class ParquetFile(DataFile):
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         row = 0
-        most = max(1, _BATCH // (self._columns.dtype.itemsize * (self._columns.classes or 1)))
+        row_bytes = self._columns.dtype.itemsize * (self._columns.classes or 1)
         batches = self._file.iter_batches(
-            batch_size=min(step, most), columns=self._columns.wanted, use_threads=False
+            batch_size=min(step, max(1, _BATCH_BYTES // row_bytes)),
+            columns=self._columns.names_to_read,
+            use_threads=False,
         )
         for batch in batches:
             yield self._columns.arrays(batch, row)
@@ -60,49 +71,51 @@ class ParquetFile(DataFile):
 
 
 def open_table(stream: BinaryIO, columns: Collection[str] | None = None) -> Any:
-    """Return pyarrow's reader of a table of any columns, once what it claims has been checked.
+    """Check the metadata of a table of any columns; return its `pyarrow.parquet.ParquetFile`.
 
-    As strictly as uploads, but that a row group may be as large as 16 times the file: it is
-    somebody's own, on a disk of theirs. A text that a dictionary has once, and many rows refer to,
-    is counted once.
+    The checks are those of `ParquetFile`, but a row group may be 16 times as large as the file: the
+    caller reads a file of its own. Use it inside `readable`, which translates Arrow's errors. A
+    text of a dictionary counts once, however many rows refer to it.
 
     Parameters
     ----------
-    columns: those that will be read, all by default; names that the file has not are for the caller
-        to find.
+    columns: names of the columns that will be read, all by default; unknown names are ignored.
 
     Raises
     ------
-    InputError: a file that is damaged; inside `readable`, whatever Arrow says of it as well.
-    TooLargeError: a file that claims far more than it is.
+    InputError: the file is damaged.
+    TooLargeError: the metadata claims far more than the file holds.
     """
-    file, chunks = _opened(stream)
-    schema = file.schema
-    leaves = [schema.column(i) for i in range(len(schema))]
-    itemsizes = {
-        index: _width(leaf)
-        for index, leaf in enumerate(leaves)
-        if columns is None or leaf.path in columns or leaf.path.partition(".")[0] in columns
-    }
+    file = _open_file(stream)
+    sizes = {index: _value_size(leaf) for index, leaf in _leaves(file, columns)}
     size = size_of(stream)
-    most = max(MOST_GROUP, _MOST_TIMES * size)
-    Pages(stream, size, itemsizes, len(leaves), most).check(chunks)
+    check_row_groups(file.metadata, size, sizes, max(MAX_GROUP_BYTES, _MAX_GROUP_RATIO * size))
     return file
 
 
-def _opened(stream: BinaryIO) -> tuple[Any, Chunks]:
-    """Return Arrow's reader, and the column chunks of the footer, which has been checked."""
-    chunks = survey(_read_footer(stream))
+def _open_file(stream: BinaryIO) -> Any:
     file = pq.ParquetFile(
         stream,
-        pre_buffer=False,  # which would fetch whole row groups ahead
-        buffer_size=1 << 16,  # one for each column
+        pre_buffer=False,  # it would read whole row groups ahead
+        buffer_size=1 << 16,  # for each column
         page_checksum_verification=True,
+        thrift_container_size_limit=max(_MIN_LIST_LIMIT, _footer_size(stream) // _MIN_COLUMN_BYTES),
     )
-    return file, chunks
+    check_column_count(len(file.schema))
+    _check_arrow_schema(file.metadata.metadata or {})
+    return file
 
 
-def _read_footer(stream: BinaryIO) -> bytes:
+def _check_arrow_schema(metadata: dict[bytes, bytes]) -> None:
+    """Apply the limits on Arrow files to the Arrow schema that a writer added, if there is one."""
+    encoded = metadata.get(b"ARROW:schema", b"")
+    if encoded:
+        message = base64.b64decode(encoded, validate=True)
+        Messages(io.BytesIO(message), 0, len(message)).pass_schema()
+
+
+def _footer_size(stream: BinaryIO) -> int:
+    """Return the length of the footer in bytes; `InputError` if there is none."""
     size = size_of(stream)
     tail = read_exactly(Window(stream, max(0, size - 8)), 8, "data")
     length = int.from_bytes(tail[:4], "little")
@@ -110,29 +123,26 @@ def _read_footer(stream: BinaryIO) -> bytes:
         raise InputError(
             "data", found="no Parquet footer at the end", accepted="a complete parquet file"
         )
-    if length > _MOST_FOOTER:
+    if length > _MAX_FOOTER_BYTES:
         raise TooLargeError(
             "data",
             found=f"a footer of {length >> 20} MiB",
-            accepted=f"at most {_MOST_FOOTER >> 20} MiB",
+            accepted=f"at most {_MAX_FOOTER_BYTES >> 20} MiB",
         )
-    return read_exactly(Window(stream, size - 8 - length), length, "data")
+    return length
 
 
-def _width(leaf: Any) -> int:
-    kind = leaf.physical_type
-    if kind == "FIXED_LEN_BYTE_ARRAY":
+def _leaves(file: Any, columns: Collection[str] | None) -> Iterator[tuple[int, Any]]:
+    """Yield index and schema of the leaves of `columns`; a list's is `logits.list.element`."""
+    selected = None if columns is None else set(columns)
+    for index in range(len(file.schema)):
+        leaf = file.schema.column(index)
+        if selected is None or leaf.path in selected or leaf.path.partition(".")[0] in selected:
+            yield index, leaf
+
+
+def _value_size(leaf: Any) -> int:
+    physical_type = leaf.physical_type
+    if physical_type == "FIXED_LEN_BYTE_ARRAY":
         return max(1, int(leaf.length))
-    return _WIDTHS.get(kind, _OFFSET)
-
-
-def _itemsizes(paths: list[str], columns: Columns) -> dict[int, int]:
-    """Return the leaves that will be read: a list's is called `logits.list.element`."""
-    wanted = set(columns.wanted)
-    # Labels may be wider than logits, and Parquet keeps nothing narrower than 4 bytes.
-    itemsize = 8 if columns.dtype.itemsize == 8 else 4
-    return {
-        index: 8 if path == columns.names.labels else itemsize
-        for index, path in enumerate(paths)
-        if path in wanted or path.partition(".")[0] in wanted
-    }
+    return _VALUE_SIZES.get(physical_type, _OFFSET_BYTES)

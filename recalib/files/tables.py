@@ -13,7 +13,7 @@ import numpy as np
 from recalib.errors import InputError
 from recalib.files.base import Input, Numbers
 from recalib.files.column_names import Names, column_names
-from recalib.files.limits import refuse_columns
+from recalib.files.limits import check_column_count
 from recalib.lazy_import import LazyModule
 
 __all__ = ["Columns"]
@@ -29,7 +29,7 @@ class Columns:
 
     def __init__(self, schema: Any, declared: Input) -> None:
         self._declared = declared
-        refuse_columns(len(schema))
+        check_column_count(len(schema))
         self.names: Names = column_names(schema.names, declared)
         self.classes: int | None
         if self.names.values is None:
@@ -43,7 +43,7 @@ class Columns:
             _numeric(schema.field(self.names.labels).type, "labels")
 
     @property
-    def wanted(self) -> list[str]:
+    def names_to_read(self) -> list[str]:
         """The columns to read."""
         values = self.names.columns if self.names.values is None else (self.names.values,)
         return [*values, *([] if self.names.labels is None else [self.names.labels])]
@@ -55,7 +55,7 @@ class Columns:
         ------
         InputError: a null, or lists of different lengths; rows count from `first_row`.
         """
-        batch = batch.select(self.wanted)
+        batch = batch.select(self.names_to_read)
         # Offsets and lengths in a batch are as hostile as the rest of the file.
         batch.validate(full=True)
         labels = None

@@ -175,6 +175,12 @@ class BlobWriter:
         with storage_errors(self._store.url):
             return cast(BinaryIO, self._store.filesystem.open(self._path, "rb"))
 
+    def temporary_url(self) -> str:
+        """Return the fsspec URL of what has been written; nothing can be added any more."""
+        self._close()
+        url: str = self._store.filesystem.unstrip_protocol(self._path)
+        return url
+
     def commit(self) -> str:
         """Give the blob its name for good and return its digest.
 

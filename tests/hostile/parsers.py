@@ -32,7 +32,6 @@ from recalib.maps import MAPS
 from recalib.options import configure
 from recalib.prediction_ids import Predictions, SigningKey, mint, read_ids
 from recalib.recipe import read_recipe
-from recalib.replay.log import Log
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.http import bodies
@@ -46,7 +45,15 @@ from service.predict import ids
 from service.predict import request_formats as parsing
 from service.predict import rest as predict
 from service.predict import rpc as predict_rpc
-from tests.files.examples import WRITERS, example, list_table, stream_of
+from tests.files.examples import (
+    WRITERS,
+    example,
+    list_table,
+    stream_of,
+    write_parquet,
+    write_parquet_columns,
+)
+from tests.hostile.in_child import call_in_child, read_chunks, read_log
 from tests.service.conftest import npy
 
 __all__ = ["PARSERS", "Parser", "refusal"]
@@ -120,12 +127,8 @@ def _calibrator(name: str, classes: int = 4) -> bytes:
     return content
 
 
-def _replayed(content: bytes) -> object:
-    with tempfile.TemporaryDirectory(prefix="log-") as folder:
-        path = Path(folder, "log.parquet")
-        path.write_bytes(content)
-        with Log(path) as log:
-            return log.survey()
+def _in_child(read: Callable[..., None], **arguments: str) -> Callable[[bytes], object]:
+    return lambda content: call_in_child(read, content, **arguments)
 
 
 def _log() -> bytes:
@@ -259,12 +262,17 @@ _MANY = b'{"logits": [' + b", ".join([b"[1.25, 2.5, -3.75]"] * 150) + b"]}"
 _IDS = mint(_KEY, 7, 1, _NOW, Predictions([0.5, 0.25], [0.5, 0.75], [1, 0]))
 
 PARSERS: dict[str, Parser] = {
-    **{name: _file(name) for name in FORMATS},
+    **{name: _file(name) for name in FORMATS if name != "parquet"},
     "calib": Parser(
         _parameter_file,
         tuple(_calibrator(name) for name in ("temperature", "matrix", "vector", "dirichlet")),
     ),
-    "replay": Parser(_replayed, (_log(),)),
+    # pyarrow can end the process that reads a damaged footer.
+    "parquet": Parser(
+        _in_child(read_chunks, format="parquet"),
+        (write_parquet(_LOGITS, _LABELS), write_parquet_columns(_LOGITS, _LABELS)),
+    ),
+    "replay": Parser(_in_child(read_log), (_log(),)),
     "recipe.toml": Parser(_recipe(".toml"), (_TOML,)),
     "recipe.json": Parser(_recipe(".json"), (_JSON_RECIPE,)),
     "calibrate json": Parser(

@@ -13,7 +13,8 @@ from recalib.calibrator import Calibrator
 from recalib.registry import Registry
 from service.calibrators.handlers import request_fit
 from service.calibrators.schemas import CalibratorCreate
-from service.datasets.handlers import register_dataset, survey
+from service.datasets.handlers import register_dataset
+from service.datasets.survey import survey
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
 from training.main import HANDLERS

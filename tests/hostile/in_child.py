@@ -1,0 +1,37 @@
+"""Read hostile files in the reader process of the server, which survives what they do to it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recalib.files import open_data
+from recalib.replay.log import Log
+from service.datasets.reader_process import reader_process
+
+__all__ = ["call_in_child", "read_chunks", "read_log"]
+
+_SECONDS = 60.0
+
+
+def call_in_child(read: Callable[..., None], content: bytes, **arguments: Any) -> None:
+    """Call `read(path, **arguments)` in the child; raise what it raises."""
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        path = Path(folder, "file.parquet")
+        path.write_bytes(content)
+        reader_process().call(read, seconds=_SECONDS, path=str(path), **arguments)
+
+
+def read_chunks(path: str, format: str) -> None:
+    """Read a data file as an upload is read."""
+    with open_data(path, format=format) as file:
+        for _ in file.chunks():
+            pass
+
+
+def read_log(path: str) -> None:
+    """Read a log of predictions as `recalib replay` reads it."""
+    with Log(Path(path)) as log:
+        log.survey()

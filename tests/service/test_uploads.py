@@ -1,0 +1,178 @@
+"""The reader process: uploads are read in a child that may crash, hang or run out of memory."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from recalib.errors import InputError, UnavailableError
+from service.datasets.reader_process import ReaderProcess
+from service.datasets.survey import survey, survey_url
+from tests.files.bad_files import npy
+from tests.files.examples import WRITERS, Writer, example, write_npz, write_parquet_columns
+
+LOGITS, LABELS = example()
+_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[ReaderProcess]:
+    """A reader process for the tests of this module."""
+    reader = ReaderProcess()
+    yield reader
+    reader.close()
+
+
+def _upload(reader: ReaderProcess, path: Path, content: bytes, **arguments: Any) -> Any:
+    path.write_bytes(content)
+    options = {"format": "npz", "input": "logits", "classes": 4, "seconds": _SECONDS, **arguments}
+    return reader.call(survey_url, url=path.as_uri(), **options)
+
+
+def _zeros(rows: int) -> bytes:
+    """A valid file of 1,000 classes a row that compresses to nearly nothing."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open("logits.npy", "w", force_zip64=True) as member:
+            member.write(npy(f"({rows}, 1000)"))
+            for _ in range(rows // 1000):
+                member.write(bytes(4_000_000))
+        archive.writestr("labels.npy", npy(f"({rows},)", body=bytes(4 * rows)))
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [pytest.param(*WRITERS[key], id=key) for key in WRITERS if key != "npy"],
+)
+def test_child_returns_what_the_survey_returns(
+    reader: ReaderProcess, tmp_path: Path, name: str, write: Writer
+) -> None:
+    content = write(LOGITS, LABELS)
+    fields = _upload(reader, tmp_path / "file", content, format=name)
+    summary = survey(io.BytesIO(content), name, "logits", 4)
+    assert fields == {"rows": 40, "classes": 4, "metrics": summary.metrics}
+
+
+def test_errors_keep_their_class_and_fields(reader: ReaderProcess, tmp_path: Path) -> None:
+    logits = LOGITS.copy()
+    logits[3, 1] = np.nan
+    with pytest.raises(InputError) as caught:
+        _upload(reader, tmp_path / "file", write_npz(logits, LABELS))
+    assert (caught.value.field, caught.value.found) == ("logits[3][1]", "NaN")
+    with pytest.raises(UnavailableError, match="No such file"):
+        reader.call(
+            survey_url, seconds=_SECONDS, url=(tmp_path / "missing").as_uri(), format="npz",
+            input="logits", classes=4,
+        )  # fmt: skip
+
+
+def test_one_child_reads_all_uploads(reader: ReaderProcess, tmp_path: Path) -> None:
+    _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
+    first = reader.pid
+    _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
+    assert first is not None
+    assert reader.pid == first != os.getpid()
+
+
+def test_killed_child_is_an_error_and_is_replaced(
+    reader: ReaderProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The operating system may end the child at any time, in the middle of a file too."""
+    _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
+    path = tmp_path / "zeros"
+    path.write_bytes(_zeros(100_000))
+    killed = reader.pid
+    assert killed is not None
+    killer = threading.Timer(0.2, os.kill, (killed, signal.SIGKILL))
+    killer.start()
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(InputError, match=r"crashes its reader \(SIGKILL\)"),
+    ):
+        reader.call(
+            survey_url, seconds=_SECONDS, url=path.as_uri(), format="npz", input="logits",
+            classes=1000,
+        )  # fmt: skip
+    assert [record.action for record in caplog.records] == ["upload_reader_failed"]  # type: ignore[attr-defined]
+    assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
+    assert reader.pid != killed
+
+
+def test_child_that_is_killed_between_uploads_is_replaced(
+    reader: ReaderProcess, tmp_path: Path
+) -> None:
+    _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
+    assert reader.pid is not None
+    child = psutil.Process(reader.pid)
+    child.kill()
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
+
+
+def test_deadline_ends_the_child(reader: ReaderProcess, tmp_path: Path) -> None:
+    _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
+    slow = reader.pid
+    with pytest.raises(InputError, match=r"takes more than 0\.2 s to read"):
+        _upload(reader, tmp_path / "file", _zeros(100_000), classes=1000, seconds=0.2)
+    assert slow is not None
+    assert not psutil.pid_exists(slow)
+    assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no limit on address space")
+def test_memory_limit_rejects_the_file(tmp_path: Path) -> None:
+    """A page that claims 2 GB. This process does not grow, and a new child reads on."""
+    content = write_parquet_columns(LOGITS[:5], LABELS[:5])
+    size = b"\x15\xfe\xff\xff\xff\x0f"  # of the first page, packed and unpacked
+    reader = ReaderProcess(max_bytes=1 << 30)
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(InputError, match="needs more than 1024 MiB to read"):
+        _upload(reader, tmp_path / "f", content[:6] + size + size + content[10:], format="parquet")
+    assert psutil.Process().memory_info().rss - before < 32 << 20
+    assert _upload(reader, tmp_path / "f", content, format="parquet")["rows"] == 5
+    reader.close()
+
+
+def test_cancelled_upload_frees_the_child(reader: ReaderProcess, tmp_path: Path) -> None:
+    """A server that stops does not wait for a long file."""
+    path = tmp_path / "zeros"
+    path.write_bytes(_zeros(300_000))
+    arguments = {"url": path.as_uri(), "format": "npz", "input": "logits", "classes": 1000}
+
+    async def cancel() -> None:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.run(survey_url, seconds=_SECONDS, **arguments), 0.3)
+        assert time.monotonic() - started < 1
+        assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
+
+    asyncio.run(cancel())
+
+
+def test_settings_are_not_in_the_environment_of_the_child(
+    reader: ReaderProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold passwords."""
+    monkeypatch.setenv("RECALIB_DATABASE_URL", "postgresql://user:secret@host/db")
+    reader.close()
+    _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
+    assert reader.pid is not None
+    environment = psutil.Process(reader.pid).environ()
+    assert "RECALIB_DATABASE_URL" not in environment
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
