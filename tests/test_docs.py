@@ -1,4 +1,4 @@
-"""What the documents list is what there is."""
+"""The documents agree with the code, and their links and paths exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows_of(heading: str) -> dict[str, str]:
     return dict(cells)
 
 
-def test_every_map_is_listed_with_whether_it_keeps_predictions() -> None:
+def test_every_map_is_listed_with_whether_it_preserves_predictions() -> None:
     listed = rows_of("Maps")
     assert set(listed) == set(MAPS), "each map needs one row in the first table of docs/maps.md"
     for name, keeps in listed.items():
@@ -40,8 +40,8 @@ def test_every_objective_is_listed() -> None:
     assert set(listed) == set(OBJECTIVES), "each objective needs one row in docs/maps.md"
 
 
-def test_every_metric_is_listed_with_what_it_can() -> None:
-    """In the order of METRICS: summary, range, interval, floor, and whether states add up."""
+def test_every_metric_is_listed_with_its_properties() -> None:
+    """In the order of METRICS: summary, range, interval, floor, and whether states merge."""
     text = _METRICS_DOCUMENT.read_text()
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, flags=re.MULTILINE)
     assert [name for name, _ in rows] == list(METRICS), (
@@ -49,25 +49,27 @@ def test_every_metric_is_listed_with_what_it_can() -> None:
     )
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet(np.ones(3), 60), rng.integers(0, 3, 60)
-    found = evaluate(y, probabilities=p, metrics=METRICS, level=0.95)
-    says = {True: "yes", False: "no"}
+    estimates = evaluate(y, probabilities=p, metrics=METRICS, level=0.95)
+    yes_or_no = {True: "yes", False: "no"}
     for name, row in rows:
         metric = METRICS[name]
-        summary, source, values, *can = row.split(" | ")
+        summary, source, values, *columns = row.split(" | ")
         assert summary == metric.summary
         assert source
         assert f"range {values}" in " ".join(str(metric.__doc__).split()), name
-        one = found[name]
-        assert can == [
-            says[one.low is not None],
-            says[one.floor is not None],
-            says[issubclass(metric, StreamingMetric)],
+        estimate = estimates[name]
+        assert columns == [
+            yes_or_no[estimate.low is not None],
+            yes_or_no[estimate.floor is not None],
+            yes_or_no[issubclass(metric, StreamingMetric)],
         ], name
 
 
 def test_metrics_that_are_measured_by_name_only_are_named() -> None:
     paragraph = next(
-        one for one in _METRICS_DOCUMENT.read_text().split("\n\n") if "only when asked for" in one
+        text
+        for text in _METRICS_DOCUMENT.read_text().split("\n\n")
+        if "only when asked for" in text
     )
     on_request = [name for name, metric in METRICS.items() if metric.on_request]
     assert re.findall(r"`(\w+)`", paragraph) == on_request

@@ -1,4 +1,4 @@
-"""docs/operations.md speaks of what there is: alerts, commands, settings, fields, pages."""
+"""docs/operations.md agrees with the code: alerts, commands, settings and fields."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PAGE = (_ROOT / "docs" / "operations.md").read_text()
 
 def _alerts() -> dict[str, dict[str, Any]]:
     rules = yaml.safe_load((_ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
-    return {one["alert"]: one for group in rules["groups"] for one in group["rules"]}
+    return {rule["alert"]: rule for group in rules["groups"] for rule in group["rules"]}
 
 
 def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
-    """In the same order, with something to do in each; the alert says where it is."""
+    """The order is the same, each section has instructions, and the alert links to it."""
     section = _PAGE.split("\n## Alerts\n")[1].split("\n## ")[0]
-    found = re.findall(r"^### (\w+)\n\n(.*?)(?=\n### |\Z)", section, re.MULTILINE | re.DOTALL)
-    assert [name for name, _ in found] == list(_alerts())
-    for name, text in found:
+    sections = re.findall(r"^### (\w+)\n\n(.*?)(?=\n### |\Z)", section, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in sections] == list(_alerts())
+    for name, text in sections:
         assert len(text.split()) > 25, name
     for name, alert in _alerts().items():
         assert alert["annotations"]["runbook"] == f"docs/operations.md#{name.lower()}"
@@ -40,13 +40,13 @@ def test_commands_and_their_options_exist() -> None:
     blocks = "\n".join(re.findall(r"```sh\n(.*?)```", _PAGE, re.DOTALL))
     lines = [line.partition(" # ")[0] for line in blocks.splitlines()]
     lines += re.findall(r"`([^`\n]+)`", _PAGE)
-    asked = [match[1].split() for line in lines if (match := re.search(r"\brecalib (\w.*)", line))]
-    assert len(asked) > 10
-    for name, *rest in asked:
+    calls = [match[1].split() for line in lines if (match := re.search(r"\brecalib (\w.*)", line))]
+    assert len(calls) > 10
+    for name, *rest in calls:
         command = group.commands[name]
         if hasattr(command, "commands") and rest:
             command = command.commands[rest[0].strip("`,")]
-        options = {one for parameter in command.params for one in parameter.opts}
+        options = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in rest if word.startswith("--")} <= options, (name, rest)
 
 
@@ -57,13 +57,6 @@ def test_settings_exist() -> None:
 
 
 @pytest.mark.parametrize("word", ["capture", "maturity_seconds", "capture_seconds", "tolerance"])
-def test_what_a_model_declares_is_called_so(word: str) -> None:
+def test_monitoring_settings_exist(word: str) -> None:
     assert f"`{word}`" in _PAGE
     assert word in {field.name for field in dataclasses.fields(MonitoringConfig)}
-
-
-def test_pages_that_are_linked_exist() -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", _PAGE)
-    assert len(links) > 4
-    for link in links:
-        assert (_ROOT / "docs" / link).exists(), link
