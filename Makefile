@@ -39,19 +39,21 @@ CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .PHONY: clients
 clients: $(CLIENT_STAMPS) ## Install the clients of other projects into .venv-clients, for the tests.
 
-PYTEST := $(BIN)/pytest -n 4 --dist loadgroup --durations=12 --durations-min=5
+PYTEST := $(BIN)/pytest --durations=12 --durations-min=5
 
 .PHONY: test
 test: $(STAMP) ## Run the short tests, on SQLite and PostgreSQL (5 minutes).
-	@$(PYTEST) -m "not slow"
+	@# Each process imports and collects everything, 10 s: as many as there are processors.
+	@$(PYTEST) -n logical -m "not slow"
 
 .PHONY: test-all
 test-all: $(STAMP) $(CLIENT_STAMPS) ## Run every test, including long kill, load, fuzz and build tests.
-	@$(PYTEST)
+	@# These tests wait for the programs that they kill: more processes than processors.
+	@$(PYTEST) -n 4
 
 .PHONY: test-times
 test-times: $(STAMP) ## Print the processor time of the short tests by file; ARGS="tests/cli" selects.
-	@$(BIN)/python -m tests.processor_time --depth 3 -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	@$(BIN)/python -m tests.processor_time --depth 3 -n 2 -m "not slow" $(ARGS)
 
 .PHONY: mutants
 mutants: $(STAMP) ## Check that the short tests detect every mutation in tests/mutants (40 minutes).

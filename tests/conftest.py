@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,6 +29,24 @@ settings.register_profile(
     "deep", settings.get_profile("recalib"), derandomize=False, max_examples=2000
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "recalib"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run all tests of a file in one process, so that its fixtures are made once.
+
+    The same for the whole of tests/client, whose tests share a server. `--dist loadgroup` of
+    pytest-xdist 3.8 does nothing with pytest 9.2: it sets an attribute that is no longer read.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = "tests/client/"
+            return folder if nodeid.startswith(folder) else nodeid.partition("::")[0]
+
+    return Scheduling(config, log)
+
 
 _ROOT = Path(__file__).resolve().parent.parent
 

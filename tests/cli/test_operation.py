@@ -108,6 +108,7 @@ def test_a_database_that_is_none(programs: Programs, command: str) -> None:
     assert "secret" not in programs.log_of(process)
 
 
+@pytest.mark.slow
 def test_demo(programs: Programs, tmp_path: Path) -> None:
     """One JSON document, with what examples there are; neither a process nor a home is left."""
     rng = np.random.default_rng(0)
@@ -138,6 +139,7 @@ def test_demo(programs: Programs, tmp_path: Path) -> None:
     assert not programs.home.exists()
 
 
+@pytest.mark.slow
 def test_demo_kept(programs: Programs) -> None:
     """The server goes on, its three curl lines work as they are, and `kill` ends it all."""
     process = programs.start("demo", "--keep")

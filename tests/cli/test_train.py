@@ -214,6 +214,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_bit_for_bit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,6 +239,7 @@ def test_a_killed_process_goes_on_bit_for_bit(
         assert one == other, name
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """torchrun: gradients are averaged, and predictions gathered; only rounding differs."""
     write_data(tmp_path)

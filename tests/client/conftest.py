@@ -13,7 +13,7 @@ from tests.client.either import KINDS, Either
 from tests.client.flaky import Flaky
 from tests.end_to_end.programs import Programs, Server
 
-#: Of the small server, so that tests exceed them.
+#: Limits of the real server, small enough for tests to exceed.
 MOST_ROWS, MOST_BYTES, MOST_LABELS = 50, 100_000, 7
 
 

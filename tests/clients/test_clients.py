@@ -33,7 +33,7 @@ ROWS = draw(40, 4, 3.0)[0].astype(np.float32).astype(np.float64)
 #: By the bits of a half's mantissa: logits of some tens are off by hundredths.
 TOLERANCES = {"FP16": 2e-2, "BF16": 1e-1}
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]  # one server for all
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

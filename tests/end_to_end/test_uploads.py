@@ -16,7 +16,7 @@ from tests.end_to_end.programs import Programs, Server, half_an_upload, received
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("uploads")]
+pytestmark = pytest.mark.slow
 
 _GIB = 2**30
 _MIB = 2**20

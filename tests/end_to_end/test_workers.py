@@ -19,7 +19,6 @@ _ROWS, _CLASSES = 3_000, 100
 _LEASE_SECONDS = 3
 
 
-@pytest.mark.xdist_group("fits")
 def test_a_killed_workers_fit_is_finished_by_another(
     programs: Programs, empty_database_url: str
 ) -> None:
@@ -34,7 +33,6 @@ def test_a_killed_workers_fit_is_finished_by_another(
         _published_once(server, job)
 
 
-@pytest.mark.xdist_group("fits")
 def test_a_killed_embedded_worker_is_replaced(programs: Programs) -> None:
     """The server starts another, which finishes the job."""
     with programs.serve(lease_seconds=_LEASE_SECONDS) as server:
@@ -46,7 +44,6 @@ def test_a_killed_embedded_worker_is_replaced(programs: Programs) -> None:
         assert other.pid != worker.pid
 
 
-@pytest.mark.xdist_group("fits")
 def test_two_workers_share_a_queue(programs: Programs, empty_database_url: str) -> None:
     """Every job is done once, each model's versions have no gaps, and both workers work."""
     settings = {"database_url": empty_database_url}

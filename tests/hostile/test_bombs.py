@@ -13,7 +13,6 @@ from tests.hostile.bombs import BOMBS, MOST_MIB, MOST_TIMES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
-    pytest.mark.xdist_group("bombs"),  # one look at all of them
 ]
 
 #: They are no lies, and are read.

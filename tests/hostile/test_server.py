@@ -22,7 +22,7 @@ from tests.fitting.conftest import draw
 from tests.hostile.bombs import BOMBS
 from tests.service.conftest import NPY
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hostile")]
+pytestmark = pytest.mark.slow
 
 #: What the process may have grown by when it has read all bombs, some of them beside others.
 _MOST_MIB = 500

@@ -125,6 +125,7 @@ def _run_tests(copy: Path, *arguments: str) -> tuple[str, str]:
     data = os.environ.get("RECALIB_DATA", str(_ROOT.parent / "shared" / "data"))
     # Programs that tests start import the copy as well.
     environment = {**os.environ, "PYTHONPATH": str(copy), "RECALIB_DATA": data}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         done = subprocess.run(
             [*command, *arguments],

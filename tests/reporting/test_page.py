@@ -19,8 +19,6 @@ from tests.fitting.conftest import draw
 
 _HOSTILE = "</script><script>document.title='owned'</script>&amp;\"'"
 
-pytestmark = pytest.mark.xdist_group("page")  # one page for all
-
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
