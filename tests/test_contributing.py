@@ -1,11 +1,12 @@
 """CONTRIBUTING.md is true: a new member is one file and a line in its registry.
 
-The test adds a member to each family in a copy of the source, as CONTRIBUTING.md says, and uses it
-through the public interface.
+The tests change a copy of the source as CONTRIBUTING.md says, and use the addition through the
+public interface.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -117,18 +118,77 @@ def _add_member(root: Path, registry: str, template: str, names: dict[str, str])
     (root / registry).write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.slow
-def test_a_new_member_is_one_file_and_its_registry(tmp_path: Path) -> None:
+def _run(root: Path, *arguments: str, **variables: str) -> None:
+    """Run Python in the copy; fail with its error output."""
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=root,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
     for folder in ("recalib", "training"):
         shutil.copytree(
             _ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
         )
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_new_member_is_one_file_and_its_registry(copy: Path) -> None:
     for registry, _, template, names in _FAMILIES.values():
-        _add_member(tmp_path, registry, template, names)
-    result = subprocess.run(
-        [sys.executable, "-c", _USE], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
+        _add_member(copy, registry, template, names)
+    _run(copy, "-c", _USE)
+
+
+def test_a_new_setting_is_one_field(copy: Path) -> None:
+    path = copy / "recalib/settings/settings.py"
+    field = '    new_setting: int = Field(1, description="New.")'
+    path.write_text(re.sub(r"^    host: str", rf"{field}\n\g<0>", path.read_text(), flags=re.M))
+    check = "from recalib.settings import Settings; assert Settings().new_setting == 2"
+    _run(copy, "-c", check, RECALIB_NEW_SETTING="2")
+
+
+def test_a_new_migration_is_one_file_that_a_command_writes(copy: Path) -> None:
+    registry = copy / "recalib/registry"
+    with (registry / "tables.py").open("a") as file:
+        file.write('Table("new_table", METADATA, Column("id", Integer, primary_key=True))\n')
+    before = set((registry / "migrations/versions").glob("*.py"))
+    _run(copy, "-m", "recalib.registry.migrations", "new table")
+    assert len(set((registry / "migrations/versions").glob("*.py")) - before) == 1
+    check = """
+from sqlalchemy import inspect
+from recalib.registry.engine import connect_to
+from recalib.registry.migrate import upgrade
+engine = connect_to("sqlite:///registry.db")
+upgrade(engine)
+assert "new_table" in inspect(engine).get_table_names()
+"""
+    _run(copy, "-c", check)
+
+
+def test_an_operation_is_in_the_files_that_the_recipe_names() -> None:
+    """The same files as an existing operation of a feature folder."""
+    section = _PAGE.split("## Add an operation")[1].split("\n## ")[0]
+    named = {path.replace("FEATURE", "audit") for path in re.findall(r"`([\w/]+\.\w+)`", section)}
+    files = [
+        path
+        for folder in ("proto", "recalib", "service")
+        for path in (_ROOT / folder).rglob("*.*")
+        if path.suffix in (".py", ".proto") and "generated" not in path.parts
+    ]
+    actual = {
+        str(path.relative_to(_ROOT))
+        for path in files
+        if re.search(r"\blist_audit\b|\bListAudit\b", path.read_text())
+    }
+    assert actual <= named
 
 
 @pytest.mark.parametrize("family", _FAMILIES)
