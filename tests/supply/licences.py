@@ -1,8 +1,7 @@
-"""Under which licences are the packages that Recalib needs? `make licences` prints them.
+"""Check the licences of all required packages: `make licences`.
 
-What a package says of itself is read: an SPDX expression where it has one, else the texts and
-classifiers of older packages, by the table below. What says nothing, or something that is not
-listed here, is refused until somebody has looked at it.
+The licence comes from the package's metadata: its SPDX expression, or the texts and classifiers of
+older packages, which the table below translates. A missing or unlisted licence is refused.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from importlib.metadata import Distribution
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.utils import canonicalize_name
 
-from tests.supply.requirements import needed
+from tests.supply.requirements import required_packages
 
-__all__ = ["licence_of", "main", "refused"]
+__all__ = ["is_refused", "licence_of", "main"]
 
-#: They ask for their text and a name to be kept, and for no more.
+#: These require only that the licence text and the authors' names are kept.
 _PERMISSIVE = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause",
     "BSL-1.0", "CC0-1.0", "ISC", "MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Unlicense", "Zlib",
     "ZPL-2.1",
 }  # fmt: skip
-#: Copyleft that ends at the package itself, which is used as it comes and not changed: each
-#: package by name, so that another one is looked at.
-_WEAK = {
+#: Weak copyleft, which covers the package itself. Packages are listed by name, so that each new one
+#: is reviewed. None of them is modified.
+_WEAK_COPYLEFT = {
     "LGPL-3.0-only": {"psycopg", "psycopg-binary"},
     "MPL-2.0": {"certifi", "hypothesis", "orjson", "pathspec"},
 }
-#: What older packages call licences that have a name in SPDX.
-_KNOWN_AS = {
+#: SPDX names of the licence texts that older packages use.
+_SPDX_NAMES = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
@@ -48,30 +47,32 @@ _KNOWN_AS = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-#: Packages that say nothing in their metadata, and what the licence in them is.
-_LOOKED_UP = {"pysimdjson": "MIT"}
+#: Licences of packages whose metadata has none, read from the packages.
+_MANUAL = {"pysimdjson": "MIT"}
 
 
 def licence_of(package: Distribution) -> str | None:
-    """Return a package's licence as an SPDX expression, or None where it cannot be told."""
+    """Return a package's licence as an SPDX expression, or None if it is unknown."""
     name = canonicalize_name(package.name)
-    if name in _LOOKED_UP:
-        return _LOOKED_UP[name]
-    said = package.metadata.get("License-Expression") or _spdx(package.metadata.get("License", ""))
-    if said is None:
+    if name in _MANUAL:
+        return _MANUAL[name]
+    expression = package.metadata.get("License-Expression")
+    expression = expression or _to_spdx(package.metadata.get("License", ""))
+    if expression is None:
         classifiers = package.metadata.get_all("Classifier", [])
-        kinds = [one.rpartition(" :: ")[2] for one in classifiers if one.startswith("License :: ")]
-        kinds = [one for one in kinds if one != "OSI Approved"]
-        known = [_KNOWN_AS.get(one) for one in kinds]
-        said = " AND ".join(sorted({one for one in known if one})) if all(known) else None
+        titles = [
+            text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License :")
+        ]
+        names = [_SPDX_NAMES.get(title) for title in titles if title != "OSI Approved"]
+        expression = " AND ".join(sorted({name for name in names if name})) if all(names) else None
     try:
-        return canonicalize_license_expression(said) if said else None
+        return canonicalize_license_expression(expression) if expression else None
     except InvalidLicenseExpression:
         return None
 
 
-def refused(name: str, licence: str | None) -> bool:
-    """Whether a package may not be depended on: all of an AND must be allowed, and one of an OR."""
+def is_refused(name: str, licence: str | None) -> bool:
+    """Return whether a licence is refused: all terms of an AND and one of an OR must be allowed."""
     if licence is None:
         return True
     tokens = re.findall(r"\(|\)|[^()\s]+(?: WITH [^()\s]+)?", licence)
@@ -79,48 +80,48 @@ def refused(name: str, licence: str | None) -> bool:
 
 
 def main() -> int:
-    """Print a line for each package; returns 1 where there is one that may not be depended on."""
-    wrong = []
-    for name, package in sorted(needed().items()):
+    """Print the licence of each package; return 1 if one is refused."""
+    refused = []
+    for name, package in sorted(required_packages().items()):
         licence = licence_of(package)
         mark = ""
-        if refused(name, licence):
-            wrong.append(name)
+        if is_refused(name, licence):
+            refused.append(name)
             mark = "  <- refused"
         print(f"{name} {package.version}: {licence or 'unknown'}{mark}")  # noqa: T201
-    if wrong:
-        print(f"look at {', '.join(wrong)} (tests/supply/licences.py)", file=sys.stderr)  # noqa: T201
-    return 1 if wrong else 0
+    if refused:
+        print(f"review {', '.join(refused)} (tests/supply/licences.py)", file=sys.stderr)  # noqa: T201
+    return 1 if refused else 0
 
 
 def _allowed(name: str, tokens: list[str]) -> bool:
-    """Read an expression: OR of ANDs of licences and of expressions in brackets."""
-    some = False
+    """Evaluate an expression: OR of ANDs of licences and of expressions in brackets."""
+    any_allowed = False
     while True:
-        every = _one(name, tokens)
+        all_allowed = _term_allowed(name, tokens)
         while tokens[:1] == ["AND"]:
             del tokens[0]
-            every = _one(name, tokens) and every
-        some = some or every
+            all_allowed = _term_allowed(name, tokens) and all_allowed
+        any_allowed = any_allowed or all_allowed
         if tokens[:1] != ["OR"]:
-            return some
+            return any_allowed
         del tokens[0]
 
 
-def _one(name: str, tokens: list[str]) -> bool:
+def _term_allowed(name: str, tokens: list[str]) -> bool:
     first = tokens.pop(0)
     if first == "(":
         inner = _allowed(name, tokens)
         tokens.pop(0)
         return inner
-    return first in _PERMISSIVE or name in _WEAK.get(first, ())
+    return first in _PERMISSIVE or name in _WEAK_COPYLEFT.get(first, ())
 
 
-def _spdx(text: str) -> str | None:
-    """Return what a short text is called in SPDX; a long one is the licence's own words."""
+def _to_spdx(text: str) -> str | None:
+    """Return the SPDX name of a short text; a long one is the licence itself."""
     text = text.strip()
-    if text in _KNOWN_AS:
-        return _KNOWN_AS[text]
+    if text in _SPDX_NAMES:
+        return _SPDX_NAMES[text]
     try:
         return canonicalize_license_expression(text) if len(text) < 60 else None
     except InvalidLicenseExpression:

@@ -1,4 +1,4 @@
-"""What Recalib needs with all of its extras, as the installed packages themselves say."""
+"""Direct and transitive requirements of Recalib with all extras, from installed metadata."""
 
 from __future__ import annotations
 
@@ -11,53 +11,55 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["ROOT", "direct", "needed", "pins"]
+__all__ = ["ROOT", "direct_requirements", "pins", "required_packages"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def direct() -> list[Requirement]:
-    """Return the requirements in pyproject.toml, those of every extra and of the build too."""
+def direct_requirements() -> list[Requirement]:
+    """Return the requirements of pyproject.toml and of all its extras."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = document["project"]
     lists = [project["dependencies"], *project["optional-dependencies"].values()]
-    found = [Requirement(one) for part in lists for one in part]
-    return [one for one in found if canonicalize_name(one.name) != "recalib"]
+    requirements = [Requirement(line) for lines in lists for line in lines]
+    return [item for item in requirements if canonicalize_name(item.name) != "recalib"]
 
 
 @cache
 def pins() -> dict[str, Requirement]:
-    """Return what constraints.txt has, by canonical name."""
+    """Return the pins of constraints.txt by canonical name."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    found = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
-    return {canonicalize_name(one.name): one for one in found}
+    requirements = [
+        Requirement(line) for line in lines if line.strip() and not line.startswith("#")
+    ]
+    return {canonicalize_name(pin.name): pin for pin in requirements}
 
 
 @cache
-def needed() -> dict[str, Distribution]:
-    """Return every package that is needed here, directly or not, by canonical name.
+def required_packages() -> dict[str, Distribution]:
+    """Return every required package on this machine, transitive ones included, by canonical name.
 
-    What a marker rules out on this machine is not there: a GPU's libraries, another system's.
+    Packages that an environment marker excludes here are missing, such as libraries for a GPU.
     """
-    found: dict[str, Distribution] = {}
-    asked: set[tuple[str, str]] = set()
-    waiting = direct()
-    while waiting:
-        requirement = waiting.pop()
+    packages: dict[str, Distribution] = {}
+    visited: set[tuple[str, str]] = set()
+    queue = direct_requirements()
+    while queue:
+        requirement = queue.pop()
         name = canonicalize_name(requirement.name)
         for extra in ("", *requirement.extras):
-            if (name, extra) in asked:
+            if (name, extra) in visited:
                 continue
-            asked.add((name, extra))
+            visited.add((name, extra))
             try:
-                found[name] = distribution(name)
+                packages[name] = distribution(name)
             except PackageNotFoundError:
-                continue  # `test_constraints` says so where it is one of ours
-            waiting += _required(found[name], extra)
-    return found
+                continue  # tests/supply/test_supply.py reports direct ones
+            queue += _requirements_of(packages[name], extra)
+    return packages
 
 
-def _required(package: Distribution, extra: str) -> Iterator[Requirement]:
+def _requirements_of(package: Distribution, extra: str) -> Iterator[Requirement]:
     for line in package.requires or ():
         requirement = Requirement(line)
         if requirement.marker is None:

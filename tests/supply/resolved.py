@@ -1,6 +1,6 @@
-"""Does constraints.txt say what pyproject.toml comes to? `make constraints` resolves it anew.
+"""Compare constraints.txt with a fresh resolution of pyproject.toml: `make constraints`.
 
-It also pins what torch needs where there is a GPU, which only the index knows.
+constraints.txt also pins what torch requires on a machine with a GPU, which only the index lists.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tests.supply.requirements import ROOT, pins
 
 __all__ = ["main"]
 
-#: What installs the rest.
-_OWN = {"uv"}
+#: The installer.
+_INSTALLERS = {"uv"}
 
 
 def main() -> int:
-    """Print every difference; returns 1 where there is one."""
+    """Print every difference; return 1 if there is one."""
     uv = str(Path(sys.executable).with_name("uv"))
     done = subprocess.run(
         [uv, "pip", "compile", "--quiet", "--python", sys.executable, "--all-extras", "--no-header",
@@ -32,13 +32,13 @@ def main() -> int:
         print(done.stderr, file=sys.stderr)  # noqa: T201
         return done.returncode
     lines = [Requirement(line) for line in done.stdout.splitlines() if line.strip()]
-    found = {canonicalize_name(one.name): str(one.specifier) for one in lines}
-    pinned = {name: str(one.specifier) for name, one in pins().items() if name not in _OWN}
-    for name in sorted(found.keys() | pinned.keys()):
-        if found.get(name) != pinned.get(name):
-            said, wanted = pinned.get(name, "nothing"), found.get(name, "nothing")
-            print(f"{name}: pinned {said}, needed {wanted}")  # noqa: T201
-    return int(found != pinned)
+    resolved = {canonicalize_name(item.name): str(item.specifier) for item in lines}
+    pinned = {name: str(pin.specifier) for name, pin in pins().items() if name not in _INSTALLERS}
+    for name in sorted(resolved.keys() | pinned.keys()):
+        if resolved.get(name) != pinned.get(name):
+            pin, needed = pinned.get(name, "nothing"), resolved.get(name, "nothing")
+            print(f"{name}: pinned {pin}, needed {needed}")  # noqa: T201
+    return int(resolved != pinned)
 
 
 if __name__ == "__main__":

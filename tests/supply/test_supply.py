@@ -1,4 +1,4 @@
-"""What Recalib is made of: pinned, as it was tested, and under licences that somebody has read."""
+"""Dependencies are pinned, installed as pinned, and under accepted licences."""
 
 from __future__ import annotations
 
@@ -8,43 +8,42 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from tests.supply import licences
-from tests.supply.requirements import ROOT, direct, needed, pins
+from tests.supply.requirements import ROOT, direct_requirements, pins, required_packages
 
-#: What installs the rest, and what torch needs where there is a GPU: `make constraints` sees to it.
-_NOT_SEEN_HERE = re.compile(r"uv|triton|(nvidia|cuda)-.*")
+#: The installer, and what torch requires on a GPU; `make constraints` checks these.
+_NOT_INSTALLED_HERE = re.compile(r"uv|triton|(nvidia|cuda)-.*")
 
 
-@pytest.mark.parametrize("requirement", direct(), ids=lambda one: one.name)
-def test_every_requirement_has_a_pin_that_it_allows(requirement: object) -> None:
-    """Else `pip install -c constraints.txt` takes whatever there is, or cannot be done at all."""
+@pytest.mark.parametrize("requirement", direct_requirements(), ids=lambda item: item.name)
+def test_every_direct_requirement_has_a_compatible_pin(requirement: object) -> None:
+    """Without one, `pip install -c constraints.txt` takes any version or fails."""
     pin = pins()[canonicalize_name(requirement.name)]  # type: ignore[attr-defined]
     (exact,) = pin.specifier
     assert exact.operator == "=="
     assert requirement.specifier.contains(exact.version, prereleases=True)  # type: ignore[attr-defined]
 
 
-def test_all_that_is_needed_is_pinned() -> None:
-    """What requirements require as well; and nothing is pinned that is not needed."""
-    pinned, here = set(pins()), set(needed())
-    assert here - pinned == set()
-    assert [one for one in pinned - here if not _NOT_SEEN_HERE.fullmatch(one)] == []
+def test_exactly_the_required_packages_are_pinned() -> None:
+    """Transitive requirements included."""
+    pinned, required = set(pins()), set(required_packages())
+    assert required - pinned == set()
+    assert [name for name in pinned - required if not _NOT_INSTALLED_HERE.fullmatch(name)] == []
 
 
-def test_what_is_installed_is_what_is_pinned() -> None:
-    """So that tests say something about what others install."""
+def test_installed_versions_match_the_pins() -> None:
+    """The tests then run what users install."""
     differing = {
         name: (package.version, str(pins()[name].specifier))
-        for name, package in needed().items()
+        for name, package in required_packages().items()
         if name in pins() and not pins()[name].specifier.contains(package.version, prereleases=True)
     }
     assert differing == {}
 
 
-def test_licences() -> None:
-    """Each is known, and none asks for more than that its package stays what it is."""
-    found = {name: licences.licence_of(package) for name, package in needed().items()}
-    assert len(found) > 100
-    assert {name: one for name, one in found.items() if licences.refused(name, one)} == {}
+def test_every_licence_is_accepted() -> None:
+    by_name = {name: licences.licence_of(package) for name, package in required_packages().items()}
+    assert len(by_name) > 100
+    assert {name: text for name, text in by_name.items() if licences.is_refused(name, text)} == {}
 
 
 @pytest.mark.parametrize(
@@ -64,12 +63,11 @@ def test_licences() -> None:
         ("x", "LicenseRef-Proprietary", True),
     ],
 )
-def test_what_is_refused(name: str, licence: str | None, refused: bool) -> None:
-    assert licences.refused(name, licence) is refused
+def test_licence_expressions_are_evaluated(name: str, licence: str | None, refused: bool) -> None:
+    assert licences.is_refused(name, licence) is refused
 
 
-def test_the_document_names_every_command() -> None:
-    """docs/supply.md is what people read; the Makefile is what they run."""
+def test_document_names_existing_commands() -> None:
     text = (ROOT / "docs" / "supply.md").read_text()
     commands = set(re.findall(r"`make ([a-z-]+)", text))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
