@@ -74,6 +74,7 @@ _MAPS = _group(
 )
 
 _METRICS = _group(
+    "tests/metrics/test_definitions.py",
     "tests/metrics",
     recalib__metrics__binning=[
         ("values <= lower[", "values < lower["),
@@ -132,11 +133,11 @@ _LOSSES = _group(
         ("(-order * (confidence", "(order * (confidence"),
         ("torch.sign(history", "torch.abs(history"),
     ],
-    recalib__losses__selective_risk=[("(places + 0.5)", "places")],
-    recalib__losses__acls=[("return total / 2 if held", "return total if held")],
+    recalib__losses__selective_risk=[("bins + 0.5)", "bins)")],
+    recalib__losses__acls=[("return total / 2 if", "return total if")],
     recalib__losses__cpc=[("+ 2 * self.lambda2", "+ self.lambda2")],
     recalib__losses__kde_ece=[("(alpha - 1).T", "alpha.T")],
-    recalib__losses__brier=[("- 2 * found.label.exp() + 1", "- found.label.exp() + 1")],
+    recalib__losses__brier=[("logits.log_softmax(dim=1)", "(-logits).log_softmax(dim=1)")],
     recalib__losses__base=[("(labels < classes)", "(labels <= classes)")],
 )
 
@@ -245,7 +246,7 @@ _ACCESS = _group(
     ],
     service__access__oidc_tokens=[
         ('claims["exp"] + self._oidc.leeway_seconds', 'claims["exp"] + 1e9'),
-        ("if len(token) > LONGEST:", "if False:"),
+        ("if len(token) > ", "if -len(token) > "),
     ],
 )
 

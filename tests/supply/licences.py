@@ -61,7 +61,7 @@ def licence_of(package: Distribution) -> str | None:
     if expression is None:
         classifiers = package.metadata.get_all("Classifier", [])
         titles = [
-            text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License :")
+            text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")
         ]
         names = [_SPDX_NAMES.get(title) for title in titles if title != "OSI Approved"]
         expression = " AND ".join(sorted({name for name in names if name})) if all(names) else None
