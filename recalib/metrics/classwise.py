@@ -36,7 +36,7 @@ class ClasswiseState(State):
 
     def merge(self, other: ClasswiseState) -> None:
         if other.confidence.shape != self.confidence.shape:
-            raise ValueError("states of different classes or bins do not add up")
+            raise ValueError("states of different classes or bins cannot be merged")
         self.rows += other.rows
         self.count += other.count
         self.confidence += other.confidence

@@ -26,7 +26,7 @@ class ClassLossState(State):
 
     def merge(self, other: ClassLossState) -> None:
         if len(other.count) != len(self.count):
-            raise ValueError("states of different classes do not add up")
+            raise ValueError("states of different classes cannot be merged")
         self.count += other.count
         self.loss += other.loss
 

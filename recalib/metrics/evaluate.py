@@ -82,7 +82,7 @@ class StreamingEvaluation:
     def merge(self, other: StreamingEvaluation) -> None:
         """Add what another evaluation of the same classes and bins has seen."""
         if (other.classes, other.bins) != (self.classes, self.bins):  # before any state changes
-            raise ValueError("evaluations of different classes or bins do not add up")
+            raise ValueError("evaluations of different classes or bins cannot be merged")
         for kind, state in self._states.items():
             state.merge(other._states[kind])
 

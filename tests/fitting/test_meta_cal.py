@@ -16,7 +16,7 @@ from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
 from tests.fitting.conftest import draw
 
-RUNS = 300
+RUNS = 200
 
 
 def scores(logits: np.ndarray, parameters: dict) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Fitted-looking parameters for any map, so that its contract is checked for free."""
+"""Random legal parameters of any map, for its contract tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["some_logits", "some_parameters"]
 
 
 def some_parameters(the_map: Map, classes: int, seed: int = 0) -> dict[str, NDArray[np.float64]]:
-    """Legal parameters of `the_map`, drawn by the link that each declares."""
+    """Return legal parameters of `the_map`, drawn according to their links."""
     rng = np.random.default_rng(seed)
     draw = {
         "log": lambda shape: np.exp(rng.normal(0.3, 0.5, shape)),
@@ -31,5 +31,5 @@ def some_parameters(the_map: Map, classes: int, seed: int = 0) -> dict[str, NDAr
 
 
 def some_logits(rows: int, classes: int, seed: int = 1, dtype: type = np.float64) -> NDArray:
-    """Logits as a network gives them, several units apart."""
+    """Return random logits, several units apart as a network's are."""
     return (np.random.default_rng(seed).normal(size=(rows, classes)) * 4).astype(dtype)

@@ -117,12 +117,17 @@ TRUTHS: dict[str, Callable[[Values], Values]] = {
 }
 
 
-@pytest.mark.parametrize("truth", TRUTHS)
-@pytest.mark.parametrize("skewed", [False, True])
-def test_the_interval_holds_the_truth(
+@pytest.mark.parametrize(
+    ("truth", "skewed"),
+    [("calibrated", True), ("10% too sure", False), ("wrong where sure", True)],
+)
+def test_interval_covers_the_true_value(
     truth: str, skewed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In 93% of 200 draws of 300 rows but for two errors; the truth is that of 200,000 ranks."""
+    """Coverage over 120 samples of 300 rows is at least 93%, less two standard errors.
+
+    The true value is that of 200,000 quantiles of the distribution.
+    """
     # The floor, which takes most of the time, is tested below.
     monkeypatch.setattr(module, "_fixed_points", lambda spectra, start: np.zeros(len(spectra)))
     law = scipy.stats.beta(30, 0.6) if skewed else scipy.stats.uniform(0.5, 0.5)
@@ -131,13 +136,13 @@ def test_the_interval_holds_the_truth(
     true_value = module._fixed_point(_spectrum(population, gaps, 2**14))
     rng = np.random.default_rng(1)
     covered = 0
-    for _ in range(200):
+    for _ in range(120):
         p = law.rvs(300, random_state=rng)
         found = measure("smooth_ece", p, rng.random(300) < TRUTHS[truth](p), 0.95)
         assert 0 <= found.low <= found.value <= found.high <= 1
         assert found.high - found.low < 0.2
         covered += found.low - 1e-5 <= true_value <= found.high
-    assert covered / 200 >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / 200)
+    assert covered / 120 >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / 120)
 
 
 def test_the_floor_is_what_calibrated_rows_show() -> None:
