@@ -44,7 +44,7 @@ from recalib.metrics import (
 )
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.confidence_order import sort_by_confidence
-from recalib.metrics.ece_sweep import _most_bins
+from recalib.metrics.ece_sweep import _max_bins
 from recalib.metrics.kernels import best_bandwidth
 
 __all__ = ["GOAL", "Result", "main", "measure"]
@@ -99,7 +99,7 @@ def _largest(population: TopLabel, rows: Predictions) -> float:
 def _swept(population: TopLabel, rows: Predictions) -> float:
     """Return the error of as many bins as these rows choose."""
     right = sort_by_confidence(rows)[1]
-    bins = _most_bins(right, np.concatenate([[0.0], np.cumsum(right)]))
+    bins = _max_bins(right, np.concatenate([[0.0], np.cumsum(right)]))
     return float(np.sqrt(population.columns[0].by_mass(bins, 2)))
 
 

@@ -18,7 +18,7 @@ class Accuracy(StreamingMetric[MeanState]):
     """
 
     name: ClassVar[str] = "accuracy"
-    summary: ClassVar[str] = "share of rows whose predicted class is the label"
+    summary: ClassVar[str] = "fraction of rows whose predicted class is the label"
     unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "accuracy"
 

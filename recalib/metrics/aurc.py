@@ -35,7 +35,7 @@ class RiskCoverageArea(Metric):
     """
 
     name: ClassVar[str] = "aurc"
-    summary: ClassVar[str] = "area under the risk-coverage curve: errors among the surest rows"
+    summary: ClassVar[str] = "area under the risk-coverage curve"
     unit: ClassVar[Unit] = "score"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
@@ -57,7 +57,7 @@ class ExcessRiskCoverageArea(Metric):
     """
 
     name: ClassVar[str] = "e_aurc"
-    summary: ClassVar[str] = "aurc above that of the best order of the same errors"
+    summary: ClassVar[str] = "aurc minus that of the best order of the same errors"
     unit: ClassVar[Unit] = "score"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:

@@ -1,4 +1,4 @@
-"""Calibration errors of every class: each column of probabilities against how often it occurs."""
+"""Class-wise calibration errors: each class's probabilities against its frequency."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ClasswiseState(State):
     def _add_confidences(self, probabilities: Floats) -> None:
         """Add probabilities (n, K).
 
-        Of 1,000 classes, few have a probability over 1/M in any row: only those are binned, and
-        the first bin's count and sum are what is left of each column's.
+        Few of 1,000 classes have a probability above 1/M in any row. Only those are binned; the
+        count and sum of the first bin are the column's total minus the other bins.
         """
         classes = probabilities.shape[1]
         totals = np.zeros(classes)
@@ -54,14 +54,14 @@ class ClasswiseState(State):
         for rows in row_chunks(probabilities.shape):
             p = probabilities[rows]
             totals += p.sum(axis=0, dtype=np.float64)
-            # Flat, since NumPy finds what is true of a plane ten times as slowly.
+            # Flat: `np.nonzero` of a 2-D array is ten times slower.
             row, column = np.divmod(np.flatnonzero(p > p.dtype.type(1 / self.bins)), classes)
             columns.append(column)
             values.append(p[row, column])
         large = np.concatenate(values)
         cells = self._cells(np.concatenate(columns), large)
         sums = np.bincount(cells, large, self.count.size)
-        # Of no values at all, NumPy's sums are whole numbers.
+        # For empty input, bincount returns integers.
         binned = sums.astype(np.float64, copy=False).reshape(self.count.shape)
         binned[:, 0] += totals - binned.sum(axis=1)
         self.confidence += binned
@@ -70,13 +70,13 @@ class ClasswiseState(State):
         self.count += counts
 
     def _cells(self, columns: Integers, values: Floats) -> Integers:
-        """Return the place in (K, M), flat, of each column and bin of its value; all are (n,)."""
+        """Return the flat index in (K, M) of each column and the bin of its value; all are (n,)."""
         cells: Integers = columns * self.bins + bin_indices(values, self.bins)
         return cells
 
     def to_gaps(self) -> Gaps:
-        """Return the bins of all classes together; over them a class has a weight of 1/K."""
-        # Σp of a first bin is a difference, which for probabilities of 0 may come out as −1e-17.
+        """Return the bins of all classes together; each class has weight 1/K."""
+        # Σp of the first bin is a difference, which may be −1e-17 for probabilities of 0.
         sums = np.maximum(self.confidence, 0.0)
         return Gaps.from_sums(self.count, sums, self.occurred, classes=len(self.count))
 
@@ -84,10 +84,10 @@ class ClasswiseState(State):
 class ClasswiseError(StreamingMetric[ClasswiseState]):
     """Class-wise ECE: 1/K Σ_k Σ_b n_bk/N · |frequency_bk − confidence_bk|; range [0, 1].
 
-    For each class, its column of probabilities against how often it occurred, over M equal-width
-    right-closed bins; all K columns count alike, and ties need no rule. With many classes it is
-    small by construction, since most probabilities are. Biased upwards, `floor` says by how much.
-    The interval is for these bins with infinitely many rows, see `interval_of_mean_gap`.
+    For each class, its probabilities against its frequency, over M equal-width right-closed bins.
+    All K classes have equal weight. Ties share a bin. With many classes the value is small because
+    most probabilities are small. Biased upwards, see `floor`. The interval is for these bins with
+    infinitely many rows, see `interval_of_mean_gap`.
 
     Source: paper 002, definition 3.7 with ρ = 1, and App. A.1.
     """
@@ -107,13 +107,13 @@ class ClasswiseError(StreamingMetric[ClasswiseState]):
 class MarginalError(StreamingMetric[ClasswiseState]):
     """ℓ2 marginal error: √(1/K Σ_k Σ_b n_bk/N · (frequency_bk − confidence_bk)²); range [0, 1].
 
-    The root of the mean over classes of the squared class-wise error, all classes alike. Bins,
-    ties and bias as in `classwise_ece`, which is at most as large. Equal-width, where the paper's
-    table has bins of equal counts, which takes a sort of every column. The interval is that of
+    The root of the mean squared class-wise gap; all classes have equal weight. Bins, ties and bias
+    as in `classwise_ece`, which is never larger. Bins have equal width; the paper's table has bins
+    of equal counts, which need a sort of every column. The interval is that of
     `interval_of_mean_squared_gap`.
 
     Source: Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019, definition 2.4,
-    there with weights of classes to be chosen; paper 000, App. J, which gives no formula.
+    where class weights are free; paper 000, App. J, which gives no formula.
     """
 
     name: ClassVar[str] = "marginal_ece_l2"

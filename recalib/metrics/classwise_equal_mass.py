@@ -18,13 +18,12 @@ __all__ = ["ClasswiseEqualMassError"]
 class ClasswiseEqualMassError(Metric):
     """Adaptive class-wise ECE: 1/K Σ_k Σ_b n_b/N · |frequency_bk − confidence_bk|; range [0, 1].
 
-    As `classwise_ece`, with each class's column of probabilities sorted and cut into M runs whose
-    lengths differ by at most one (N where N < M). Rows of equal probability may be cut apart; so
-    that their order in the file does not matter, each counts with the frequency of all of them.
-    Biased upwards, `floor` says by how much at least. The interval is for the error, with
-    infinitely many rows, of the bins whose edges are the quantiles of these columns, see
-    `interval_of_mean_gap`; there, rows of equal probability are in one bin. K sorts of N rows:
-    measured when asked for by name.
+    As `classwise_ece`, with each class's probabilities sorted and cut into M bins whose counts
+    differ by at most one (N bins if N < M). A cut may split rows with tied probabilities: each then
+    counts with the frequency of all tied rows, so the order in a file does not matter. Biased
+    upwards, at least by `floor`. The interval is for bins at the quantiles of these columns with
+    infinitely many rows, see `interval_of_mean_gap`; it keeps tied rows in one bin. It takes K
+    sorts of N rows and is computed on request only.
 
     Source: paper 002, section 5.1 and App. A (cwECE with adaptive binning).
     """
@@ -50,8 +49,7 @@ class ClasswiseEqualMassError(Metric):
         value = total / (rows * classes)
         if level is None:
             return Estimate(value)
-        n, *others = (np.concatenate(column) for column in zip(*sums, strict=True))
-        confidence, correct, squared, product = others
+        n, confidence, correct, squared, product = map(np.concatenate, zip(*sums, strict=True))
         gaps = Gaps.from_sums(
             n.astype(np.int64), confidence, correct, squares=(squared, product), classes=classes
         )
@@ -61,21 +59,21 @@ class ClasswiseEqualMassError(Metric):
 def _sums_of_bins(
     p: Floats, occurred: NDArray[np.bool_], starts: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """Return n, Σp, Σy, Σp² and Σpy of ascending p (N,) in runs from `starts`, (5, M).
+    """Return n, Σp, Σy, Σp² and Σpy of ascending p (N,) in bins that begin at `starts`, (5, M).
 
-    Rows of equal p are all where their middle one is: bins that share tied rows would not vary
-    independently.
+    Tied rows are all put into the bin of their middle row: bins that share tied rows would be
+    correlated.
     """
     firsts = np.searchsorted(p, p, side="left")
     lasts = np.searchsorted(p, p, side="right")
     where = np.searchsorted(starts, (firsts + lasts) // 2, side="right") - 1
     wide = p.astype(np.float64)
     rows = np.ones_like(wide), wide, occurred.astype(np.float64), wide**2, wide * occurred
-    return np.stack([np.bincount(where, one, len(starts)) for one in rows])
+    return np.stack([np.bincount(where, values, len(starts)) for values in rows])
 
 
 def _residuals(p: Floats, occurred: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return frequency − p of ascending p (N,), by the frequency of all rows of the same p."""
+    """Return frequency − p for ascending p (N,); tied rows share their mean frequency."""
     firsts = np.flatnonzero(np.concatenate([[True], p[1:] != p[:-1]]))
     sizes = np.diff(firsts, append=len(p))
     frequencies = np.add.reduceat(occurred.astype(np.float64), firsts) / sizes

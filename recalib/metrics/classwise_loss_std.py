@@ -1,4 +1,4 @@
-"""How differently classes fare: the spread of their mean losses."""
+"""Standard deviation of the mean losses of classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ClassLossState", "ClasswiseLossDeviation"]
 
 
 class ClassLossState(State):
-    """The count and the summed NLL of the rows of each label; arrays of (K,)."""
+    """Count and sum of NLL for each label; arrays of (K,)."""
 
     def __init__(self, classes: int) -> None:
         self.count = np.zeros(classes, np.int64)
@@ -36,12 +36,12 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
 
         √(1/K Σ_k (L_k − L̄)²),  L_k = mean of −log p(y) over rows of label k, L̄ = mean of L_k
 
-    In nats. The population's deviation (ddof 0), as in the paper's eq. 4, and of mean losses, as
-    its digits have it, though it writes sums. Classes without a row are left out; of one class, it
-    is 0. Losses as in `nll`; ties need no rule. Biased upwards: means of few rows differ by
-    chance. No interval, also where intervals are asked for, since no honest one can be had: losses
-    have no bound, so that a rare row may move the mean of its class by any amount (Bahadur and
-    Savage, Annals of Mathematical Statistics 27, 1956), and the few rows of a class do not show it.
+    In nats. It is the population deviation (ddof 0) of the paper's eq. 4, over mean losses: the
+    paper writes sums, but its published digits come from means. Classes without rows are left out;
+    for one class the value is 0. Losses as in `nll`; ties have no effect. Biased upwards: means
+    of few rows differ by chance. There is no interval, even on request: losses are unbounded, so a
+    rare row may change the mean of its class by any amount (Bahadur and Savage, Annals of
+    Mathematical Statistics 27, 1956).
 
     Source: paper 003, section 3.1 and eq. 4.
     """
@@ -55,5 +55,5 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
         return ClassLossState(classes)
 
     def estimate(self, state: ClassLossState, level: float | None = None) -> Estimate:
-        seen = state.count > 0
-        return Estimate(float(np.std(state.loss[seen] / state.count[seen])))
+        present = state.count > 0
+        return Estimate(float(np.std(state.loss[present] / state.count[present])))

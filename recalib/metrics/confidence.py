@@ -1,4 +1,4 @@
-"""How sure predictions are, right or wrong: mean confidence, mean entropy, and those over 99%."""
+"""Mean confidence, mean entropy, and the predictions with a confidence above 0.99 (S99)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from recalib.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["S99", "MeanConfidence", "MeanEntropy", "S99Accuracy"]
 
-_VERY_SURE = 0.99
+_THRESHOLD = 0.99
 
 
 class MeanConfidence(StreamingMetric[MeanState]):
     """The mean probability of the predicted class; range [0, 1], at least 1/K.
 
-    Accuracy less this is the gap of a single bin of all rows: the size of the smallest ECE that
-    any bins can show. Ties need no rule. Unbiased; the interval is Student's.
+    Accuracy minus mean confidence is the gap of a single bin with all rows, a lower bound for the
+    ECE of any bins. Ties have no effect. Unbiased; the interval is Student's.
 
     Source: paper 000, eq. 4, of all rows.
     """
@@ -35,17 +35,18 @@ class MeanConfidence(StreamingMetric[MeanState]):
         return MeanState(lambda predictions: predictions.confidences)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        one = interval_of_mean(state, level)
-        if one.high is None:
-            return one
-        return Estimate(one.value, one.low, max(min(one.high, 1.0), one.value))
+        estimate = interval_of_mean(state, level)
+        if estimate.high is None:
+            return estimate
+        high = max(min(estimate.high, 1.0), estimate.value)
+        return Estimate(estimate.value, estimate.low, high)
 
 
 class MeanEntropy(StreamingMetric[MeanState]):
     """The mean of −Σ_k p_k log p_k, in nats; range [0, log K].
 
-    0 log 0 is 0. log K is a classifier that knows nothing, and of a calibrated one it is the mean
-    NLL. Ties need no rule. Unbiased; the interval is Student's.
+    0 log 0 is 0. A uniform prediction has log K; for a calibrated classifier the value equals the
+    mean NLL. Ties have no effect. Unbiased; the interval is Student's.
 
     Source: paper 002, whose negative entropy is a score of confidence; paper 004, App. A.
     """
@@ -63,65 +64,65 @@ class MeanEntropy(StreamingMetric[MeanState]):
 
 
 class S99(StreamingMetric[MeanState]):
-    """|S99|: the share of rows of a confidence over 0.99; range [0, 1].
+    """|S99|: the fraction of rows with a confidence above 0.99; range [0, 1].
 
-    0.99 is rounded to the dtype of the probabilities, and a confidence on it is not over it.
+    0.99 is rounded to the dtype of the probabilities; a confidence equal to it does not count.
+    Ties have no effect.
     Unbiased; the interval is Wilson's.
 
     Source: paper 004, App. F, |S99|.
     """
 
     name: ClassVar[str] = "s99"
-    summary: ClassVar[str] = "share of rows of a confidence over 0.99"
+    summary: ClassVar[str] = "fraction of rows with a confidence above 0.99"
     unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "s99"
 
     def state(self, classes: int) -> MeanState:
-        return MeanState(_very_sure)
+        return MeanState(_is_s99)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        return _share(state, level)
+        return _fraction(state, level)
 
 
 class S99Accuracy(StreamingMetric[MeanState]):
-    """The accuracy of the rows of a confidence over 0.99; range [0, 1].
+    """The accuracy of the rows with a confidence above 0.99; range [0, 1].
 
-    1 where there is no such row, since then none of them is wrong, with an interval from 0 to 1:
-    `s99` tells the two apart. Ties as in `s99` and `accuracy`. Unbiased where there are some; the
-    interval is Wilson's.
+    Without such rows the value is 1, with an interval from 0 to 1; `s99` is then 0. Ties as in
+    `s99` and `accuracy`. Unbiased if there are such rows; the interval is Wilson's.
 
-    Source: paper 004, App. F, the accuracy beside |S99|.
+    Source: paper 004, App. F, the accuracy next to |S99|.
     """
 
     name: ClassVar[str] = "s99_accuracy"
-    summary: ClassVar[str] = "accuracy of rows of a confidence over 0.99; 1 where there are none"
+    summary: ClassVar[str] = "accuracy of rows with a confidence above 0.99; 1 if there are none"
     unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "s99_accuracy"
 
     def state(self, classes: int) -> MeanState:
-        return MeanState(lambda predictions: predictions.correct[_very_sure(predictions)])
+        return MeanState(lambda predictions: predictions.correct[_is_s99(predictions)])
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if state.count == 0:
             return Estimate(1.0) if level is None else Estimate(1.0, 0.0, 1.0)
-        return _share(state, level)
+        return _fraction(state, level)
 
 
-def _share(state: MeanState, level: float | None) -> Estimate:
+def _fraction(state: MeanState, level: float | None) -> Estimate:
     if level is None:
         return Estimate(state.mean)
     low, high = wilson(state.sum, state.count, level)
     return Estimate(state.mean, float(low), float(high))
 
 
-def _very_sure(predictions: Predictions) -> NDArray[np.bool_]:
+def _is_s99(predictions: Predictions) -> NDArray[np.bool_]:
     p = predictions.confidences
-    sure: NDArray[np.bool_] = p > p.dtype.type(_VERY_SURE)
-    return sure
+    above: NDArray[np.bool_] = p > p.dtype.type(_THRESHOLD)
+    return above
 
 
 def _entropies(predictions: Predictions) -> NDArray[np.float64]:
-    """Return −Σ p log p of each row, (N,); log p is clipped where p log p is less than 1e-36."""
+    """Return −Σ p log p of each row, (N,); log p is clipped at log 1e-38."""
     probabilities = predictions.probabilities
     dtype = np.promote_types(probabilities.dtype, np.float32)
     entropies = np.empty(len(predictions))

@@ -1,4 +1,4 @@
-"""Rows in the order of their confidence, whatever their order in the file."""
+"""Rows sorted by confidence, independent of their order in the file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["sort_by_confidence"]
 
 
 def sort_by_confidence(predictions: Predictions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return confidences, ascending, and how right each row is: both (N,).
+    """Return the ascending confidences and the accuracy of each row, both (N,).
 
-    Where confidences tie, each row counts with the accuracy of all rows of that confidence: the
-    expectation over the orders that they could have.
+    Rows with tied confidences all have their mean accuracy, the expectation over their possible
+    orders.
     """
     order = np.argsort(predictions.confidences, kind="stable")
     p = predictions.confidences[order]
     starts = np.flatnonzero(np.concatenate([[True], p[1:] != p[:-1]]))
     sizes = np.diff([*starts, len(p)])
-    rights = np.add.reduceat(predictions.correct[order].astype(np.float64), starts)
-    return p.astype(np.float64), np.repeat(rights / sizes, sizes)
+    hits = np.add.reduceat(predictions.correct[order].astype(np.float64), starts)
+    return p.astype(np.float64), np.repeat(hits / sizes, sizes)

@@ -14,10 +14,9 @@ __all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibration
 class ExpectedCalibrationError(StreamingMetric[BinState]):
     """ExpectedVersion calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
 
-    Top-label, over M equal-width right-closed bins; ties need no rule, since equal confidences
-    share a bin. Biased upwards: a perfectly calibrated classifier shows more than 0, the more the
-    fewer rows there are; `floor` says how much. The interval is for the ECE of these bins with
-    infinitely many rows, see `interval_of_mean_gap`.
+    Top-label, over M equal-width right-closed bins. Ties share a bin. Biased upwards: a perfectly
+    calibrated classifier has a positive ECE, larger with fewer rows; `floor` shows how large. The
+    interval is for the ECE of these bins with infinitely many rows, see `interval_of_mean_gap`.
 
     Source: papers 000 eq. 3, 003 eq. 1 and 004 eq. 2 (M = 15).
     """
@@ -37,9 +36,9 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
 class L2CalibrationError(StreamingMetric[BinState]):
     """ℓ2 calibration error: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
 
-    Bins and ties as in ECE; at least as large, and dominated by large gaps. Biased upwards, `floor`
-    says by how much, and `ece_debiased` estimates the same without. The interval is for these bins
-    with infinitely many rows, see `interval_of_mean_squared_gap`.
+    Bins and ties as in ECE. It is at least as large as ECE, and large gaps dominate it. Biased
+    upwards, see `floor`; `ece_debiased` estimates the same without this bias. The interval is for
+    these bins with infinitely many rows, see `interval_of_mean_squared_gap`.
 
     Source: paper 000, eq. 6 with p = 2.
     """
@@ -59,9 +58,9 @@ class L2CalibrationError(StreamingMetric[BinState]):
 class MaximumCalibrationError(StreamingMetric[BinState]):
     """Maximum calibration error: max_b |accuracy_b − confidence_b| over filled bins; range [0, 1].
 
-    Bins and ties as in ECE. Biased upwards, strongly: one row alone in its bin can decide it. The
-    interval is for the largest gap, with infinitely many rows, of the bins that hold rows here; it
-    says little while a bin holds few, see `interval_of_largest_gap`.
+    Bins and ties as in ECE. Strongly biased upwards: a single row in a bin can determine it. The
+    interval is for the largest gap of these non-empty bins with infinitely many rows; it is wide
+    if a bin holds few rows, see `interval_of_largest_gap`.
 
     Source: paper 004, eq. 3.
     """

@@ -1,4 +1,4 @@
-"""Calibration error whose square is estimated without bias."""
+"""Debiased ℓ2 calibration error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recalib.metrics.noise_floor import noise_floor
 
 __all__ = ["DebiasedError"]
 
-#: A squared error below this is what is left of sums that cancel: its root would be noise.
+#: A squared error below this is rounding error of cancelling sums.
 _ROUNDING = 1e-14
 
 
@@ -29,15 +29,14 @@ class DebiasedError(StreamingMetric[BinState]):
 
         θ̂ = Σ_b w_b · ((Σr)² − Σr²) / (n_b(n_b − 1)),  w_b = n_b/Σn,
 
-    the mean of r_i r_j over pairs of rows of a bin: unbiased, where the plain sum of squared gaps
-    is too large by what they vary. Where all rows of a bin have one confidence, it is the debiased
-    estimator of Kumar et al. The root of it is biased downwards, and 0 about every other time that
-    nothing is wrong.
+    the mean of r_i r_j over pairs of rows of a bin. θ̂ is unbiased, while the plain sum of squared
+    gaps is too large by their variances. If all rows of a bin have one confidence, θ̂ is the
+    debiased estimator of Kumar et al. Its root is biased downwards, and is 0 for about half of all
+    samples of a calibrated model.
 
-    A row alone in its bin has no pair and is left out, unless every row is alone: then all rows
-    make one bin. One row in all has its |r|. Ties need no rule, since equal confidences share a
-    bin. The interval inverts a test, see `_interval`; `floor` is what is left where nothing is
-    wrong, since a root is never below 0.
+    A single row in a bin has no pair and is left out; if no bin holds a pair, all rows form one
+    bin. For N = 1 the value is |r|. Ties share a bin. The interval inverts a test, see `_interval`.
+    `floor` is the mean for a calibrated model, above 0 since a root is never negative.
 
     Source: Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019, definition 5.2
     (there with one confidence for each bin); paper 000, App. E, cites it.
@@ -58,23 +57,23 @@ class DebiasedError(StreamingMetric[BinState]):
         if level is None:
             return Estimate(value)
         low, high = (float(np.sqrt(end)) for end in _interval(state, squared, level))
-        # For levels near 0 the two tests meet beside the estimate, not on it.
+        # For levels near 0 the interval may not contain the estimate.
         return Estimate(value, min(low, value), max(min(high, 1.0), value), *_floor(state))
 
 
 def _with_pairs(state: BinState) -> BinState:
-    """Return the bins that hold a pair of rows; where none does, all rows in one bin."""
+    """Return the bins with at least two rows; if there are none, one bin with all rows."""
     names = ("count", "confidence", "confidence_squared", "correct", "confidence_correct")
     paired = state.count > 1
-    kept = BinState(state.bins if paired.any() else 1)
+    pairs = BinState(state.bins if paired.any() else 1)
     for name in names:
         sums = getattr(state, name)
-        setattr(kept, name, np.where(paired, sums, 0) if paired.any() else sums.sum(keepdims=True))
-    return kept
+        setattr(pairs, name, np.where(paired, sums, 0) if paired.any() else sums.sum(keepdims=True))
+    return pairs
 
 
 def _squared_error(state: BinState) -> float:
-    """Return θ̂; of one row in all, r²."""
+    """Return θ̂; for N = 1, r²."""
     at = state.filled
     n, sums = state.count[at], state.correct[at] - state.confidence[at]
     squares = state.correct[at] - 2 * state.confidence_correct[at] + state.confidence_squared[at]
@@ -85,53 +84,53 @@ def _squared_error(state: BinState) -> float:
 
 
 def _floor(state: BinState) -> tuple[float, float]:
-    """Return mean and 95th percentile of what a calibrated model shows, by `noise_floor`.
+    """Return mean and 95th percentile of the error of a calibrated model, by `noise_floor`.
 
-    Σr² is taken for Σp(1 − p) + n·g(1 − 2p̄), which is exact where a bin has one confidence.
+    Σr² is approximated by Σp(1 − p) + n·g(1 − 2p̄), which is exact if a bin has one confidence.
     """
     gaps = state.to_gaps()
     n, noise = gaps.counts, gaps.calibrated_variances
-    # Of one row in all there is no pair, and the error is its |r|.
+    # A single row has no pair; its error is |r|.
     pairs = np.maximum(n - 1, 1)
     counted = 0.0 if n.sum() == 1 else 1.0
 
     def error(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
-        own = n * noise + drawn * (1 - 2 * gaps.confidences)
-        squares = (n * drawn**2 - counted * own) / pairs
-        found: NDArray[np.float64] = np.sqrt(np.maximum(squares @ gaps.weights, 0.0))
-        return found
+        residuals = n * noise + drawn * (1 - 2 * gaps.confidences)
+        squares = (n * drawn**2 - counted * residuals) / pairs
+        errors: NDArray[np.float64] = np.sqrt(np.maximum(squares @ gaps.weights, 0.0))
+        return errors
 
     return noise_floor(error, n, gaps.confidences, gaps.calibrated_variances)
 
 
 def _interval(state: BinState, squared: float, level: float) -> tuple[float, float]:
-    """Return the ends of an interval for θ: all values that a test of θ̂ does not reject.
+    """Return an interval for θ: all values that a test of θ̂ does not reject.
 
-    With v the variances of the bins' gaps, t = θ̂ + Σwv is Σwĝ², of mean θ + Σwv and variance
-    2Σw²v² + 4θ·s + θ²·k/N. It is taken for a gamma variable of these moments, which is Patnaik's
-    approximation (1949) of a noncentral χ²: near θ = 0, where a normal one would hold the truth
-    in 78% of cases, t is skewed. s is the mean of w·v by the bins' shares of θ, k/N what θ varies
-    by because the shares of rows do; both by the gaps found, s not below its value under equal
-    shares. Variances are those under the θ that is tested, see `variances_under`. The ends have
-    P(T ≥ t) = α/2 and P(T ≤ t) = α/2; the upper one takes max(θ̂, 0) for θ̂, so that agreement too
-    good to be true gives no interval of width 0.
+    With v the variances of the bins' gaps, t = θ̂ + Σwv is Σwĝ², with mean θ + Σwv and variance
+    2Σw²v² + 4θ·s + θ²·k/N. T is treated as a gamma variable with these moments, Patnaik's
+    approximation (1949) of a noncentral χ². A normal approximation would cover the truth in only
+    78% of cases near θ = 0, where t is skewed. s is the mean of w·v weighted by the bins' parts of
+    θ, and at least its value for equal parts; k/N is the variance of θ due to random bin sizes.
+    Both are computed from the observed gaps. Variances are those under the tested θ, see
+    `variances_under`. The ends have P(T ≥ t) = α/2 and P(T ≤ t) = α/2. The upper end uses
+    max(θ̂, 0), so a very small t does not give an interval of width 0.
     """
     w, v = state.weights, _variances(state)
     at = state.filled
     n = state.count[at]
     under = variances_under(n, state.confidence[at] / n, state.gaps, v)
     parts = np.maximum(state.gaps**2 - v, 0)
-    found = float(np.sum(w * parts))
+    total = float(np.sum(w * parts))
     share_variance = 0.0
-    if found > 0:
-        share_variance = float(np.sum(w * parts**2) / found**2 - 1) / int(state.count.sum())
+    if total > 0:
+        share_variance = float(np.sum(w * parts**2) / total**2 - 1) / int(state.count.sum())
 
     def gamma(theta: float, estimate: float) -> tuple[float, float]:
-        """Shape, and t by the scale."""
-        wv = w * (under(np.sqrt(theta / found * parts)) if found > 0 else v)
+        """Return the shape, and t divided by the scale."""
+        wv = w * (under(np.sqrt(theta / total * parts)) if total > 0 else v)
         noise, spread = float(wv.sum()), float(np.sum(wv**2) / wv.sum())
-        if found > 0:
-            spread = max(spread, float(np.sum(w * parts * wv)) / found)
+        if total > 0:
+            spread = max(spread, float(np.sum(w * parts * wv)) / total)
         mean = theta + noise
         variance = 2 * float(np.sum(wv**2)) + 4 * theta * spread + share_variance * theta**2
         return mean**2 / variance, max(estimate + noise, 0.0) * mean / variance
@@ -146,8 +145,8 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
 def _variances(state: BinState) -> NDArray[np.float64]:
     """Return the variance of each gap, never 0.
 
-    The sample's own, (Σr²/n − g²)/(n − 1); where that is smaller, as in a bin of few errors,
-    q(1 − q)/n with q = (Σy + 2)/(n + 4), as Agresti and Coull (1998) have it.
+    The larger of the sample variance, (Σr²/n − g²)/(n − 1), and q(1 − q)/n with
+    q = (Σy + 2)/(n + 4) (Agresti and Coull, 1998), which matters in bins with few errors.
     """
     at = state.filled
     n, y = state.count[at], state.correct[at]
@@ -159,7 +158,7 @@ def _variances(state: BinState) -> NDArray[np.float64]:
 
 
 def _crossing(difference: Callable[[float], float], otherwise: float) -> float:
-    """Return the θ in [0, 1] where a monotone difference changes sign; `otherwise` if nowhere."""
+    """Return the root in [0, 1] of a monotone function; `otherwise` if it has none."""
     if difference(0.0) * difference(1.0) >= 0:
         return otherwise
     return float(scipy.optimize.brentq(difference, 0.0, 1.0, xtol=1e-14))

@@ -1,4 +1,4 @@
-"""Calibration error by kernels, without bins: top-label, class-wise and canonical."""
+"""Calibration errors by kernel density estimation: top-label, class-wise and canonical."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Values = NDArray[np.float64]
 class KernelError(Metric):
     """ECE by kernels: mean_j |accuracy near c_j − c_j|; range [0, 1].
 
-    Top-label. The accuracy near a confidence c_j is that of all other rows, weighted by a Beta
-    kernel; its bandwidth is the one of `kernels.BANDWIDTHS` under which confidences are likeliest.
-    Equal confidences have equal kernels, so that ties need no rule. Biased upwards, since what an
-    estimate of accuracy is off by counts whatever its sign; consistent. A row alone is its own
-    accuracy. Work grows with N², seconds for 10,000 rows, and it is measured when asked for by
-    name. The interval is for the error that kernels of this bandwidth would show of infinitely many
-    rows, which for broad ones is not quite 0 if nothing is wrong, and `floor` is what it shows
-    then of as many rows as these; see `estimate_with_noise`, which says what they cost.
+    Top-label. The accuracy near a confidence c_j is the accuracy of all other rows, weighted by a
+    Beta kernel. The bandwidth is the one of `kernels.BANDWIDTHS` with the largest likelihood of the
+    confidences. Ties have equal kernels. Biased upwards, since estimation errors of the accuracy
+    count with either sign; consistent. For N = 1 the accuracy is that of the row. Time grows with
+    N², seconds for 10,000 rows, so it is computed on request only. The interval is for the error
+    of kernels with this bandwidth on infinitely many rows; with a broad kernel this is slightly
+    above 0 even for a calibrated model. See `estimate_with_noise` for the interval, `floor` and
+    their cost.
 
     Source: Popordanoska, Sayer and Blaschko, A consistent and differentiable Lp canonical
     calibration error estimator, NeurIPS 2022, p = 1; paper 002, section 2.
@@ -52,9 +52,9 @@ class KernelError(Metric):
 class ClasswiseKernelError(Metric):
     """Class-wise ECE by kernels: the mean over classes of each column's; range [0, 1].
 
-    For each class, its column of probabilities against how often it occurred, as `ece_kde` has it,
-    with a bandwidth of its own; all K columns count alike. Work grows with K·N². Ties, bias,
-    interval and source as in `ece_kde`.
+    For each class, its probabilities against its frequency, as in `ece_kde`, with a separate
+    bandwidth. All K classes have equal weight. Time grows with K·N². Ties, bias, interval and
+    source as in `ece_kde`.
     """
 
     name: ClassVar[str] = "ece_kde_classwise"
@@ -74,9 +74,9 @@ class ClasswiseKernelError(Metric):
 class CanonicalKernelError(Metric):
     """Canonical calibration error by kernels: mean_j Σ_k |frequency of k near p_j − p_jk|.
 
-    All of a row of probabilities at once, by Dirichlet kernels: range [0, 2], as far as two
-    distributions can be apart. With many classes hardly any rows are near each other, and it is
-    large for any model. Work grows with K·N². Ties, bias, interval and source as in `ece_kde`.
+    It compares whole rows of probabilities by Dirichlet kernels; range [0, 2], the largest ℓ1
+    distance of two distributions. With many classes few rows are near each other, and the value is
+    large for any model. Time grows with K·N². Ties, bias, interval and source as in `ece_kde`.
     """
 
     name: ClassVar[str] = "ece_kde_canonical"
@@ -98,9 +98,9 @@ class CanonicalKernelError(Metric):
 
 
 def _of_event(p: Values, labels: Integers, event: int) -> Smoothed:
-    """Return the frequency of `event` near each of its probabilities (N,)."""
+    """Return the smoothed frequency of the class `event` near each of its probabilities (N,)."""
     pairs = np.stack([p, 1 - p], axis=1)
     bandwidth = best_bandwidth(pairs)
     occurred = (labels == event)[:, None].astype(np.float64)
-    found = smooth(pairs, occurred, bandwidth)
-    return Smoothed(pairs, bandwidth, np.array([event]), p[:, None], *found)
+    means, weight = smooth(pairs, occurred, bandwidth)
+    return Smoothed(pairs, bandwidth, np.array([event]), p[:, None], means, weight)

@@ -1,4 +1,4 @@
-"""Calibration error of each row against the accuracy of its bin."""
+"""Label-binned calibration error."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Values = NDArray[np.float64]
 class LabelBinnedError(Metric):
     """Label-binned calibration error: 1/N Σ_i |accuracy of i's bin − confidence_i|; range [0, 1].
 
-    Top-label, over M equal-width right-closed bins, of order p = 1. At least as large as `ece`,
-    which averages confidences of a bin too, so that they may cancel: even of a calibrated
-    classifier with infinitely many rows it is about a quarter of a bin's width. Ties need no rule,
-    since equal confidences share a bin. Biased upwards, `floor` is what it shows if calibrated. The
-    interval is for the accuracies of these bins with infinitely many rows, see
-    `interval_of_convex_error`. No state: how a row counts depends on an accuracy known last.
+    Top-label, over M equal-width right-closed bins, of order p = 1. It is at least as large as
+    `ece`, where differences within a bin cancel: for a calibrated classifier with infinitely many
+    rows it is about a quarter of a bin's width. Ties share a bin. Biased upwards; `floor` is the
+    value of a calibrated model. The interval is for the accuracies of these bins with infinitely
+    many rows, see `interval_of_convex_error`. It has no state: each row needs the final accuracy
+    of its bin.
 
     Source: paper 000, eq. 7 with p = 1; Roelofs et al., 2020.
     """
@@ -49,9 +49,9 @@ class LabelBinnedError(Metric):
         p = predictions.confidences.astype(np.float64)
         members = [np.sort(p[where == at]) for at in np.flatnonzero(counts)]
 
-        def error(of: Values) -> Values:
-            accuracies = of + gaps.confidences
-            total: Values = sum(map(_distances, accuracies.T, members), np.zeros(len(of)))
+        def error(drawn: Values) -> Values:
+            accuracies = drawn + gaps.confidences
+            total: Values = sum(map(_distances, accuracies.T, members), np.zeros(len(drawn)))
             return total / len(p)
 
         floors = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
@@ -59,7 +59,7 @@ class LabelBinnedError(Metric):
 
 
 def _distances(points: Values, ascending: Values) -> Values:
-    """Return Σ|point − value| over `ascending` values (n,), for each of the points (S,)."""
+    """Return Σ|point − value| over the `ascending` values (n,), for each point (S,)."""
     below = np.searchsorted(ascending, points)
     sums = np.concatenate([[0.0], np.cumsum(ascending)])
     total: Values = points * (2 * below - len(ascending)) + sums[-1] - 2 * sums[below]

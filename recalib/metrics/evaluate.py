@@ -1,4 +1,4 @@
-"""Several metrics of the same predictions: of arrays at once, or of a stream of batches."""
+"""Compute several metrics of the same predictions, from arrays or from a stream of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, Strea
 
 __all__ = ["StreamingEvaluation", "evaluate"]
 
-_MOST_BINS = 10_000
+_MAX_BINS = 10_000
 
 
 def evaluate(
@@ -31,19 +31,19 @@ def evaluate(
     labels: (N,), integers in [0, K).
     logits: (N, K), or
     probabilities: (N, K); exactly one of the two.
-    metrics: names in `METRICS`; by default all but those that are measured `on_request`.
-    bins: M of binned metrics.
+    metrics: names in `METRICS`; by default all but those marked `on_request`.
+    bins: the number of bins M of binned metrics.
     level: confidence of intervals, such as 0.95; none by default.
 
     Raises
     ------
-    InputError: anything that cannot be used, an unknown metric, or both or neither of the two.
+    InputError: invalid input, an unknown metric, or both or neither of the two arrays.
     """
     _check_level(level)
-    chosen = _chosen(metrics, bins)
+    chosen = _select(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
     states: dict[str, State] = {}
-    return {name: _measured(one, predictions, level, states) for name, one in chosen.items()}
+    return {name: _measure(metric, predictions, level, states) for name, metric in chosen.items()}
 
 
 class StreamingEvaluation:
@@ -52,17 +52,19 @@ class StreamingEvaluation:
     Parameters
     ----------
     classes: K.
-    bins: M of binned metrics.
+    bins: the number of bins M of binned metrics.
     """
 
     def __init__(self, classes: int, bins: int = 15) -> None:
         self.classes = classes
         self.bins = bins
-        every = _chosen(None, bins)
+        metrics = _select(None, bins)
         self._metrics: dict[str, StreamingMetric[State]] = {
-            name: metric for name, metric in every.items() if isinstance(metric, StreamingMetric)
+            name: metric for name, metric in metrics.items() if isinstance(metric, StreamingMetric)
         }
-        self._states = {one.state_kind: one.state(classes) for one in self._metrics.values()}
+        self._states = {
+            metric.state_kind: metric.state(classes) for metric in self._metrics.values()
+        }
 
     def add(
         self,
@@ -73,21 +75,21 @@ class StreamingEvaluation:
     ) -> None:
         """Add a batch: labels (n,) and exactly one of logits and probabilities (n, K).
 
-        A batch that is refused, with `InputError`, leaves everything as it was.
+        A rejected batch raises `InputError` and changes nothing.
         """
         predictions = _predictions(labels, logits, probabilities, self.classes)
         for state in self._states.values():
             state.add(predictions)
 
     def merge(self, other: StreamingEvaluation) -> None:
-        """Add what another evaluation of the same classes and bins has seen."""
+        """Add the rows of another evaluation with the same classes and bins."""
         if (other.classes, other.bins) != (self.classes, self.bins):  # before any state changes
             raise ValueError("evaluations of different classes or bins cannot be merged")
         for kind, state in self._states.items():
             state.merge(other._states[kind])
 
     def finish(self, level: float | None = None) -> dict[str, Estimate]:
-        """Return the metrics of all rows seen so far, which are at least one."""
+        """Return the metrics of all rows so far, at least one."""
         _check_level(level)
         return {
             name: metric.estimate(self._states[metric.state_kind], level)
@@ -95,12 +97,12 @@ class StreamingEvaluation:
         }
 
 
-def _measured(
+def _measure(
     metric: Metric, predictions: Predictions, level: float | None, states: dict[str, State]
 ) -> Estimate:
-    """Return what `metric.measure` does; metrics of one kind of state find it in `states`.
+    """Return `metric.measure(...)`; metrics with the same kind of state share it in `states`.
 
-    Those that measure rows themselves, such as equal-mass errors, know more of them than a state.
+    Metrics that override `measure`, such as equal-mass errors, are exact on rows and use no state.
     """
     if (
         not isinstance(metric, StreamingMetric)
@@ -114,17 +116,17 @@ def _measured(
     return metric.estimate(states[kind], level)
 
 
-def _chosen(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
-    if not 1 <= bins <= _MOST_BINS:
-        raise InputError("bins", found=str(bins), accepted=f"1 to {_MOST_BINS}")
-    every = {name: make(bins) for name, make in METRICS.items()}
+def _select(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
+    if not 1 <= bins <= _MAX_BINS:
+        raise InputError("bins", found=str(bins), accepted=f"1 to {_MAX_BINS}")
+    metrics = {name: metric(bins) for name, metric in METRICS.items()}
     if names is None:
-        return {name: metric for name, metric in every.items() if not metric.on_request}
-    wanted = list(names)
-    for name in wanted:
+        return {name: metric for name, metric in metrics.items() if not metric.on_request}
+    selected = list(names)
+    for name in selected:
         if name not in METRICS:
             raise InputError("metrics", found=repr(name), accepted=", ".join(METRICS))
-    return {name: metric for name, metric in every.items() if name in wanted}
+    return {name: metric for name, metric in metrics.items() if name in selected}
 
 
 def _check_level(level: float | None) -> None:

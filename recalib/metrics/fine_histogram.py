@@ -1,7 +1,8 @@
-"""A fine histogram of confidences: what bins of equal counts are cut from where rows are too many.
+"""A fine histogram of confidences, from which streams compute bins of equal counts.
 
-Confidences crowd at 1, so that cells of equal width would hold nearly all rows in one. Cells here
-are as wide as the distance to the nearer of 0 and 1 allows: C to each halving of it, down to 2⁻³⁰.
+Confidences concentrate near 1, where one cell of equal width would hold nearly all rows. So the
+width of a cell is proportional to its distance from the nearer end, 0 or 1: there are 256 cells for
+each halving of that distance, down to 2⁻³⁰.
 """
 
 from __future__ import annotations
@@ -15,44 +16,47 @@ from recalib.metrics.binning import BinState
 __all__ = ["CELLS", "FineHistogram", "cell_edges", "cell_indices"]
 
 _HALVINGS = 29
-_EACH = 256
-#: Cells on either side of 1/2, the first of which goes from 0 to 2⁻³⁰.
-_SIDE = _HALVINGS * _EACH + 1
-#: How many cells there are.
+_CELLS_PER_HALVING = 256
+#: Cells on each side of 1/2; the first is [0, 2⁻³⁰].
+_SIDE = _HALVINGS * _CELLS_PER_HALVING + 1
+#: The number of cells.
 CELLS = 2 * _SIDE
 
 
 def cell_edges() -> NDArray[np.float64]:
     """Return the CELLS + 1 edges from 0 to 1; 1/2 is one.
 
-    Cells below 1/2 hold their lower edge, those above their upper one: a cell is a set of
-    distances to the nearer end, and 1/2 itself belongs to the upper half.
+    A cell below 1/2 includes its lower edge, a cell above 1/2 its upper edge: a cell is a range of
+    distances to the nearer end. 1/2 belongs to the upper half.
     """
-    steps = 0.5 + np.arange(_EACH) / (2 * _EACH)
+    steps = 0.5 + np.arange(_CELLS_PER_HALVING) / (2 * _CELLS_PER_HALVING)
     powers = np.ldexp(1.0, np.arange(_HALVINGS) - _HALVINGS)
     half = np.concatenate([[0.0], np.outer(powers, steps).ravel(), [0.5]])
     return np.concatenate([half, 1 - half[-2::-1]])
 
 
 def cell_indices(values: Floats) -> NDArray[np.intp]:
-    """Return the cell of each value in [0, 1]; larger values are in no lower cells.
+    """Return the cell of each value in [0, 1]; the result is monotone in the value.
 
-    1 − p is exact in float64 for p ≥ 1/2, so that equal confidences share a cell and different
-    ones part only by cells' widths.
+    1 − p is exact in float64 for p ≥ 1/2, so equal confidences share a cell.
     """
     p = values.astype(np.float64, copy=False)
     upper = p >= 0.5
     fraction, exponent = np.frexp(np.where(upper, 1 - p, p))
-    # 1/2 = 0.5·2⁰ would begin a further halving; it is in the last cell, which it closes.
-    whole = (exponent + _HALVINGS) * _EACH + ((fraction - 0.5) * 2 * _EACH).astype(np.intp) + 1
-    cells: NDArray[np.intp] = np.clip(whole, 0, _SIDE - 1)
+    # 1/2 = 0.5·2⁰ would begin another halving; it belongs to the last cell.
+    index = (
+        (exponent + _HALVINGS) * _CELLS_PER_HALVING
+        + ((fraction - 0.5) * 2 * _CELLS_PER_HALVING).astype(np.intp)
+        + 1
+    )
+    cells: NDArray[np.intp] = np.clip(index, 0, _SIDE - 1)
     cells[fraction == 0] = 0
     cells[upper] = CELLS - 1 - cells[upper]
     return cells
 
 
 class FineHistogram(BinState):
-    """The sums of `BinState` in cells: 40 bytes each, 0.6 MB however many rows come."""
+    """The sums of `BinState` in these cells: 40 bytes each, 0.6 MB for any number of rows."""
 
     def __init__(self) -> None:
         super().__init__(CELLS)

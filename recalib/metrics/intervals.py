@@ -1,9 +1,9 @@
-"""Intervals for calibration errors over bins, from nothing but each bin's gap and its variance.
+"""Confidence intervals for calibration errors over bins, from each bin's gap and its variance.
 
-A bin's gap ĝ is taken for a normal variable with mean g and variance v, its share w for known. Of
-what is not known, the sizes of the true gaps, the worst case is assumed: none of the intervals
-leans on an estimate of the bias, which for a sum of absolute values nobody can have (Cai and Low,
-Annals of Statistics 39, 2011). Arrays are (B,), of the bins that hold anything.
+A bin's gap ĝ is treated as a normal variable with mean g and variance v, its weight w as known. The
+true gaps are unknown, and the intervals assume the worst case: none of them uses an estimate of
+the bias, which cannot be estimated well for a sum of absolute values (Cai and Low, Annals of
+Statistics 39, 2011). Arrays are (B,), of the non-empty bins.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 VariancesUnder = Callable[[Vector], Vector]
 
-#: Bins whose noise is drawn; the sum of all others, each of them smaller, is taken for normal.
+#: Bins whose noise is simulated; the sum of the others, which are smaller, is treated as normal.
 _DRAWN = 6
 _DRAWS = 2000
-#: Scales beyond which a noncentral χ² is as good as a gamma variable, and slow.
+#: The t/scale above which a gamma variable replaces the noncentral χ², which is slow there.
 _FAR = 2000.0
 
 
@@ -47,43 +47,44 @@ def interval_of_mean_gap(
     """Return an interval for θ = Σ w|g| around t = Σ w|ĝ|, within [0, 1].
 
     With c = w√v, x = |g|/√v and z standard normal, t is Σ c|x + z|, and t − θ = Σ c(|x + z| − x)
-    falls where any x rises. Hence
+    decreases in every x. Hence
 
-    - the lower end is t minus the 1 − α/2 quantile of Σ c(|ℓ + z| − ℓ), where ℓ is smaller than
-      x: what is found, |ĝ|/√v, less √(2 ln B), which no noise of B bins exceeds by much;
-    - the upper end is the largest θ = Σ c·x that t does not contradict where the noise adds least
-      to it, which is where all x are equal (|x + z| − x has a convex mean). It is contradicted if
-      P(T ≤ t) < α/2 · P₀(T ≤ t): as Read (2002) has it, so that a t that is too good to be true
-      gives no interval of width 0.
+    - the lower end is t minus the 1 − α/2 quantile of Σ c(|ℓ + z| − ℓ), where ℓ is a lower bound
+      of x: the observed |ĝ|/√v minus about √(2 ln B), the largest noise of B bins;
+    - the upper end is the largest θ = Σ c·x that t does not reject if the noise adds least to it,
+      which is where all x are equal (|x + z| − x has a convex mean). θ is rejected if
+      P(T ≤ t) < α/2 · P₀(T ≤ t), as in Read (2002): so a very small t does not give an interval of
+      width 0.
 
     Parameters
     ----------
-    rows: N, by which the shares of bins vary.
-    copies: how many bins may err together: 2 for bins of several classes, since the residuals of
-        a row add up to 0 over classes. Σ_k s_k r_k with signs s is twice the residual of "the
-        label is among those of s = 1", of variance 4Q(1 − Q) ≤ 2 Σ q(1 − q): at most twice what
-        independent classes would have. Bins are taken in pairs of like size that err alike.
+    rows: N, which determines the variance of the bins' weights.
+    copies: the number of bins with correlated errors: 2 for bins of several classes, since the
+        residuals of a row sum to 0 over classes. Σ_k s_k r_k with signs s is twice the residual of
+        "the label is among the classes with s = 1", of variance 4Q(1 − Q) ≤ 2 Σ q(1 − q): at most
+        twice that of independent classes. Bins of similar size are treated as perfectly correlated
+        pairs.
     """
     tail = (1 - level) / 2
-    found = np.abs(gaps) / np.sqrt(variances)
-    scales, found = _in_groups(weights * np.sqrt(variances), found, copies)
+    sizes = np.abs(gaps) / np.sqrt(variances)
+    scales, sizes = _in_groups(weights * np.sqrt(variances), sizes, copies)
     t = float(np.sum(weights * np.abs(gaps)))
     shares = _variance_of_shares(weights, gaps, variances) / rows
-    most_noise = scipy.special.ndtri((1 + (1 - tail) ** (1 / len(gaps))) / 2)
-    least = np.maximum(found - most_noise, 0.0)
-    off = _quantile(_Noise(scales, least, shares), 1 - tail)
+    largest_noise = scipy.special.ndtri((1 + (1 - tail) ** (1 / len(gaps))) / 2)
+    least = np.maximum(sizes - largest_noise, 0.0)
+    excess = _quantile(_Noise(scales, least, shares), 1 - tail)
     total = float(scales.sum())
 
-    def doubt(x: float) -> float:
+    def probability(x: float) -> float:
         noise = _Noise(scales, np.full_like(scales, x), shares)
         return noise.at_most(t - x * total)
 
-    target = tail * doubt(0.0)
+    target = tail * probability(0.0)
     furthest = 1 / total
-    if doubt(furthest) >= target:
-        return max(t - off, 0.0), 1.0
-    x = scipy.optimize.brentq(lambda x: doubt(x) - target, 0.0, furthest, xtol=1e-4)
-    return max(t - off, 0.0), float(x) * total
+    if probability(furthest) >= target:
+        return max(t - excess, 0.0), 1.0
+    x = scipy.optimize.brentq(lambda x: probability(x) - target, 0.0, furthest, xtol=1e-4)
+    return max(t - excess, 0.0), float(x) * total
 
 
 def interval_of_mean_squared_gap(
@@ -98,14 +99,14 @@ def interval_of_mean_squared_gap(
 ) -> tuple[float, float]:
     """Return an interval for θ = Σ wg² around t = Σ wĝ², within [0, 1].
 
-    The ends are where P(T ≥ t) = α/2 and P(T ≤ t) = α/2 · P₀(T ≤ t), the upper one as Read (2002)
-    has it, with T the variable of `_law_of_squares`. The upper end is also at most (√t + z·s)²,
-    where s² is the largest w·v, by `under` too, and what shares of rows add: √t is a norm of a + n,
-    at least its part along a, which is ‖a‖ and a normal variable of no larger variance.
+    The ends are where P(T ≥ t) = α/2 and P(T ≤ t) = α/2 · P₀(T ≤ t), the latter as in Read (2002),
+    with T the variable of `_law_of_squares`. The upper end is also at most (√t + z·s)²: √t is the
+    norm of a + n, at least its component along a, which is ‖a‖ plus a normal variable of at most
+    variance s². s² is the largest w·v, also under `under`, plus the variance due to random weights.
 
-    Parameters: as `interval_of_mean_gap`; bins that err together multiply the variance. `under`
-    gives the variances under the θ that is tested, from the sizes of its gaps; without it they
-    are `variances`, which is too narrow where few bins hold many rows.
+    Parameters: as in `interval_of_mean_gap`; `copies` multiplies the variance. `under` returns the
+    variances under the tested θ from the sizes of its gaps. Without it they are `variances`, which
+    makes the interval too narrow if few bins hold many rows.
     """
     law = _law_of_squares(weights, gaps, variances, rows, copies, under)
     t = float(np.sum(weights * gaps**2))
@@ -126,13 +127,13 @@ def interval_of_mean_squared_gap(
 
 
 def _sizes(theta: float, weights: Vector, gaps: Vector, variances: Vector) -> Vector:
-    """Return |g| of bins whose Σwg² is `theta`, in the proportion of what was found beyond noise.
+    """Return |g| of bins with Σwg² = `theta`, in proportion to the observed gaps minus their noise.
 
-    Where no gap is larger than its noise, all are taken to be of one size.
+    If no gap exceeds its noise, all have the same size.
     """
     parts = np.maximum(gaps**2 - variances, 0)
-    found = float(weights @ parts)
-    sizes: Vector = np.sqrt(theta / found * parts if found > 0 else np.full_like(parts, theta))
+    total = float(weights @ parts)
+    sizes: Vector = np.sqrt(theta / total * parts if total > 0 else np.full_like(parts, theta))
     return sizes
 
 
@@ -140,27 +141,27 @@ def _at_most(t: float, theta: float, noise: float, variance: float) -> float:
     """Return P(T ≤ t) of a scaled noncentral χ², of mean θ + `noise` and of this variance.
 
     Scale c, ν = noise/c degrees of freedom and noncentrality λ = θ/c have the variance
-    c(2·noise + 4θ). Exact of one bin.
+    c(2·noise + 4θ). Exact for one bin.
     """
     scale = variance / (2 * noise + 4 * theta)
     if t / scale < _FAR:
         return float(scipy.special.chndtr(t / scale, noise / scale, theta / scale))
-    # Patnaik's approximation (1949), good where ν + λ are large.
+    # Patnaik's approximation (1949), good if ν + λ is large.
     mean = theta + noise
     return float(scipy.special.gammainc(mean**2 / variance, t * mean / variance))
 
 
 def _share_variance(weights: Vector, gaps: Vector, variances: Vector, beyond: float) -> float:
-    """Return N·Var(T)/θ² that comes of shares of rows: Σwg⁴/θ² − 1.
+    """Return the part of N·Var(T)/θ² due to the random weights of bins: Σwg⁴/θ² − 1.
 
-    Of what g² is beyond so many times its variance, which for bins that are nearly empty shall be
-    more than all noise: g⁴ would be little else.
+    It uses g² minus `beyond` times its variance. For nearly empty bins `beyond` must exceed the
+    noise, because g⁴ would otherwise be mostly noise.
     """
-    sure = np.maximum(gaps**2 - beyond * variances, 0)
-    found = float(weights @ np.maximum(gaps**2 - variances, 0))
-    if found == 0:
+    squares = np.maximum(gaps**2 - beyond * variances, 0)
+    total = float(weights @ np.maximum(gaps**2 - variances, 0))
+    if total == 0:
         return 0.0
-    return max(float(weights @ sure**2) - float(weights @ sure) ** 2, 0.0) / found**2
+    return max(float(weights @ squares**2) - float(weights @ squares) ** 2, 0.0) / total**2
 
 
 def _law_of_squares(
@@ -171,13 +172,13 @@ def _law_of_squares(
     copies: int,
     under: VariancesUnder | None,
 ) -> Callable[[float], tuple[float, float, float]]:
-    """Return of T = Σ wĝ², as a function of θ: θ, Σwv and the variance.
+    """Return a function of θ that gives θ, Σwv and the variance of T = Σ wĝ².
 
-    The variance is 2Σw²v² + 4Σw²vg² + θ²·k/N, the last since shares of rows vary. Σw²vg² is θ times
-    a mean of w·v, by the gaps found and not below what equal noncentralities would give.
+    The variance is 2Σw²v² + 4Σw²vg² + θ²·k/N; the last term is due to random weights. Σw²vg² is θ
+    times a mean of w·v over the observed gaps, and at least its value for equal noncentralities.
     """
     parts = np.maximum(gaps**2 - variances, 0)
-    found = float(weights @ parts)
+    total = float(weights @ parts)
     beyond = 1.0 if copies == 1 else 2 * np.log(len(gaps) + 1)
     share_variance = _share_variance(weights, gaps, variances, beyond) / rows
 
@@ -187,8 +188,8 @@ def _law_of_squares(
         noise = weights * tested
         mean, squares = float(noise.sum()), copies * float(noise @ noise)
         spread = squares / mean
-        if found > 0:
-            spread = max(spread, copies * float((weights * parts) @ noise) / found)
+        if total > 0:
+            spread = max(spread, copies * float((weights * parts) @ noise) / total)
         return theta, mean, 2 * squares + 4 * theta * spread + share_variance * theta**2
 
     return moments
@@ -201,23 +202,23 @@ def variances_under(
     variances: Vector,
     extra: float = 2.0,
 ) -> VariancesUnder:
-    """Return a function from gaps' sizes (B,) to what `variances` would be, were they so large.
+    """Return a function from the sizes of gaps (B,) to the variances under gaps of these sizes.
 
-    In the proportion of q(1 − q) at the accuracies that gaps of these sizes and the signs found
-    make, where q has `extra` rights and wrongs more. A surprising share of errors brings its own
-    variance with it: without this, 95% would be 92% where all rows are in one bin. As found where
-    a gap's size is 0, since that says nothing of its sign.
+    `variances` are scaled by q(1 − q) at the accuracies that the tested sizes imply, with the
+    observed signs; q has `extra` added successes and failures. An unusual accuracy also has an
+    unusual variance: without this, a 95% interval covers 92% if all rows are in one bin. A size of
+    0 leaves the variance unchanged.
     """
 
     def binomial(accuracies: Vector) -> Vector:
         q: Vector = (accuracies * counts + extra) / (counts + 2 * extra)
         return q * (1 - q)
 
-    as_found = binomial(np.clip(confidences + gaps, 0, 1))
+    observed = binomial(np.clip(confidences + gaps, 0, 1))
 
     def under(sizes: Vector) -> Vector:
         tested = binomial(np.clip(confidences + np.copysign(sizes, gaps), 0, 1))
-        tested_variances: Vector = variances * np.where(sizes > 0, tested / as_found, 1.0)
+        tested_variances: Vector = variances * np.where(sizes > 0, tested / observed, 1.0)
         return tested_variances
 
     return under
@@ -228,15 +229,15 @@ def interval_of_convex_error(
 ) -> tuple[float, float]:
     """Return an interval for θ = Σ w·f(a) around `value`, Σ w·f(â), within [0, 1].
 
-    For accuracies a and convex functions f, another for each bin, none steeper than 1. With
-    â = a + √v·z, the value is at most Σ w√v|z| too large; and at least Σ w√v·s·z, where s are
-    slopes of f at a, so that it is hardly more than a normal variable of variance Σ w²v too small.
+    a are accuracies and f convex functions, one for each bin, with slopes in [−1, 1]. With
+    â = a + √v·z, the error of the value is at most Σ w√v|z|, and at least Σ w√v·s·z with s the
+    slopes of f at a, which is bounded by a normal variable of variance Σ w²v.
     """
     tail = (1 - level) / 2
     scales = np.sort(weights * np.sqrt(variances))[::-1, None]
-    off = _quantile(_Noise(scales, np.zeros_like(scales), 0.0), 1 - tail)
-    short = -float(scipy.special.ndtri(tail)) * float(np.sqrt(np.sum(scales**2)))
-    return max(value - off, 0.0), min(value + short, 1.0)
+    excess = _quantile(_Noise(scales, np.zeros_like(scales), 0.0), 1 - tail)
+    deficit = -float(scipy.special.ndtri(tail)) * float(np.sqrt(np.sum(scales**2)))
+    return max(value - excess, 0.0), min(value + deficit, 1.0)
 
 
 def interval_of_largest_gap(
@@ -244,10 +245,10 @@ def interval_of_largest_gap(
 ) -> tuple[float, float]:
     """Return an interval for max |g| around max |ĝ|, within [0, 1].
 
-    Of each bin, Clopper and Pearson's interval (1934) for its accuracy, exact for one of few rows,
-    against its mean confidence. The upper end is the largest gap that any bin's interval of level
-    `level` allows: only the bin with the largest true gap has to be in it. The lower end is the
-    largest gap that some bin must have, where all intervals hold together (Šidák, 1967).
+    Each bin has Clopper and Pearson's interval (1934) for its accuracy, exact for few rows, which
+    is compared with its mean confidence. The upper end is the largest gap that any bin's interval
+    of level `level` allows: only the bin with the largest true gap must be covered. The lower end
+    is the largest gap that some bin must have if all intervals hold simultaneously (Šidák, 1967).
     """
     tail = (1 - level) / 2
     low, high = _clopper_pearson(accuracies, counts, tail)
@@ -258,12 +259,12 @@ def interval_of_largest_gap(
 
 
 class _Noise:
-    """The distribution of Σ c(|x + z| − x): the largest c drawn, the others normal."""
+    """The distribution of Σ c(|x + z| − x): simulated for the largest c, normal for the others."""
 
     def __init__(self, scales: Matrix, x: Matrix, extra_variance: float) -> None:
-        """Take scales c and distances x, (G, copies): a row shares one z; c falls from row to row.
+        """Take descending scales c and distances x, (G, copies); a row of them shares one z.
 
-        `extra_variance` is that of an independent normal term.
+        `extra_variance` is the variance of an independent normal term.
         """
         z = _normal_draws()[:, : len(scales), None]
         c, distance = scales[:_DRAWN], x[:_DRAWN]
@@ -272,7 +273,7 @@ class _Noise:
         c = scales[_DRAWN:]
         self.mean = float(np.sum(c * (mean - x[_DRAWN:])))
         rest = float(np.sum(np.sum(c * np.sqrt(variance), axis=1) ** 2)) + extra_variance
-        # Of little weight, and enough to make a smooth function of the draws.
+        # A small extra variance makes the probability a smooth function.
         self.deviation = float(np.sqrt(rest + 1e-3 * np.sum(scales**2)))
 
     def at_most(self, value: float) -> float:
@@ -288,14 +289,14 @@ def _quantile(noise: _Noise, probability: float) -> float:
 
 
 def _crossing(tail_of: Callable[[float], float], target: float, beyond: float) -> float:
-    """Return the θ in [0, 1] where a monotone probability is `target`; `beyond` if it never is."""
+    """Return the θ in [0, 1] where a monotone probability is `target`, else `beyond`."""
     if (tail_of(0.0) - target) * (tail_of(1.0) - target) >= 0:
         return beyond
     return float(scipy.optimize.brentq(lambda theta: tail_of(theta) - target, 0, 1, xtol=1e-14))
 
 
 def _clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple[Vector, Vector]:
-    """Return the ends of an interval for a share, of which each is missed with at most `tail`."""
+    """Return an interval for a proportion; each end misses it with probability at most `tail`."""
     successes = np.rint(shares * counts)
     failures = counts - successes
     with np.errstate(invalid="ignore"):
@@ -304,17 +305,18 @@ def _clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple
     return np.where(successes > 0, low, 0.0), np.where(failures > 0, high, 1.0)
 
 
-def _in_groups(scales: Vector, found: Vector, copies: int) -> tuple[Matrix, Matrix]:
-    """Return both as (G, copies), by falling scale; what is missing in the last row is 0."""
+def _in_groups(scales: Vector, sizes: Vector, copies: int) -> tuple[Matrix, Matrix]:
+    """Return both as (G, copies), by descending scale; the last row is padded with 0."""
     order = np.argsort(-scales, kind="stable")
     fill = -len(order) % copies
-    both = (np.append(one[order], np.zeros(fill)).reshape(-1, copies) for one in (scales, found))
-    first, second = both
+    first, second = (
+        np.append(values[order], np.zeros(fill)).reshape(-1, copies) for values in (scales, sizes)
+    )
     return first, second
 
 
 def _variance_of_shares(weights: Vector, gaps: Vector, variances: Vector) -> float:
-    """Return N times what Σ w|g| varies by because shares of rows do: the variance of |g|."""
+    """Return N times the variance of Σ w|g| due to random weights: the variance of |g|."""
     squares = float(np.sum(weights * np.maximum(gaps**2 - variances, 0)))
     return max(squares - float(np.sum(weights * np.abs(gaps))) ** 2, 0.0)
 
@@ -327,9 +329,9 @@ def _folded(x: Matrix) -> tuple[Matrix, Matrix]:
 
 @lru_cache
 def _normal_draws() -> Matrix:
-    """(S, at most G): the same for ever; the S quantiles of a normal variable, shuffled by column.
+    """Return fixed draws (S, G): the S quantiles of a normal variable, shuffled in each column.
 
-    So that one bin alone has its exact distribution, and sums vary less than of plain draws.
+    A single bin then has its exact distribution, and sums vary less than those of random draws.
     """
     scores = scipy.special.ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)
     columns = np.tile(scores[:, None], (1, _DRAWN))

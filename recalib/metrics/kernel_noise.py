@@ -1,8 +1,8 @@
-"""By how much an error by kernels may be off, and what it shows where nothing is wrong.
+"""Confidence intervals and noise floors of kernel calibration errors.
 
-A kernel's mean is linear in the outcomes: m̂_j = Σ_i w_ji y_i, of weights that depend on no label.
-So a gap is found as a_j + n_j, where a_j is what infinitely many rows would show under kernels of
-this bandwidth, and n_j is noise of mean 0. Shapes: N rows, J of them at which noise is drawn, S
+A kernel mean is linear in the outcomes: m̂_j = Σ_i w_ji y_i, with weights independent of the
+labels. So an observed gap is a_j + n_j, where a_j is its value for infinitely many rows with this
+bandwidth, and n_j is noise of mean 0. Shapes: N rows, J of them at which noise is simulated, S
 draws, K classes.
 """
 
@@ -23,71 +23,71 @@ __all__ = ["Smoothed", "estimate_with_noise"]
 Values = NDArray[np.float64]
 
 _DRAWS = 200
-#: Rows at which noise is drawn.
+#: Rows at which noise is simulated.
 _PLACES = 128
 
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """The frequencies near each row of some outcomes that share their kernels."""
+    """Kernel estimates of outcome frequencies at each row."""
 
-    #: (N, C), what kernels compare.
+    #: (N, C), the points that the kernels compare.
     rows: Values
     bandwidth: float
-    #: (D,), classes; of one event, 1.
+    #: (D,), the classes of the outcomes; 1 for a single event.
     outcomes: NDArray[np.intp]
     #: (N, D), their probabilities.
     probabilities: Values
-    #: (N, D), the kernels' means, each row left out of its own.
+    #: (N, D), leave-one-out kernel means.
     means: Values
-    #: (N,), each row's mean weight in them.
+    #: (N,), the mean kernel weight of each row.
     weight: Values
 
     @property
     def gaps(self) -> Values:
-        """(N, D)."""
+        """The gaps (N, D)."""
         return self.means - self.probabilities
 
 
 class _Noise:
-    """Draws (S,) of noise and of a calibrated model's error, both summed over outcomes."""
+    """Draws (S,) of noise and of the error of a calibrated model, summed over outcomes."""
 
     def __init__(self, labels: Integers, probabilities: Values, extra: float) -> None:
         rng = np.random.default_rng(0)
         self._labels = labels
-        #: What rows do not show of a residual's square, as Agresti and Coull (1998) have it.
-        self._unseen = extra / len(labels)
+        #: The correction of squared residuals for rare events (Agresti and Coull, 1998).
+        self._correction = extra / len(labels)
         self.normal = rng.standard_normal((len(labels), _DRAWS))
         self.labels = _drawn_labels(probabilities, rng)
-        self.found = np.zeros(_DRAWS)
+        self.multiplier = np.zeros(_DRAWS)
         self.calibrated = np.zeros(_DRAWS)
         self.floors = np.zeros(_DRAWS)
-        #: N times the variance of the mean gap, were outcomes independent.
+        #: N times the variance of the mean gap if outcomes were independent.
         self.variance = 0.0
 
-    def add(self, one: Smoothed) -> None:
-        """Add |ℓ + n| − ℓ and the calibrated |gap|, their means over J rows and sums over D."""
-        residuals = (self._labels[:, None] == one.outcomes) - one.means
-        sizes = np.sqrt(residuals**2 + self._unseen)
-        self.variance += float(one.weight**2 @ (sizes**2).sum(axis=1))
-        places = spread_rows(one.rows, _PLACES)
-        reach = np.sqrt(2 * np.log(max(len(places) * len(one.outcomes), 2)))
-        for rows, weights in kernel_weights(one.rows, places, one.bandwidth):
+    def add(self, smoothed: Smoothed) -> None:
+        """Add |ℓ + n| − ℓ and the calibrated |gap|, averaged over J rows and summed over D."""
+        residuals = (self._labels[:, None] == smoothed.outcomes) - smoothed.means
+        sizes = np.sqrt(residuals**2 + self._correction)
+        self.variance += float(smoothed.weight**2 @ (sizes**2).sum(axis=1))
+        places = spread_rows(smoothed.rows, _PLACES)
+        reach = np.sqrt(2 * np.log(max(len(places) * len(smoothed.outcomes), 2)))
+        for rows, weights in kernel_weights(smoothed.rows, places, smoothed.bandwidth):
             errors = np.sqrt(weights**2 @ sizes**2)
-            for d, outcome in enumerate(one.outcomes):
-                gaps = one.gaps[rows, d]
+            for d, outcome in enumerate(smoothed.outcomes):
+                gaps = smoothed.gaps[rows, d]
                 signs = np.where(gaps < 0, -1.0, 1.0)[:, None]
                 least = np.maximum(np.abs(gaps) - reach * errors[:, d], 0)[:, None]
 
-                def off(noise: Values, signs: Values = signs, least: Values = least) -> Values:
+                def excess(noise: Values, signs: Values = signs, least: Values = least) -> Values:
                     total: Values = (np.abs(least + signs * noise) - least).sum(axis=0)
                     return total / len(places)
 
                 drawn = weights @ (self.labels == outcome).astype(np.float64)
-                expected = weights @ one.probabilities[:, d]
-                self.found += off(weights @ (self.normal * sizes[:, d, None]))
-                self.calibrated += off(drawn - expected[:, None])
-                distances = np.abs(drawn - one.probabilities[rows, d, None])
+                expected = weights @ smoothed.probabilities[:, d]
+                self.multiplier += excess(weights @ (self.normal * sizes[:, d, None]))
+                self.calibrated += excess(drawn - expected[:, None])
+                distances = np.abs(drawn - smoothed.probabilities[rows, d, None])
                 self.floors += distances.sum(axis=0) / len(places)
 
 
@@ -100,66 +100,72 @@ def estimate_with_noise(
     *,
     mean: bool = False,
 ) -> Estimate:
-    """Return the value with an interval of `level` and with its floor.
+    """Return the value with an interval of `level` and its noise floor.
 
-    The value is the mean over rows of θ = Σ|a + n| over outcomes. The interval is for kernels of
-    the bandwidths that were found, with infinitely many rows:
+    The value is the mean over rows of θ = Σ|a + n| over outcomes. The interval is for kernels with
+    the same bandwidths and infinitely many rows:
 
-    - |a + n| is at least σ(a + n) with σ the sign of a, whose mean is |a|: the upper end is the
-      value and z standard errors of a mean of gaps with the worst of signs;
-    - |a + n| − |a| falls in |a|, which is at least ℓ, what is found less √(2 ln JD) of its standard
-      errors: the lower end is the value less the quantile of the mean of |ℓ + n| − ℓ. Noise is
-      drawn twice, and the larger quantile taken: by multipliers, Σ w_ji ε_i r_i with normal ε_i
-      and residuals r_i = y_i − m̂_i, which also show what the choice of rows changes; and of labels
-      drawn as probabilities say, which is right where nothing is wrong and neighbours are few.
+    - |a + n| is at least σ(a + n) with σ the sign of a, whose mean is |a|. So the upper end is the
+      value plus z standard errors of a mean of gaps with the worst signs.
+    - |a + n| − |a| decreases in |a|, which is at least ℓ: the observed gap minus √(2 ln JD)
+      standard errors. So the lower end is the value minus a quantile of the mean of |ℓ + n| − ℓ.
+      It is the larger quantile of two simulations: multipliers, Σ w_ji ε_i r_i with normal ε_i and
+      residuals r_i = y_i − m̂_i, which include the effect of the sampled rows; and labels drawn from
+      the probabilities, which is accurate for a calibrated model with few neighbours.
 
-    The same labels are the floor. All is drawn at 128 rows, evenly spread, from all N, in time of
-    order N: less than the value's N² from a few thousand rows on.
+    The drawn labels also give the floor. Noise is simulated at 128 evenly spread rows, in time of
+    order N, less than the N² of the value from a few thousand rows on.
 
     Parameters
     ----------
-    labels: (N,), classes; of one event, 1 where it occurred.
-    probabilities: (N, K), what a calibrated model's labels are drawn from.
-    mean: whether θ is the mean over outcomes instead of the sum.
+    labels: (N,), classes; for a single event, 1 if it occurred.
+    probabilities: (N, K), from which the labels of a calibrated model are drawn.
+    mean: true if θ is the mean over outcomes instead of the sum.
     """
     rows, classes = probabilities.shape
-    outcomes = sum(len(one.outcomes) for one in parts)
+    outcomes = sum(len(smoothed.outcomes) for smoothed in parts)
     share = 1 / outcomes if mean else 1.0
     largest = 1.0 if mean or outcomes == 1 else 2.0
     noise = _Noise(labels, probabilities, 2.0 if outcomes == 1 else 4 / classes)
     if rows == 1:
         floors = _lone_row(noise.labels[0], parts, share)
         return Estimate(value, 0.0, largest, *_floor(floors))
-    for one in parts:
-        noise.add(one)
-    distances = share * sum((np.abs(one.gaps).sum(axis=1) for one in parts), np.zeros(rows))
+    for smoothed in parts:
+        noise.add(smoothed)
+    distances = share * sum(
+        (np.abs(smoothed.gaps).sum(axis=1) for smoothed in parts), np.zeros(rows)
+    )
     chosen = (distances - distances.mean()) @ noise.normal / rows
-    # Errors of a row add up to 0 over outcomes: see `copies` of `interval_of_mean_gap`.
+    # Residuals of a row sum to 0 over outcomes: see `copies` of `interval_of_mean_gap`.
     variance = min(outcomes, 2) * share**2 * noise.variance + float(np.var(distances)) / rows
     tail = (1 - level) / 2
-    off = max(
-        np.quantile(share * noise.found + chosen, 1 - tail),
+    excess = max(
+        np.quantile(share * noise.multiplier + chosen, 1 - tail),
         np.quantile(share * noise.calibrated, 1 - tail),
     )
-    low = min(max(value - float(off), 0.0), value)
+    low = min(max(value - float(excess), 0.0), value)
     high = value - float(scipy.special.ndtri(tail)) * float(np.sqrt(variance))
     return Estimate(value, low, max(min(high, largest), value), *_floor(share * noise.floors))
 
 
 def _drawn_labels(probabilities: Values, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Return S labels of each row, (N, S), drawn as its probabilities say."""
-    upto = np.cumsum(probabilities, axis=1)
-    uniform = rng.random((len(upto), _DRAWS)) * upto[:, -1:]
-    drawn = [np.searchsorted(one, u, side="right") for one, u in zip(upto, uniform, strict=True)]
+    """Return S labels for each row, (N, S), drawn from its probabilities."""
+    cumulative = np.cumsum(probabilities, axis=1)
+    uniform = rng.random((len(cumulative), _DRAWS)) * cumulative[:, -1:]
+    drawn = [
+        np.searchsorted(row, u, side="right") for row, u in zip(cumulative, uniform, strict=True)
+    ]
     labels: NDArray[np.int32] = np.minimum(drawn, probabilities.shape[1] - 1).astype(np.int32)
     return labels
 
 
 def _lone_row(labels: NDArray[np.int32], parts: list[Smoothed], share: float) -> Values:
-    """Return its error, its own label for its frequency, of each of the labels (S,)."""
+    """Return the error of a single row for each of its labels (S,)."""
     total = np.zeros(len(labels))
-    for one in parts:
-        total += np.abs((labels[:, None] == one.outcomes) - one.probabilities[0]).sum(axis=1)
+    for smoothed in parts:
+        total += np.abs((labels[:, None] == smoothed.outcomes) - smoothed.probabilities[0]).sum(
+            axis=1
+        )
     return share * total
 
 

@@ -1,4 +1,4 @@
-"""Calibration error without bins: how far two cumulative curves come apart."""
+"""Kolmogorov-Smirnov calibration error: the largest distance of two cumulative curves."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from recalib.metrics.predictions import Predictions
 __all__ = ["ClasswiseKsError", "KsError"]
 
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-#: Runs of rows by confidence whose labels are drawn together for the floor: between them a
-#: Brownian motion's supremum is 2% short.
+#: Runs of rows by confidence whose labels are drawn together for the floor. With so many points
+#: the supremum of a Brownian motion is 2% too small.
 _RUNS = 1024
 
 
 class KsError(Metric):
     """Kolmogorov-Smirnov calibration error: max_t |1/N Σ_{i: p_i ≤ t} (y_i − p_i)|; range [0, 1].
 
-    Top-label: the largest distance between the cumulative sums of confidence and of correctness,
-    over rows in the order of confidence. Where the model is overconfident everywhere, it is the
-    mean gap; gaps of two signs are not added up as in `ece`. Rows of one confidence are summed
-    together, so that their order does not matter. Biased upwards, by 0.63/√N at most; `floor` says
-    by how much where nothing is wrong, to 5%.
+    Top-label: the largest distance between the cumulative sums of confidence and correctness, over
+    rows in the order of confidence. If the model is overconfident everywhere, it is the mean gap;
+    gaps of opposite signs cancel, unlike in `ece`. Rows with tied confidences are summed together,
+    so their order does not matter. Biased upwards by at most 0.63/√N; `floor` is the mean for a
+    calibrated model, accurate to 5%.
 
-    The interval holds the value of infinitely many rows at least as often as it says. The value is
-    at least what the curves are apart where the true ones are farthest, which is normal: the upper
-    end is the value and z standard errors. It is at most N^(−1/2) times the supremum of a Gaussian
-    process too large, and by Anderson's inequality that is at most a Brownian motion's up to the
-    time E(y − p)²: so much lower is the lower end.
+    The interval is conservative. The value is at least the distance of the curves at the point
+    where the true curves are farthest apart, which is a normal variable: the upper end is the
+    value plus z standard errors. The value is too large by at most N^(−1/2) times the supremum of a
+    Gaussian process, which by Anderson's inequality is at most that of a Brownian motion up to
+    time E(y − p)²: this gives the lower end.
 
     Source: Gupta et al., Calibration of neural networks using splines, ICLR 2021;
     paper 000, App. E.
     """
 
     name: ClassVar[str] = "ks_error"
-    summary: ClassVar[str] = "largest distance of cumulative confidence and correctness; no bins"
+    summary: ClassVar[str] = "largest distance of cumulative confidence and correctness"
     unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
@@ -59,12 +59,12 @@ class KsError(Metric):
 class ClasswiseKsError(Metric):
     """Class-wise Kolmogorov-Smirnov error: the mean over classes of each column's; range [0, 1].
 
-    For each class, its column of probabilities against how often it occurred; all K columns count
-    alike. Ties and bias as in `ks_error`. It sorts every column, and is measured when asked for by
-    name. Interval and floor are drawn, see `noise_of_columns`; they take about as long as 200
-    evaluations of 2,000 rows, however many there are, and of drawn labels.
+    For each class, its probabilities against its frequency; all K classes have equal weight. Ties
+    and bias as in `ks_error`. It sorts every column and is computed on request only. Interval and
+    floor are simulated, see `noise_of_columns`, in about the time of 200 evaluations of 2,000 rows
+    and of drawn labels.
 
-    Source: Gupta et al., ICLR 2021, whose error of one class is each column's.
+    Source: Gupta et al., ICLR 2021, for the error of one class.
     """
 
     name: ClassVar[str] = "ks_error_classwise"
@@ -78,20 +78,20 @@ class ClasswiseKsError(Metric):
         value = float(np.mean(values))
         if level is None:
             return Estimate(value)
-        off, error, floors = noise_of_columns(predictions.probabilities, predictions.labels)
+        excess, error, floors = noise_of_columns(predictions.probabilities, predictions.labels)
         tail = (1 - level) / 2
-        low = value - float(np.quantile(off, 1 - tail))
+        low = value - float(np.quantile(excess, 1 - tail))
         high = value - error * float(scipy.special.ndtri(tail))
         ends = max(low, 0.0), min(high, 1.0)
         return Estimate(value, *ends, float(floors.mean()), float(np.quantile(floors, 0.95)))
 
 
 def _distance(p: Floats, hits: Floats) -> float:
-    """Return the largest distance, of all values (N,) and of those whose event occurred (n,).
+    """Return the largest distance, from all values (N,) and the values of hits (n,).
 
-    Between two events the distance only falls, as confidence is added: it is largest or smallest
-    just before or at the value of an event, or at the end. So values are sorted without their
-    rows, which is several times as fast, and only those of events are looked up.
+    Between two hits the difference only falls, so its extremes are just before or at a hit, or at
+    the end. So values are sorted without their rows, which is several times as fast, and only the
+    hits are looked up.
     """
     values, hits = np.sort(p), np.sort(hits)
     expected = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
@@ -105,10 +105,10 @@ def _distance(p: Floats, hits: Floats) -> float:
 
 
 def _standard_error(predictions: Predictions) -> float:
-    """Return √(E(y − p)²/N), of the curves' distance at its end and at most so anywhere.
+    """Return √(E(y − p)²/N), the largest standard error of the curves' distance.
 
-    The mean is the sample's with two errors more, in the spirit of Agresti and Coull (1998), or
-    that of a calibrated model, were it larger: rows that are all right prove nothing.
+    The mean is the larger of the sample's with two added errors, after Agresti and Coull (1998),
+    and that of a calibrated model: so it stays positive if all rows are right.
     """
     p, rows = predictions.confidences.astype(np.float64), len(predictions)
     squares = float(np.sum((predictions.correct - p) ** 2)) + 2
@@ -116,11 +116,11 @@ def _standard_error(predictions: Predictions) -> float:
 
 
 def _floor(confidences: Floats) -> tuple[float, float]:
-    """Return mean and 95th percentile of what a calibrated model shows, by `noise_floor`."""
+    """Return mean and 95th percentile of the error of a calibrated model, by `noise_floor`."""
     values, repeats = np.unique(confidences, return_counts=True)
     p = values.astype(np.float64)
     ends = np.cumsum(repeats)
-    # Equal confidences are in one run, which is where their last row is.
+    # Tied confidences are all in the run of their last row.
     runs = np.unique((ends - 1) * _RUNS // ends[-1], return_inverse=True)[1]
     n = np.bincount(runs, repeats)
     sums = np.bincount(runs, repeats * p)

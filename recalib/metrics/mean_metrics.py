@@ -1,4 +1,4 @@
-"""Metrics that are the mean of a number for each row: their sums, and the mean's interval."""
+"""State and intervals of metrics that are means over rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scores = Callable[[Predictions], NDArray[Any]]
 
 
 class MeanState(State):
-    """Count, sum and sum of squares of a score for each row."""
+    """Count, sum and sum of squares of the scores of rows."""
 
     def __init__(self, scores: Scores) -> None:
         self._scores = scores
@@ -39,15 +39,15 @@ class MeanState(State):
 
     @property
     def mean(self) -> float:
-        """The mean of all rows seen."""
+        """The mean over all rows."""
         return self.sum / self.count
 
 
 def interval_of_mean(state: MeanState, level: float | None) -> Estimate:
-    """Return the mean with Student's t interval; without one where there is but one row.
+    """Return the mean with Student's t interval, or without an interval for a single row.
 
-    Nominal for many rows by the central limit theorem; too narrow for few rows with rare large
-    scores, as a confident classifier's have.
+    The coverage is nominal for many rows by the central limit theorem. The interval is too narrow
+    for few rows with rare large scores, as confident classifiers have.
     """
     if level is None or state.count < 2:
         return Estimate(state.mean)
@@ -60,14 +60,14 @@ def interval_of_mean(state: MeanState, level: float | None) -> Estimate:
 def wilson(
     successes: NDArray[np.float64] | float, count: NDArray[Any] | float, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the ends of Wilson's interval for a share, within [0, 1], elementwise.
+    """Return Wilson's interval for a proportion, within [0, 1], elementwise.
 
-    All shares that a normal test of their own variance would not reject: unlike the mean ± its
-    error, it keeps its level for few rows and near 0 and 1.
+    It holds all proportions that a score test does not reject. Unlike the mean ± its standard
+    error, it is accurate for few rows and near 0 and 1.
     """
     z2 = float(scipy.special.ndtri((1 + level) / 2)) ** 2
     k, n = np.asarray(successes, np.float64), np.asarray(count, np.float64)
     centre = (k + z2 / 2) / (n + z2)
     half = np.sqrt(z2 * (k * (n - k) / n + z2 / 4)) / (n + z2)
-    # Clipped at the share itself too: rounding puts the end of n of n an ulp below 1.
+    # Also clipped at the proportion: rounding puts the upper end for n of n an ulp below 1.
     return np.clip(centre - half, 0.0, k / n), np.clip(centre + half, k / n, 1.0)

@@ -13,8 +13,8 @@ __all__ = ["NegativeLogLikelihood"]
 class NegativeLogLikelihood(StreamingMetric[MeanState]):
     """The mean of −log p(y), in nats; range [0, ∞), finite here.
 
-    A proper score. From logits it is exact however small p(y) is, down to exp(−1e100); from
-    probabilities p(y) is clipped at 1e-38. Unbiased; the interval is Student's.
+    A proper score. From logits it is exact for p(y) down to exp(−1e100); from probabilities p(y) is
+    clipped at 1e-38. Ties have no effect. Unbiased; the interval is Student's.
 
     Source: paper 004, section 2.
     """

@@ -1,4 +1,4 @@
-"""Noise floors: what a calibration error over bins shows where nothing is wrong."""
+"""Noise floors: calibration errors of a perfectly calibrated model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["drawn_gaps", "noise_floor"]
 
 Vector = NDArray[np.float64]
 
-#: Labels drawn over all bins, and the fewest and most draws of all labels that this allows: many
-#: bins average, so that few draws say as much.
-_DRAWN = 200_000
-_FEWEST, _MOST = 100, 2000
-#: Labels drawn at a time: where each of a million rows is a bin, they would not fit.
+#: The number of draws over all bins, and the limits on the draws of each bin. The errors of many
+#: bins average, so fewer draws are enough.
+_TOTAL_DRAWS = 200_000
+_MIN_DRAWS, _MAX_DRAWS = 100, 2000
+#: Numbers drawn at a time, which bounds memory if each of a million rows is a bin.
 _CHUNK = 2**20
 
 
@@ -27,19 +27,19 @@ def noise_floor(
 ) -> tuple[float, float]:
     """Return mean and 95th percentile of an error of a perfectly calibrated model's gaps.
 
-    Labels are drawn as the confidences say: of a bin of n rows and mean confidence p̄, the number
-    of successes from the binomial of n and p̄, which is the exact one where all confidences are
-    equal, and otherwise stretched about its mean to the exact variance Σp(1 − p). The draws are
-    the same each time. Over 15 bins the mean is good to 1% (standard error), over one to 2%.
+    Labels are drawn from the confidences: the successes in a bin of n rows and mean confidence p̄
+    are binomial with n and p̄. This is exact if all confidences are equal; otherwise the draws are
+    scaled about their mean to the exact variance Σp(1 − p). The draws are the same in every call.
+    The standard error of the mean is 1% over 15 bins and 2% over one.
 
     Parameters
     ----------
-    statistic: takes gaps (S, B) to errors (S,).
+    statistic: a function from gaps (S, B) to errors (S,).
     counts: (B,), n; at least 1.
     confidences: (B,), p̄.
-    variances: (B,), of the gap of a calibrated bin, Σp(1 − p)/n².
+    variances: (B,), variances of the gaps of calibrated bins, Σp(1 − p)/n².
     """
-    draws = int(np.clip(_DRAWN // len(counts), _FEWEST, _MOST))
+    draws = int(np.clip(_TOTAL_DRAWS // len(counts), _MIN_DRAWS, _MAX_DRAWS))
     drawn = drawn_gaps(counts, confidences, variances, draws)
     errors = np.concatenate([statistic(gaps) for gaps in drawn])
     return float(errors.mean()), float(np.quantile(errors, 0.95))
@@ -48,19 +48,18 @@ def noise_floor(
 def drawn_gaps(
     counts: NDArray[np.int64], confidences: Vector, variances: Vector, draws: int
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield gaps (S, B) of a perfectly calibrated model, as `noise_floor` has it, S at a time."""
+    """Yield chunks of gaps (S, B) of a perfectly calibrated model, see `noise_floor`."""
     share = np.clip(confidences, 0.0, 1.0)
     binomial = share * (1 - share) / counts
     stretch = np.sqrt(np.divide(variances, binomial, out=np.zeros_like(share), where=binomial > 0))
     rng = np.random.default_rng(0)
     step = max(1, _CHUNK // len(counts))
-    # A bin of one row is right or not, which is several times as quick to draw as a binomial.
+    # A bin of one row needs a uniform draw, several times as fast as a binomial one.
     single, several = np.flatnonzero(counts == 1), np.flatnonzero(counts > 1)
     for start in range(0, draws, step):
         size = min(step, draws - start)
         gaps = np.empty((size, len(counts)))
-        right = rng.random((size, len(single))) < share[single]
-        gaps[:, single] = right
+        gaps[:, single] = rng.random((size, len(single))) < share[single]
         n = counts[several]
         gaps[:, several] = rng.binomial(n, share[several], (size, len(several))) / n
         gaps -= share

@@ -1,8 +1,8 @@
-"""One batch of predictions with its labels, and the pieces that metrics share.
+"""A batch of predictions with its labels, and the quantities that metrics share.
 
-Each piece is computed once and kept, so that twenty metrics take one softmax: the softmax and
-log p(y) at once, since they share a pass over the logits; the rest when first asked for.
-Shapes: N rows, K classes. Arrays come checked, from `recalib.arrays`.
+Each quantity is computed once, so twenty metrics take one softmax. The softmax and log p(y) are
+computed in one pass over the logits, the others on first use. Shapes: N rows, K classes. Arrays are
+checked before, by `recalib.arrays`.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from recalib.arrays import Floats, Integers, log_probabilities
 
 __all__ = ["Predictions", "row_chunks"]
 
-#: Elements of one chunk of rows: a softmax makes several passes, which cost a third of the time
-#: when what they read is still in the processor's cache.
+#: Elements of one chunk of rows. A softmax makes several passes, which take a third of the time if
+#: their data is in the processor's cache.
 _CHUNK = 65_536
-#: Below this, log p(y) is clipped. No logits of a network come near it; those of float64 could
-#: differ by more than float64 holds, and squares of what they give shall be finite too.
+#: log p(y) is clipped below this, so that it and its square are finite even if float64 logits
+#: differ by more than the largest float64.
 _LOWEST = -1e100
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions:
-    """Probabilities (N, K) and labels (N,); make one by `from_logits` or `from_probabilities`."""
+    """Probabilities (N, K) and labels (N,); make one with `from_logits` or `from_probabilities`."""
 
-    #: (N, K), of the dtype they came in, since edges of bins are rounded to it; a softmax gives
-    #: at least float32. Exactly 0 for a masked class.
+    #: (N, K), in the dtype of the input, since edges of bins are rounded to it; at least float32
+    #: after a softmax. Exactly 0 for a masked class.
     probabilities: Floats
     #: (N,), integers in [0, K).
     labels: Integers
-    #: (N,), the class with the largest score, the first of them where several tie.
+    #: (N,), the class with the largest score, the first if several tie.
     predicted: Integers
     #: (N,), log p(y), finite.
     label_log_probabilities: NDArray[np.float64]
-    #: (N, K), what classes are ranked by: the logits where there are some, since probabilities tie
-    #: where they underflow.
+    #: (N, K), the numbers that rank classes: the logits if given, since underflowing probabilities
+    #: tie.
     scores: Floats
 
     @classmethod
     def from_logits(cls, logits: Floats, labels: Integers) -> Predictions:
         """Return predictions of checked logits (N, K) with labels (N,).
 
-        Softmax in the logits' dtype, float16 widened to float32; log p(y) by log-softmax, so that
-        a probability that underflows to 0 still has its logarithm.
+        The softmax has the logits' dtype, float32 for float16. log p(y) comes from log-softmax, so
+        it is finite if p(y) underflows to 0.
         """
         dtype = np.promote_types(logits.dtype, np.float32)
         probabilities: Floats = np.empty(logits.shape, dtype)
         logs = np.empty(len(logits))
         for rows in row_chunks(logits.shape):
             top = logits[rows].max(axis=1, keepdims=True)
-            with np.errstate(over="ignore"):  # a difference beyond the dtype is −inf, rightly
+            with np.errstate(over="ignore"):  # an overflowing difference is −inf, as it should be
                 shifted = np.subtract(logits[rows], top, dtype=dtype)
                 own = np.subtract(_at(logits[rows], labels[rows]), top[:, 0], dtype=np.float64)
             powers = np.exp(shifted, out=probabilities[rows])
@@ -70,7 +70,7 @@ class Predictions:
     def from_probabilities(cls, probabilities: Floats, labels: Integers) -> Predictions:
         """Return predictions of checked probabilities (N, K) with labels (N,).
 
-        log p(y) is clipped at log 1e-38, like everywhere else.
+        log p(y) is clipped at log 1e-38, as everywhere in Recalib.
         """
         logs = log_probabilities(_at(probabilities, labels)).astype(np.float64)
         predicted = probabilities.argmax(axis=1)
@@ -91,13 +91,13 @@ class Predictions:
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
-        """(N,), whether the predicted class is the label."""
+        """(N,), true if the predicted class is the label."""
         correct: NDArray[np.bool_] = self.predicted == self.labels
         return correct
 
 
 def row_chunks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield slices of rows that together cover (N, K), each small enough for the cache."""
+    """Yield slices that cover the rows of (N, K), each small enough for the cache."""
     step = max(1, _CHUNK // shape[1])
     return (slice(start, start + step) for start in range(0, shape[0], step))
 

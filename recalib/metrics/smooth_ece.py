@@ -1,4 +1,4 @@
-"""Calibration error smoothed by as much as it is large."""
+"""Smooth ECE: calibration error by kernel smoothing with an automatic bandwidth."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from recalib.metrics.predictions import Predictions
 
 __all__ = ["SmoothError", "smoothed"]
 
-#: Cells of the grid: at least, and at most, where it resolves bandwidths down to `_NARROWEST`.
-_FEWEST, _MOST = 2**12, 2**20
-#: Cells to a bandwidth, which leaves an error of 1e-5 of the value.
+#: The smallest and largest number of grid cells; the latter resolves bandwidths to `_NARROWEST`.
+_MIN_CELLS, _MAX_CELLS = 2**12, 2**20
+#: Cells in a bandwidth: the error is 1e-5 of the value.
 _RESOLUTION = 64
-_NARROWEST = _RESOLUTION / _MOST
-#: Of noise, of which less need be known: draws, cells at least and at most, and to a bandwidth.
+_NARROWEST = _RESOLUTION / _MAX_CELLS
+#: The same for the noise, at lower precision: draws, limits of cells, cells in a bandwidth.
 _NOISE_DRAWS, _NOISE_CELLS, _NOISE_RESOLUTION, _NOISE_NARROWEST = 200, (2**9, 2**12), 16, 2
-#: Of their fixed points: the largest error, relative, and evaluations that suffice for less.
+#: The largest relative error of the fixed points of noise, and the evaluations they need.
 _NOISE_PRECISION, _NOISE_STEPS = 1e-3, 20
-#: kπσ beyond which a cosine is left out: exp(−9²/2) is 1e-18.
+#: Cosines with a larger kπσ are left out: exp(−9²/2) is 1e-18.
 _HIGHEST = 9.0
 
 
@@ -32,47 +32,46 @@ class SmoothError(Metric):
 
         smECE_σ = ∫₀¹ |1/N Σ_i K_σ(t, p_i)(y_i − p_i)| dt
 
-    Top-label. K_σ is the Gaussian kernel reflected at 0 and 1. smECE_σ falls in σ, so that exactly
-    one σ equals it: that is the value. No bins to choose, and unlike the error of any bins it
-    changes little when confidences do: it is within constant factors of how far the nearest
-    perfectly calibrated confidences are. Equal confidences are smoothed alike, so that ties need
-    no rule. Biased upwards, less where more is smoothed, `floor` says by how much. The interval is
-    for the value that infinitely many rows would give, see `_with_noise`.
+    Top-label. K_σ is the Gaussian kernel reflected at 0 and 1. smECE_σ decreases in σ, so exactly
+    one σ equals it: this is the value. It has no bins and, unlike binned errors, it is continuous
+    in the confidences: it is within constant factors of the distance to the nearest perfectly
+    calibrated confidences. Ties are smoothed together and need no rule. Biased upwards, less with
+    more smoothing, see `floor`. The interval is for the value with infinitely many rows, see
+    `_with_noise`.
 
-    Right to 1e-5 of the value, and to 6e-5 where it is below 6e-5, which is where the bandwidth
-    stops to shrink.
+    The relative error is 1e-5; values below 6e-5, the smallest bandwidth, have an error of 6e-5.
 
     Source: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing,
     ICLR 2024, definitions 3 and 4.
     """
 
     name: ClassVar[str] = "smooth_ece"
-    summary: ClassVar[str] = "calibration error smoothed by a kernel as wide as the error is large"
+    summary: ClassVar[str] = "calibration error smoothed by a kernel as wide as the error"
     unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         p = predictions.confidences.astype(np.float64)
         residuals = (predictions.correct - p) / len(p)
-        rough = _fixed_point(_spectrum(p, residuals, _FEWEST))
+        rough = _fixed_point(_spectrum(p, residuals, _MIN_CELLS))
         cells = 2 ** int(np.ceil(np.log2(_RESOLUTION / max(rough, _NARROWEST))))
-        value = rough if cells <= _FEWEST else _fixed_point(_spectrum(p, residuals, cells))
+        value = rough if cells <= _MIN_CELLS else _fixed_point(_spectrum(p, residuals, cells))
         return Estimate(value) if level is None else _with_noise(value, p, residuals, level)
 
 
 def smoothed(
     spectrum: NDArray[np.float64], bandwidth: float | NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (..., G + 1), of the residuals' `spectrum`.
+    """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (..., G + 1), from the residuals' `spectrum`.
 
-    The reflected kernel is a Gaussian on a circle: it takes exp(−(kπσ)²/2) of each cosine.
+    The reflected kernel is a Gaussian on a circle: it multiplies cosine k by exp(−(kπσ)²/2).
     """
     narrowest = float(np.min(bandwidth))
-    # Of higher cosines, less than rounding is left.
+    # Higher cosines are below rounding error.
     size = spectrum.shape[-1]
-    kept = min(size, int(np.ceil(_HIGHEST / (np.pi * max(narrowest, 1 / size)))))
-    frequencies = np.arange(kept) * np.pi * bandwidth
+    count = min(size, int(np.ceil(_HIGHEST / (np.pi * max(narrowest, 1 / size)))))
+    frequencies = np.arange(count) * np.pi * bandwidth
     cosines = np.zeros_like(spectrum)
-    np.multiply(spectrum[..., :kept], np.exp(-(frequencies**2) / 2), out=cosines[..., :kept])
+    np.multiply(spectrum[..., :count], np.exp(-(frequencies**2) / 2), out=cosines[..., :count])
     values: NDArray[np.float64] = scipy.fft.dct(cosines, type=1, overwrite_x=True)
     return values
 
@@ -80,21 +79,19 @@ def smoothed(
 def _with_noise(
     value: float, p: NDArray[np.float64], residuals: NDArray[np.float64], level: float
 ) -> Estimate:
-    """Return the value with an interval of `level` and with its floor.
+    """Return the value with an interval of `level` and its noise floor.
 
-    Smoothed residuals are a + n, a their expectation and n noise, and smECE_σ is a norm of them:
-    |‖a + n‖ − ‖a‖| ≤ ‖n‖, whatever a is. So ‖a‖ at the value's own bandwidth is within q of the
-    value, where q is the quantile `level` of ‖n‖; and then so is the bandwidth σ = ‖a‖_σ, which
-    is on the same side of the value and no farther, since ‖a‖_σ falls in σ. The interval is
-    never too narrow for what a is, and too wide where noise and error hardly meet.
+    Smoothed residuals are a + n, with expectation a and noise n, and smECE_σ is their norm, so
+    |‖a + n‖ − ‖a‖| ≤ ‖n‖ for any a. At the value's bandwidth ‖a‖ is within q of the value, with q
+    the quantile `level` of ‖n‖. The bandwidth σ = ‖a‖_σ is then also within q: it is on the same
+    side of the value and no farther, since ‖a‖_σ decreases in σ. The interval is conservative.
 
-    q is the largest of three. One is the multiplier bootstrap's, of 1/N Σ ε_i r_i K_σ(t, p_i) with
-    normal ε_i; the other that of labels drawn as the confidences say, which is right where
-    nothing is wrong and few rows are; the third what the mean gap, never above the error, is
-    unsure by with two rights and two wrongs more, without which rows that are all right would
-    prove that none is ever wrong. The same labels, each with its own fixed point, are the
-    floor. All are drawn on a grid, where rows of a cell are one: draws cost the same for any N,
-    and are the same each time.
+    q is the largest of three quantiles: that of the multiplier bootstrap,
+    1/N Σ ε_i r_i K_σ(t, p_i) with normal ε_i; that of labels drawn from the confidences, which is
+    accurate for a calibrated model with few rows; and that of the mean gap, a lower bound of the
+    error, with two added successes and failures, so that q stays positive if all rows are right.
+    The drawn labels, each with its own fixed point, also give the floor. Noise is simulated on a
+    grid whose cells merge rows: the time does not depend on N, and the draws are always the same.
     """
     cells = int(np.clip(2 ** np.ceil(np.log2(_NOISE_RESOLUTION / max(value, 1e-9))), *_NOISE_CELLS))
     where = np.rint(p * cells).astype(np.intp)
@@ -102,11 +99,11 @@ def _with_noise(
     at = np.flatnonzero(counts)
     n = counts[at]
 
-    def means(of: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(where, of, cells + 1)[at] / n
+    def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(where, values, cells + 1)[at] / n
 
     def spectra(masses: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of residuals (S, B) in the cells that hold anything, (S, G + 1)."""
+        """Return the spectra (S, G + 1) of residuals (S, B) in the non-empty cells."""
         placed = np.zeros((len(masses), cells + 1))
         placed[:, at] = masses
         placed[:, 1:-1] /= 2
@@ -116,15 +113,17 @@ def _with_noise(
     bandwidth = max(value, _NOISE_NARROWEST / cells)
     scales = np.sqrt(means(residuals**2) * n)
     normal = np.random.default_rng(0).standard_normal((_NOISE_DRAWS, len(at)))
-    multiplied = _integral_of_size(smoothed(spectra(normal * scales), bandwidth))
+    multiplied = _integral_of_absolute(smoothed(spectra(normal * scales), bandwidth))
     drawn = drawn_gaps(n, means(p), means(p * (1 - p)) / n, _NOISE_DRAWS)
     calibrated = [spectra(gaps * n / len(p)) for gaps in drawn]
-    norms = np.concatenate([_integral_of_size(smoothed(one, bandwidth)) for one in calibrated])
+    norms = np.concatenate(
+        [_integral_of_absolute(smoothed(spectrum, bandwidth)) for spectrum in calibrated]
+    )
     share = (float(np.sum(residuals)) * len(p) + p.sum() + 2) / (len(p) + 4)
     mean_gap = scipy.special.ndtri((1 + level) / 2) * np.sqrt(share * (1 - share) / len(p))
     reach = float(max(np.quantile(multiplied, level), np.quantile(norms, level), mean_gap))
-    floors = np.concatenate([_fixed_points(one, bandwidth) for one in calibrated])
-    # At a bandwidth b over the value, the true one is under b or under the value + q.
+    floors = np.concatenate([_fixed_points(spectrum, bandwidth) for spectrum in calibrated])
+    # If the bandwidth b is above the value, the true one is below b or below the value + q.
     low = value - reach if bandwidth == value else 0.0
     high = max(value + reach, bandwidth)
     ends = max(low, 0.0), min(high, 1.0)
@@ -136,8 +135,8 @@ def _spectrum(
 ) -> NDArray[np.float64]:
     """Return Σ_i r_i cos(kπ p_i) for k = 0 to G, (G + 1,), from residuals on a grid of G cells.
 
-    Each residual is split among the four nearest points by cubic interpolation, which the smooth
-    kernel tells from its place only by (1/(σG))⁴; points beyond 0 and 1 are reflected.
+    Each residual is split among the four nearest grid points by cubic interpolation, with an error
+    of (1/(σG))⁴ after smoothing; points outside [0, 1] are reflected.
     """
     lower = np.minimum((p * cells).astype(np.int64), cells - 1)
     x = p * cells - lower
@@ -158,11 +157,11 @@ def _spectrum(
 
 
 def _fixed_point(spectrum: NDArray[np.float64]) -> float:
-    """Return the σ that smECE_σ equals; where that is under what the grid resolves, smECE there."""
+    """Return the σ equal to smECE_σ, or smECE at the grid's smallest bandwidth if σ is below it."""
     narrowest = _RESOLUTION / (len(spectrum) - 1)
 
     def excess(bandwidth: float) -> float:
-        return float(_integral_of_size(smoothed(spectrum, bandwidth))) - bandwidth
+        return float(_integral_of_absolute(smoothed(spectrum, bandwidth))) - bandwidth
 
     lowest = excess(narrowest)
     if lowest <= 0:
@@ -173,17 +172,17 @@ def _fixed_point(spectrum: NDArray[np.float64]) -> float:
 
 
 def _fixed_points(spectra: NDArray[np.float64], start: float) -> NDArray[np.float64]:
-    """Return `_fixed_point` of each of `spectra` (S, G + 1), (S,), to 0.1%; fastest near `start`.
+    """Return `_fixed_point` of each of `spectra` (S, G + 1), (S,), to 0.1%; `start` is a guess.
 
-    By secants of e = log smECE_σ − log σ over x = log σ. Since smECE_σ falls, e falls by at least
-    what x rises: the root is between x and x + e, however far the secant points.
+    Secant method for e = log smECE_σ − log σ over x = log σ. Since smECE_σ decreases, e falls at
+    least as fast as x rises, so the root is between x and x + e.
     """
     lowest = float(np.log(_NOISE_NARROWEST / (spectra.shape[-1] - 1)))
     x = np.full(len(spectra), np.clip(np.log(start), lowest, 0.0))
     low, high = np.full_like(x, lowest), np.zeros_like(x)
     slope, step, before = np.full_like(x, -1.0), np.zeros_like(x), np.zeros_like(x)
     for _ in range(_NOISE_STEPS):
-        sizes = _integral_of_size(smoothed(spectra, np.exp(x)[:, None]))
+        sizes = _integral_of_absolute(smoothed(spectra, np.exp(x)[:, None]))
         excess = np.log(np.maximum(sizes, np.finfo(np.float64).tiny)) - x
         low = np.maximum(low, np.where(excess > 0, x, x + excess))
         high = np.minimum(high, np.where(excess > 0, x + excess, x))
@@ -193,17 +192,17 @@ def _fixed_points(spectra: NDArray[np.float64], start: float) -> NDArray[np.floa
         slope = np.minimum(moved, -1.0)
         step = np.clip(x - excess / slope, low, high) - x
         before, x = excess, x + step
-    # Where the grid resolves no smaller bandwidth, the error at the smallest.
+    # At the smallest bandwidth of the grid, the error there.
     points: NDArray[np.float64] = np.where(x <= lowest, np.minimum(sizes, np.exp(x)), np.exp(x))
     return points
 
 
-def _integral_of_size(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ∫₀¹ |f| of functions that are linear between `values` at m/G, (..., G + 1)."""
+def _integral_of_absolute(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ∫₀¹ |f| of functions that are linear between their `values` at m/G, (..., G + 1)."""
     rows = values.reshape(-1, values.shape[-1])
     sizes = np.abs(rows)
     sums = sizes.sum(axis=1) - (sizes[:, 0] + sizes[:, -1]) / 2
-    # Where the sign changes from a to b, trapezoids of |f| have |ab|/(|a| + |b|) too much.
+    # If the sign changes between a and b, the trapezoid of |f| is too large by |ab|/(|a| + |b|).
     negative = rows < 0
     row, at = np.nonzero(negative[:, 1:] != negative[:, :-1])
     a, b = sizes[row, at], sizes[row, at + 1]

@@ -17,22 +17,21 @@ _TOP = 5
 
 
 class Top5Accuracy(StreamingMetric[MeanState]):
-    """The share of rows whose label is among the 5 classes of the largest scores; range [0, 1].
+    """The fraction of rows whose label is among the 5 largest scores; range [0, 1].
 
-    1 for up to 5 classes. Where classes tie for the fifth place, the first of them take it, as the
-    first of several largest is the prediction. From logits, their order counts, though their
-    probabilities may underflow and tie. Unbiased; the interval is Wilson's.
+    It is 1 for up to 5 classes. Ties for the fifth place go to the first classes. Logits are ranked
+    directly, since their probabilities may underflow and tie. Unbiased; the interval is Wilson's.
 
     Source: paper 004, table 8.
     """
 
     name: ClassVar[str] = "top5_accuracy"
-    summary: ClassVar[str] = "share of rows whose label is among the five likeliest classes"
+    summary: ClassVar[str] = "fraction of rows whose label is among the five likeliest classes"
     unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "top5_accuracy"
 
     def state(self, classes: int) -> MeanState:
-        return MeanState(_among_first)
+        return MeanState(_in_top_5)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if level is None:
@@ -41,7 +40,7 @@ class Top5Accuracy(StreamingMetric[MeanState]):
         return Estimate(state.mean, float(low), float(high))
 
 
-def _among_first(predictions: Predictions) -> NDArray[np.bool_]:
+def _in_top_5(predictions: Predictions) -> NDArray[np.bool_]:
     """Return whether fewer than 5 classes come before the label, (N,)."""
     among = np.ones(len(predictions), np.bool_)
     if predictions.classes <= _TOP:
@@ -49,7 +48,7 @@ def _among_first(predictions: Predictions) -> NDArray[np.bool_]:
     for rows in row_chunks(predictions.scores.shape):
         scores, labels = predictions.scores[rows], predictions.labels[rows]
         own = scores[np.arange(len(scores)), labels][:, None]
-        # Of most rows it is enough to know how many are as large, the label's own among them.
+        # For most rows the count of scores at least as large as the label's is enough.
         unclear = np.flatnonzero(np.count_nonzero(scores >= own, axis=1) > _TOP)
         scores, labels, own = scores[unclear], labels[unclear], own[unclear]
         before = scores > own

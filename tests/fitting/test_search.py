@@ -73,7 +73,7 @@ def curve(objective: Any, logits: Floats, labels: Any, temperatures: Floats) -> 
     return np.array(values)
 
 
-@pytest.mark.parametrize(("rows", "classes"), [(100, 2), (300, 5), (1000, 10)])
+@pytest.mark.parametrize(("rows", "classes"), [(100, 2), (300, 5)])
 @pytest.mark.parametrize(("name", "options"), SEARCHED)
 def test_no_temperature_of_the_whole_range_is_better(
     name: str, options: dict[str, Any], rows: int, classes: int
@@ -97,17 +97,16 @@ def test_no_temperature_of_the_whole_range_is_better(
     assert not found.bounds
 
 
-@pytest.mark.parametrize("scale", [1e-6, 0.1, 4000.0])
 @pytest.mark.parametrize(("name", "options"), SEARCHED)
-def test_the_scale_of_logits_does_not_matter(
-    name: str, options: dict[str, Any], scale: float
-) -> None:
-    """Which a method started at 1 would notice."""
-    logits, labels = draw(500, 5, 2.0)
-    one = search_temperature(problem_of("temperature", name, logits, labels, **options))
-    other = search_temperature(problem_of("temperature", name, logits * scale, labels, **options))
-    assert other.objective == pytest.approx(one.objective, rel=1e-4)
-    assert temperature_of(other) == pytest.approx(temperature_of(one) * scale, rel=1e-4)
+def test_temperature_scales_with_the_logits(name: str, options: dict[str, Any]) -> None:
+    """A search that started at temperature 1 would fail this test."""
+    logits, labels = draw(250, 5, 2.0)
+    single = search_temperature(problem_of("temperature", name, logits, labels, **options))
+    for scale in (1e-6, 4000.0):
+        problem = problem_of("temperature", name, logits * scale, labels, **options)
+        scaled = search_temperature(problem)
+        assert scaled.objective == pytest.approx(single.objective, rel=1e-4)
+        assert temperature_of(scaled) == pytest.approx(temperature_of(single) * scale, rel=1e-4)
 
 
 @pytest.mark.parametrize("start", [0.01, 1.0, 300.0])

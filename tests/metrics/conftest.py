@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 #: Each has the function under its own name.
-_WITH_FLOORS = ("ece_debiased", "gaps", "ks_error")
+_WITH_FLOORS = ("ece_debiased", "calibration_gaps", "ks_error")
 
 
 @pytest.fixture

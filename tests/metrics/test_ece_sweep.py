@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import recalib.metrics.ece_sweep as module
 from recalib.metrics import METRICS
-from recalib.metrics.ece_sweep import _most_bins
+from recalib.metrics.ece_sweep import _max_bins
 from tests.metrics.rows import measure, rows
 
 
 def most_bins(right: list[float]) -> int:
     values = np.array(right, float)
-    return _most_bins(values, np.concatenate([[0], np.cumsum(values)]))
+    return _max_bins(values, np.concatenate([[0], np.cumsum(values)]))
 
 
 @pytest.mark.parametrize(

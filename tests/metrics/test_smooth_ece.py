@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import recalib.metrics.smooth_ece as module
-from recalib.metrics.smooth_ece import _integral_of_size, _spectrum, smoothed
+from recalib.metrics.smooth_ece import _integral_of_absolute, _spectrum, smoothed
 from tests.metrics.rows import measure
 
 Values = NDArray[np.float64]
@@ -63,7 +63,7 @@ def test_smoothing_is_that_of_published_code(bandwidth: float, published: float)
     p = 0.5 + 0.5 * (np.arange(300) + 0.5) / 300
     y = np.arange(300) % 4 > 0
     spectrum = _spectrum(p, (y - p) / 300, 2**14)
-    found = _integral_of_size(smoothed(spectrum, bandwidth))
+    found = _integral_of_absolute(smoothed(spectrum, bandwidth))
     assert found == pytest.approx(published, rel=1e-3)
 
 
@@ -72,7 +72,7 @@ def test_more_smoothing_leaves_less_and_never_less_than_the_mean_gap(seed: int, 
     p, y = drawn(seed, rows)
     spectrum = _spectrum(p, (y - p) / rows, 2**13)
     widths = [0.01, 0.03, 0.1, 0.3, 1, 3]
-    left = [_integral_of_size(smoothed(spectrum, width)) for width in widths]
+    left = [_integral_of_absolute(smoothed(spectrum, width)) for width in widths]
     assert np.all(np.diff(left) <= 1e-6)
     assert left[-1] == pytest.approx(abs(np.mean(y - p)), abs=1e-6)
 
@@ -173,7 +173,7 @@ def test_many_fixed_points_are_those_of_brents_method(start: float) -> None:
     narrowest = 2 / cells
 
     def excess(spectrum: Values, s: float) -> float:
-        return float(_integral_of_size(smoothed(spectrum, s))) - s
+        return float(_integral_of_absolute(smoothed(spectrum, s))) - s
 
     for spectrum, value in zip(spectra, found, strict=True):
         if excess(spectrum, narrowest) <= 0:
