@@ -129,7 +129,7 @@ def test_softmax_survives_any_scale(scale: float) -> None:
     np.testing.assert_allclose(ops.log_softmax(x), [[-2 * scale, -scale, 0]])
 
 
-def test_a_graph_of_nothing_is_still_a_graph() -> None:
+def test_identity_onnx_graph_is_valid() -> None:
     """An output that is the input itself needs a node of its own."""
     ops = OnnxOps()
     session = onnxruntime.InferenceSession(

@@ -42,7 +42,7 @@ def test_otherwise_there_would_be_something(tmp_path: Path) -> None:
     assert any("deviceid" in name for name in kept("import onnxruntime", tmp_path))
 
 
-def test_it_is_loaded_nowhere_else() -> None:
+def test_onnxruntime_is_imported_in_one_module() -> None:
     loads = re.compile(r"^\s*(import onnxruntime|from onnxruntime)|import_module\(.onnxruntime")
     found = {
         str(path.relative_to(_ROOT))

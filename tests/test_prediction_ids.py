@@ -53,7 +53,7 @@ def refused(one: str, **more: object) -> str:
     return found.reason
 
 
-def test_an_id_says_what_it_was_given() -> None:
+def test_id_round_trip() -> None:
     """Confidences as float32, the time to a microsecond."""
     ids = minted(5)
     found = read_ids(ids, {3: KEY}, model=7, now=NOW, lifetime_seconds=1)
@@ -67,7 +67,7 @@ def test_an_id_says_what_it_was_given() -> None:
     assert len({one.digest for one in found if isinstance(one, Prediction)}) == 5
 
 
-def test_the_layout_by_hand() -> None:
+def test_byte_layout() -> None:
     """Ids are read by versions to come, so that what a byte means may not move unnoticed."""
     content = base64.urlsafe_b64decode(minted(2)[1])
     signed, mac = content[:50], content[50:]
@@ -84,7 +84,7 @@ def test_the_layout_by_hand() -> None:
     st.floats(0, 4e9),
     st.integers(0, 2**32 - 1),
 )
-def test_every_id_has_88_characters_that_urls_leave_alone(
+def test_ids_have_88_url_safe_characters(
     number: int, model: int, version: int, at: float, predicted: int
 ) -> None:
     """Whatever the key, model, version, time and class; the most that was allowed is 120."""
@@ -99,7 +99,7 @@ def test_every_id_has_88_characters_that_urls_leave_alone(
     assert found.made_at == pytest.approx(at, abs=1e-6)
 
 
-def test_no_two_ids_are_alike() -> None:
+def test_ids_are_unique() -> None:
     """Equal rows of one batch, and equal batches of one moment."""
     same = Predictions([1.0] * 500, [1.0] * 500, [0] * 500)
     found = [one for _ in range(40) for one in mint(KEY, 7, 2, NOW, same)]
@@ -108,7 +108,7 @@ def test_no_two_ids_are_alike() -> None:
 
 
 @given(st.integers(0, 66 * 8 - 1))
-def test_a_changed_bit_makes_an_id_worthless(bit: int) -> None:
+def test_id_with_a_changed_bit_is_rejected(bit: int) -> None:
     """Whichever it is, of what the id says or of its code."""
     content = bytearray(base64.urlsafe_b64decode(minted()[0]))
     content[bit // 8] ^= 1 << bit % 8
@@ -116,7 +116,7 @@ def test_a_changed_bit_makes_an_id_worthless(bit: int) -> None:
 
 
 @given(st.integers(0, ID_LENGTH - 1), st.sampled_from(_ALPHABET))
-def test_a_changed_character_makes_an_id_worthless(place: int, character: str) -> None:
+def test_id_with_a_changed_character_is_rejected(place: int, character: str) -> None:
     """Each character counts: no two texts are one id."""
     (one,) = minted()
     changed = one[:place] + character + one[place + 1 :]
@@ -125,12 +125,12 @@ def test_a_changed_character_makes_an_id_worthless(place: int, character: str) -
 
 
 @given(st.text(max_size=200) | st.text(_ALPHABET, min_size=88, max_size=88) | st.just("A" * 88))
-def test_no_text_but_an_id_is_one(text: str) -> None:
+def test_arbitrary_text_is_not_an_id(text: str) -> None:
     """And none is an error."""
     assert refused(text)
 
 
-def test_other_ways_to_write_an_id_are_none() -> None:
+def test_alternative_encodings_of_an_id_are_rejected() -> None:
     """Else one prediction could have two labels."""
     ids = minted(300)
     one = next(one for one in ids if "-" in one and "_" in one)
@@ -142,12 +142,12 @@ def test_other_ways_to_write_an_id_are_none() -> None:
         assert refused(other)
 
 
-def test_an_id_counts_for_its_model_alone() -> None:
+def test_id_is_bound_to_its_model() -> None:
     (one,) = minted(model=7)
     assert "another model" in refused(one, model=8)
 
 
-def test_an_id_expires() -> None:
+def test_id_expires() -> None:
     """By the reader's clock, to the second."""
     (one,) = minted()
     assert isinstance(read(one, now=NOW + _MONTH - 1), Prediction)
@@ -157,14 +157,14 @@ def test_an_id_expires() -> None:
     assert "2592000" in found.reason
 
 
-def test_clocks_may_differ_a_little() -> None:
+def test_small_clock_skew_is_accepted() -> None:
     """By five minutes; more is a server whose times mean nothing."""
     (one,) = minted()
     assert isinstance(read(one, now=NOW - 299), Prediction)
     assert "301 seconds from now" in refused(one, now=NOW - 301)
 
 
-def test_rotated_keys_verify_as_long_as_they_are_kept() -> None:
+def test_rotated_keys_verify_until_removed() -> None:
     (one,) = minted()
     newer = SigningKey(4, bytes(32))
     assert isinstance(read(one, keys=(KEY, newer)), Prediction)

@@ -53,13 +53,13 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return built
 
 
-def test_the_same_source_gives_the_same_bytes(wheels: list[Path]) -> None:
+def test_wheel_build_is_reproducible(wheels: list[Path]) -> None:
     one, other = wheels
     assert one.name == other.name
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_nothing_is_missing(wheels: list[Path]) -> None:
+def test_wheel_contains_every_source_file(wheels: list[Path]) -> None:
     """Migrations and the report's page are files that a wheel may well lack."""
     source = wheels[0].parent.parent / "source"
     with zipfile.ZipFile(wheels[0]) as wheel:
@@ -73,7 +73,7 @@ def test_nothing_is_missing(wheels: list[Path]) -> None:
     }
 
 
-def test_it_works_where_the_source_is_not(wheels: list[Path], tmp_path: Path) -> None:
+def test_installed_wheel_works_without_the_source(wheels: list[Path], tmp_path: Path) -> None:
     installed, work = tmp_path / "installed", tmp_path / "work"
     work.mkdir()
     with zipfile.ZipFile(wheels[0]) as wheel:

@@ -30,7 +30,7 @@ def test_scikit_learn_ends_at_our_optimum() -> None:
     assert abs(apart.ratio) < 1e-4
 
 
-def test_a_library_that_is_missing_is_named_and_left(
+def test_missing_library_is_named_and_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(peers, "install", lambda listed: None)
@@ -59,13 +59,13 @@ def test_every_name_is_a_map() -> None:
 
 
 @pytest.mark.parametrize("at_most", [True, False])
-def test_a_goal_says_whether_it_is_met(at_most: bool) -> None:
+def test_goals_report_whether_they_are_met(at_most: bool) -> None:
     over = Goal("this over that", 3.0, 2.0, at_most)
     assert over.met != at_most
     assert ("MISSED" in str(over)) == at_most
 
 
-def test_turns_are_taken() -> None:
+def test_contestants_take_turns() -> None:
     order: list[str] = []
     clock = iter(range(100))
     seconds = interleaved(

@@ -50,7 +50,7 @@ def test_every_contestant_asks_for_what_it_can_answer() -> None:
 
 
 @pytest.mark.parametrize("field", ["probabilities", None])
-def test_rows_go_and_come_as_json(field: str | None) -> None:
+def test_rows_round_trip_as_json(field: str | None) -> None:
     request = wire.rows("/", _LOGITS, answers=field)
     assert np.array_equal(np.array(json.loads(request.body)["logits"], np.float32), _LOGITS)
     rows = _LOGITS.tolist()
@@ -142,7 +142,7 @@ def test_servers_are_verified_and_measured(
     assert not _with_folder(folder)
 
 
-def test_a_peer_that_fails_once_takes_no_other_along(
+def test_failing_peer_does_not_affect_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its round is missing; where ours fails, there is nothing to compare."""
@@ -198,7 +198,7 @@ def test_servers_end_when_the_benchmark_is_stopped(tmp_path: Path, told: signal.
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_server_that_fails_to_start_reports_the_reason(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such luck')"]
     with (
         running(command, tmp_path, {}) as tree,

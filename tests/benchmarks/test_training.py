@@ -105,7 +105,7 @@ def test_the_schedule_is_the_paper_s() -> None:
     assert _BUDGET.under_trained
 
 
-def test_a_run_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured is what the network says; a second call reads the file."""
     splits = _splits()
 
@@ -135,9 +135,7 @@ def test_a_run_is_kept_and_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
         finish(tmp_path, splits, "CE + CRL", recipe, sizes, 6)
 
 
-def test_a_run_that_diverges_is_kept_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_diverged_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def diverge(*_: object, **__: object) -> None:
         raise InputError("optimiser.learning_rate", found="NaN", accepted="less")
 

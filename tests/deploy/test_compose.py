@@ -22,7 +22,7 @@ OURS = [name for name, one in SERVICES.items() if "build" in one]
 _SECRETS = {name for name in STACK["volumes"] if name.endswith("-secrets")}
 
 
-def test_it_is_a_compose_file() -> None:
+def test_compose_file_is_valid() -> None:
     """By the specification's own schema, which the validator's package carries."""
     done = subprocess.run(
         [
@@ -40,7 +40,7 @@ def test_it_is_a_compose_file() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_is_kept_small_and_watched(name: str) -> None:
+def test_every_service_has_limits_and_a_health_check(name: str) -> None:
     """No powers, a limit of memory, an image of one version, and a probe where it goes on."""
     service = SERVICES[name]
     assert service["cap_drop"] == ["ALL"]
@@ -59,7 +59,7 @@ def test_every_service_is_kept_small_and_watched(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_it_waits_for_comes(name: str) -> None:
+def test_every_dependency_has_a_condition(name: str) -> None:
     """Health of what goes on, success of what ends; and `secrets` stands before all."""
     before = SERVICES[name].get("depends_on", {})
     for other, wanted in before.items():
@@ -80,7 +80,7 @@ def test_volumes_and_networks_are_there(name: str) -> None:
             assert source in STACK["volumes"]
 
 
-def test_nothing_secret_is_in_the_file() -> None:
+def test_compose_file_contains_no_secrets() -> None:
     """Whoever needs a secret gets a file; whoever does not, does not see its volume."""
     for name, service in SERVICES.items():
         environment = service.get("environment", {})
@@ -99,7 +99,7 @@ def test_nothing_secret_is_in_the_file() -> None:
         assert len([name for name in SERVICES if source in str(SERVICES[name].get("volumes"))]) == 1
 
 
-def test_database_and_store_reach_nothing_outside() -> None:
+def test_database_and_store_have_no_outside_network() -> None:
     assert STACK["networks"]["inside"]["internal"]
     for name in ("postgres", "s3", "prepare", "key", "worker", "worker-gpu"):
         assert SERVICES[name]["networks"] == ["inside"]
@@ -110,7 +110,7 @@ def test_database_and_store_reach_nothing_outside() -> None:
     assert SERVICES["server"]["networks"] == ["inside", "outside"]
 
 
-def test_commands_are_ours() -> None:
+def test_commands_exist_in_the_cli() -> None:
     """`recalib` has what is asked of it."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name in OURS:
@@ -123,7 +123,7 @@ def test_commands_are_ours() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_settings_are_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of known names, and of values that are accepted."""
     environment = SERVICES[name].get("environment", {})
     assert settings_in(environment) <= set(Settings.model_fields)
@@ -145,13 +145,13 @@ def test_ports_agree() -> None:
     assert [str(config["scrape_configs"][0]["dns_sd_configs"][0]["port"])] == ports[:1]
 
 
-def test_there_is_time_to_end() -> None:
+def test_stop_grace_period_is_long_enough() -> None:
     """More than the server takes for what is running and for its workers."""
     seconds = int(SERVICES["server"]["stop_grace_period"].removesuffix("s"))
     assert seconds > GRACE_SECONDS + _STOP_SECONDS
 
 
-def test_grafana_finds_its_source_and_dashboards() -> None:
+def test_grafana_provisioning_paths_exist() -> None:
     """Where its provisioning says that they are."""
     folder = ROOT / "deploy" / "grafana" / "provisioning"
     source = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())["datasources"]

@@ -58,7 +58,7 @@ def queries() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", GENERATOR.DASHBOARDS)
-def test_what_is_committed_is_what_the_code_draws(name: str) -> None:
+def test_committed_dashboards_match_the_generator(name: str) -> None:
     """And it is a dashboard of the SDK's schema: read and written again, it is the same."""
     text = (_FOLDER / "grafana" / f"{name}.json").read_text()
     assert text == GENERATOR.render(name), "python deploy/grafana/generate.py"

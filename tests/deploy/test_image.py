@@ -28,7 +28,7 @@ def test_hadolint_finds_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["serve", "worker", "worker-gpu"])
-def test_every_image_runs_as_nobody_with_a_probe(name: str) -> None:
+def test_every_image_runs_unprivileged_with_a_health_check(name: str) -> None:
     """A user of a fixed number, one entry point, and nothing installed after the copy."""
     lines = stage(name)
     assert "\nUSER 10001:10001\n" in lines
@@ -40,7 +40,7 @@ def test_every_image_runs_as_nobody_with_a_probe(name: str) -> None:
     assert f'CMD ["{name.partition("-")[0]}"]' in lines
 
 
-def test_every_image_of_ours_is_one_of_the_file() -> None:
+def test_every_built_image_is_a_target_of_the_dockerfile() -> None:
     built = {one["build"]["target"] for one in SERVICES.values() if "build" in one}
     assert built == {"serve", "worker", "worker-gpu"}
     for one in SERVICES.values():
@@ -49,7 +49,7 @@ def test_every_image_of_ours_is_one_of_the_file() -> None:
             assert one["image"].startswith(f"recalib-{one['build']['target']}:")
 
 
-def test_extras_and_versions_are_those_of_the_project() -> None:
+def test_image_uses_extras_and_versions_of_the_project() -> None:
     extras = set(re.findall(r"--extra (\S+)", DOCKERFILE))
     assert extras <= set(_PROJECT["project"]["optional-dependencies"])
     pinned = re.findall(r"\buv==(\S+)", DOCKERFILE)
@@ -62,7 +62,7 @@ def test_extras_and_versions_are_those_of_the_project() -> None:
     assert _PROJECT["project"]["requires-python"] == ">=3.11"
 
 
-def test_what_serves_has_no_torch() -> None:
+def test_serving_image_has_no_torch() -> None:
     """Nor pictures; counted over all that its extras bring along. The worker's bring both."""
     serving = needed(SERVING)
     assert {"fastapi", "psycopg-binary", "s3fs", "botocore", "onnxruntime"} <= serving
@@ -89,7 +89,7 @@ print(*sorted(mapped | loaded), sep="\n")
 """
 
 
-def test_what_is_cut_is_nothing_that_serves() -> None:
+def test_removed_files_are_not_needed_to_serve() -> None:
     """Neither modules nor libraries that reading, calibrating and answering load."""
     done = subprocess.run(
         [sys.executable, "-c", _SERVED], cwd=ROOT, capture_output=True, text=True, check=True
@@ -99,7 +99,7 @@ def test_what_is_cut_is_nothing_that_serves() -> None:
     assert [one for one in loaded if one and is_cut(one)] == []
 
 
-def test_what_is_cut_is_there() -> None:
+def test_every_removal_pattern_matches_a_file() -> None:
     """Each pattern is for something."""
     assert len(CUT) > 3
     wide = ("numpy", "onnx", "pyarrow", "pysimdjson")
@@ -108,7 +108,7 @@ def test_what_is_cut_is_there() -> None:
         assert any(is_cut(one, [pattern]) for one in everything), pattern
 
 
-def test_the_context_holds_what_the_wheel_is_made_of() -> None:
+def test_build_context_contains_the_sources_of_the_wheel() -> None:
     """What .dockerignore does not name is not copied: packages, and what the project names."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     kept = {line[1:] for line in lines if line.startswith("!")}

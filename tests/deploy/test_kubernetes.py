@@ -66,11 +66,11 @@ def check(one: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", RESOURCES)
-def test_the_api_takes_it(name: str) -> None:
+def test_resource_matches_the_kubernetes_schema(name: str) -> None:
     check(RESOURCES[name])
 
 
-def test_the_schemas_refuse_what_is_misspelt() -> None:
+def test_schemas_refuse_misspelt_fields() -> None:
     """Else the test above would show nothing."""
     for name, one in RESOURCES.items():
         if "spec" in one:
@@ -81,7 +81,7 @@ def test_the_schemas_refuse_what_is_misspelt() -> None:
 
 
 @pytest.mark.parametrize("folder", ["base", "gpu", "monitoring"])
-def test_kustomize_renders_it(folder: str) -> None:
+def test_kustomize_renders_every_folder(folder: str) -> None:
     """All of the files, in the namespace, with images that have a version."""
     text = rendered(_FOLDER / folder)
     found = list(yaml.safe_load_all(text))
@@ -96,7 +96,7 @@ def test_kustomize_renders_it(folder: str) -> None:
     assert all(re.fullmatch(r"recalib-[a-z-]+:\d+\.\d+\.\d+", image) for image in images)
 
 
-def test_the_documented_folder_renders(tmp_path: Path) -> None:
+def test_documented_overlay_renders(tmp_path: Path) -> None:
     """With images and a bucket of one's own, as docs/deployment.md has it."""
     page = (ROOT / "docs" / "deployment.md").read_text()
     text = re.findall(r"```yaml\n(# kustomization.yaml\n.*?)```", page, re.DOTALL)[0]
@@ -111,7 +111,7 @@ def test_the_documented_folder_renders(tmp_path: Path) -> None:
     assert images == {f"registry.example.com/recalib-{name}:0.1.0" for name in ("serve", "worker")}
 
 
-def test_tls_is_one_line_of_a_kustomization(tmp_path: Path) -> None:
+def test_tls_component_enables_tls(tmp_path: Path) -> None:
     """Certificate, key and probes; nothing else is changed."""
     folder = os.path.relpath(_FOLDER, tmp_path.resolve())
     wanted = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
@@ -144,7 +144,7 @@ def test_every_file_is_in_a_kustomization() -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_every_pod_is_as_the_strictest_profile_has_it(name: str) -> None:
+def test_every_pod_meets_the_restricted_profile(name: str) -> None:
     """Nobody in particular, no token, and a seccomp profile."""
     pod = PODS[name]["spec"]
     context = pod["securityContext"]
@@ -156,7 +156,7 @@ def test_every_pod_is_as_the_strictest_profile_has_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
-def test_every_container_writes_only_where_it_may(name: str) -> None:
+def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
     pod, container = CONTAINERS[name]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -174,7 +174,9 @@ def test_every_container_writes_only_where_it_may(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
-def test_it_runs_what_there_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_commands_options_and_settings_exist(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command of ours, options that it has, settings that are some, files that are mounted."""
     pod, container = CONTAINERS[name]
     image = container["image"].removeprefix("recalib-")
@@ -205,7 +207,7 @@ def test_it_runs_what_there_is(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         assert key in documented
 
 
-def test_ports_and_probes_are_the_servers() -> None:
+def test_ports_and_probes_match_the_server() -> None:
     container = SERVER["spec"]["template"]["spec"]["containers"][0]
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     fields = Settings.model_fields
@@ -228,7 +230,7 @@ def test_ports_and_probes_are_the_servers() -> None:
     assert monitor["authorization"]["credentials"] == {"name": secret, "key": "prometheus"}
 
 
-def test_there_is_time_to_end() -> None:
+def test_stop_grace_period_is_long_enough() -> None:
     """More than the pause before SIGTERM and all that the server may then take."""
     pod = SERVER["spec"]["template"]["spec"]
     pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -239,7 +241,7 @@ def test_there_is_time_to_end() -> None:
     assert probe["timeoutSeconds"] > Settings.model_fields["load_seconds"].default
 
 
-def test_selectors_find_what_they_are_for() -> None:
+def test_selectors_match_their_pods() -> None:
     """Each its own pods, and no others'."""
     labels = {name: pod["metadata"]["labels"] for name, pod in PODS.items()}
 
@@ -271,7 +273,7 @@ def test_selectors_find_what_they_are_for() -> None:
     assert monitor["jobLabel"] in service
 
 
-def test_the_rules_become_a_resource() -> None:
+def test_rules_convert_to_a_prometheus_rule() -> None:
     """All of both files, as the operator takes them."""
     program = _FOLDER / "monitoring" / "rules.py"
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)

@@ -35,7 +35,7 @@ def promtool() -> str:
     [("check", "rules", "recording.yml", "alerts.yml"), ("test", "rules", "tests.yml")],
     ids=lambda one: one[0],
 )
-def test_rules_are_legal_and_do_what_they_say(promtool: str, arguments: tuple[str, ...]) -> None:
+def test_prometheus_rules_pass_promtool(promtool: str, arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
         [promtool, *arguments], cwd=_RULES, capture_output=True, text=True, check=False
     )
@@ -50,7 +50,7 @@ def test_every_alert_is_tested() -> None:
     assert alerts == tested
 
 
-def test_rules_speak_of_metrics_that_there_are(registry: Registry) -> None:
+def test_rules_use_existing_metrics(registry: Registry) -> None:
     """A metric that was renamed would silence its alert for ever."""
     model = a_champion(registry)
     Stream(registry, model).send(300, ago=1_000)

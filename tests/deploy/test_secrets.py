@@ -28,7 +28,7 @@ def found(root: Path) -> dict[str, str]:
     return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*") if one.is_file()}
 
 
-def test_they_are_made_once(make: Any, tmp_path: Path) -> None:
+def test_secrets_are_created_once(make: Any, tmp_path: Path) -> None:
     """What was lost of what follows from the rest is made again, and nothing else is touched."""
     make(tmp_path)
     made = found(tmp_path)
@@ -43,7 +43,7 @@ def test_they_are_made_once(make: Any, tmp_path: Path) -> None:
     assert found(tmp_path) == made
 
 
-def test_no_two_are_alike(make: Any, tmp_path: Path) -> None:
+def test_secrets_are_unique(make: Any, tmp_path: Path) -> None:
     """Neither within a system nor between two, and all are beyond guessing."""
     make(tmp_path / "one")
     make(tmp_path / "other")
@@ -57,7 +57,9 @@ def test_no_two_are_alike(make: Any, tmp_path: Path) -> None:
     assert min(map(len, secrets)) >= 43
 
 
-def test_programs_read_the_same(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_read_the_created_secrets(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As S3's clients, the database's, the store and a server read them."""
     make(tmp_path)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "recalib/s3-credentials"))
@@ -79,7 +81,7 @@ def test_programs_read_the_same(make: Any, tmp_path: Path, monkeypatch: pytest.M
     check_secret((tmp_path / "prometheus/recalib-key").read_text().strip())
 
 
-def test_every_file_that_a_service_names_is_made(make: Any, tmp_path: Path) -> None:
+def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) -> None:
     """And lies in the volume that it mounts."""
     make(tmp_path)
     places = {source: target for source, target, _ in mounts("secrets")}

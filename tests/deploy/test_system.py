@@ -94,7 +94,7 @@ def database(postgresql_url: str) -> Iterator[str]:
     )
 
 
-def test_the_whole_system_does_the_main_job(
+def test_composed_system_fits_and_serves(
     containers: Containers, database: str, tmp_path: Path
 ) -> None:
     """In the order of `depends_on`."""
@@ -193,7 +193,7 @@ def _scraped(containers: Containers) -> None:
     assert {rule["type"] for group in rules for rule in group["rules"]} == {"alerting", "recording"}
 
 
-def test_read_only_is_read_only(tmp_path: Path, programs: Programs) -> None:
+def test_read_only_container_cannot_write(tmp_path: Path, programs: Programs) -> None:
     """What the test above runs in writes only where the compose file says, and has few powers."""
     if not can_confine():
         pytest.skip("making a file system read-only for one program needs root, and util-linux")
@@ -219,7 +219,7 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
     assert done.stdout.split("\n")[1] == "['0000000000000002']"
 
 
-def test_every_service_of_ours_is_started_above() -> None:
+def test_every_recalib_service_is_covered() -> None:
     """One that is added to the file has to be added to the test, or to be said to be like one."""
     ours = {name for name, one in SERVICES.items() if "build" in one}
     assert ours == {"secrets", "prepare", "key", "server", "worker", "worker-gpu"}

@@ -30,7 +30,9 @@ def _recalib(programs: Programs, *arguments: object, **settings: object) -> Any:
 
 
 @pytest.mark.parametrize("empty_database_url", ["postgresql"], indirect=True)
-def test_what_was_served_is_served_again(programs: Programs, empty_database_url: str) -> None:
+def test_restored_backup_serves_the_same_answers(
+    programs: Programs, empty_database_url: str
+) -> None:
     """SQLite to PostgreSQL: probabilities to the last bit, labels for ids that are out, keys."""
     rows, labels = draw(400, 4, 3.0)
     to = programs.folder / "backup.zip"

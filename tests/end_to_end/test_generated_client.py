@@ -77,7 +77,7 @@ def generated(
         del sys.modules[name]
 
 
-def test_a_generated_client_goes_all_the_way(generated: Generated) -> None:
+def test_generated_client_runs_the_whole_workflow(generated: Generated) -> None:
     """Create, upload, fit, promote, calibrate, and problems as objects; in types throughout."""
     ask, model = generated.ask, generated.model
     logits, labels = draw(600, 4, 3.0)

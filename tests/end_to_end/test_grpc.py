@@ -96,7 +96,7 @@ def taken(request: pytest.FixtureRequest, programs: Programs) -> Iterator[int]:
             yield int(announced["grpc_url"].rpartition(":")[2])
 
 
-def test_a_taken_port(programs: Programs, taken: int) -> None:
+def test_grpc_port_in_use_is_reported(programs: Programs, taken: int) -> None:
     """Status 2 and one line, before anything starts."""
     other = programs.folder / "other"
     process = programs.start("serve", "--port", 0, "--grpc-port", taken, home=other)
@@ -108,7 +108,7 @@ def test_a_taken_port(programs: Programs, taken: int) -> None:
     assert not (other / "recalib.db").exists()
 
 
-def test_a_server_without_grpc(programs: Programs) -> None:
+def test_server_without_grpc(programs: Programs) -> None:
     """It says so, and no more is listened at."""
     with programs.serve("--grpc-port", -1, "--job-workers", 0) as server:
         assert server.grpc_url is None

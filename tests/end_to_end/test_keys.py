@@ -25,7 +25,7 @@ def _keys(programs: Programs, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_server_asks_for_keys(programs: Programs) -> None:
+def test_server_requires_api_keys(programs: Programs) -> None:
     with programs.serve("--require-keys", workers=2) as server:
         admin = _keys(programs, "create", "admin", "--scope", "admin")
         web = _keys(programs, "create", "web", "--scope", "predict", "--model", "digits")

@@ -109,7 +109,7 @@ def queue(programs: Programs, registry: Registry, database_url: str, blob_url: s
     return _Queue(programs, registry, settings)
 
 
-def test_a_run_outlives_its_workers(queue: _Queue) -> None:
+def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     """One run is left alone; the next one's worker is killed, and that of a third told to stop.
 
     All three come to the same weights, logits and results, byte for byte, and the epochs before the

@@ -21,7 +21,7 @@ _ROWS = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 
 
 @pytest.mark.slow
-def test_mixed_traffic_for_a_few_seconds() -> None:
+def test_mixed_traffic_passes_all_checks() -> None:
     """Everything happens, and everything holds; a busy machine may be late with promotions."""
     limits = ["--lag", "4", "--rise", "80"]
     done = subprocess.run(
@@ -65,13 +65,13 @@ def champions() -> Champions:
         (15, 30, {1, 2}),
     ],
 )
-def test_who_may_answer(
+def test_versions_allowed_at_a_time(
     champions: Champions, asked: float, answered: float, allowed: set[int]
 ) -> None:
     assert champions.allowed(asked, answered) == allowed
 
 
-def test_an_answer_of_the_version_before_is_seen(champions: Champions) -> None:
+def test_answer_of_the_previous_version_is_detected(champions: Champions) -> None:
     old: Calibrator = champions.versions[1]
     late = champions.problem(_ROWS, old.predict(_ROWS), 1, 22, 22.1)
     assert late == "version 1 answered; [2] might have"
@@ -80,7 +80,7 @@ def test_an_answer_of_the_version_before_is_seen(champions: Champions) -> None:
     assert champions.problem(_ROWS, old.predict(_ROWS), None, 20.5, 20.6) == ""
 
 
-def test_a_mixture_is_seen(champions: Champions) -> None:
+def test_mixed_versions_in_an_answer_are_detected(champions: Champions) -> None:
     both = [champions.versions[version].predict(_ROWS) for version in (1, 2)]
     mixed = np.concatenate([both[0][:2], both[1][2:]])
     assert champions.problem(_ROWS, mixed, 2, 22, 22.1) == "not the probabilities of 2"
@@ -88,7 +88,7 @@ def test_a_mixture_is_seen(champions: Champions) -> None:
     assert champions.problem(_ROWS, both[1].reshape(-1), 2, 22, 22.1) == ""
 
 
-def test_a_leak_is_seen_and_warming_up_is_none() -> None:
+def test_memory_leak_is_detected_and_warm_up_is_not_one() -> None:
     """Samples each second for 100 seconds, of which 30 are to get warm."""
     at = np.arange(101.0)
     warming = np.where(at < 30, 100 + at * 5, 250)

@@ -28,7 +28,7 @@ def counted(programs: Programs, database_url: str) -> int:
     return sum(one.predictions for one in rows)
 
 
-def test_traffic_of_several_processes_adds_up_and_survives_kill_9(
+def test_traffic_counts_of_processes_add_up_and_survive_kill(
     programs: Programs, empty_database_url: str
 ) -> None:
     """At most what came since the last flush is lost, never what was written, and no label."""
@@ -124,7 +124,7 @@ class Traffic:
 
 
 @pytest.mark.parametrize("empty_database_url", ["sqlite"], indirect=True)
-def test_drift_is_found_and_mended_without_anybody(
+def test_drift_is_detected_and_repaired_automatically(
     programs: Programs, empty_database_url: str
 ) -> None:
     """Fresh, then drift: stale, fitted anew, compared in shadow, promoted, fresh again."""

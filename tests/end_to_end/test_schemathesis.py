@@ -24,7 +24,7 @@ _BOUNDED = ["--max-examples", "4", "--seed", "5"]
 _CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 
 
-def test_the_whole_interface_is_as_described(programs: Programs, tmp_path: Path) -> None:
+def test_responses_match_the_openapi_description(programs: Programs, tmp_path: Path) -> None:
     """No answer is undescribed, no bad request is accepted, no good one refused, nothing breaks."""
     with programs.serve() as server:
         server.model(classes=3)

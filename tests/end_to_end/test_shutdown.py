@@ -30,7 +30,7 @@ ROWS = draw(10, 4, 3.0)[0].astype(np.float32)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_answers_what_runs_and_leaves_nothing(programs: Programs, workers: int) -> None:
+def test_sigterm_finishes_requests_and_leaves_no_process(programs: Programs, workers: int) -> None:
     """It exits with 0, and all children end.
 
     A request that is being received is answered, a stream in the middle comes to its end, and
@@ -69,7 +69,7 @@ def test_sigterm_answers_what_runs_and_leaves_nothing(programs: Programs, worker
     assert list(programs.temporary.glob("recalib-*")) == []
 
 
-def test_sigterm_while_it_starts(programs: Programs) -> None:
+def test_sigterm_during_start(programs: Programs) -> None:
     """From the line that announces it on, the server stops cleanly, however often it is told to."""
     process = programs.start("serve", "--port", 0, "--json")
     assert process.stdout is not None
@@ -85,7 +85,9 @@ def test_sigterm_while_it_starts(programs: Programs) -> None:
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_processes_that_cannot_start(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+def test_failing_server_processes_end_the_server(
+    monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
     """The server's status says so, unless it was told to stop meanwhile."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # which this process' own are
     monkeypatch.setattr(_Processes, "init_processes", lambda self: self.processes.append(failed))

@@ -73,7 +73,7 @@ def attributes(one: Any) -> dict[str, Any]:
     }
 
 
-def test_a_trace_goes_through_the_queue(programs: Programs, collector: Collector) -> None:
+def test_trace_continues_through_the_job_queue(programs: Programs, collector: Collector) -> None:
     """From whoever asks to the worker; small requests and RPCs have their spans too."""
     rows, labels = draw(200, 4, 3.0)
     sent = [{"traceparent": f"00-{one}-{PARENT}-01"} for one in TRACES]
@@ -122,7 +122,7 @@ def test_a_trace_goes_through_the_queue(programs: Programs, collector: Collector
     assert f'"job_id": "{job}"' in log
 
 
-def test_off_nothing_of_it_is_imported() -> None:
+def test_disabled_telemetry_imports_nothing() -> None:
     """But the interface, by FastAPI itself; and nothing that is asked then does anything."""
     program = (
         "import sys; from recalib.settings import Settings; from service.app import create_app; "

@@ -64,7 +64,7 @@ def test_rest_and_grpc_speak_tls(programs: Programs, certificates: Certificates)
             assert stub.get_model(request).classes == 3
 
 
-def test_files_that_are_no_pair_are_refused(
+def test_mismatched_certificate_and_key_are_refused(
     cli: Cli, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"

@@ -46,14 +46,14 @@ def server(programs: Programs) -> Iterator[Server]:
         yield server
 
 
-def test_leftovers_of_killed_uploads_are_removed_a_day_later(
+def test_leftovers_of_killed_uploads_are_removed_after_a_day(
     server: Server, programs: Programs
 ) -> None:
     """By the server that starts; those of uploads that may still run are left alone."""
     assert [path.name for path in programs.home.glob("blobs/temporary/*")] == ["new"]
 
 
-def test_an_upload_cut_by_its_client_leaves_nothing(server: Server, programs: Programs) -> None:
+def test_upload_aborted_by_its_client_leaves_nothing(server: Server, programs: Programs) -> None:
     """Not even a temporary file; and no traceback in the log, since clients do that."""
     body = npz(*draw(200_000, 4, 2.0))
     with half_an_upload(server, body):
@@ -63,7 +63,7 @@ def test_an_upload_cut_by_its_client_leaves_nothing(server: Server, programs: Pr
     assert "Traceback" not in server.log()
 
 
-def test_an_upload_of_any_size_takes_constant_memory(server: Server) -> None:
+def test_upload_memory_is_constant(server: Server) -> None:
     """Sent in pieces without an announced length, checked and measured: under 100 MB of memory."""
     server.model("wide", _CLASSES)
     # What the first upload imports is no growth.

@@ -19,7 +19,7 @@ _ROWS, _CLASSES = 3_000, 100
 _LEASE_SECONDS = 3
 
 
-def test_a_killed_workers_fit_is_finished_by_another(
+def test_fit_of_a_killed_worker_is_finished_by_another(
     programs: Programs, empty_database_url: str
 ) -> None:
     """The lease runs out, the second attempt publishes, and there is one version."""
@@ -33,7 +33,7 @@ def test_a_killed_workers_fit_is_finished_by_another(
         _published_once(server, job)
 
 
-def test_a_killed_embedded_worker_is_replaced(programs: Programs) -> None:
+def test_killed_embedded_worker_is_replaced(programs: Programs) -> None:
     """The server starts another, which finishes the job."""
     with programs.serve(lease_seconds=_LEASE_SECONDS) as server:
         job = _long_fit(server)

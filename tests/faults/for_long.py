@@ -23,7 +23,7 @@ import psutil
 
 from recalib.registry import CalibratorVersion, Registry
 from tests.end_to_end.programs import Programs, Server, paused, until
-from tests.faults.ledger import begun
+from tests.faults.ledger import open_ledger
 from tests.registry.fixtures import execute, start_postgresql
 
 __all__ = ["main"]
@@ -63,7 +63,7 @@ def _database(name: str, programs: Programs) -> Iterator[str]:
 
 
 def _run(programs: Programs, url: str, dice: random.Random, seconds: float) -> None:
-    with begun(url, programs) as ledger:
+    with open_ledger(url, programs) as ledger:
         settings = {"database_url": url, "lease_seconds": 3, "flush_seconds": 0.1}
         over, port, faults = time.monotonic() + seconds, 0, Counter[str]()
         while time.monotonic() < over:

@@ -1,17 +1,16 @@
-"""What clients were told, written down by themselves, and what a service must say to it later.
+"""Client-side record of operations, and the guarantees that a service must keep after a fault.
 
-Each kind of operation has a thread that does one after the other, so that whatever happens to the
-server happens in the middle of all of them. An answer of success is *acknowledged*; no answer, or
-503, means that the client does not know. What must hold after any fault:
+Each kind of operation has a thread that repeats it, so that a fault interrupts all kinds. An
+operation with a success response is *acknowledged*; without a response, or with a 503, its outcome
+is unknown. The guarantees:
 
-- an upload that was acknowledged has its row and its blob, byte for byte; one without an answer has
-  both or no name at all;
-- promotions that were acknowledged are in the history, once, in their order; others once or never;
-- labels that were acknowledged are there; of a batch without an answer, all are or none;
-- a fit that was acknowledged is a job; asking again with the same key is the same job;
-- predictions are counted at most once each, and what was once counted stays.
+- an acknowledged upload has its row and its blob, byte for byte; an unknown one both or neither;
+- acknowledged promotions are in the history once and in order; unknown ones once or never;
+- acknowledged labels are stored; of an unknown batch, all are or none;
+- an acknowledged fit is a job; a repeat with the same idempotency key returns the same job;
+- each prediction is counted at most once, and counts never decrease.
 
-Nobody is ever answered with a traceback, with another error than 503, or with wrong numbers.
+No response contains a traceback, an error other than 503, or wrong numbers.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 
-__all__ = ["MODEL", "Entry", "Ledger", "begun", "publish_two"]
+__all__ = ["MODEL", "Entry", "Ledger", "open_ledger", "publish_two"]
 
 MODEL, _CLASSES = "digits", 4
 _PATH = f"/v1/models/{MODEL}"
 _ROWS, _TRUTH = draw(12, _CLASSES, 3.0, seed=7)
 _PATIENCE_SECONDS = 60.0
-#: Between two operations of a kind: enough for any fault to fall into all of them, and not more,
-#: since each upload is measured by every metric.
+#: Pause between two operations of a kind. Each upload is measured by every metric, so that more
+#: operations would only cost processor time.
 _PAUSE_SECONDS = {"upload": 0.5, "promote": 0.15, "label": 0.15, "predict": 0.1, "fit": 0.5}
 
 
@@ -56,21 +55,21 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """All operations on one registry, over however many lives of its server."""
+    """All operations on one registry, over any number of server restarts."""
 
     registry: Registry
     uploads: list[Entry] = field(default_factory=list)
     promotions: list[Entry] = field(default_factory=list)
     labels: list[Entry] = field(default_factory=list)
     fits: list[Entry] = field(default_factory=list)
-    #: Rows that were answered, and rows of requests without an answer.
+    #: Rows with a response, and rows of requests without one.
     predicted: int = 0
     perhaps_predicted: int = 0
-    #: What no fault may lead to.
+    #: Violations.
     wrong: list[str] = field(default_factory=list)
-    #: Kinds of operations that had no answer.
+    #: Kinds of operations that lost their connection.
     cut: set[str] = field(default_factory=set)
-    #: Answers 503, by kind.
+    #: Number of 503 responses by kind.
     refused: dict[str, int] = field(default_factory=dict)
     _ids: list[str] = field(default_factory=list)
     _counted: int = 0
@@ -78,36 +77,36 @@ class Ledger:
 
     @contextlib.contextmanager
     def traffic(self, server: Server, *, fits: bool = False) -> Iterator[None]:
-        """Do all of it at once while the block runs; who loses the server waits for the next."""
-        over = threading.Event()
+        """Run all kinds of operations during the block; they retry while the server is down."""
+        stop = threading.Event()
         acts = [self._upload, self._promote, self._label, self._predict]
         if fits:
             acts.append(self._fit)
         threads = [
-            threading.Thread(target=self._go_on, args=(act, server.url, over)) for act in acts
+            threading.Thread(target=self._repeat, args=(act, server.url, stop)) for act in acts
         ]
         for thread in threads:
             thread.start()
         try:
             yield
         finally:
-            over.set()
+            stop.set()
             for thread in threads:
                 thread.join()
 
     def until_acknowledged(self, more: int = 1) -> None:
-        """Wait until so many more of uploads, promotions and labels have been acknowledged."""
+        """Wait until `more` further uploads, promotions and labels each are acknowledged."""
         kinds = (self.uploads, self.promotions, self.labels)
         goals = [_acknowledged(kind) + more for kind in kinds]
 
-        def look() -> bool:
-            there = all(_acknowledged(k) >= goal for k, goal in zip(kinds, goals, strict=True))
-            return there or bool(self.wrong)
+        def reached() -> bool:
+            done = all(_acknowledged(k) >= goal for k, goal in zip(kinds, goals, strict=True))
+            return done or bool(self.wrong)
 
-        until(look, "operations to be acknowledged")
+        until(reached, "operations to be acknowledged")
 
     def check(self, server: Server) -> None:
-        """Hold the service to everything in the ledger; it may have been through anything."""
+        """Check every guarantee for every operation in the ledger."""
         assert self.wrong == [], self.wrong
         self._check_uploads()
         self._check_promotions()
@@ -119,32 +118,32 @@ class Ledger:
         """Return how many predictions the registry has counted."""
         with self.registry.reading() as tx:
             model = tx.models.get(MODEL)
-            found = [tx.traffic.between(model, version, 0, 1e11) for version in (1, 2)]
-        return sum(one.predictions for rows in found for one in rows)
+            rows_by_version = [tx.traffic.between(model, version, 0, 1e11) for version in (1, 2)]
+        return sum(row.predictions for rows in rows_by_version for row in rows)
 
     def check_predictions(self) -> None:
-        """None is counted twice, and what was counted before still is."""
+        """Check that no prediction is counted twice and that counts did not decrease."""
         counted = self.counted()
         most = self.predicted + self.perhaps_predicted
         assert self._counted <= counted <= most, (self._counted, counted, most)
         self._counted = counted
 
-    # What clients do.
+    # Operations of the clients.
 
-    def _go_on(
-        self, act: Callable[[httpx2.Client, Any], None], url: str, over: threading.Event
+    def _repeat(
+        self, act: Callable[[httpx2.Client, Any], None], url: str, stop: threading.Event
     ) -> None:
         kind = act.__name__.strip("_")
         with httpx2.Client(base_url=url, timeout=_PATIENCE_SECONDS) as client:
-            while not over.is_set() and not self.wrong:
+            while not stop.is_set() and not self.wrong:
                 try:
                     act(client, kind)
                 except httpx2.TransportError:
                     self.cut.add(kind)
-                    over.wait(0.05)
+                    stop.wait(0.05)
                 except Exception as error:  # a thread's own error must fail its test
                     self.wrong.append(f"{kind}: {error!r}")
-                over.wait(_PAUSE_SECONDS[kind])
+                stop.wait(_PAUSE_SECONDS[kind])
 
     def _upload(self, client: httpx2.Client, kind: str) -> None:
         number = len(self.uploads)
@@ -168,7 +167,7 @@ class Ledger:
             time.sleep(0.01)
             return
         ids = [self._ids.pop() for _ in range(len(_ROWS))]
-        entry = Entry("", [{"prediction_id": one, "label": 1} for one in ids])
+        entry = Entry("", [{"prediction_id": id, "label": 1} for id in ids])
         self.labels.append(entry)
         answer = client.post(f"{_PATH}/labels", json=entry.content)
         if self._succeeded(kind, answer):
@@ -181,14 +180,14 @@ class Ledger:
         if self._succeeded(kind, answer):
             self.perhaps_predicted -= len(_ROWS)
             self.predicted += len(_ROWS)
-            found = answer.json()
-            expected = self._of_version(found["calibrator"]["version"])
-            np.testing.assert_allclose(found["probabilities"], expected, atol=1e-6)
-            # One that has no signing key yet, and no registry to ask, answers without.
-            self._ids += [one for one in found["prediction_ids"] if one is not None]
+            body = answer.json()
+            expected = self._expected_of(body["calibrator"]["version"])
+            np.testing.assert_allclose(body["probabilities"], expected, atol=1e-6)
+            # A server without a signing key and without its registry returns no ids.
+            self._ids += [id for id in body["prediction_ids"] if id is not None]
 
     def _fit(self, client: httpx2.Client, kind: str) -> None:
-        entry = next((one for one in self.fits if not one.acknowledged), None)
+        entry = next((fit for fit in self.fits if not fit.acknowledged), None)
         if entry is None:
             entry = Entry(uuid4().hex)
             self.fits.append(entry)
@@ -199,61 +198,68 @@ class Ledger:
             entry.content, entry.acknowledged = answer.json()["id"], True
 
     def _succeeded(self, kind: str, answer: httpx2.Response) -> bool:
-        """Whether it was acknowledged; what is neither that nor a clear 503 is wrong."""
+        """Return whether the response is a success; any other than a proper 503 is a violation."""
         if answer.is_success:
             return True
-        clear = (
+        is_proper_503 = (
             answer.status_code == 503
             and answer.headers["content-type"] == "application/problem+json"
             and answer.headers["retry-after"]
             and "Traceback" not in answer.text
         )
-        if not clear:
+        if not is_proper_503:
             self.wrong.append(f"{kind}: {answer.status_code} {answer.text}")
         self.refused[kind] = self.refused.get(kind, 0) + 1
         time.sleep(0.02)
         return False
 
-    def _of_version(self, version: int) -> Any:
+    def _expected_of(self, version: int) -> Any:
         if not self._expected:
             with self.registry.reading() as tx:
                 model = tx.models.get(MODEL)
-                found = [tx.calibrators.parameters(model, version) for version in (1, 2)]
-            self._expected = [recalib.Calibrator.from_bytes(one).predict(_ROWS) for one in found]
+                contents = [tx.calibrators.parameters(model, version) for version in (1, 2)]
+            calibrators = [recalib.Calibrator.from_bytes(content) for content in contents]
+            self._expected = [calibrator.predict(_ROWS) for calibrator in calibrators]
         return self._expected[version - 1]
 
-    # What must be true afterwards.
+    # Guarantees.
 
     def _check_uploads(self) -> None:
         for entry in self.uploads:
             with self.registry.reading() as tx:
-                found = tx.datasets.find(tx.models.get(MODEL), entry.key)
-            if found is not None:
-                assert found.digest == entry.content
-                self.registry.blobs.verify(found.digest)
-            assert found is not None or not entry.acknowledged, f"{entry.key} is lost"
+                dataset = tx.datasets.find(tx.models.get(MODEL), entry.key)
+            if dataset is not None:
+                assert dataset.digest == entry.content
+                self.registry.blobs.verify(dataset.digest)
+            assert dataset is not None or not entry.acknowledged, f"{entry.key} is lost"
 
     def _check_promotions(self) -> None:
         with self.registry.reading() as tx:
             model = tx.models.get(MODEL)
             history = tx.aliases.history(model, "champion", 100_000)[::-1]
             assert tx.aliases.get(model, "champion").version == history[-1].to_version
-        ours = [(one.reason, one.to_version) for one in history if one.reason.startswith("reason")]
-        kept = {reason for reason, _ in ours}
-        # In their order, each once.
-        assert ours == [(one.key, one.content) for one in self.promotions if one.key in kept]
-        at = 1
+        recorded = [
+            (change.reason, change.to_version)
+            for change in history
+            if change.reason.startswith("reason")
+        ]
+        reasons = {reason for reason, _ in recorded}
+        # In order, each once.
+        assert recorded == [
+            (entry.key, entry.content) for entry in self.promotions if entry.key in reasons
+        ]
+        current = 1
         for entry in self.promotions:
-            # One that points where the alias points already is a success without an entry.
-            lost = entry.acknowledged and entry.key not in kept and entry.content != at
+            # A promotion to the current version succeeds without a history entry.
+            lost = entry.acknowledged and entry.key not in reasons and entry.content != current
             assert not lost, f"{entry.key} is lost"
-            at = entry.content if entry.key in kept else at
+            current = entry.content if entry.key in reasons else current
 
     def _check_labels(self, server: Server) -> None:
         for entry in self.labels:
             counts = server.ask("POST", f"{_PATH}/labels", json=entry.content)["counts"]
-            whole = {counts["accepted"], counts["duplicate"]} == {0, len(entry.content)}
-            assert whole, f"half a batch: {counts}"
+            is_complete = {counts["accepted"], counts["duplicate"]} == {0, len(entry.content)}
+            assert is_complete, f"half a batch: {counts}"
             assert counts["duplicate"] or not entry.acknowledged, "labels are lost"
             entry.acknowledged = True
 
@@ -268,8 +274,8 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def begun(database_url: str, programs: Programs) -> Iterator[Ledger]:
-    """Give the empty ledger of a registry with versions 1 and 2, for servers on that home."""
+def open_ledger(database_url: str, programs: Programs) -> Iterator[Ledger]:
+    """Yield the empty ledger of a new registry with versions 1 and 2, in the home of `programs`."""
     programs.home.mkdir(exist_ok=True)
     blobs = (programs.home / "blobs").as_uri()
     with contextlib.closing(Registry(database_url, blobs)) as registry:
@@ -279,7 +285,7 @@ def begun(database_url: str, programs: Programs) -> Iterator[Ledger]:
 
 
 def publish_two(registry: Registry) -> None:
-    """Make the model, data to fit on, and versions 1 and 2 with 1 as champion: no worker needed."""
+    """Create the model, its data set, and versions 1 (champion) and 2, without a worker."""
     logits, labels = draw(300, _CLASSES, 3.0)
     body = npz(logits, labels)
     with registry.blobs.writer() as blob:
@@ -303,4 +309,4 @@ def publish_two(registry: Registry) -> None:
 
 
 def _acknowledged(entries: list[Entry]) -> int:
-    return sum(one.acknowledged for one in entries)
+    return sum(entry.acknowledged for entry in entries)

@@ -14,7 +14,7 @@ import pytest
 
 from recalib.prediction_ids import Prediction, read_ids
 from tests.end_to_end.programs import Programs, Server
-from tests.faults.ledger import MODEL, begun
+from tests.faults.ledger import MODEL, open_ledger
 from tests.faults.wrong_clock import command_ahead
 from tests.fitting.conftest import draw
 
@@ -26,7 +26,7 @@ _ROWS = draw(20, 4, 3.0)[0]
 def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) -> None:
     """Everything but labels goes on; those are refused with a reason until time has caught up."""
     settings = {"database_url": empty_database_url, "flush_seconds": 0.1}
-    with begun(empty_database_url, programs) as ledger:
+    with open_ledger(empty_database_url, programs) as ledger:
         programs.command = partial(command_ahead, 3600)
         with programs.serve("--job-workers", 0, **settings) as server:
             early = server.calibrate(_ROWS)["prediction_ids"]

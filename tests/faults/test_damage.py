@@ -14,7 +14,7 @@ from sqlalchemy import update
 from recalib.errors import UnavailableError
 from recalib.registry import Registry, tables
 from tests.end_to_end.programs import Programs, Server, until
-from tests.faults.ledger import MODEL, Ledger, begun, publish_two
+from tests.faults.ledger import MODEL, Ledger, open_ledger, publish_two
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 from tests.training.test_refit_job import CAPTURING, serve
@@ -31,7 +31,7 @@ _ROWS = draw(100, 4, 3.0, seed=5)[0]
 
 def test_damaged_parameters_and_blobs(programs: Programs, empty_database_url: str) -> None:
     """One flipped bit each: never served or fitted on, and what replaces it is not in its way."""
-    with begun(empty_database_url, programs) as ledger:
+    with open_ledger(empty_database_url, programs) as ledger:
         registry = ledger.registry
         settings = {"database_url": empty_database_url, "refresh_seconds": 0.1}
         with programs.serve("--job-workers", 0, **settings) as server:
@@ -101,7 +101,7 @@ def _is_damage(answer: Any, word: str) -> None:
     assert "Traceback" not in answer.text
 
 
-def test_kept_logits_that_are_damaged_are_left_out(registry: Registry) -> None:
+def test_damaged_captured_logits_are_skipped(registry: Registry) -> None:
     """A refit has the others: they are a sample as well."""
     model = a_champion(registry, CAPTURING)
     for ago in (4_000, 2_400):
@@ -118,10 +118,10 @@ def test_kept_logits_that_are_damaged_are_left_out(registry: Registry) -> None:
     assert len(captured(registry, model, 1, 0, 1e11)) == 200
 
 
-def test_a_log_of_sqlite_that_is_torn_or_cut(programs: Programs, tmp_path: Path) -> None:
+def test_torn_or_truncated_sqlite_log(programs: Programs, tmp_path: Path) -> None:
     """Behind its last commit, nothing is lost; in the middle, all that came before is whole."""
     database = programs.home / "recalib.db"
-    with begun(f"sqlite:///{database}", programs) as ledger:
+    with open_ledger(f"sqlite:///{database}", programs) as ledger:
         with programs.serve("--job-workers", 0) as server, ledger.traffic(server):
             ledger.until_acknowledged(5)
             server.kill()
@@ -172,7 +172,7 @@ def _is_a_beginning(registry: Registry, ledger: Ledger) -> None:
     registry.close()
 
 
-def test_a_file_that_is_no_database(programs: Programs) -> None:
+def test_file_that_is_not_a_database_is_refused(programs: Programs) -> None:
     """One line says so; the file is left as it is, for whoever knows what it was."""
     programs.home.mkdir()
     database = programs.home / "recalib.db"
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_database(programs: Programs) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_database_that_lost_its_second_half(registry: Registry, tmp_path: Path) -> None:
+def test_truncated_sqlite_database_is_reported(registry: Registry, tmp_path: Path) -> None:
     """It cannot be used, and says so, wherever the damage is met."""
     publish_two(registry)
     registry.close()

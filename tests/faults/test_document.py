@@ -9,7 +9,7 @@ _ROOT = Path(__file__).parents[2]
 _DOCUMENT = (_ROOT / "docs" / "faults.md").read_text()
 
 
-def test_every_row_names_tests_that_there_are() -> None:
+def test_every_row_names_existing_tests() -> None:
     """Files by their path, or by their name alone where they are in this folder."""
     rows = [line.split("|") for line in _DOCUMENT.splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 15
@@ -21,6 +21,6 @@ def test_every_row_names_tests_that_there_are() -> None:
             assert f"def {test}" in file.read_text()
 
 
-def test_every_test_of_faults_is_named() -> None:
+def test_every_fault_test_is_documented() -> None:
     for file in Path(__file__).parent.glob("test_*.py"):
         assert file.name in _DOCUMENT or file == Path(__file__)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.end_to_end.programs import Programs, Server, paused, until
 from tests.faults.disks import fill, small_disk
-from tests.faults.ledger import MODEL, begun
+from tests.faults.ledger import MODEL, open_ledger
 from tests.fitting.conftest import draw
 from tests.registry.fixtures import execute
 from tests.service.conftest import NPZ, npz
@@ -61,9 +61,7 @@ def database_on_it(request: pytest.FixtureRequest, disk: Path) -> Iterator[str]:
     execute(url, f"DROP DATABASE {name} WITH (FORCE)", f"DROP TABLESPACE {name}")
 
 
-def test_a_disk_that_is_full_for_a_while(
-    disk: Path, database_on_it: str, programs: Programs
-) -> None:
+def test_temporarily_full_disk(disk: Path, database_on_it: str, programs: Programs) -> None:
     """Serving goes on, changes get 503 and leave nothing; a fit that was running is published."""
     programs.home = disk / "home"
     programs.temporary = disk / "temporary"
@@ -71,7 +69,7 @@ def test_a_disk_that_is_full_for_a_while(
     # PostgreSQL's rows find room in pages that were begun: labels, of which many come, soon do not.
     refused = _CHANGES if database_on_it.startswith("sqlite") else {"upload", "label"}
     settings = {"database_url": database_on_it, "lease_seconds": 2, "flush_seconds": 0.2}
-    with begun(database_on_it, programs) as ledger:
+    with open_ledger(database_on_it, programs) as ledger:
         with programs.serve("--workers", 2, **settings) as server:
             (worker,) = until(lambda: server.children("worker"), "the embedded worker")
             processes = server.listening(server.url)

@@ -17,7 +17,7 @@ from tests.end_to_end.programs import (
     until,
 )
 from tests.faults.dying import dying_command
-from tests.faults.ledger import MODEL, begun
+from tests.faults.ledger import MODEL, open_ledger
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
 
@@ -46,11 +46,11 @@ def test_no_orphans(programs: Programs) -> None:
             again.bind((place.hostname, place.port))
 
 
-def test_a_server_that_is_killed_again_and_again(
+def test_repeatedly_killed_server_loses_nothing(
     programs: Programs, empty_database_url: str
 ) -> None:
     """Each life of it ends in the middle of something else; the last answers for all, at once."""
-    with begun(empty_database_url, programs) as ledger:
+    with open_ledger(empty_database_url, programs) as ledger:
         settings = {"database_url": empty_database_url, "flush_seconds": 0.1}
         port: int | None = 0
         for death in _DEATHS:
@@ -84,7 +84,7 @@ def test_a_server_that_is_killed_again_and_again(
         ledger.check_predictions()
 
 
-def test_an_upload_cut_by_kill_leaves_no_dataset(programs: Programs) -> None:
+def test_upload_interrupted_by_kill_leaves_no_dataset(programs: Programs) -> None:
     """And no blob under a name."""
     body = npz(*draw(200_000, 4, 2.0))
     with programs.serve("--job-workers", 0) as server:

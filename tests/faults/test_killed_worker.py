@@ -34,7 +34,7 @@ def settings(database_url: str, blob_url: str) -> dict[str, Any]:
     return {**urls, "lease_seconds": _LEASE_SECONDS}
 
 
-def test_workers_killed_while_they_publish(
+def test_workers_killed_while_publishing(
     programs: Programs, registry: Registry, settings: dict[str, Any]
 ) -> None:
     """Each leaves nothing at all, and the next one publishes once: a fit, then a candidate."""

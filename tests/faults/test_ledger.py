@@ -1,4 +1,4 @@
-"""The ledger sees what it is there to see."""
+"""The ledger detects every violation that it checks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.programs import Programs
-from tests.faults.ledger import MODEL, Entry, Ledger, begun
+from tests.faults.ledger import MODEL, Entry, Ledger, open_ledger
 
 
 class _Stub:
-    """A server that answers everything alike."""
+    """A server with one answer to every request."""
 
     def __init__(self, **answer: Any) -> None:
         self._answer = answer
@@ -23,13 +23,13 @@ class _Stub:
 
 @pytest.fixture
 def ledger(programs: Programs) -> Iterator[Ledger]:
-    """Of a registry whose champion is version 1."""
-    with begun(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
+    """The ledger of a registry whose champion is version 1."""
+    with open_ledger(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
         yield ledger
 
 
-def test_what_is_lost_or_half_done(ledger: Ledger) -> None:
-    """An upload without its row, without its blob, and with another's."""
+def test_lost_and_partial_uploads_are_detected(ledger: Ledger) -> None:
+    """An upload without its row, without its blob, or with another blob."""
     ledger.check(_no_server())
     ledger.uploads = [Entry("validation", "0" * 64)]
     with pytest.raises(AssertionError):
@@ -41,8 +41,8 @@ def test_what_is_lost_or_half_done(ledger: Ledger) -> None:
         ledger.check(_no_server())
 
 
-def test_promotions_out_of_order_lost_or_twice(ledger: Ledger) -> None:
-    """The history has one to version 2, which is the first of those asked for."""
+def test_reordered_lost_or_repeated_promotions_are_detected(ledger: Ledger) -> None:
+    """The history has one promotion, to version 2."""
     _promote(ledger, 2, "reason a")
     first, second = Entry("reason a", 2), Entry("reason b", 1)
     ledger.promotions = [first, second]
@@ -62,28 +62,28 @@ def test_promotions_out_of_order_lost_or_twice(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("accepted", "duplicate", "acknowledged", "fine"),
+    ("accepted", "duplicate", "acknowledged", "valid"),
     [(0, 2, True, True), (2, 0, False, True), (1, 1, False, False), (2, 0, True, False)],
 )
-def test_half_a_batch_of_labels(
-    ledger: Ledger, accepted: int, duplicate: int, acknowledged: bool, fine: bool
+def test_partial_batch_of_labels_is_detected(
+    ledger: Ledger, accepted: int, duplicate: int, acknowledged: bool, valid: bool
 ) -> None:
     ledger.labels = [Entry("", [{}, {}], acknowledged)]
     server: Any = _Stub(counts={"accepted": accepted, "duplicate": duplicate})
-    if fine:
+    if valid:
         ledger.check(server)
     else:
         with pytest.raises(AssertionError, match=r"half a batch|labels are lost"):
             ledger.check(server)
 
 
-def test_a_job_that_is_another(ledger: Ledger) -> None:
+def test_changed_job_id_is_detected(ledger: Ledger) -> None:
     ledger.fits = [Entry("key", "job-1", acknowledged=True)]
     with pytest.raises(AssertionError):
         ledger.check(_no_server(id="job-2"))
 
 
-def test_wrong_answers(ledger: Ledger) -> None:
+def test_wrong_answers_are_detected(ledger: Ledger) -> None:
     ledger.wrong = ["predict: 500"]
     with pytest.raises(AssertionError, match="predict: 500"):
         ledger.check(_no_server())

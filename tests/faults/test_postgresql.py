@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server, until
-from tests.faults.ledger import Ledger, begun
+from tests.faults.ledger import Ledger, open_ledger
 from tests.fitting.conftest import draw
 from tests.registry.fixtures import start_postgresql
 from tests.service.conftest import NPZ, npz
@@ -23,10 +23,10 @@ _postgresql = contextlib.contextmanager(start_postgresql)
 _CHANGES = {"upload", "promote", "label", "fit"}
 
 
-def test_the_database_goes_away_and_comes_back(programs: Programs) -> None:
+def test_database_outage_and_recovery(programs: Programs) -> None:
     """What is loaded goes on serving, changes get 503, and nobody has to restart anything."""
     rows, labels = draw(400, 4, 3.0)
-    with _postgresql() as postgresql, begun(postgresql.get_uri(), programs) as ledger:
+    with _postgresql() as postgresql, open_ledger(postgresql.get_uri(), programs) as ledger:
         url = postgresql.get_uri()
         settings: dict[str, object] = {"refresh_seconds": 0.2, "flush_seconds": 0.2}
         with programs.serve(database_url=url, lease_seconds=5, **settings) as server:
@@ -58,7 +58,7 @@ def test_the_database_goes_away_and_comes_back(programs: Programs) -> None:
         ledger.check_predictions()
 
 
-def test_a_server_that_starts_without_its_database(programs: Programs) -> None:
+def test_server_start_without_database_fails(programs: Programs) -> None:
     """One line and status 2, for whoever starts it again; a worker waits, and says so."""
     url = "postgresql://me:secret-word@127.0.0.1:1/none"
     worker = programs.worker(database_url=url)

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from recalib.registry import Registry, migrate
 from tests.end_to_end.programs import Programs, until
-from tests.faults.ledger import begun
+from tests.faults.ledger import open_ledger
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +30,16 @@ _BACK = [
 _OLD = ["UPDATE alembic_version SET version_num = '0008'"]
 
 
-def test_a_later_version_beside_this_one(programs: Programs, empty_database_url: str) -> None:
+def test_later_schema_version_beside_this_version(
+    programs: Programs, empty_database_url: str
+) -> None:
     """A running server goes on and loses no data; a program that starts refuses, in one line.
 
     A schema that is too old makes the registry unreachable until it is upgraded.
     """
     settings = {"database_url": empty_database_url, "refresh_seconds": 0.1}
     with (
-        begun(empty_database_url, programs) as ledger,
+        open_ledger(empty_database_url, programs) as ledger,
         programs.serve("--job-workers", 0, **settings) as server,
     ):
         with ledger.traffic(server):
