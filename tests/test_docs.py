@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import recalib
+from recalib.client import Client
 from recalib.maps import MAPS
 from recalib.metrics import METRICS, StreamingMetric
 from recalib.metrics.evaluate import evaluate
@@ -114,3 +116,19 @@ def test_indexes_list_every_page(folder: str) -> None:
     assert pages <= set(
         re.findall(r"\]\(([^)#/]+\.md)\)", (_ROOT / folder / "README.md").read_text())
     )
+
+
+def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (_ROOT / "docs" / "python.md").read_text()
+    namespace: dict[str, object] = {}
+    for example in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(example, namespace)  # noqa: S102
+    assert (tmp_path / "t.calib").exists()
+
+
+def test_the_python_page_lists_the_public_names() -> None:
+    text = (_ROOT / "docs" / "python.md").read_text()
+    names = set(re.findall(r"`(?:recalib\.)?(\w+)", text))
+    methods = {name for name in dir(Client) if not name.startswith("_")}
+    assert methods | set(recalib.__all__) - {"__version__"} <= names
