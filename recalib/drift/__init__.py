@@ -1,4 +1,4 @@
-"""Has what a calibrator sees, or how right it is, changed? With labels and without."""
+"""Drift detection: calibration over time, with labels and without."""
 
 from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.calibration_sums import CalibrationSums

@@ -1,4 +1,4 @@
-"""How often each class occurs now, from predictions without labels."""
+"""Label shift: estimate class priors from predictions without labels."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ Values = NDArray[np.float64]
 
 
 def estimate_priors(
-    probabilities: Values, priors: Values, *, tolerance: float = 1e-6, most_steps: int = 1_000
+    probabilities: Values, priors: Values, *, tolerance: float = 1e-6, max_steps: int = 1_000
 ) -> Values:
-    """Return the shares of classes (K,) under which unlabelled rows are likeliest.
+    """Return the maximum-likelihood class priors (K,) of unlabelled rows.
 
     Expectation-maximisation: π ← mean over rows of p_k π_k / π⁰_k, normalised in each row, from
-    π = π⁰ on. It holds where only the shares of classes have changed and the probabilities told
-    the truth before; under any other drift what it says is wrong, and to rescale by it does harm.
-    So nothing but a comparison against labels may act on it. Stops where no share moves by more
-    than `tolerance` in a step.
+    π = π⁰. The estimate is valid if only the class priors have changed and the probabilities were
+    calibrated before. Under any other drift it is wrong, and rescaling by it does harm; compare
+    with labels before you act on it. Stops when no prior changes by more than `tolerance`.
 
     Parameters
     ----------
-    probabilities: (N, K), calibrated for shares `priors`.
-    priors: π⁰, (K,), the shares of the calibration set; a class that never occurred there cannot
-        be found to occur now, and keeps share 0.
+    probabilities: (N, K), calibrated for `priors`.
+    priors: π⁰, (K,), the class shares of the calibration set. A class with prior 0 keeps it.
 
     Raises
     ------
@@ -48,14 +46,14 @@ def estimate_priors(
     if not len(likelihoods):
         return before
     now = before
-    for _ in range(most_steps):
+    for _ in range(max_steps):
         weighted = likelihoods * now
-        # A row all of whose classes have died out says nothing.
+        # A row whose classes all have prior 0 carries no information.
         totals = weighted.sum(axis=1, keepdims=True)
         shares = np.divide(weighted, totals, out=np.zeros_like(weighted), where=totals > 0)
         after = shares.sum(axis=0) / max(np.count_nonzero(totals), 1)
-        moved = float(np.abs(after - now).max())
+        change = float(np.abs(after - now).max())
         now = after
-        if moved < tolerance:
+        if change < tolerance:
             break
     return now

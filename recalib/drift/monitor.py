@@ -1,4 +1,4 @@
-"""Is a calibrator still good? One of four states, by all that its predictions and labels tell."""
+"""The calibration monitor: one of four states, from predictions and their labels."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _WEEK = 7 * 86_400.0
 
 @dataclass(frozen=True)
 class MonitorOptions:
-    """What is good enough, how sure one must be, and what is recent."""
+    """Objective, error rates and window of a monitor."""
 
-    #: The probability of ever calling a calibrator stale although accuracy has always been within
+    #: The probability that a calibrator is ever called stale although its accuracy is always within
     #: `tolerance` of confidence; over the life of this monitor, all segments together.
     alpha: float = 0.05
     tolerance: float = 0.02
-    #: The ECE that is still good.
+    #: The largest acceptable ECE.
     objective: float = 0.05
-    #: Labels below which a window says nothing, and labels that are enough for one.
+    #: Fewest labels of a window that counts as evidence, and labels at which a window is full.
     least_labels: int = 300
     window_labels: int = 4_000
-    #: How far back a window reaches, in seconds.
+    #: Largest age of a window, in seconds.
     oldest_seconds: float = _WEEK
-    #: The cumulative sum that makes suspect: on average at least so many blocks of labels
-    #: pass until it does so although nothing is wrong.
+    #: The threshold of the CUSUM for the state `suspect`. A calibrated stream reaches it after this
+    #: number of blocks of labels on average, or later.
     suspicion: float = 10.0
-    #: By what a window's bins weigh; by traffic it is of all predictions where labels come for
-    #: some confidences more often than for others.
+    #: The weights of a window's bins. `traffic` estimates the error of all predictions even if
+    #: label rates depend on the confidence.
     weighting: Weighting = "traffic"
-    #: Most segments that are watched besides all traffic; 0 for none.
+    #: Largest number of segments that are monitored beside all traffic; 0 for none.
     segments: int = 0
 
     def __post_init__(self) -> None:
@@ -63,35 +63,35 @@ class MonitorOptions:
 
 @dataclass(frozen=True)
 class SegmentStatus:
-    """The same of one segment."""
+    """The status of one segment."""
 
     state: State
     reason: str
     evidence: Evidence
-    #: Prediction time since which evidence against it has grown.
+    #: Prediction time since which the evidence has grown.
     onset: float | None
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a calibrator is now. The state is the worst of all traffic's and the segments'."""
+    """The status of a calibrator: the worst of the states of all traffic and of the segments."""
 
     state: State
-    #: Since when, in seconds.
+    #: Time at which the state began, in seconds.
     since: float
-    #: One plain sentence.
+    #: The reason for the state, one sentence.
     reason: str
-    #: Of all traffic.
+    #: The evidence of all traffic.
     evidence: Evidence
-    #: Prediction time since which evidence has grown, of what the state comes from: a refit takes
-    #: labels from here on.
+    #: Prediction time since which the evidence for the state has grown: a refit uses labels from
+    #: this time on.
     onset: float | None
-    #: Whose state it is; None for all traffic's.
+    #: The segment that determines the state; None for all traffic.
     segment: str | None
     segments: Mapping[str, SegmentStatus]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the status as JSON."""
         return {
             "state": self.state,
             "since": self.since,
@@ -101,43 +101,43 @@ class Status:
             "segment": self.segment,
             "segments": {
                 name: {
-                    "state": one.state,
-                    "reason": one.reason,
-                    "evidence": one.evidence.to_dict(),
-                    "onset": one.onset,
+                    "state": segment.state,
+                    "reason": segment.reason,
+                    "evidence": segment.evidence.to_dict(),
+                    "onset": segment.onset,
                 }
-                for name, one in self.segments.items()
+                for name, segment in self.segments.items()
             },
         }
 
 
 def spend_alpha(alpha: float, number: int) -> float:
-    """Return α_k = 6α/(π²k²) for the k-th thing that is tested, from 1: in all, at most α.
+    """Return the error rate of the k-th test, α_k = 6α/(π²k²), k from 1; they sum to α.
 
-    For a model's versions, each of which has a monitor of its own.
+    Each version of a model has its own monitor, and all of them share the α of the model.
     """
     check_option("number", number, number >= 1, "at least 1")
     return 6 * alpha / (math.pi * number) ** 2
 
 
 class Monitor:
-    """Watches one calibrator, by cohorts of its predictions.
+    """Monitor one calibrator, by cohorts of its predictions.
 
-    A cohort is what was predicted in some stretch of time, and comes when its labels have matured:
-    after a horizon within which nearly all labels arrive. Read in order of arrival instead, a
-    calibrated stream whose errors are reported first looks miscalibrated.
+    A cohort holds the predictions of a time span. It is added when its labels have matured: after a
+    delay within which nearly all labels arrive. In order of arrival instead, a calibrated stream
+    whose errors are reported first would look miscalibrated.
 
-    With `segments`, half of α is for all traffic and the other half is split among them, so that a
-    drift of one is found that all traffic hides.
+    With `segments`, all traffic gets half of α and the segments share the other half. A drift of
+    one segment is then found even if it does not show in all traffic.
 
     Parameters
     ----------
-    edges: inner edges (B − 1,) of bins, best at quantiles of the calibration set.
-    reference: counts (B,) of the calibration set, without which no shift of confidences is seen.
+    edges: inner edges (B − 1,) of bins, preferably at quantiles of the calibration set.
+    reference: counts (B,) of the calibration set; without them there is no PSI.
 
     Raises
     ------
-    InputError: edges that do not ascend in (0, 1], or counts that do not fit them.
+    InputError: the edges do not ascend in (0, 1], or the counts do not fit them.
     """
 
     def __init__(
@@ -152,75 +152,77 @@ class Monitor:
             counted = CalibrationSums.empty(self._edges)
             counted.add_counts(reference)
             reference = counted.traffic if counted.traffic.sum() else None
-        of_all = self.options.alpha / (2 if self.options.segments else 1)
-        self._all = self._track(of_all, reference)
+        alpha = self.options.alpha / (2 if self.options.segments else 1)
+        self._all = self._stream_monitor(alpha, reference)
         self._segments: dict[str, StreamMonitor] = {}
         self._end = -math.inf
         self._state: State = "unverified"
         self._since: float | None = None
 
-    def add(self, start: float, end: float, parts: Mapping[str, Cohort] | Cohort) -> None:
-        """Take the matured cohort of predictions made from `start` until before `end`, in seconds.
+    def add(self, start: float, end: float, cohorts: Mapping[str, Cohort] | Cohort) -> None:
+        """Add the matured cohort of predictions made from `start` until before `end`, in seconds.
 
         Parameters
         ----------
-        parts: what each segment has, by its name; without segments a `Cohort` will do.
+        cohorts: a cohort per segment, by name; without segments, one `Cohort`.
 
         Raises
         ------
-        InputError: a cohort that begins before the last one ended, more segments than declared, or
-            rows that cannot be. Nothing is taken then.
+        InputError: the cohort begins before the end of the last, has more segments than declared,
+            or has invalid rows; nothing is added.
         """
-        named = {"": parts} if isinstance(parts, Cohort) else dict(parts)
-        self._check(start, end, named)
-        taken = {
-            name: (part.sums(self._edges), (*part.rows(), part.made_at(end)))
-            for name, part in named.items()
+        by_segment = {"": cohorts} if isinstance(cohorts, Cohort) else dict(cohorts)
+        self._check(start, end, by_segment)
+        data = {
+            name: (cohort.sums(self._edges), (*cohort.rows(), cohort.prediction_times(end)))
+            for name, cohort in by_segment.items()
         }
-        whole = CalibrationSums.empty(self._edges)
-        for sums, _ in taken.values():
-            whole.merge(sums)
-        self._all.add(start, end, whole, _in_order([rows for _, rows in taken.values()]))
+        total = CalibrationSums.empty(self._edges)
+        for sums, _ in data.values():
+            total.merge(sums)
+        self._all.add(start, end, total, _sort_by_time([rows for _, rows in data.values()]))
         self._end = end
-        for name, one in taken.items() if self.options.segments else ():
+        for name, (sums, rows) in data.items() if self.options.segments else ():
             if name not in self._segments:
-                self._segments[name] = self._track(self._alpha_of_segment())
-            self._segments[name].add(start, end, *one)
+                self._segments[name] = self._stream_monitor(self._segment_alpha())
+            self._segments[name].add(start, end, sums, rows)
 
     def assess(self, now: float, served: ArrayLike | None = None) -> Status:
         """Return the state at time `now`, in seconds on the clock of prediction times.
 
-        Whoever asks again gets the same, but that the state lasts `since` the first time that it
-        was found.
+        `since` is the time of the first call that returned this state.
 
         Parameters
         ----------
-        served: counts (B,) of what was served lately, matured or not; see `StreamMonitor.evidence`.
+        served: counts (B,) of recent traffic, matured or not; see `StreamMonitor.evidence`.
         """
-        worst = self._judged(self._all, now, served)
+        worst = self._segment_status(self._all, now, served)
         evidence, owner = worst.evidence, None
-        segments = {name: self._judged(one, now) for name, one in self._segments.items()}
-        for name, one in segments.items():
-            # A segment of few labels is unverified by itself, and no reason to doubt the rest.
-            if one.state in ("suspect", "stale") and _badness(one.state) > _badness(worst.state):
-                worst, owner = one, name
+        segments = {
+            name: self._segment_status(monitor, now) for name, monitor in self._segments.items()
+        }
+        for name, segment in segments.items():
+            # A segment with few labels is unverified; that is no evidence against the others.
+            bad = segment.state in ("suspect", "stale")
+            if bad and STATES.index(segment.state) > STATES.index(worst.state):
+                worst, owner = segment, name
         if self._since is None or worst.state != self._state:
             self._state, self._since = worst.state, now
         reason = worst.reason if owner is None else f"segment {owner!r}: {worst.reason}"
         return Status(worst.state, self._since, reason, evidence, worst.onset, owner, segments)
 
     def state(self) -> dict[str, Any]:
-        """Return all that it has learnt, as JSON, options, edges and reference apart."""
+        """Return the state as JSON, without options, edges and reference."""
         return {
             "end": None if self._end == -math.inf else self._end,
             "state": self._state,
             "since": self._since,
             "all": self._all.state(),
-            "segments": {name: one.state() for name, one in self._segments.items()},
+            "segments": {name: monitor.state() for name, monitor in self._segments.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned, made with the same options, edges and reference."""
+        """Restore what `state` returned; options, edges and reference must be the same."""
         self._end = -math.inf if state["end"] is None else float(state["end"])
         if state["state"] not in STATES:
             raise InputError("state", found=repr(state["state"]), accepted=", ".join(STATES))
@@ -228,27 +230,27 @@ class Monitor:
         self._all.restore(state["all"])
         self._segments = {}
         for name, saved in state["segments"].items():
-            self._segments[name] = self._track(self._alpha_of_segment())
+            self._segments[name] = self._stream_monitor(self._segment_alpha())
             self._segments[name].restore(saved)
 
-    def _check(self, start: float, end: float, parts: Mapping[str, Cohort]) -> None:
+    def _check(self, start: float, end: float, cohorts: Mapping[str, Cohort]) -> None:
         if not (math.isfinite(start) and math.isfinite(end) and self._end <= start < end):
             raise InputError(
                 "start",
                 found=f"a cohort from {start:g} to {end:g}",
-                accepted=f"one that ends after it begins, at or after {self._end:g}",
+                accepted=f"a cohort that starts at or after {self._end:g} and before its end",
             )
         if not self.options.segments:
-            if set(parts) - {""}:
-                found, accepted = f"segments {sorted(parts)}", "none, since none are declared"
+            if set(cohorts) - {""}:
+                found, accepted = f"segments {sorted(cohorts)}", "none, since none are declared"
                 raise InputError("segments", found=found, accepted=accepted)
             return
-        every = set(self._segments) | set(parts)
-        if len(every) > self.options.segments:
+        names = set(self._segments) | set(cohorts)
+        if len(names) > self.options.segments:
             accepted = f"at most {self.options.segments}"
-            raise InputError("segments", found=f"{len(every)} different", accepted=accepted)
+            raise InputError("segments", found=f"{len(names)} different", accepted=accepted)
 
-    def _track(self, alpha: float, reference: Any = None) -> StreamMonitor:
+    def _stream_monitor(self, alpha: float, reference: Any = None) -> StreamMonitor:
         return StreamMonitor(
             self._edges,
             alpha=alpha,
@@ -260,29 +262,25 @@ class Monitor:
             reference=reference,
         )
 
-    def _alpha_of_segment(self) -> float:
+    def _segment_alpha(self) -> float:
         return self.options.alpha / (2 * self.options.segments)
 
-    def _judged(
-        self, track: StreamMonitor, now: float, served: ArrayLike | None = None
+    def _segment_status(
+        self, monitor: StreamMonitor, now: float, served: ArrayLike | None = None
     ) -> SegmentStatus:
-        evidence = track.evidence(now, served)
+        evidence = monitor.evidence(now, served)
         state, reason = decide_state(
             evidence,
             objective=self.options.objective,
             tolerance=self.options.tolerance,
             least_labels=self.options.least_labels,
         )
-        return SegmentStatus(state, reason, evidence, track.onset)
+        return SegmentStatus(state, reason, evidence, monitor.onset)
 
 
-def _badness(state: State) -> int:
-    return STATES.index(state)
-
-
-def _in_order(parts: Sequence[tuple[Values, ...]]) -> tuple[Values, ...]:
-    """Return confidences, correctness and times of all parts, by time."""
-    nothing = (np.zeros(0),) * 3
-    p, y, times = (np.concatenate(columns) for columns in zip(nothing, *parts, strict=True))
+def _sort_by_time(cohorts: Sequence[tuple[Values, ...]]) -> tuple[Values, ...]:
+    """Return confidences, correctness and times of all cohorts, by time."""
+    empty = (np.zeros(0),) * 3
+    p, y, times = (np.concatenate(columns) for columns in zip(empty, *cohorts, strict=True))
     order = np.argsort(times, kind="stable")
     return p[order], y[order], times[order]

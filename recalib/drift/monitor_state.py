@@ -1,4 +1,4 @@
-"""From evidence to one of four states, with one plain sentence that says why."""
+"""Monitor states: decide one of four states from the evidence, with a reason."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Any, Literal
 __all__ = ["STATES", "Evidence", "State", "decide_state"]
 
 State = Literal["fresh", "unverified", "suspect", "stale"]
-#: From good to bad.
+#: From best to worst.
 STATES: tuple[State, ...] = ("fresh", "unverified", "suspect", "stale")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a state is decided by; None where there is nothing to tell it from."""
+    """The evidence for a state; a value without data is None."""
 
-    #: Labels that the test has seen, its log E now, what log E must reach, and where it did.
+    #: Labels of the test, its log E now, the threshold of log E, and the label that reached it.
     labels: int
     log_evidence: float
     threshold: float
     rejected_at: int | None
-    #: When that label's prediction was made, or its cohort ended, in seconds.
+    #: Time of that label's prediction, or else the end of its cohort, in seconds.
     rejected_time: float | None
-    #: The logarithm of the cumulative sum, None before any label, and what it must reach to
-    #: make suspect.
+    #: The logarithm of the CUSUM, None without labels, and the threshold of the state `suspect`.
     suspicion: float | None
     suspicion_threshold: float
-    #: Prediction times that the window begins and ends with, in seconds.
+    #: First and last prediction time of the window, in seconds.
     window_start: float | None
     window_end: float | None
     #: n, N, n/N, and whether n/N depends on confidence (`Coverage.selective`).
@@ -36,7 +35,7 @@ class Evidence:
     coverage: float | None
     coverage_p_value: float | None
     selective: bool
-    #: Mean seconds from prediction to label, and the share of labels that were right.
+    #: Mean seconds from prediction to label, accuracy, and mean confidence.
     delay: float | None
     accuracy: float | None
     confidence: float | None
@@ -48,15 +47,15 @@ class Evidence:
     ce: float | None
     ce_low: float | None
     ce_high: float | None
-    #: Of the confidences served against those of the calibration set, see `confidence_shift`;
-    #: `psi_covered` is whether the window's labels are of confidences like those served now.
+    #: PSI of the served confidences against the calibration set, see `confidence_shift`;
+    #: `psi_covered` is whether the confidences of the window are distributed like the served ones.
     psi: float | None
     psi_threshold: float | None
     psi_covered: bool
 
     @property
     def shifted(self) -> bool:
-        """Whether confidences have changed beyond what chance explains."""
+        """Whether the PSI exceeds its threshold."""
         return self.psi is not None and self.psi > (self.psi_threshold or 0.0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,61 +64,65 @@ class Evidence:
 
 
 def decide_state(
-    found: Evidence, *, objective: float, tolerance: float, least_labels: int
+    evidence: Evidence, *, objective: float, tolerance: float, least_labels: int
 ) -> tuple[State, str]:
-    """Return the state and the reason for it.
+    """Return the state and the reason for it, one sentence.
 
     - stale: the test has rejected, E ≥ 1/α, that accuracy is within `tolerance` of confidence;
-    - suspect: the cumulative sum is over its level, or the window's ECE is over `objective`
-      with all of its interval, or confidences have shifted and no labels say that it is harmless;
+    - suspect: the CUSUM is at its threshold, or the whole interval of the window's ECE is above
+      `objective`, or confidences have shifted and no labels show that this is harmless;
     - fresh: at least `least_labels` labels in the window, and the interval of its ECE ends below
       `objective`;
     - unverified: none of these.
     """
-    state, reason = _decided(found, objective, tolerance, least_labels)
-    if found.selective:
+    state, reason = _decide(evidence, objective, tolerance, least_labels)
+    if evidence.selective:
         reason += "; labels come more often for some confidences than for others"
     return state, reason
 
 
-def _decided(
-    found: Evidence, objective: float, tolerance: float, least_labels: int
+def _decide(
+    evidence: Evidence, objective: float, tolerance: float, least_labels: int
 ) -> tuple[State, str]:
-    if found.rejected_at is not None:
+    if evidence.rejected_at is not None:
         return "stale", (
-            f"accuracy is not within {tolerance:.1%} of confidence: the test rejected that after"
-            f" {found.rejected_at:,} labels (log E reached {found.threshold:.2f})"
+            f"accuracy is not within {tolerance:.1%} of confidence: the test rejected this after"
+            f" {evidence.rejected_at:,} labels (log E reached {evidence.threshold:.2f})"
         )
-    if found.suspicion is not None and found.suspicion >= found.suspicion_threshold:
+    if evidence.suspicion is not None and evidence.suspicion >= evidence.suspicion_threshold:
         return "suspect", (
-            f"recent labels look miscalibrated (log suspicion {found.suspicion:.2f}, level"
-            f" {found.suspicion_threshold:.2f}), which the test does not confirm yet"
-            f" (log E {found.log_evidence:.2f} of {found.threshold:.2f})"
+            f"recent labels look miscalibrated (log suspicion {evidence.suspicion:.2f}, level"
+            f" {evidence.suspicion_threshold:.2f}), but the test does not confirm this yet"
+            f" (log E {evidence.log_evidence:.2f} of {evidence.threshold:.2f})"
         )
-    enough = found.n >= least_labels and found.ece is not None
-    if enough and (found.ece_low or 0.0) > objective:
+    enough = evidence.n >= least_labels and evidence.ece is not None
+    if enough and (evidence.ece_low or 0.0) > objective:
         return "suspect", (
-            f"{_ece(found)}, all of it over the objective of {objective:.1%}, which the test does"
-            f" not confirm yet (log E {found.log_evidence:.2f} of {found.threshold:.2f})"
+            f"{_describe_ece(evidence)}, the whole interval above the objective of"
+            f" {objective:.1%}; the test does not confirm this yet"
+            f" (log E {evidence.log_evidence:.2f} of {evidence.threshold:.2f})"
         )
-    good = enough and found.ece_high is not None and found.ece_high < objective
-    if found.shifted and not (good and found.psi_covered):
+    good = enough and evidence.ece_high is not None and evidence.ece_high < objective
+    if evidence.shifted and not (good and evidence.psi_covered):
         return "suspect", (
-            f"the confidences served have shifted (PSI {found.psi:.3f}, threshold"
-            f" {found.psi_threshold:.3f}), and no labels show that this is harmless"
+            f"the confidences served have shifted (PSI {evidence.psi:.3f}, threshold"
+            f" {evidence.psi_threshold:.3f}), and no labels show that this is harmless"
         )
     if good:
-        shift = ", although confidences have shifted" if found.shifted else ""
-        return "fresh", f"{_ece(found)}, below the objective of {objective:.1%}{shift}"
+        shift = ", although confidences have shifted" if evidence.shifted else ""
+        return "fresh", f"{_describe_ece(evidence)}, below the objective of {objective:.1%}{shift}"
     if not enough:
         return "unverified", (
-            f"{found.n:,} matured labels in the window, fewer than the {least_labels:,} needed"
+            f"{evidence.n:,} matured labels in the window, fewer than the {least_labels:,} needed"
         )
-    return "unverified", f"{_ece(found)}, not below the objective of {objective:.1%} yet"
-
-
-def _ece(found: Evidence) -> str:
     return (
-        f"ECE {found.ece:.1%} on {found.n:,} labels (interval {found.ece_low:.1%} to"
-        f" {found.ece_high:.1%}, noise floor {found.ece_floor:.1%})"
+        "unverified",
+        f"{_describe_ece(evidence)}, not below the objective of {objective:.1%} yet",
+    )
+
+
+def _describe_ece(evidence: Evidence) -> str:
+    return (
+        f"ECE {evidence.ece:.1%} on {evidence.n:,} labels (interval {evidence.ece_low:.1%} to"
+        f" {evidence.ece_high:.1%}, noise floor {evidence.ece_floor:.1%})"
     )

@@ -1,7 +1,7 @@
-"""Has the distribution of confidences changed? Needs no labels, and so says nothing of calibration.
+"""Population stability index (PSI): has the distribution of confidences changed?
 
-A shift here can only make a calibrator suspect: inputs may change while it goes on telling the
-truth, and it may stop while they do not.
+It needs no labels, so it does not measure calibration. A shift can only make a calibrator suspect:
+inputs may change while it stays calibrated, and it may lose calibration while they do not change.
 """
 
 from __future__ import annotations
@@ -18,67 +18,66 @@ __all__ = ["ConfidenceShift", "confidence_shift", "quantile_edges"]
 
 Values = NDArray[np.float64]
 
-#: Added to every cell, so that an empty one has a logarithm.
+#: Added to the count of every bin, so that an empty bin has a logarithm.
 _ADDED = 0.5
-#: How often a stream that has not changed may look as if it had.
+#: Rate of false alarms: the share of unchanged streams that exceed the threshold.
 _FALSE_ALARMS = 0.01
 
 
 @dataclass(frozen=True)
 class ConfidenceShift:
-    """How far two histograms are apart, and how far chance alone takes them."""
+    """The distance of two histograms, and the threshold for it."""
 
     #: Population stability index, Σ (s_b − r_b) ln(s_b / r_b); range [0, ∞).
     psi: float
-    #: What it exceeds in one of a hundred samples of the same distribution.
+    #: PSI exceeds it in 1% of samples of the same distribution.
     threshold: float
 
     @property
     def shifted(self) -> bool:
-        """Whether it is beyond what chance explains."""
+        """Whether PSI exceeds the threshold."""
         return self.psi > self.threshold
 
 
 def quantile_edges(confidences: Values, bins: int = 15) -> Values:
     """Return inner edges of bins that hold equal counts of `confidences`, at most `bins` − 1.
 
-    Taken from the calibration set and kept with the calibrator. Where confidences tie, an edge
-    that two bins would share is left out. Bins are [edge, next edge).
+    They come from the calibration set and are stored with the calibrator. Tied confidences give
+    fewer edges. Bins are [edge, next edge).
     """
     if len(confidences) == 0 or bins < 1:
         raise InputError(
-            "confidences", found=f"{len(confidences)}, for {bins} bins", accepted="at least one"
+            "confidences", found=f"{len(confidences)}, for {bins} bins", accepted="at least 1"
         )
     inner = np.quantile(confidences, np.arange(1, bins) / bins, method="higher")
-    least = np.min(confidences)
-    # A bin below the least value would be empty by construction.
-    return np.unique(inner[inner > least])
+    # A bin below the smallest value would always be empty.
+    return np.unique(inner[inner > np.min(confidences)])
 
 
-def confidence_shift(reference: ArrayLike, seen: ArrayLike) -> ConfidenceShift:
-    """Return how far the counts `seen` are from those of the calibration set, bin by bin.
+def confidence_shift(reference: ArrayLike, served: ArrayLike) -> ConfidenceShift:
+    """Return the PSI of two histograms and its threshold.
 
-    With n and m rows in all and B bins, PSI over (1/n + 1/m) is distributed as χ² with B − 1
-    degrees of freedom while nothing has changed, which gives the threshold; half a row is added
-    to every cell. `tests/drift/test_label_free_signals.py` counts false alarms. A customary fixed
-    threshold, such as 0.1, means something else at every size.
+    With n and m rows and B bins, PSI / (1/n + 1/m) has a χ² distribution with B − 1 degrees of
+    freedom while nothing has changed. This gives the threshold. Half a row is added to every bin.
+    `tests/drift/test_label_free_signals.py` counts false alarms. The usual fixed thresholds, such
+    as 0.1, have a different false alarm rate at every n and m.
 
     Parameters
     ----------
     reference: counts (B,) of the calibration set in bins of `quantile_edges`.
-    seen: counts (B,) of what is served now, in the same bins.
+    served: counts (B,) of the traffic to compare, in the same bins.
 
     Raises
     ------
-    InputError: other shapes, a negative count, or nothing counted on one of the sides.
+    InputError: different shapes, a negative count, or a histogram without rows.
     """
-    before, now = np.asarray(reference, np.float64), np.asarray(seen, np.float64)
+    before, now = np.asarray(reference, np.float64), np.asarray(served, np.float64)
     legal = before.ndim == 1 and before.shape == now.shape and before.size
     if not legal or min(before.min(), now.min()) < 0 or not (before.sum() and now.sum()):
         raise InputError(
             "counts",
             found=f"shapes {before.shape} and {now.shape}, or counts without rows",
-            accepted="two of (B,), none negative, some rows in each",
+            accepted="two of shape (B,), no negative count, at least one row in each",
         )
     if len(before) == 1:
         return ConfidenceShift(0.0, 0.0)

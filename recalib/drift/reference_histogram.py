@@ -1,4 +1,4 @@
-"""How sure a calibrator was on its calibration set, in bins that its traffic is counted in."""
+"""Reference confidence histogram: confidences of the calibration set, in the bins of traffic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["BINS", "reference_edges", "reference_histogram"]
 
 #: Bins of a histogram; fewer where confidences tie.
 BINS = 15
-#: Edges lie so far below the confidence that they begin at. Maps of a few values, such as
-#: histogram binning, put many rows on the edge itself, and float32 would scatter those around it.
+#: An edge lies this far below the confidence that starts its bin. Maps with few values, such as
+#: histogram binning, put many rows on the edge itself; float32 rounding would scatter them.
 _BELOW = 1e-6
 
 
 def reference_histogram(confidences: NDArray[np.float64]) -> ConfidenceHistogram:
-    """Return the bins at the quantiles of `confidences` (N,), and how many of them are in each."""
+    """Return bins at the quantiles of `confidences` (N,), with the count of each."""
     edges = quantile_edges(confidences, BINS) - _BELOW
     edges = edges[edges > 0]
     counts = np.bincount(bin_indices(edges, confidences), minlength=len(edges) + 1)
@@ -27,10 +27,10 @@ def reference_histogram(confidences: NDArray[np.float64]) -> ConfidenceHistogram
 
 
 def reference_edges(card: Card) -> NDArray[np.float64]:
-    """Return the inner edges of the bins that a calibrator's predictions are counted in.
+    """Return the inner edges of the bins in which a calibrator's predictions are counted.
 
-    Of equal width where its card has none, as it has where the fit is older than the field; there
-    is nothing then to compare what is served with.
+    A card of an older fit has no histogram: the bins are then of equal width, and the confidences
+    of its traffic are not compared with the calibration set.
     """
     if card.confidences is None:
         return np.arange(1, BINS) / BINS

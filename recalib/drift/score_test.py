@@ -1,4 +1,4 @@
-"""Is a candidate better than what serves now? A comparison that may be stopped at any time."""
+"""A sequential comparison of a candidate with the champion, valid at any stopping time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["ScoreTest", "ScoreVerdict"]
 Values = NDArray[np.float64]
 ScoreVerdict = Literal["better", "no better"]
 
-#: Bets, as shares of the largest that cannot lose all: the best is the mean difference over its
-#: variance, and one of these is within a factor of √2 of it wherever that is worth a bet.
+#: Bets λ, as shares of the largest bet that cannot lose everything. The best bet is the mean
+#: difference over its variance; on this grid a bet is within a factor √2 of it.
 _STAKES = 0.9 * 0.5 ** np.arange(6)
 
 
@@ -26,73 +26,72 @@ _STAKES = 0.9 * 0.5 ** np.arange(6)
 class ScoreTest:
     """Two sequential tests of a candidate's scores against the champion's, on the same rows.
 
-    With d = champion's score − candidate's, of which lower scores are better,
+    With d = champion's score − candidate's score (lower scores are better),
 
         E⁺ = mean over λ of Π (1 + λd)                  against E[d] ≤ 0,
-        E⁻ = mean over λ of Π (1 + λ(least_gain − d))   against E[d] ≥ least_gain,
+        E⁻ = mean over λ of Π (1 + λ(min_gain − d))   against E[d] ≥ min_gain,
 
-    given the rows before. Each is a nonnegative supermartingale under its hypothesis, so that the
-    probability that it ever reaches 1/α is at most α (Ville). The verdict is `better` once E⁺ has,
-    and `no better` once E⁻ has, or when `most_labels` have not decided; whichever is first stands.
+    given the rows before. Each is a nonnegative supermartingale under its hypothesis, so it ever
+    reaches 1/α with probability at most α (Ville). The verdict is `better` when E⁺ reaches 1/α, and
+    `no better` when E⁻ does or after `max_labels`; the first verdict is final.
 
-    The hypotheses are of what each row's score is on average given the rows before it, which labels
-    that are selected by outcome bend as they bend every other measure.
+    Labels whose arrival depends on the outcome bias this test as they bias every other measure.
 
     Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting,
     JRSS B 2024; for scores, Choe and Ramdas, Comparing sequential forecasters, 2023.
 
     Parameters
     ----------
-    alpha: of each test.
-    bound: of scores, which are in [0, bound]: 2 for the Brier score over classes, 1 for that of
-        confidence against correctness.
-    least_gain: the mean difference that is worth a change.
-    most_labels: after so many without a verdict the candidate is no better.
+    alpha: the error rate of each test.
+    bound: scores are in [0, bound]: 2 for the Brier score over classes, 1 for the Brier score of
+        confidence and correctness.
+    min_gain: the smallest mean difference that is worth a change.
+    max_labels: the verdict is `no better` after this number of labels without another.
     """
 
     alpha: float = 0.05
     bound: float = 2.0
-    least_gain: float = 0.001
-    most_labels: int = 20_000
+    min_gain: float = 0.001
+    max_labels: int = 20_000
 
     def __post_init__(self) -> None:
         check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
         check_option("bound", self.bound, self.bound > 0, "more than 0")
-        inside = 0 < self.least_gain < self.bound
-        check_option("least_gain", self.least_gain, inside, "more than 0, less than bound")
-        check_option("most_labels", self.most_labels, self.most_labels >= 1, "at least 1")
+        inside = 0 < self.min_gain < self.bound
+        check_option("min_gain", self.min_gain, inside, "more than 0, less than bound")
+        check_option("max_labels", self.max_labels, self.max_labels >= 1, "at least 1")
         self.labels = 0
-        #: Σd and Σd², from which the mean difference and its standard error are told.
+        #: Σd and Σd², for the mean difference and its standard error.
         self._sum, self._squares = 0.0, 0.0
         self._for = np.zeros(len(_STAKES))
         self._against = np.zeros(len(_STAKES))
         self.verdict: ScoreVerdict | None = None
-        #: The label at which the verdict fell.
+        #: The number of labels at the verdict.
         self.decided_at: int | None = None
 
     @property
     def threshold(self) -> float:
-        """What the logarithm of either evidence must reach, log 1/α."""
+        """The log evidence at which either test decides, log 1/α."""
         return -math.log(self.alpha)
 
     @property
     def log_evidence(self) -> float:
-        """log E⁺ now: that the candidate is better."""
-        return _mixed(self._for)
+        """log E⁺ now, the evidence that the candidate is better."""
+        return _log_mean(self._for)
 
     @property
     def log_evidence_against(self) -> float:
-        """log E⁻ now: that it is not better by `least_gain`."""
-        return _mixed(self._against)
+        """log E⁻ now, the evidence that it is not better by `min_gain`."""
+        return _log_mean(self._against)
 
     @property
     def mean_difference(self) -> float | None:
-        """Mean of d, positive where the candidate is better; None before any label."""
+        """Mean of d, positive if the candidate is better; None without labels."""
         return self._sum / self.labels if self.labels else None
 
     @property
     def standard_error(self) -> float | None:
-        """Of the mean difference; None before the second label."""
+        """Standard error of the mean difference; None with fewer than 2 labels."""
         if self.labels < 2:
             return None
         mean = self._sum / self.labels
@@ -100,21 +99,21 @@ class ScoreTest:
         return math.sqrt(variance / (self.labels - 1))
 
     def update(self, champion: ArrayLike, candidate: ArrayLike) -> None:
-        """Take the scores of both on the same rows, in the order of their predictions.
+        """Process the scores of both on the same rows, in the order of their predictions.
 
-        Rows after the verdict are taken, and change it no more.
+        Rows after the verdict are counted; they do not change it.
 
         Parameters
         ----------
-        champion, candidate: (N,), in [0, bound], the lower the better.
+        champion, candidate: (N,), in [0, bound]; lower is better.
 
         Raises
         ------
-        InputError: shapes that differ, or scores out of range. Nothing is taken then.
+        InputError: shapes differ, or a score is out of range; nothing is processed.
         """
-        before, after = self._checked("champion", champion), self._checked("candidate", candidate)
+        before, after = self._check("champion", champion), self._check("candidate", candidate)
         if before.shape != after.shape:
-            accepted = f"{before.shape}, one for each of the champion's"
+            accepted = f"{before.shape}, as the champion's"
             raise InputError("candidate", found=f"shape {after.shape}", accepted=accepted)
         d = before - after
         if not len(d):
@@ -122,7 +121,7 @@ class ScoreTest:
         paths = []
         for start, gains, largest in (
             (self._for, d, self.bound),
-            (self._against, self.least_gain - d, self.bound + self.least_gain),
+            (self._against, self.min_gain - d, self.bound + self.min_gain),
         ):
             stakes = _STAKES / largest
             paths.append(start[:, None] + np.cumsum(np.log1p(stakes[:, None] * gains), axis=1))
@@ -133,7 +132,7 @@ class ScoreTest:
         self._squares += float(d @ d)
 
     def summary(self) -> dict[str, Any]:
-        """Return what there is to tell of it, as JSON."""
+        """Return the results as JSON."""
         return {
             "labels": self.labels,
             "mean_difference": self.mean_difference,
@@ -144,7 +143,7 @@ class ScoreTest:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return all that has been learnt, as JSON, options apart."""
+        """Return the state as JSON, without the options."""
         return {
             "labels": self.labels,
             "sum": self._sum,
@@ -156,7 +155,7 @@ class ScoreTest:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned, with the same options."""
+        """Restore what `state` returned; the options must be the same."""
         self.labels = int(state["labels"])
         self._sum, self._squares = float(state["sum"]), float(state["squares"])
         self._for, self._against = np.array(state["for"]), np.array(state["against"])
@@ -165,20 +164,20 @@ class ScoreTest:
     def _decide(self, paths: list[Values]) -> None:
         if self.verdict is not None:
             return
-        found: list[tuple[int, ScoreVerdict]] = []
+        decisions: list[tuple[int, ScoreVerdict]] = []
         verdicts: tuple[ScoreVerdict, ScoreVerdict] = ("better", "no better")
         for path, verdict in zip(paths, verdicts, strict=True):
             evidence = np.logaddexp.reduce(path, axis=0) - math.log(len(_STAKES))
             reached = np.flatnonzero(evidence >= self.threshold)
             if len(reached):
-                found.append((self.labels + int(reached[0]) + 1, verdict))
-        if self.labels + paths[0].shape[1] >= self.most_labels:
-            found.append((self.most_labels, "no better"))
-        if found:
-            # Of both at one label, which needs a least gain within the noise of it: the better.
-            self.decided_at, self.verdict = min(found)
+                decisions.append((self.labels + int(reached[0]) + 1, verdict))
+        if self.labels + paths[0].shape[1] >= self.max_labels:
+            decisions.append((self.max_labels, "no better"))
+        if decisions:
+            # If both decide at one label, "better" wins. That takes a `min_gain` within the noise.
+            self.decided_at, self.verdict = min(decisions)
 
-    def _checked(self, name: str, scores: ArrayLike) -> Values:
+    def _check(self, name: str, scores: ArrayLike) -> Values:
         values = np.asarray(scores, np.float64)
         if values.ndim != 1 or not np.all((values >= 0) & (values <= self.bound)):
             raise InputError(
@@ -189,5 +188,5 @@ class ScoreTest:
         return values
 
 
-def _mixed(logs: Values) -> float:
+def _log_mean(logs: Values) -> float:
     return float(np.logaddexp.reduce(logs)) - math.log(len(logs))

@@ -1,4 +1,4 @@
-"""The last cohorts of a stream: as many as hold enough labels, and none that are too old."""
+"""A sliding window over the cohorts of a stream, bounded by labels and by age."""
 
 from __future__ import annotations
 
@@ -12,59 +12,62 @@ from recalib.drift.calibration_sums import CalibrationSums
 
 __all__ = ["SlidingWindow"]
 
-#: What is kept, however many cohorts come: what is left out of a window is a share of it at most.
-_MOST = 24
+#: Most entries: memory does not grow with the number of cohorts.
+_MAX_ENTRIES = 24
 
 
 @dataclass
 class SlidingWindow:
-    """A window that slides by cohorts: the fewest of the latest that hold `labels` labels.
+    """The smallest number of latest cohorts that hold `labels` labels.
 
-    Cohorts that are too many are merged with a neighbour, those of the shortest time first.
+    Above 24 cohorts, the two neighbours with the shortest joint time span are merged.
     """
 
     edges: NDArray[np.float64]
     labels: int
-    _kept: list[tuple[float, float, CalibrationSums]] = field(default_factory=list)
+    _entries: list[tuple[float, float, CalibrationSums]] = field(default_factory=list)
 
     def add(self, start: float, end: float, sums: CalibrationSums) -> None:
-        """Take a cohort, after all that were taken before."""
-        self._kept.append((start, end, sums))
-        held = sum(int(one.labelled.sum()) for _, _, one in self._kept)
-        while held - (first := int(self._kept[0][2].labelled.sum())) >= self.labels:
-            held -= first
-            del self._kept[0]
-        if len(self._kept) > _MOST:
+        """Add a cohort; cohorts are added in order of time."""
+        self._entries.append((start, end, sums))
+        total = sum(int(entry.labelled.sum()) for _, _, entry in self._entries)
+        while total - (first := int(self._entries[0][2].labelled.sum())) >= self.labels:
+            total -= first
+            del self._entries[0]
+        if len(self._entries) > _MAX_ENTRIES:
             self._merge()
 
     def since(self, oldest: float) -> tuple[float | None, float | None, CalibrationSums]:
-        """Return first and last time, and sums, of cohorts that end after `oldest`."""
+        """Return the start, the end and the sums of the cohorts that end after `oldest`."""
         sums, start, end = CalibrationSums.empty(self.edges), None, None
-        for begun, ended, one in self._kept:
-            if ended > oldest:
-                sums.merge(one)
-                start, end = begun if start is None else start, ended
+        for cohort_start, cohort_end, cohort in self._entries:
+            if cohort_end > oldest:
+                sums.merge(cohort)
+                start, end = cohort_start if start is None else start, cohort_end
         return start, end, sums
 
     def state(self) -> list[dict[str, Any]]:
-        """Return what is kept, as JSON."""
+        """Return the entries as JSON."""
         return [
-            {"start": start, "end": end, "sums": sums.to_dict()} for start, end, sums in self._kept
+            {"start": start, "end": end, "sums": sums.to_dict()}
+            for start, end, sums in self._entries
         ]
 
     def restore(self, state: list[dict[str, Any]]) -> None:
-        """Take up what `state` returned."""
-        self._kept = [
-            (one["start"], one["end"], CalibrationSums.from_dict(one["sums"])) for one in state
+        """Restore the entries from what `state` returned."""
+        self._entries = [
+            (entry["start"], entry["end"], CalibrationSums.from_dict(entry["sums"]))
+            for entry in state
         ]
 
     def _merge(self) -> None:
         spans = [
-            after[1] - before[0] for before, after in zip(self._kept, self._kept[1:], strict=False)
+            after[1] - before[0]
+            for before, after in zip(self._entries, self._entries[1:], strict=False)
         ]
         at = int(np.argmin(spans))
-        (start, _, first), (_, end, second) = self._kept[at : at + 2]
-        both = CalibrationSums.empty(self.edges)
-        both.merge(first)
-        both.merge(second)
-        self._kept[at : at + 2] = [(start, end, both)]
+        (start, _, first), (_, end, second) = self._entries[at : at + 2]
+        merged = CalibrationSums.empty(self.edges)
+        merged.merge(first)
+        merged.merge(second)
+        self._entries[at : at + 2] = [(start, end, merged)]

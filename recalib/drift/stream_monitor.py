@@ -1,4 +1,4 @@
-"""One stream of cohorts under watch: all traffic of a calibrator, or one segment of it."""
+"""Monitor one stream of cohorts: all traffic of a calibrator, or one segment of it."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """The predictions of some time, matured: later labels are too late."""
+    """The predictions of a time span whose labels have matured; later labels are not used."""
 
-    #: Predictions made in each bin (B,), labelled or not.
+    #: Number of predictions in each bin (B,), labelled or not.
     traffic: ArrayLike
-    #: Of those whose labels have come (n,), in the order of the predictions: confidence in [0, 1],
-    #: whether it was right, and the seconds until the label (0 where not given).
+    #: Of the labelled predictions (n,), in the order of prediction: confidence in [0, 1],
+    #: correctness (0 or 1), and the seconds until the label (0 by default).
     confidences: ArrayLike
     correct: ArrayLike
     delays: ArrayLike | None = None
-    #: When each was predicted (n,), in seconds and ascending, so that a rejection has an exact
-    #: time; where not given it has the time at which the cohort ends.
+    #: Prediction times (n,), in seconds and ascending: a rejection then has an exact time.
+    #: By default the end of the cohort.
     times: ArrayLike | None = None
 
     def rows(self) -> tuple[Values, Values]:
-        """Return confidences and correctness, (n,) each; raise `InputError` for what cannot be."""
+        """Return confidences and correctness, (n,) each; raise `InputError` for invalid values."""
         return check_rows(self.confidences, self.correct)
 
-    def made_at(self, end: float) -> Values:
-        """Return the times of predictions (n,), `end` where not given.
+    def prediction_times(self, end: float) -> Values:
+        """Return the prediction times (n,), `end` by default.
 
         Raises
         ------
-        InputError: not one for each row, or not finite.
+        InputError: another number of times than rows, or a time that is not finite.
         """
         rows = np.shape(self.confidences)
         times = np.full(rows, end) if self.times is None else np.asarray(self.times, np.float64)
@@ -61,7 +61,7 @@ class Cohort:
         return times
 
     def sums(self, edges: ArrayLike) -> CalibrationSums:
-        """Return its sums; raise `InputError` for what cannot be."""
+        """Return the sums; raise `InputError` for invalid values."""
         sums = CalibrationSums.empty(edges)
         sums.add_counts(self.traffic)
         sums.add_labels(self.confidences, self.correct, self.delays)
@@ -69,14 +69,14 @@ class Cohort:
 
 
 class StreamMonitor:
-    """A test, a window and a comparison with the calibration set, of one stream.
+    """A sequential test, a sliding window and the PSI of one stream.
 
     Parameters
     ----------
-    alpha: how often the test may reject although nothing is wrong.
-    suspicion: the level of the cumulative sum that makes suspect.
-    window_labels, oldest_seconds: what the window holds, see `SlidingWindow`.
-    reference: counts (B,) of the calibration set; None where there is nothing to compare with.
+    alpha: the false alarm rate of the test.
+    suspicion: the threshold of the CUSUM for the state `suspect`.
+    window_labels, oldest_seconds: the size of the window, see `SlidingWindow`.
+    reference: counts (B,) of the calibration set; without them there is no PSI.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class StreamMonitor:
         reference: Counts | None = None,
     ) -> None:
         self.test = CalibrationTest(alpha=alpha, tolerance=tolerance)
-        #: Prediction times since which each bettor has won.
+        #: The prediction time since which each expert has won.
         self._onsets: list[float] = []
         self._rejected_time: float | None = None
-        self._recent = SlidingWindow(edges, window_labels)
+        self._window = SlidingWindow(edges, window_labels)
         self._suspicion = math.log(suspicion)
         self._oldest = oldest_seconds
         self._weighting: Weighting = weighting
@@ -103,13 +103,13 @@ class StreamMonitor:
 
     @property
     def onset(self) -> float | None:
-        """The prediction time since which evidence has grown, None before any label."""
+        """The prediction time since which the evidence has grown, None without labels."""
         return self._onsets[self.test.leader] if self._onsets else None
 
     def add(
         self, start: float, end: float, sums: CalibrationSums, rows: tuple[Values, ...]
     ) -> None:
-        """Take a cohort of predictions from `start` until before `end`.
+        """Add a cohort of predictions made from `start` until before `end`.
 
         Parameters
         ----------
@@ -122,27 +122,27 @@ class StreamMonitor:
             self._rejected_time = float(times[self.test.rejected_at - before - 1])
         if self.test.labels > before:
             earlier = self._onsets or [start] * len(self.test.onsets)
-            # Where a bettor stood lowest in this cohort, it wins from the row after that; rows
-            # without a time of their own have the cohort's end, of which that row is not the first.
-            begun = np.where(times < end, times, start)
+            # An expert that was at its lowest in this cohort wins from the next row on. Rows
+            # without a time have the end of the cohort; its start is then the safe onset.
+            onsets = np.where(times < end, times, start)
             self._onsets = [
-                float(begun[label - before]) if label >= before else time
+                float(onsets[label - before]) if label >= before else time
                 for label, time in zip(self.test.onsets, earlier, strict=True)
             ]
-        self._recent.add(start, end, sums)
+        self._window.add(start, end, sums)
 
     def evidence(self, now: float, served: ArrayLike | None = None) -> Evidence:
-        """Return what is known at time `now`.
+        """Return the evidence at time `now`.
 
         Parameters
         ----------
-        served: counts (B,) of what was served lately, matured or not, for the comparison with the
-            calibration set; those of the window where not given.
+        served: counts (B,) of recent traffic, matured or not, for the PSI; by default the traffic
+            of the window.
         """
-        start, end, sums = self._recent.since(now - self._oldest)
-        found = summarise_window(sums, weighting=self._weighting)
+        start, end, sums = self._window.since(now - self._oldest)
+        summary = summarise_window(sums, weighting=self._weighting)
         coverage = label_coverage(sums)
-        psi, threshold, covered = self._shift(sums, served)
+        psi, threshold, covered = self._psi(sums, served)
         return Evidence(
             labels=self.test.labels,
             log_evidence=self.test.log_evidence,
@@ -153,51 +153,51 @@ class StreamMonitor:
             suspicion_threshold=self._suspicion,
             window_start=start,
             window_end=end,
-            n=found.labelled,
-            traffic=found.traffic,
+            n=summary.labelled,
+            traffic=summary.traffic,
             coverage=None if coverage is None else coverage.share,
             coverage_p_value=None if coverage is None else coverage.p_value,
             selective=coverage is not None and coverage.selective,
-            delay=found.delay,
-            accuracy=found.accuracy,
-            confidence=found.confidence,
-            ece=found.ece,
-            ece_floor=found.ece_floor,
-            ece_low=found.ece_low,
-            ece_high=found.ece_high,
-            ce=found.ce,
-            ce_low=found.ce_low,
-            ce_high=found.ce_high,
+            delay=summary.delay,
+            accuracy=summary.accuracy,
+            confidence=summary.confidence,
+            ece=summary.ece,
+            ece_floor=summary.ece_floor,
+            ece_low=summary.ece_low,
+            ece_high=summary.ece_high,
+            ce=summary.ce,
+            ce_low=summary.ce_low,
+            ce_high=summary.ce_high,
             psi=psi,
             psi_threshold=threshold,
             psi_covered=covered,
         )
 
     def state(self) -> dict[str, Any]:
-        """Return all that it has learnt, as JSON, options apart."""
+        """Return the state as JSON, without the options."""
         return {
             "test": self.test.state(),
             "onsets": self._onsets,
             "rejected_time": self._rejected_time,
-            "recent": self._recent.state(),
+            "recent": self._window.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned, with the same options."""
+        """Restore what `state` returned; the options must be the same."""
         self.test.restore(state["test"])
         self._onsets = list(state["onsets"])
         self._rejected_time = state["rejected_time"]
-        self._recent.restore(state["recent"])
+        self._window.restore(state["recent"])
 
-    def _shift(
+    def _psi(
         self, sums: CalibrationSums, served: ArrayLike | None
     ) -> tuple[float | None, float | None, bool]:
-        """Return PSI, its threshold, and whether the window is of confidences like those served."""
-        seen = sums.traffic if served is None else np.asarray(served, np.int64)
-        if self._reference is None or not seen.sum():
+        """Return PSI, its threshold, and whether the window is distributed like `served`."""
+        traffic = sums.traffic if served is None else np.asarray(served, np.int64)
+        if self._reference is None or not traffic.sum():
             return None, None, True
-        shift = confidence_shift(self._reference, seen)
+        shift = confidence_shift(self._reference, traffic)
         covered = served is None
         if not covered and sums.traffic.sum():
-            covered = not confidence_shift(sums.traffic, seen).shifted
+            covered = not confidence_shift(sums.traffic, traffic).shifted
         return shift.psi, shift.threshold, covered

@@ -1,4 +1,4 @@
-"""Labelled predictions: how sure each was, and whether it was right."""
+"""Checks of confidences and correctness."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_rows(confidences: ArrayLike, correct: ArrayLike) -> tuple[Values, Valu
     if y.shape != p.shape or not np.all((y == 0) | (y == 1)):
         raise InputError(
             "correct",
-            found=f"shape {y.shape}, or a value that is neither",
+            found=f"shape {y.shape}, or a value that is neither 0 nor 1",
             accepted=f"{p.shape}, zeros and ones",
         )
     return p, y

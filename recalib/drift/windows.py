@@ -1,4 +1,4 @@
-"""How well calibrated a stretch of time was, from its sums alone, and how sure one can be of it."""
+"""Calibration error of a time window, with confidence intervals, from its sums alone."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ __all__ = ["Coverage", "Weighting", "Window", "label_coverage", "summarise_windo
 Values = NDArray[np.float64]
 Weighting = Literal["labelled", "traffic"]
 
-#: How often label rates that do not depend on confidence may look as if they did.
+#: False alarm rate of the test that label rates do not depend on confidence.
 _FALSE_FLAGS = 0.01
-#: Labels that a cell of the test must expect, and of which it must expect not to come: below it a
-#: χ² is no longer the law of what it is compared with (Cochran 1954).
-_EXPECTED = 5.0
+#: Smallest expected number of labelled, and of unlabelled, predictions in a cell: below it the test
+#: statistic does not have a χ² distribution (Cochran 1954).
+_MIN_EXPECTED = 5.0
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the traffic has labels, and whether that depends on the confidence."""
+    """The labelled share of the traffic, and whether it depends on the confidence."""
 
-    #: n/N in all; 1 where traffic was lost, so that there are more labels than predictions known.
+    #: n/N over all bins; 1 if lost traffic leaves more labels than counted predictions.
     share: float
-    #: The probability of label rates as different as these, were there one rate for all bins.
+    #: The p-value of the hypothesis that all bins have the same label rate.
     p_value: float
-    #: n/N of each bin (B,), None where there was no traffic.
+    #: n/N of each bin (B,), None without traffic.
     by_bin: list[float | None]
 
     @property
     def selective(self) -> bool:
-        """Whether the rates differ by confidence, as they seem to by chance once in a hundred.
+        """Whether label rates differ by confidence, at a significance level of 1%.
 
-        Selection by confidence alone bends neither the test nor a window weighted by traffic; one
-        by outcome bends both, and shows here, since outcomes go with confidences. One that does
-        not depend on confidence, of outcomes that do not either, is hidden to everybody.
+        Selection by confidence alone biases neither the test nor a window weighted by traffic.
+        Selection by outcome biases both; it shows here because outcomes depend on confidence.
+        Selection by outcome at equal rates for all confidences cannot be detected.
         """
         return self.p_value < _FALSE_FLAGS
 
 
 @dataclass(frozen=True)
 class Window:
-    """What the labels of some time say; every number that needs labels is None without any.
+    """Calibration in a window; every number that needs labels is None without labels.
 
-    The estimand is that of the population in these bins, with infinitely many labels:
-    ECE = Σ w_b|g_b| and CE = √(Σ w_b g_b²), where g_b is accuracy minus mean confidence of bin b
-    and w_b its share of the labels, or of the traffic. ECE ≤ CE. Bins with fewer than two labels
-    are first put together with a neighbour, which makes either no larger.
+    The estimand is the error of the population in these bins: ECE = Σ w_b|g_b| and
+    CE = √(Σ w_b g_b²), where g_b is accuracy minus mean confidence of bin b and w_b its share of
+    the labels or of the traffic. ECE ≤ CE. Bins with fewer than 2 labels are first merged with a
+    neighbour, which increases neither.
     """
 
     weighting: Weighting
-    #: Of the intervals.
+    #: Confidence level of the intervals.
     level: float
-    #: n, N, and the bins that were compared.
+    #: n, N, and the number of bins after merging.
     labelled: int
     traffic: int
     bins: int
@@ -73,16 +73,16 @@ class Window:
     confidence: float | None
     #: Mean seconds from prediction to label.
     delay: float | None
-    #: Σ w|ĝ|, and what a calibrated model would show: Σ w √(2(Σp − Σp²)/(πn²)) on average.
+    #: Σ w|ĝ|, and its mean for a calibrated model: Σ w √(2(Σp − Σp²)/(πn²)).
     ece: float | None
     ece_floor: float | None
     #: An interval for ECE, see `interval_of_mean_gap`.
     ece_low: float | None
     ece_high: float | None
-    #: ECE ± √(χ²_{level,B} Σ w²v), which holds without any further assumption, and is wide.
+    #: ECE ± √(χ²_{level,B} Σ w²v), wide, but valid without further assumptions.
     ece_widest_low: float | None
     ece_widest_high: float | None
-    #: θ̂ = Σ w((Σr)² − Σr²)/(n(n − 1)), unbiased of CE², where r = y − p; it may be below 0.
+    #: θ̂ = Σ w((Σr)² − Σr²)/(n(n − 1)), unbiased for CE², where r = y − p; may be negative.
     squared_ce: float | None
     #: √(Σ w²(4·max(g² − v, 0)·v + 2v²·n/(n − 1))).
     squared_ce_error: float | None
@@ -99,23 +99,22 @@ class Window:
 def summarise_window(
     sums: CalibrationSums, *, weighting: Weighting = "labelled", level: float = 0.95
 ) -> Window:
-    """Return what the labels in `sums` say.
+    """Return the calibration error of `sums`, with intervals.
 
-    Where a model's labels come for some confidences more often than for others, weight by
-    `traffic`: the window is then of all predictions, provided that the labels of each bin are a
-    fair sample of it.
+    If label rates depend on the confidence, use the weighting `traffic`: the window then estimates
+    the error of all predictions, provided that the labels of each bin are a random sample of it.
 
-    A gap's variance is that of `Gaps.from_sums`: never 0, since a bin of few errors, in which the
-    sample's own variance vanishes, falls back on that of a calibrated one and on Agresti and
-    Coull's. `python -m benchmarks.monitoring` measures how often the intervals hold the truth.
+    `Gaps.of_sums` gives the variance of a gap. It is never 0: for a bin with few errors, where the
+    sample variance vanishes, it uses that of a calibrated bin and that of Agresti and Coull.
+    `python -m benchmarks.monitoring` measures the coverage of the intervals.
 
     Parameters
     ----------
-    level: of the intervals, inside (0, 1).
+    level: confidence level of the intervals, inside (0, 1).
 
     Raises
     ------
-    InputError: a level out of range.
+    InputError: `level` is out of range.
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")
     n = int(sums.labelled.sum())
@@ -124,8 +123,8 @@ def summarise_window(
         return Window(weighting, level, n, traffic, 0, **_means(sums), **_NOTHING)
     groups = _groups(sums.labelled)
 
-    def grouped(of: NDArray[Any]) -> NDArray[Any]:
-        return np.add.reduceat(of, groups)
+    def grouped(values: NDArray[Any]) -> NDArray[Any]:
+        return np.add.reduceat(values, groups)
 
     p2, py = grouped(sums.confidence_squared), grouped(sums.confidence_correct)
     p, y = grouped(sums.confidence), grouped(sums.correct)
@@ -140,18 +139,18 @@ def summarise_window(
         traffic,
         len(groups),
         **_means(sums),
-        **_absolute(gaps, weights, rows, level),
-        **_squared(gaps, residuals, weights, rows, level),
+        **_ece_fields(gaps, weights, rows, level),
+        **_ce_fields(gaps, residuals, weights, rows, level),
     )
 
 
 def label_coverage(sums: CalibrationSums) -> Coverage | None:
-    """Return how the traffic in `sums` is labelled; None without traffic.
+    """Return the label coverage of the traffic in `sums`; None without traffic.
 
-    Two tests share one error rate: Pearson's χ² of labels and bins, and Cochran and Armitage's of
-    a trend over bins, which finds a selection by outcome sooner. Bins that expect fewer than five
-    labels, or fewer than five without, are put together with a neighbour. Labels are taken for
-    independent of each other: where they come for whole batches at once it flags too often.
+    Two tests share the error rate: Pearson's χ² test of labels and bins, and the Cochran-Armitage
+    test of a trend over bins, which finds selection by outcome sooner. Bins with an expectation
+    below 5 labelled or 5 unlabelled predictions are merged with a neighbour. The tests assume
+    independent labels: if labels arrive for whole batches, there are more false alarms.
     """
     traffic = np.maximum(sums.traffic, sums.labelled)
     total, labelled = int(traffic.sum()), int(sums.labelled.sum())
@@ -159,18 +158,18 @@ def label_coverage(sums: CalibrationSums) -> Coverage | None:
         return None
     share = labelled / total
     rates = [int(n) / int(of) if of else None for n, of in zip(sums.labelled, traffic, strict=True)]
-    least = _EXPECTED / max(min(share, 1 - share), 1e-300)
-    groups = _groups(traffic, least)
+    minimum = _MIN_EXPECTED / max(min(share, 1 - share), 1e-300)
+    groups = _groups(traffic, minimum)
     n, of = np.add.reduceat(sums.labelled, groups), np.add.reduceat(traffic, groups)
     if len(groups) == 1 or not 0 < share < 1:
         return Coverage(share, 1.0, rates)
     off, variance = n - of * share, share * (1 - share)
-    any_way = scipy.special.chdtrc(len(groups) - 1, np.sum(off**2 / of) / variance)
-    # Where a bin stands among all predictions: their mean rank.
+    pearson = scipy.special.chdtrc(len(groups) - 1, np.sum(off**2 / of) / variance)
+    # The mean rank of a bin's predictions among all.
     rank = (np.cumsum(of) - of / 2) / total
     spread = variance * (of @ (rank - of @ rank / total) ** 2)
     trend = scipy.special.chdtrc(1, (off @ rank) ** 2 / spread)
-    return Coverage(share, min(1.0, 2 * float(min(any_way, trend))), rates)
+    return Coverage(share, min(1.0, 2 * float(min(pearson, trend))), rates)
 
 
 _NOTHING: dict[str, None] = dict.fromkeys(
@@ -200,23 +199,23 @@ def _means(sums: CalibrationSums) -> dict[str, float | None]:
     return {name: float(total) / n if n else None for name, total in totals.items()}
 
 
-def _groups(counts: NDArray[np.int64], least: float = 2) -> NDArray[np.intp]:
-    """Return the first bins of runs of neighbours that hold `least` each; one run, if all do not.
+def _groups(counts: NDArray[np.int64], minimum: float = 2) -> NDArray[np.intp]:
+    """Return the first bin of each group of neighbours that together hold at least `minimum`.
 
-    From the left; what is left over at the right end joins the last run.
+    Groups are made from the left; a remainder at the right end joins the last group.
     """
-    starts, held = [0], 0
-    for place, count in enumerate(counts.tolist()):
-        if held >= least:
-            starts.append(place)
-            held = 0
-        held += count
-    if held < least and len(starts) > 1:
+    starts, total = [0], 0
+    for index, count in enumerate(counts.tolist()):
+        if total >= minimum:
+            starts.append(index)
+            total = 0
+        total += count
+    if total < minimum and len(starts) > 1:
         starts.pop()
     return np.array(starts)
 
 
-def _absolute(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[str, float]:
+def _ece_fields(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[str, float]:
     ece = float(weights @ np.abs(gaps.gaps))
     noise = np.sqrt(2 / np.pi * gaps.calibrated_variances)
     low, high = interval_of_mean_gap(weights, gaps.gaps, gaps.variances, level, rows=rows)
@@ -232,10 +231,10 @@ def _absolute(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[str,
     }
 
 
-def _squared(
+def _ce_fields(
     gaps: Gaps, residuals: Values, weights: Values, rows: int, level: float
 ) -> dict[str, float]:
-    """`residuals` are Σr² (B,)."""
+    """Return the fields of CE; `residuals` are Σr² (B,)."""
     n, g, v = gaps.counts, gaps.gaps, gaps.variances
     pairs = float(weights @ (((n * g) ** 2 - residuals) / (n * (n - 1))))
     parts = 4 * np.maximum(g**2 - v, 0) * v + 2 * v**2 * n / (n - 1)

@@ -1,4 +1,4 @@
-"""Sums by bin: what they are, that they add up, and what they refuse."""
+"""Calibration sums: values, merging, and the input that they reject."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = st.lists(
 )
 
 
-def added(*parts: list[tuple[float, bool, float]]) -> CalibrationSums:
+def sums_of(*parts: list[tuple[float, bool, float]]) -> CalibrationSums:
     sums = CalibrationSums.empty(EDGES)
     for rows in parts:
         sums.add_traffic([p for p, _, _ in rows])
@@ -26,15 +26,15 @@ def added(*parts: list[tuple[float, bool, float]]) -> CalibrationSums:
     return sums
 
 
-def same(one: CalibrationSums, other: CalibrationSums) -> bool:
+def same(first: CalibrationSums, second: CalibrationSums) -> bool:
     return all(
         np.allclose(left, right, rtol=1e-12, atol=1e-12)
-        for left, right in zip(one.to_dict().values(), other.to_dict().values(), strict=True)
+        for left, right in zip(first.to_dict().values(), second.to_dict().values(), strict=True)
     )
 
 
 @given(rows=ROWS)
-def test_sums_are_those_of_a_loop(rows):
+def test_sums_equal_a_loop(rows):
     slow = CalibrationSums.empty(EDGES)
     for p, y, delay in rows:
         b = sum(p >= edge for edge in EDGES)
@@ -45,16 +45,16 @@ def test_sums_are_those_of_a_loop(rows):
         slow.confidence_squared[b] += p * p
         slow.confidence_correct[b] += p * y
         slow.delay[b] += max(delay, 0)
-    assert same(added(rows), slow)
+    assert same(sums_of(rows), slow)
 
 
-@given(one=ROWS, other=ROWS)
-def test_sums_of_parts_are_those_of_all(one, other):
-    first, second = added(one), added(other)
+@given(rows=ROWS, more=ROWS)
+def test_merged_sums_equal_the_sums_of_all_rows(rows, more):
+    first, second = sums_of(rows), sums_of(more)
     first.merge(second)
-    assert same(first, added(one + other))
-    assert same(added(one, other), added(one + other))
-    assert same(second, added(other))
+    assert same(first, sums_of(rows + more))
+    assert same(sums_of(rows, more), sums_of(rows + more))
+    assert same(second, sums_of(more))
 
 
 def test_a_confidence_on_an_edge_is_in_the_bin_above():
@@ -63,23 +63,23 @@ def test_a_confidence_on_an_edge_is_in_the_bin_above():
     assert sums.traffic.tolist() == [1, 1, 1, 1]
     sums.add_counts(np.array([0, 2, 0, 1]))
     assert sums.traffic.tolist() == [1, 3, 1, 2]
-    whole = CalibrationSums.empty([])
-    whole.add_traffic([0.0, 1.0])
-    assert whole.traffic.tolist() == [2]
+    single_bin = CalibrationSums.empty([])
+    single_bin.add_traffic([0.0, 1.0])
+    assert single_bin.traffic.tolist() == [2]
 
 
-def test_json_keeps_every_digit():
-    sums = added([(0.1, True, 3.0), (1 / 3, False, 0.1), (0.9, True, 0.0)])
-    again = CalibrationSums.from_dict(json.loads(json.dumps(sums.to_dict())))
-    assert again.to_dict() == sums.to_dict()
-    assert again.labelled.dtype == np.int64
+def test_json_is_exact():
+    sums = sums_of([(0.1, True, 3.0), (1 / 3, False, 0.1), (0.9, True, 0.0)])
+    restored = CalibrationSums.from_dict(json.loads(json.dumps(sums.to_dict())))
+    assert restored.to_dict() == sums.to_dict()
+    assert restored.labelled.dtype == np.int64
 
 
 @pytest.mark.parametrize("edges", [[0.5, 0.5], [0.7, 0.3], [0.0, 0.5], [1.1], [float("nan")], [[]]])
-def test_bad_edges_are_refused(edges):
-    with pytest.raises(InputError) as refused:
+def test_bad_edges_are_rejected(edges):
+    with pytest.raises(InputError) as error:
         CalibrationSums.empty(edges)
-    assert refused.value.field == "edges"
+    assert error.value.field == "edges"
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_bad_edges_are_refused(edges):
         (([0.5], [1], [1.0, 2.0]), "delays"),
     ],
 )
-def test_bad_rows_are_refused_and_none_added(rows, field):
+def test_bad_rows_are_rejected_and_change_nothing(rows, field):
     sums = CalibrationSums.empty(EDGES)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         sums.add_labels(*rows)
-    assert refused.value.field == field
+    assert error.value.field == field
     assert same(sums, CalibrationSums.empty(EDGES))
 
 
-def test_other_bins_and_bad_counts_are_refused():
+def test_different_bins_and_bad_counts_are_rejected():
     with pytest.raises(InputError):
         CalibrationSums.empty(EDGES).merge(CalibrationSums.empty([0.5]))
     for counts in ([1, 2], [1, 2, 3, -1], [0.5, 1.0, 1.0, 1.0]):

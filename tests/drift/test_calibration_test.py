@@ -1,4 +1,4 @@
-"""The sequential test: its guarantee, its power, and what it remembers."""
+"""The sequential test: false alarm rate, power, and saved state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Values = NDArray[np.float64]
 
 
 def confidences(rng: np.random.Generator, rows: int) -> Values:
-    """Mostly sure, as a classifier's are."""
+    """Draw confidences that are mostly high, like those of a classifier."""
     p = 1 / (1 + np.exp(-rng.normal(1.5, 1.5, size=rows)))
     return np.maximum(p, 1 - p)
 
@@ -28,8 +28,8 @@ def outcomes(rng: np.random.Generator, truth: Values) -> Values:
     return (rng.random(len(truth)) < truth).astype(np.float64)
 
 
-class Says:
-    """A bettor that says what it is told to."""
+class ConstantBettor:
+    """A bettor that always predicts `q`."""
 
     def __init__(self, q: float) -> None:
         self.q = q
@@ -55,38 +55,39 @@ class Says:
     where=st.floats(-1, 1),
     tolerance=st.sampled_from([0.0, 0.02, 0.3]),
 )
-def test_no_bet_gains_on_average_while_the_hypothesis_holds(p, q, where, tolerance):
-    """E[e] ≤ 1 for any truth within the tolerance of the confidence: all that the proof needs."""
+def test_the_expected_gain_is_at_most_1_under_the_hypothesis(p, q, where, tolerance):
+    """E[e] ≤ 1 for any truth within the tolerance of the confidence; the proof needs no more."""
     truth = min(max(p + where * tolerance, 0.0), 1.0)
-    test = CalibrationTest(tolerance=tolerance, bettors=[Says(q)])  # type: ignore[list-item]
-    said = np.array([[q]])
+    test = CalibrationTest(tolerance=tolerance, bettors=[ConstantBettor(q)])  # type: ignore[list-item]
+    prediction = np.array([[q]])
     gains = {
-        a: float(np.exp(test._gains(said, np.array([p]), np.array([a])))[0, 0]) for a in (0.0, 1.0)
+        a: float(np.exp(test._log_gains(prediction, np.array([p]), np.array([a])))[0, 0])
+        for a in (0.0, 1.0)
     }
     assert truth * gains[1.0] + (1 - truth) * gains[0.0] <= 1 + 1e-6
 
 
 @pytest.mark.parametrize("bettor", range(2))
-def test_bettors_have_not_seen_what_they_bet_on(bettor):
-    """What is predicted for a block does not depend on the labels of that block."""
+def test_bettors_predict_before_they_see_labels(bettor):
+    """The prediction for a block does not depend on the labels of that block."""
     rng = np.random.default_rng(0)
     p = confidences(rng, 800)
     odds = log_odds(p)
-    one, other = default_bettors()[bettor], default_bettors()[bettor]
+    first, second = default_bettors()[bettor], default_bettors()[bettor]
     for start in range(0, 600, 50):
         rows = slice(start, start + 50)
-        for each in (one, other):
-            seen = outcomes(np.random.default_rng(start), drifted(p[rows], "overconfident"))
-            each.learn(p[rows], odds[rows], seen)
-    said = one.predict(p, odds)
-    np.testing.assert_array_equal(said, other.predict(p, odds))
-    assert said.shape == (len(one.shares), 800)
-    assert np.all((said > 0) & (said < 1))
-    assert np.any(said != p)
+        for each in (first, second):
+            labels = outcomes(np.random.default_rng(start), drifted(p[rows], "overconfident"))
+            each.learn(p[rows], odds[rows], labels)
+    q = first.predict(p, odds)
+    np.testing.assert_array_equal(q, second.predict(p, odds))
+    assert q.shape == (len(first.shares), 800)
+    assert np.all((q > 0) & (q < 1))
+    assert np.any(q != p)
 
 
-def test_bettors_learn_what_a_loop_would():
-    """One block of Platt's hand is one Newton step from the calibrator's word; bins are means."""
+def test_bettors_equal_a_slow_implementation():
+    """Platt: one Newton step from the confidence. Binned: shrunk means of residuals."""
     rng = np.random.default_rng(1)
     p = confidences(rng, 400)
     y, odds = outcomes(rng, drifted(p, "overconfident")), log_odds(p)
@@ -101,17 +102,17 @@ def test_bettors_learn_what_a_loop_would():
     np.testing.assert_allclose(platt.predict(p, odds)[0], q, rtol=1e-9)
     binned = BinnedBettor((1.0,), strength=20.0)
     binned.learn(p, odds, y)
-    said = binned.predict(p, odds)[0]
+    binned_q = binned.predict(p, odds)[0]
     for b in range(15):
         at = (p * 15 // 1) == b
         total, variance = np.sum((y - p)[at]), np.sum((p * (1 - p))[at])
-        believed = max(0.0, 1 - variance / total**2) if total else 0.0
-        expected = p[at] + believed * total / (at.sum() + 20)
-        np.testing.assert_allclose(said[at], np.clip(expected, 1e-6, 1 - 1e-6), rtol=1e-9)
+        shrinkage = max(0.0, 1 - variance / total**2) if total else 0.0
+        expected = p[at] + shrinkage * total / (at.sum() + 20)
+        np.testing.assert_allclose(binned_q[at], np.clip(expected, 1e-6, 1 - 1e-6), rtol=1e-9)
 
 
-def test_memories_fade_by_the_row():
-    """Zeros weigh half after as many rows as the memory halves in."""
+def test_memories_decay_per_row():
+    """The weight of a row halves after the half-life of the memory."""
     binned = BinnedBettor((0.5 ** (1 / 100),))
     p = np.full(100, 0.7)
     binned.learn(p, log_odds(p), np.ones(100))
@@ -120,24 +121,24 @@ def test_memories_fade_by_the_row():
     assert binned.state()["counts"][0][10] == pytest.approx(before / 2)
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.02, -0.02])
+@pytest.mark.parametrize("offset", [0.02, -0.02])
 def test_false_alarms_stay_below_alpha(offset):
-    """200 streams looked at after every label, at either edge of the tolerance too.
+    """100 streams tested after every label, at both edges of the tolerance.
 
-    At α = .1 20 would be allowed, of which chance makes up to 33 in all but one of a thousand.
+    At α = 0.1, 10 rejections are expected at most; more than 20 have a probability of 0.001.
     """
     rejected = 0
-    for seed in range(200):
+    for seed in range(100):
         rng = np.random.default_rng([seed, 1])
         p = confidences(rng, 1_500)
         test = CalibrationTest(alpha=0.1, tolerance=0.02)
         test.update(p, outcomes(rng, np.clip(p + offset, 0, 1)))
         rejected += test.rejected
-    assert rejected <= 33
+    assert rejected <= 20
 
 
-def test_labels_chosen_by_confidence_raise_no_alarm():
-    """Labelling the less sure more often is no miscalibration."""
+def test_labels_selected_by_confidence_raise_no_alarm():
+    """More labels for low confidences are no miscalibration."""
     rejected = 0
     for seed in range(100):
         rng = np.random.default_rng([seed, 2])
@@ -146,7 +147,7 @@ def test_labels_chosen_by_confidence_raise_no_alarm():
         test = CalibrationTest(alpha=0.1)
         test.update(p, outcomes(rng, p))
         rejected += test.rejected
-    assert rejected <= 20  # 10 allowed, and three standard errors
+    assert rejected <= 20  # 10 expected, plus three standard errors
 
 
 def drifted(p: Values, kind: str) -> Values:
@@ -159,8 +160,8 @@ def drifted(p: Values, kind: str) -> Values:
 
 
 @pytest.mark.parametrize("kind", ["overconfident", "prior shift", "local"])
-def test_drift_is_found_after_a_long_quiet_time(kind):
-    """5,000 calibrated labels, then drift: the quiet time need not be won back."""
+def test_drift_is_found_after_a_long_calibrated_time(kind):
+    """5,000 calibrated labels, then drift: past losses do not delay the detection."""
     delays = []
     for seed in range(20):
         rng = np.random.default_rng([seed, 3])
@@ -176,7 +177,7 @@ def test_drift_is_found_after_a_long_quiet_time(kind):
 
 
 def test_suspicion_comes_before_rejection():
-    """At the level 10, on most of ten streams that drift half-way; never before the drift."""
+    """On most of ten streams that drift half-way, at level 10; never before the drift."""
     leads = []
     for seed in range(10):
         rng = np.random.default_rng([seed, 5])
@@ -197,8 +198,8 @@ def test_suspicion_comes_before_rejection():
     assert np.median(leads) > 0
 
 
-def test_suspicion_does_not_grow_with_a_quiet_time():
-    """A bet that neither wins nor loses, begun anew at every block, would add up."""
+def test_suspicion_does_not_grow_in_a_calibrated_time():
+    """Bets that neither win nor lose do not add up over blocks."""
     rng = np.random.default_rng(8)
     p = confidences(rng, 60_000)
     test = CalibrationTest()
@@ -210,8 +211,8 @@ def test_suspicion_does_not_grow_with_a_quiet_time():
     assert certain.suspicion == pytest.approx(0)
 
 
-def test_evidence_starts_at_one_and_is_finite_whatever_comes():
-    """Confidence 1 that is always wrong, and 0 that is always right, too."""
+def test_evidence_starts_at_1_and_is_always_finite():
+    """Also for confidence 1 that is always wrong and confidence 0 that is always correct."""
     assert CalibrationTest().log_evidence == 0
     for tolerance in (0.0, 0.02):
         for confidence, correct in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
@@ -221,8 +222,8 @@ def test_evidence_starts_at_one_and_is_finite_whatever_comes():
             assert test.rejected == (confidence != correct)
 
 
-def test_a_state_goes_on_where_it_stopped():
-    """Saved as JSON in the middle, it ends with the same number, to the last digit."""
+def test_a_restored_test_continues_exactly():
+    """Saved as JSON and restored in the middle, it ends with exactly the same evidence."""
     rng = np.random.default_rng(6)
     p = confidences(rng, 3_000)
     correct = outcomes(rng, drifted(p, "overconfident"))
@@ -238,18 +239,18 @@ def test_a_state_goes_on_where_it_stopped():
 
 
 @pytest.mark.parametrize(
-    "bettors", [[PlattBettor()], [PlattBettor((0.5,)), BinnedBettor()], [Says(0.5)]]
+    "bettors", [[PlattBettor()], [PlattBettor((0.5,)), BinnedBettor()], [ConstantBettor(0.5)]]
 )
-def test_a_state_of_other_bettors_is_refused(bettors):
-    """An earlier version's: what it has won was won by other bets."""
+def test_a_state_of_other_bettors_is_rejected(bettors):
+    """The state of an earlier version, for example: its wealth comes from other bets."""
     test = CalibrationTest()
     with pytest.raises(InputError):
         test.restore(CalibrationTest(bettors=bettors).state())
     assert (test.labels, test.log_evidence) == (0, 0)
 
 
-def test_in_how_many_parts_rows_come_makes_no_difference():
-    """One by one, in uneven parts or at once: the same evidence, to rounding."""
+def test_the_size_of_updates_makes_no_difference():
+    """Row by row, in uneven parts or all at once: the same evidence, up to rounding."""
     rng = np.random.default_rng(7)
     p = confidences(rng, 2_000)
     correct = outcomes(rng, drifted(p, "overconfident"))
@@ -266,7 +267,7 @@ def test_in_how_many_parts_rows_come_makes_no_difference():
 
 
 def test_onset_is_near_the_change():
-    """5,000 calibrated labels, then overconfidence: the refit takes what came after."""
+    """5,000 calibrated labels, then overconfidence: the refit uses the labels after it."""
     onsets = []
     for seed in range(20):
         rng = np.random.default_rng([seed, 4])
@@ -290,15 +291,15 @@ def test_onset_is_near_the_change():
         ([0.5, 0.5], [0, np.nan], "correct"),
     ],
 )
-def test_bad_rows_are_refused_and_none_taken(p, a, field):
+def test_bad_rows_are_rejected_and_change_nothing(p, a, field):
     test = CalibrationTest()
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         test.update(np.array(p), np.array(a))
-    assert refused.value.field == field
+    assert error.value.field == field
     assert test.labels == 0
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 1.0}, {"tolerance": -0.1}])
-def test_bad_options_are_refused(options):
+def test_bad_options_are_rejected(options):
     with pytest.raises(InputError):
         CalibrationTest(**options)

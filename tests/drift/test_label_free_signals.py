@@ -1,4 +1,4 @@
-"""Signals without labels: the shift of confidences, and that of classes."""
+"""Signals without labels: the shift of confidences and of class priors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recalib.drift import confidence_shift, estimate_priors, quantile_edges
 from recalib.errors import InputError
 
 
-def test_edges_hold_equal_counts_and_ties_share_a_bin():
+def test_bins_have_equal_counts_and_ties_share_a_bin():
     values = np.arange(1, 1_001) / 1_000
     edges = quantile_edges(values, 10)
     counts = np.bincount(np.searchsorted(edges, values, side="right"), minlength=10)
@@ -22,21 +22,21 @@ def test_edges_hold_equal_counts_and_ties_share_a_bin():
 
 
 @pytest.mark.parametrize(("n", "m"), [(300, 300), (5_000, 500), (2_000, 50_000)])
-def test_false_alarms_are_near_one_in_a_hundred(n, m):
-    """1,000 pairs of samples of one distribution; 2% would be three standard errors too many."""
+def test_the_false_alarm_rate_is_near_1_percent(n, m):
+    """1,000 pairs of samples of one distribution; 2% is three standard errors above 1%."""
     rng = np.random.default_rng(n)
     alarms = 0
     for _ in range(1_000):
         reference = rng.beta(8, 1.5, size=n)
         edges = quantile_edges(reference)
         before = np.bincount(np.searchsorted(edges, reference, side="right"))
-        # As many rows, counted at once: bins have the probabilities of the true distribution.
+        # One multinomial draw instead of m rows: the bins have their true probabilities.
         shares = np.diff(scipy.stats.beta.cdf([0, *edges, 1], 8, 1.5))
         alarms += confidence_shift(before, rng.multinomial(m, shares)).shifted
     assert alarms <= 20
 
 
-def test_a_shift_is_seen():
+def test_a_shift_is_detected():
     rng = np.random.default_rng(1)
     edges = quantile_edges(rng.beta(8, 1.5, size=5_000))
     before = np.histogram(rng.beta(8, 1.5, size=5_000), [0, *edges, 1])[0]
@@ -44,21 +44,21 @@ def test_a_shift_is_seen():
     assert confidence_shift(before, now).shifted
 
 
-def test_psi_is_its_formula():
-    found = confidence_shift(np.array([30, 70]), np.array([60, 40]))
+def test_psi_equals_its_formula():
+    shift = confidence_shift(np.array([30, 70]), np.array([60, 40]))
     r, s = np.array([30.5, 70.5]) / 101, np.array([60.5, 40.5]) / 101
-    assert found.psi == pytest.approx(float(((s - r) * np.log(s / r)).sum()))
-    assert found.threshold == pytest.approx(6.6349 * 2 / 100, rel=1e-4)  # χ² of one degree at .99
+    assert shift.psi == pytest.approx(float(((s - r) * np.log(s / r)).sum()))
+    assert shift.threshold == pytest.approx(6.6349 * 2 / 100, rel=1e-4)  # χ² of one degree at .99
     assert confidence_shift(np.array([5]), np.array([9])).shifted is False
 
 
 @pytest.mark.parametrize(
-    ("reference", "seen"),
+    ("reference", "served"),
     [([1, 2], [1]), ([0, 0], [1, 2]), ([1, 2], [0, 0]), ([1, -1], [1, 1]), ([[1]], [[1]])],
 )
-def test_bad_counts_are_refused(reference, seen):
+def test_bad_counts_are_rejected(reference, served):
     with pytest.raises(InputError):
-        confidence_shift(np.array(reference), np.array(seen))
+        confidence_shift(np.array(reference), np.array(served))
 
 
 def densities_of(rng: np.random.Generator, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -68,8 +68,8 @@ def densities_of(rng: np.random.Generator, shares: NDArray[np.float64]) -> NDArr
     return densities
 
 
-def test_priors_are_found_where_only_they_have_changed():
-    """Exact posteriors for shares .5, .3, .2; the rows have .1, .3, .6."""
+def test_changed_priors_are_estimated():
+    """Exact posteriors for priors .5, .3, .2; the rows have priors .1, .3, .6."""
     rng = np.random.default_rng(2)
     before, now = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
     p = densities_of(rng, now) * before
@@ -80,18 +80,18 @@ def test_priors_are_found_where_only_they_have_changed():
     np.testing.assert_allclose(estimate_priors(p, before), before, atol=0.02)
 
 
-def test_a_class_that_never_occurred_keeps_share_0():
+def test_a_class_with_prior_0_keeps_it():
     p = np.array([[0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
-    found = estimate_priors(p, np.array([0.5, 0.5, 0.0]))
-    assert found[2] == 0
-    assert found.sum() == pytest.approx(1)
-    assert np.all(np.isfinite(found))
+    priors = estimate_priors(p, np.array([0.5, 0.5, 0.0]))
+    assert priors[2] == 0
+    assert priors.sum() == pytest.approx(1)
+    assert np.all(np.isfinite(priors))
 
 
 @pytest.mark.parametrize(
     ("p", "priors"),
     [(np.zeros((0, 2)), [0.5, 0.5]), (np.ones((2, 2)) / 2, [0.5, 0.4]), ([[1.0]], [0.5, 0.5])],
 )
-def test_bad_priors_are_refused(p, priors):
+def test_bad_priors_are_rejected(p, priors):
     with pytest.raises(InputError):
         estimate_priors(np.array(p), np.array(priors))

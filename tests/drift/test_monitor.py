@@ -1,4 +1,4 @@
-"""The monitor: what each state needs, what it remembers, and what it refuses."""
+"""The monitor: its states, its saved state, and the input that it rejects."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def confidences(rng: np.random.Generator, rows: int, centre: float = 1.5) -> Val
     return np.maximum(p, 1 - p)
 
 
-_SEEN = confidences(np.random.default_rng(99), 5_000)
-EDGES = quantile_edges(_SEEN)
-REFERENCE = np.bincount(np.searchsorted(EDGES, _SEEN, side="right"))
+_CALIBRATION = confidences(np.random.default_rng(99), 5_000)
+EDGES = quantile_edges(_CALIBRATION)
+REFERENCE = np.bincount(np.searchsorted(EDGES, _CALIBRATION, side="right"))
 
 
 def calibrated(p: Values) -> Values:
     return p
 
 
-def too_sure(p: Values) -> Values:
+def overconfident(p: Values) -> Values:
     return 1 / (1 + ((1 - p) / p) ** 0.6)
 
 
-def part(
+def draw_cohort(
     rng: np.random.Generator,
     rows: int,
     truth: Truth = calibrated,
@@ -53,7 +53,7 @@ def part(
     centre: float = 1.5,
     share: float = 1.0,
 ) -> Cohort:
-    """Draw a part of which a share is labelled, an hour later."""
+    """Draw a cohort; `share` of it is labelled, after a minute."""
     p = confidences(rng, rows, centre)
     sums = CalibrationSums.empty(EDGES)
     sums.add_traffic(p)
@@ -61,48 +61,49 @@ def part(
     return Cohort(sums.traffic, p, rng.random(len(p)) < truth(p), np.full(len(p), 60.0))
 
 
-def fed(monitor: Monitor, hours: range, draw: Callable[[], Cohort]) -> list[Status]:
-    found = []
+def add_hours(monitor: Monitor, hours: range, draw: Callable[[], Cohort]) -> list[Status]:
+    """Add a cohort per hour and return the status after each."""
+    statuses = []
     for hour in hours:
         monitor.add(hour * _HOUR, (hour + 1) * _HOUR, draw())
-        found.append(monitor.assess((hour + 1) * _HOUR))
-    return found
+        statuses.append(monitor.assess((hour + 1) * _HOUR))
+    return statuses
 
 
-def test_a_calibrator_is_unverified_until_labels_verify_it():
+def test_a_calibrator_is_unverified_before_enough_labels():
     rng = np.random.default_rng(0)
     monitor = Monitor(EDGES, REFERENCE)
-    nothing = monitor.assess(0.0)
-    assert (nothing.state, nothing.since, nothing.onset) == ("unverified", 0.0, None)
-    assert "0 matured labels" in nothing.reason
-    statuses = fed(monitor, range(45), lambda: part(rng, 200, share=0.5))
-    states = [one.state for one in statuses]
+    status = monitor.assess(0.0)
+    assert (status.state, status.since, status.onset) == ("unverified", 0.0, None)
+    assert "0 matured labels" in status.reason
+    statuses = add_hours(monitor, range(45), lambda: draw_cohort(rng, 200, share=0.5))
+    states = [status.state for status in statuses]
     assert states[0] == "unverified"
     assert states[-1] == "fresh"
     assert set(states) == {"unverified", "fresh"}
     last = statuses[-1]
-    assert last.since == min(one.since for one in statuses if one.state == "fresh")
+    assert last.since == min(status.since for status in statuses if status.state == "fresh")
     assert 4_000 - 120 <= last.evidence.n < 4_200
     assert last.evidence.coverage == pytest.approx(0.5, abs=0.05)
     assert last.evidence.delay == 60.0
     assert last.evidence.ece_high < monitor.options.objective
 
 
-def test_labels_that_are_too_old_verify_nothing():
+def test_old_labels_leave_the_window():
     rng = np.random.default_rng(1)
     monitor = Monitor(EDGES, REFERENCE)
-    assert fed(monitor, range(20), lambda: part(rng, 200))[-1].state == "fresh"
+    assert add_hours(monitor, range(20), lambda: draw_cohort(rng, 200))[-1].state == "fresh"
     late = monitor.assess(20 * _HOUR + monitor.options.oldest_seconds)
     assert (late.state, late.evidence.n) == ("unverified", 0)
 
 
-def test_drift_makes_it_suspect_and_then_stale_for_good():
-    """From 20 hours on; the onset is near, and a quiet time later does not heal what is stale."""
+def test_drift_makes_a_calibrator_suspect_then_stale():
+    """Drift begins after 20 hours. The onset is near it; `stale` stays when the drift ends."""
     rng = np.random.default_rng(2)
     monitor = Monitor(EDGES, REFERENCE)
-    before = fed(monitor, range(20), lambda: part(rng, 200))
-    after = fed(monitor, range(20, 60), lambda: part(rng, 200, lambda p: p - 0.06))
-    states = [one.state for one in after]
+    before = add_hours(monitor, range(20), lambda: draw_cohort(rng, 200))
+    after = add_hours(monitor, range(20, 60), lambda: draw_cohort(rng, 200, lambda p: p - 0.06))
+    states = [status.state for status in after]
     assert before[-1].state == "fresh"
     first = states.index("stale")
     assert "suspect" in states[:first]
@@ -111,60 +112,60 @@ def test_drift_makes_it_suspect_and_then_stale_for_good():
     assert stale.evidence.rejected_at is not None
     assert stale.onset == pytest.approx(20 * _HOUR, abs=5 * _HOUR)
     assert "rejected" in stale.reason
-    assert fed(monitor, range(60, 90), lambda: part(rng, 200))[-1].state == "stale"
+    assert add_hours(monitor, range(60, 90), lambda: draw_cohort(rng, 200))[-1].state == "stale"
 
 
-def test_the_onset_is_a_row_s_own_time():
-    """A drift in the middle of a long cohort: a refit wants none of what came before it."""
+def test_the_onset_is_the_time_of_a_row():
+    """Drift in the middle of a long cohort: a refit must not use the rows before it."""
     rng = np.random.default_rng(2)
     monitor = Monitor(EDGES, REFERENCE)
-    many = part(rng, 4_000)
-    p = np.asarray(many.confidences)
+    cohort = draw_cohort(rng, 4_000)
+    p = np.asarray(cohort.confidences)
     truth = np.where(np.arange(4_000) < 2_000, p, p - 0.2)
     times = np.arange(4_000.0)
-    whole = Cohort(many.traffic, p, rng.random(4_000) < truth, times=times)
-    monitor.add(0.0, 4_000.0, whole)
-    found = monitor.assess(4_000.0)
-    assert found.state == "stale"
-    assert found.onset == pytest.approx(2_000, abs=300)
+    drifted = Cohort(cohort.traffic, p, rng.random(4_000) < truth, times=times)
+    monitor.add(0.0, 4_000.0, drifted)
+    status = monitor.assess(4_000.0)
+    assert status.state == "stale"
+    assert status.onset == pytest.approx(2_000, abs=300)
     timeless = Monitor(EDGES, REFERENCE)
-    timeless.add(0.0, 4_000.0, Cohort(many.traffic, p, whole.correct))
+    timeless.add(0.0, 4_000.0, Cohort(cohort.traffic, p, drifted.correct))
     assert timeless.assess(4_000.0).onset == 0.0
 
 
-def test_a_shift_of_confidences_alone_makes_suspect_until_labels_say_it_is_harmless():
+def test_a_confidence_shift_is_suspect_until_labels_show_that_it_is_harmless():
     rng = np.random.default_rng(3)
     monitor = Monitor(EDGES, REFERENCE, MonitorOptions(least_labels=1_000))
-    unlabelled = fed(monitor, range(4), lambda: part(rng, 500, centre=0.8, share=0.0))
+    unlabelled = add_hours(monitor, range(4), lambda: draw_cohort(rng, 500, centre=0.8, share=0.0))
     assert unlabelled[-1].state == "suspect"
     assert "shifted" in unlabelled[-1].reason
-    labelled = fed(monitor, range(4, 20), lambda: part(rng, 500, centre=0.8))[-1]
+    labelled = add_hours(monitor, range(4, 20), lambda: draw_cohort(rng, 500, centre=0.8))[-1]
     assert labelled.state == "fresh"
     assert "although confidences have shifted" in labelled.reason
 
 
-def test_labels_of_other_confidences_do_not_excuse_a_shift_of_what_is_served():
-    """What is served now, not matured yet, is unlike the window that was verified."""
+def test_a_shift_of_unmatured_traffic_is_suspect():
+    """The traffic served now has not matured and differs from the window."""
     rng = np.random.default_rng(4)
     monitor = Monitor(EDGES, REFERENCE)
-    fed(monitor, range(20), lambda: part(rng, 200))
-    served = part(rng, 2_000, centre=0.5).traffic
+    add_hours(monitor, range(20), lambda: draw_cohort(rng, 200))
+    served = draw_cohort(rng, 2_000, centre=0.5).traffic
     assert monitor.assess(20 * _HOUR).state == "fresh"
     assert monitor.assess(20 * _HOUR, served).state == "suspect"
-    assert monitor.assess(20 * _HOUR, part(rng, 2_000).traffic).state == "fresh"
+    assert monitor.assess(20 * _HOUR, draw_cohort(rng, 2_000).traffic).state == "fresh"
 
 
-def test_an_error_over_the_objective_makes_suspect():
-    """Where the tolerance lets it pass: the test cannot reject, the objective is missed."""
+def test_an_error_above_the_objective_is_suspect():
+    """The error is within the tolerance, so the test cannot reject, but above the objective."""
     rng = np.random.default_rng(5)
     options = MonitorOptions(tolerance=0.2, objective=0.02)
     monitor = Monitor(EDGES, REFERENCE, options)
-    last = fed(monitor, range(40), lambda: part(rng, 200, lambda p: p - 0.1))[-1]
+    last = add_hours(monitor, range(40), lambda: draw_cohort(rng, 200, lambda p: p - 0.1))[-1]
     assert last.state == "suspect"
-    assert "over the objective" in last.reason
+    assert "above the objective" in last.reason
 
 
-def test_selective_labels_are_said():
+def test_the_reason_names_selective_labels():
     rng = np.random.default_rng(6)
     monitor = Monitor(EDGES, REFERENCE)
 
@@ -175,59 +176,59 @@ def test_selective_labels_are_said():
         p = p[rng.random(1_000) < 1.2 - p]
         return Cohort(sums.traffic, p, rng.random(len(p)) < p)
 
-    last = fed(monitor, range(10), selective)[-1]
+    last = add_hours(monitor, range(10), selective)[-1]
     assert last.evidence.selective
     assert "labels come more often" in last.reason
     assert last.state == "fresh"
 
 
-def test_a_segment_drifts_that_all_traffic_hides():
+def test_drift_of_a_segment_is_found_when_all_traffic_hides_it():
     rng = np.random.default_rng(7)
     monitor = Monitor(EDGES, REFERENCE, MonitorOptions(segments=2))
     for hour in range(60):
-        parts = {"web": part(rng, 1_000), "app": part(rng, 100, too_sure)}
+        parts = {"web": draw_cohort(rng, 1_000), "app": draw_cohort(rng, 100, overconfident)}
         monitor.add(hour * _HOUR, (hour + 1) * _HOUR, parts)
-    found = monitor.assess(60 * _HOUR)
-    assert (found.state, found.segment) == ("stale", "app")
-    assert found.reason.startswith("segment 'app': ")
-    assert found.segments["web"].state == "fresh"
-    assert found.evidence.rejected_at is None
-    assert found.segments["app"].evidence.threshold == pytest.approx(np.log(4 / 0.05))
-    assert found.onset == found.segments["app"].onset
+    status = monitor.assess(60 * _HOUR)
+    assert (status.state, status.segment) == ("stale", "app")
+    assert status.reason.startswith("segment 'app': ")
+    assert status.segments["web"].state == "fresh"
+    assert status.evidence.rejected_at is None
+    assert status.segments["app"].evidence.threshold == pytest.approx(np.log(4 / 0.05))
+    assert status.onset == status.segments["app"].onset
 
 
 @pytest.mark.parametrize("segments", [0, 2])
-def test_a_state_goes_on_where_it_stopped(segments):
-    """Saved as JSON after every cohort, it says the same to the last digit."""
+def test_a_restored_monitor_continues_exactly(segments):
+    """Saved as JSON and restored after every cohort, it gives exactly the same status."""
 
     def stream() -> Callable[[], Any]:
         rng = np.random.default_rng(8)
         if segments:
-            return lambda: {"a": part(rng, 150, too_sure), "b": part(rng, 150)}
-        return lambda: part(rng, 300, too_sure)
+            return lambda: {"a": draw_cohort(rng, 150, overconfident), "b": draw_cohort(rng, 150)}
+        return lambda: draw_cohort(rng, 300, overconfident)
 
     options = MonitorOptions(segments=segments)
-    whole, restored = Monitor(EDGES, REFERENCE, options), Monitor(EDGES, REFERENCE, options)
-    one, other = stream(), stream()
+    original, restored = Monitor(EDGES, REFERENCE, options), Monitor(EDGES, REFERENCE, options)
+    first, second = stream(), stream()
     for hour in range(30):
-        whole.add(hour * _HOUR, (hour + 1) * _HOUR, one())
-        restored.add(hour * _HOUR, (hour + 1) * _HOUR, other())
+        original.add(hour * _HOUR, (hour + 1) * _HOUR, first())
+        restored.add(hour * _HOUR, (hour + 1) * _HOUR, second())
         now = (hour + 1) * _HOUR
-        assert restored.assess(now).to_dict() == whole.assess(now).to_dict()
+        assert restored.assess(now).to_dict() == original.assess(now).to_dict()
         text = json.dumps(restored.state(), allow_nan=False)
         restored = Monitor(EDGES, REFERENCE, options)
         restored.restore(json.loads(text))
-    json.dumps(whole.assess(30 * _HOUR).to_dict(), allow_nan=False)
-    assert whole.assess(30 * _HOUR).state == "stale"
+    json.dumps(original.assess(30 * _HOUR).to_dict(), allow_nan=False)
+    assert original.assess(30 * _HOUR).state == "stale"
 
 
-def test_what_it_keeps_does_not_grow():
-    """Thousands of cohorts without labels, and of few; the window still holds enough."""
+def test_the_saved_state_has_a_constant_size():
+    """After 600 cohorts with few or no labels; the window still holds enough."""
     rng = np.random.default_rng(9)
     monitor = Monitor(EDGES, REFERENCE)
     sizes = []
     for minute in range(600):
-        monitor.add(minute * 60.0, (minute + 1) * 60.0, part(rng, 20, share=minute % 2))
+        monitor.add(minute * 60.0, (minute + 1) * 60.0, draw_cohort(rng, 20, share=minute % 2))
         sizes.append(len(json.dumps(monitor.state())))
     assert max(sizes[400:]) < 1.1 * max(sizes[100:400])
     assert 4_000 <= monitor.assess(36_000.0).evidence.n < 4_500
@@ -244,35 +245,35 @@ def test_what_it_keeps_does_not_grow():
         (1.0, 2.0, {"web": ([0.9], [1])}, "segments"),
     ],
 )
-def test_bad_cohorts_are_refused_and_none_taken(start, end, parts, field):
+def test_a_bad_cohort_is_rejected_and_changes_nothing(start, end, parts, field):
     monitor = Monitor(EDGES)
     monitor.add(0.0, 1.0, Cohort(REFERENCE, [0.9], [1]))
     before = monitor.state()
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         monitor.add(start, end, {n: Cohort(REFERENCE, *rows) for n, rows in parts.items()})
-    assert refused.value.field == field
+    assert error.value.field == field
     assert monitor.state() == before
 
 
-def test_rows_are_taken_in_the_order_of_their_times():
-    """Whatever segment they are in; and the rejection is at the time of a prediction."""
+def test_rows_of_all_segments_are_sorted_by_time():
+    """The split into segments changes nothing; a rejection has the time of a prediction."""
     rng = np.random.default_rng(10)
     p = confidences(rng, 3_000)
-    y, times = (rng.random(3_000) < too_sure(p)).astype(float), np.sort(rng.random(3_000))
-    one = Monitor(EDGES, options=MonitorOptions(segments=2))
-    other = Monitor(EDGES, options=MonitorOptions(segments=2))
+    y, times = (rng.random(3_000) < overconfident(p)).astype(float), np.sort(rng.random(3_000))
+    single = Monitor(EDGES, options=MonitorOptions(segments=2))
+    split = Monitor(EDGES, options=MonitorOptions(segments=2))
     half = rng.random(3_000) < 0.5
-    none = np.zeros_like(REFERENCE)
-    one.add(0.0, 1.0, {"a": Cohort(none, p, y, times=times)})
+    no_traffic = np.zeros_like(REFERENCE)
+    single.add(0.0, 1.0, {"a": Cohort(no_traffic, p, y, times=times)})
     parts = {
-        name: Cohort(none, p[at], y[at], times=times[at])
+        name: Cohort(no_traffic, p[at], y[at], times=times[at])
         for name, at in (("a", half), ("b", ~half))
     }
-    other.add(0.0, 1.0, parts)
-    found, same = one.assess(1.0).evidence, other.assess(1.0).evidence
-    assert found.rejected_at is not None
-    assert (found.rejected_at, found.log_evidence) == (same.rejected_at, same.log_evidence)
-    assert found.rejected_time == same.rejected_time == times[found.rejected_at - 1]
+    split.add(0.0, 1.0, parts)
+    first, second = single.assess(1.0).evidence, split.assess(1.0).evidence
+    assert first.rejected_at is not None
+    assert (first.rejected_at, first.log_evidence) == (second.rejected_at, second.log_evidence)
+    assert first.rejected_time == second.rejected_time == times[first.rejected_at - 1]
 
 
 def test_a_cohort_may_be_empty():
@@ -281,7 +282,7 @@ def test_a_cohort_may_be_empty():
     assert monitor.assess(1.0).state == "unverified"
 
 
-def test_too_many_segments_are_refused():
+def test_too_many_segments_are_rejected():
     monitor = Monitor(EDGES, options=MonitorOptions(segments=1))
     monitor.add(0.0, 1.0, {"a": Cohort(REFERENCE, [], [])})
     with pytest.raises(InputError):
@@ -301,12 +302,12 @@ def test_too_many_segments_are_refused():
         {"segments": -1},
     ],
 )
-def test_bad_options_are_refused(options):
+def test_bad_options_are_rejected(options):
     with pytest.raises(InputError):
         MonitorOptions(**options)
 
 
-def test_alpha_is_spent_over_versions():
+def test_the_error_rates_of_all_versions_sum_to_alpha():
     spent = [spend_alpha(0.05, k) for k in range(1, 20_000)]
     assert sum(spent) < 0.05
     assert sum(spent) == pytest.approx(0.05, rel=1e-3)

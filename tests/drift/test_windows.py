@@ -1,4 +1,4 @@
-"""Windows: their numbers by slow definitions, what their intervals hold, and their corners."""
+"""Windows: values against slow definitions, coverage of the intervals, and edge cases."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def sums_of(p: Values, y: NDArray[Any], edges: Values = EVEN) -> CalibrationSums
     return sums
 
 
-def drawn(rng: np.random.Generator, rows: int) -> tuple[Values, Values]:
+def draw(rng: np.random.Generator, rows: int) -> tuple[Values, Values]:
     p = rng.beta(8, 1.5, size=rows)
     return p, (rng.random(rows) < p).astype(float)
 
 
-def test_numbers_are_those_of_a_loop_over_pairs():
-    """ECE, and the mean of r_i r_j over pairs of one bin, which is what `squared_ce` says it is."""
-    p, y = drawn(np.random.default_rng(0), 120)
+def test_values_equal_a_loop_over_pairs():
+    """ECE, and `squared_ce` as the mean of r_i r_j over pairs in one bin."""
+    p, y = draw(np.random.default_rng(0), 120)
     edges = np.array([0.6, 0.8, 0.9])
     found = summarise_window(sums_of(p, y, edges))
     ece, squared, floor = 0.0, 0.0, 0.0
@@ -49,8 +49,8 @@ def test_numbers_are_those_of_a_loop_over_pairs():
     assert (found.bins, found.labelled, found.traffic) == (4, 120, 120)
 
 
-def test_weights_by_traffic_are_of_all_predictions():
-    """Labels of the unsure half only now and then: weighted by traffic it counts for half."""
+def test_traffic_weights_estimate_the_error_of_all_predictions():
+    """One half has few labels; with traffic weights it still counts for half."""
     sums = CalibrationSums.empty([0.5])
     sums.add_counts([1000, 1000])
     sums.add_labels(np.full(50, 0.4), np.arange(50) < 30)
@@ -59,7 +59,7 @@ def test_weights_by_traffic_are_of_all_predictions():
     assert summarise_window(sums, weighting="traffic").ece == pytest.approx(0.5 * 0.2)
 
 
-def test_bins_of_fewer_than_two_labels_join_a_neighbour():
+def test_bins_with_fewer_than_two_labels_are_merged():
     sums = sums_of(np.array([0.1, 0.3, 0.31, 0.55, 0.95]), np.array([1.0, 0, 1, 1, 1]))
     found = summarise_window(sums)
     assert found.bins == 2
@@ -67,19 +67,19 @@ def test_bins_of_fewer_than_two_labels_join_a_neighbour():
     assert found.ece == pytest.approx(sum(gaps))
 
 
-def test_a_single_label_has_no_error_and_none_no_numbers():
-    """Nothing is made up, and nothing is NaN."""
+def test_values_are_none_without_enough_labels():
+    """No value is NaN."""
     empty = summarise_window(CalibrationSums.empty(EVEN))
     assert (empty.labelled, empty.accuracy, empty.ece, empty.ce_high) == (0, None, None, None)
-    one = summarise_window(sums_of(np.array([0.9]), np.array([1.0])))
-    assert (one.labelled, one.accuracy, one.ece) == (1, 1.0, None)
+    single = summarise_window(sums_of(np.array([0.9]), np.array([1.0])))
+    assert (single.labelled, single.accuracy, single.ece) == (1, 1.0, None)
 
 
 @pytest.mark.parametrize("confidence", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("right", [0, 1])
 @pytest.mark.parametrize("weighting", ["labelled", "traffic"])
-def test_every_number_is_finite_and_in_order(confidence, right, weighting):
-    """Where a bin's own variance is 0 as well; and JSON takes it."""
+def test_every_value_is_finite_and_inside_its_interval(confidence, right, weighting):
+    """Also if the sample variance of a bin is 0; all values can be written as JSON."""
     for rows in (2, 3, 1000):
         p, y = np.full(rows, confidence), np.full(rows, float(right))
         found = summarise_window(sums_of(p, y), weighting=weighting)
@@ -91,18 +91,20 @@ def test_every_number_is_finite_and_in_order(confidence, right, weighting):
 
 
 def truth_of(p: Values, kind: str) -> Values:
-    return {"calibrated": p, "too sure": 0.95 * p, "local": np.where(p > 0.9, p - 0.1, p)}[kind]
+    return {"calibrated": p, "overconfident": 0.95 * p, "local": np.where(p > 0.9, p - 0.1, p)}[
+        kind
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "weighting"),
-    [("calibrated", "labelled"), ("local", "labelled"), ("too sure", "traffic")],
+    [("calibrated", "labelled"), ("local", "labelled"), ("overconfident", "traffic")],
 )
-def test_intervals_hold_the_truth(kind, weighting):
+def test_interval_coverage(kind, weighting):
     """150 draws of Beta(30, .6) at n = 300, where nearly all confidences are near 1.
 
-    The normal interval of the unbiased square holds it in 78% of calibrated draws. 93% is asked
-    for; a count that 93% would fall below once in a thousand is refused.
+    The normal interval of the unbiased square covers the truth in 78% of calibrated draws. The
+    test requires 93%, and fails for a count that a coverage of 93% gives with probability 0.001.
     """
     rng = np.random.default_rng(1)
     law, many = scipy.stats.beta(30, 0.6), 200_000
@@ -111,62 +113,62 @@ def test_intervals_hold_the_truth(kind, weighting):
     shares = np.bincount(where, minlength=15) / many
     gaps = np.bincount(where, truth_of(all_p, kind) - all_p, 15) / np.maximum(shares * many, 1)
     ece, ce = shares @ np.abs(gaps), np.sqrt(shares @ gaps**2)
-    held = np.zeros(3)
+    covered = np.zeros(3)
     for _ in range(150):
         p = law.rvs(300 if weighting == "labelled" else 3_000, random_state=rng)
         sums = CalibrationSums.empty(EVEN)
         sums.add_traffic(p)
-        # Selective labels: the less sure are labelled more often.
+        # Selective labels: low confidences are labelled more often.
         chosen = p if weighting == "labelled" else p[rng.random(len(p)) < 0.9 - 0.85 * p]
         sums.add_labels(chosen, rng.random(len(chosen)) < truth_of(chosen, kind))
         found = summarise_window(sums, weighting=weighting)
-        for place, (low, high, true) in enumerate(
+        for index, (low, high, true) in enumerate(
             (
                 (found.ece_low, found.ece_high, ece),
                 (found.ece_widest_low, found.ece_widest_high, ece),
                 (found.ce_low, found.ce_high, ce),
             )
         ):
-            held[place] += low - 1e-12 <= true <= high + 1e-12
-    assert held.min() >= scipy.stats.binom.ppf(1e-3, 150, 0.93)
+            covered[index] += low - 1e-12 <= true <= high + 1e-12
+    assert covered.min() >= scipy.stats.binom.ppf(1e-3, 150, 0.93)
 
 
-def test_the_squared_error_is_unbiased_and_its_error_right():
+def test_the_squared_error_is_unbiased():
     """Over 200 draws of a miscalibrated model; the mean within 4 of its standard errors."""
     rng = np.random.default_rng(2)
     edges = np.array([0.5, 0.75])
     p = np.repeat([0.3, 0.6, 0.9], [60, 90, 150])
     truth = np.repeat([0.45, 0.6, 0.8], [60, 90, 150])
     true = float(np.mean((truth - p) ** 2))
-    found = [summarise_window(sums_of(p, rng.random(300) < truth, edges)) for _ in range(200)]
-    squares = np.array([one.squared_ce for one in found])
+    windows = [summarise_window(sums_of(p, rng.random(300) < truth, edges)) for _ in range(200)]
+    squares = np.array([window.squared_ce for window in windows])
     assert abs(squares.mean() - true) < 4 * squares.std() / np.sqrt(200)
-    errors = np.array([one.squared_ce_error for one in found])
+    errors = np.array([window.squared_ce_error for window in windows])
     # A standard deviation of 200 is known to 5%, and its estimate is 5% off where n is 60.
     assert errors.mean() == pytest.approx(squares.std(), rel=0.25)
 
 
 def labelled(rng: np.random.Generator, rows: int, kind: str) -> CalibrationSums:
-    p, y = drawn(rng, rows)
+    p, y = draw(rng, rows)
     rate = {
-        "any": np.full(rows, 0.3),
+        "random": np.full(rows, 0.3),
         "few": np.full(rows, 0.004),
         "all but a few": np.full(rows, 0.999),
-        "unsure": 0.5 - 0.3 * p,
+        "low confidence": 0.5 - 0.3 * p,
         "errors": np.where(y == 1, 0.7, 1.0),
     }[kind]
     sums = CalibrationSums.empty(EVEN)
     sums.add_traffic(p)
-    kept = rng.random(rows) < rate
-    sums.add_labels(p[kept], y[kept])
+    chosen = rng.random(rows) < rate
+    sums.add_labels(p[chosen], y[chosen])
     return sums
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows"), [("any", 3_000), ("few", 3_000), ("all but a few", 4_000)]
+    ("kind", "rows"), [("random", 3_000), ("few", 3_000), ("all but a few", 4_000)]
 )
-def test_coverage_is_flagged_once_in_a_hundred_where_labels_come_alike(kind, rows):
-    """600 draws; 6 are due, and 16 would come once in two thousand such runs."""
+def test_random_labels_are_rarely_flagged_as_selective(kind, rows):
+    """600 draws: 6 flags are expected, and 16 have a probability of 1 in 2,000."""
     rng = np.random.default_rng(3)
     flags = 0
     for _ in range(600):
@@ -176,33 +178,33 @@ def test_coverage_is_flagged_once_in_a_hundred_where_labels_come_alike(kind, row
     assert flags <= 15
 
 
-@pytest.mark.parametrize("kind", ["unsure", "errors"])
-def test_coverage_is_flagged_where_it_depends_on_confidence(kind):
-    """Also where all errors are labelled and 70% of what was right: outcomes go with confidence."""
+@pytest.mark.parametrize("kind", ["low confidence", "errors"])
+def test_selective_labels_are_flagged(kind):
+    """Also if all errors and 70% of correct predictions are labelled."""
     rng = np.random.default_rng(4)
-    found = [label_coverage(labelled(rng, 6_000, kind)) for _ in range(20)]
-    assert sum(one is not None and one.selective for one in found) == 20
+    coverages = [label_coverage(labelled(rng, 6_000, kind)) for _ in range(20)]
+    assert all(coverage is not None and coverage.selective for coverage in coverages)
 
 
-def test_coverage_in_corners():
+def test_coverage_edge_cases():
     assert label_coverage(CalibrationSums.empty(EVEN)) is None
     sums = sums_of(np.array([0.9]), np.array([1.0]))
     everything = label_coverage(sums)
     assert everything is not None
     assert (everything.share, everything.selective) == (1.0, False)
     assert everything.by_bin[0] is None
-    lost = CalibrationSums.empty(EVEN)  # traffic that a crash has lost
+    lost = CalibrationSums.empty(EVEN)  # a crash has lost the traffic
     lost.add_labels([0.9] * 10, [1] * 10)
     coverage = label_coverage(lost)
     assert coverage is not None
     assert coverage.share == 1
     silent = CalibrationSums.empty(EVEN)
     silent.add_traffic(np.linspace(0, 1, 100))
-    none = label_coverage(silent)
-    assert none is not None
-    assert (none.share, none.selective) == (0.0, False)
+    unlabelled = label_coverage(silent)
+    assert unlabelled is not None
+    assert (unlabelled.share, unlabelled.selective) == (0.0, False)
 
 
-def test_a_level_out_of_range_is_refused():
+def test_a_level_out_of_range_is_rejected():
     with pytest.raises(InputError):
         summarise_window(CalibrationSums.empty(EVEN), level=1.0)

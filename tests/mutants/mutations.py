@@ -172,7 +172,7 @@ _DRIFT = _group(
         ("total(p * y)", "total(p * p * y)"),
     ],
     recalib__drift__monitor=[("(math.pi * number) ** 2", "(math.pi * number)")],
-    recalib__drift__monitor_state=[("(found.ece_low or 0.0) > objective", "False")],
+    recalib__drift__monitor_state=[("(evidence.ece_low or 0.0) > objective", "False")],
 )
 
 _REGISTRY = _group(
