@@ -1,4 +1,4 @@
-"""A client of `recalib serve`, blocking or asynchronous; needs `pip install 'recalib[client]'`.
+"""Python client of `recalib serve`; needs `pip install 'recalib[client]'`.
 
 >>> from recalib.client import Client
 >>> with Client("http://127.0.0.1:8000") as client:             # doctest: +SKIP

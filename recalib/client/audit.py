@@ -1,4 +1,4 @@
-"""Who did what."""
+"""The audit trail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["list_audit"]
 def list_audit(
     *, actor: str | None = None, action: str | None = None, model: str | None = None
 ) -> Listing[AuditEntry]:
-    """Iterate over who did what, newest first: all, or what matches each that is given."""
-    query = {"actor": actor, "action": action, "model": model}
-    given = {name: value for name, value in query.items() if value is not None}
-    return Listing(Page[AuditEntry], path("audit"), given)
+    """Iterate over the audit trail, newest first; arguments filter it."""
+    filters = {"actor": actor, "action": action, "model": model}
+    query = {name: value for name, value in filters.items() if value is not None}
+    return Listing(Page[AuditEntry], path("audit"), query)

@@ -1,4 +1,4 @@
-"""Logits in, calibrated probabilities out, in as many requests as the server's limits ask for."""
+"""Calibrated probabilities of logits, in batches that respect the limits of the server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import Floats, check_logits, check_probabilities
-from recalib.client.calibrators import CHAMPION, version_of
+from recalib.client.calibrators import CHAMPION, resolve_version
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
-from recalib.client.operations import Answer, Plan, Request, Session
+from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Likeliest, Predictions
-from recalib.client.retry import path, read, succeed
+from recalib.client.retry import path, read, send_checked
 from recalib.errors import InputError, NotFoundError
 
 __all__ = ["calibrate", "calibrate_top", "predict"]
@@ -28,26 +28,26 @@ Input: TypeAlias = Literal["logits", "probabilities"]
 _JSON, _NPY, _NPZ = "application/json", "application/x-npy", "application/x-npz"
 
 
-class _Top(msgspec.Struct):
-    """The likeliest classes, as an answer has them."""
+class _TopClasses(msgspec.Struct):
+    """The top k classes, as the server encodes them."""
 
     classes: list[list[int]]
     probabilities: list[list[float]]
 
 
-class _TopAnswer(msgspec.Struct):
-    top_k: _Top
+class _TopResponse(msgspec.Struct):
+    top_k: _TopClasses
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is asked for, of all rows."""
+class _Query:
+    """The parameters of all requests of an operation."""
 
     model: str
     calibrator: str
     input: str
-    form: str
-    query: Mapping[str, str]
+    media_type: str
+    parameters: Mapping[str, str]
 
 
 def calibrate(
@@ -58,35 +58,36 @@ def calibrate(
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
     segment: str = "",
-) -> Plan[NDArray[np.float32]]:
+) -> Flow[NDArray[np.float32]]:
     """Return calibrated probabilities, float32 (N, K).
 
-    More rows than a request may carry go in several, all of them to one version: what an alias
-    points to at the beginning.
+    A large array is sent in several requests. All use one version: the one that the alias points
+    to at the start.
 
     Parameters
     ----------
-    values: (N, K), float16/32/64; −inf, or None in lists, is a masked class.
+    values: (N, K), float16/32/64; −inf is a masked class, in lists also None.
     calibrator: a version or an alias.
-    input: what `values` are; never guessed from them.
-    segment: where they come from, one of those that the model declares; empty for none.
+    input: what `values` contain; it is never guessed.
+    segment: a segment that the model declares; empty for none.
 
     Raises
     ------
-    InputError: values that are not `input`, with the row and the column.
-    RefusedError: K other than the model's.
+    InputError: the values are not valid `input`; the error names row and column.
+    RefusedError: K is not the number of classes of the model.
     MissingError: no such model, version or alias.
-    ContradictionError: there is no champion yet.
+    ContradictionError: the model has no champion yet.
     """
-    rows = _checked(values, input)
-    answers = np.empty(rows.shape, np.float32)
+    rows = _check_rows(values, input)
+    probabilities = np.empty(rows.shape, np.float32)
 
-    def take(place: slice, answer: Answer) -> None:
-        answers[place] = _probabilities(answer, answers[place].shape, _array)
+    def store(part: slice, response: Response) -> None:
+        shape = probabilities[part].shape
+        probabilities[part] = _read_probabilities(response, shape, _read_npy)
 
-    asked = _Asked(model, str(calibrator), input, _NPY, _of(segment))
-    yield from _in_parts(session, rows, asked, take)
-    return answers
+    query = _Query(model, str(calibrator), input, _NPY, _segment_parameter(segment))
+    yield from _send_in_batches(session, rows, query, store)
+    return probabilities
 
 
 def predict(
@@ -98,32 +99,34 @@ def predict(
     input: Input = "logits",
     ids: float = 1.0,
     segment: str = "",
-) -> Plan[Predictions]:
-    """Return calibrated probabilities with ids, by which `add_labels` labels them later.
+) -> Flow[Predictions]:
+    """Return calibrated probabilities and prediction ids, for `add_labels` later.
 
     Parameters
     ----------
-    values, calibrator, input, segment: as `calibrate` has them.
-    ids: the share of rows, drawn at random, that get one; the others have None.
+    values, calibrator, input, segment: as for `calibrate`.
+    ids: the share of rows that get an id, chosen at random; other rows get None.
 
     Raises
     ------
-    As `calibrate`; and RefusedFormError: a server that makes no ids.
+    As `calibrate`; RefusedFormError: the server makes no ids.
     """
     if not 0 <= ids <= 1:
         raise InputError("ids", found=f"{ids}", accepted="a share from 0 to 1")
-    rows = _checked(values, input)
-    answers = np.empty(rows.shape, np.float32)
-    names: list[str | None] = [None] * len(rows)
+    rows = _check_rows(values, input)
+    probabilities = np.empty(rows.shape, np.float32)
+    prediction_ids: list[str | None] = [None] * len(rows)
 
-    def take(place: slice, answer: Answer) -> None:
-        answers[place] = _probabilities(answer, answers[place].shape, _member)
+    def store(part: slice, response: Response) -> None:
+        shape = probabilities[part].shape
+        probabilities[part] = _read_probabilities(response, shape, _read_npz_member)
         if ids:
-            names[place] = _ids(answer, len(names[place]))
+            prediction_ids[part] = _read_ids(response, shape[0])
 
-    asked = _Asked(model, str(calibrator), input, _NPZ, {"ids": f"{ids:.9f}", **_of(segment)})
-    yield from _in_parts(session, rows, asked, take)
-    return Predictions(answers, names)
+    parameters = {"ids": f"{ids:.9f}", **_segment_parameter(segment)}
+    query = _Query(model, str(calibrator), input, _NPZ, parameters)
+    yield from _send_in_batches(session, rows, query, store)
+    return Predictions(probabilities, prediction_ids)
 
 
 def calibrate_top(
@@ -135,149 +138,151 @@ def calibrate_top(
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
     segment: str = "",
-) -> Plan[Likeliest]:
-    """Return the k likeliest classes of each row, and their calibrated probabilities.
+) -> Flow[Likeliest]:
+    """Return the k most likely classes of each row, and their calibrated probabilities.
 
     Parameters
     ----------
-    k: from 1 to the model's classes.
-    values, calibrator, input, segment: as `calibrate` has them.
+    k: from 1 to K.
+    values, calibrator, input, segment: as for `calibrate`.
 
     Raises
     ------
     As `calibrate`.
     """
-    rows = _checked(values, input)
+    rows = _check_rows(values, input)
     if not 1 <= k <= rows.shape[1]:
         raise InputError("k", found=f"{k}", accepted=f"1 to {rows.shape[1]}, the classes")
     classes = np.empty((len(rows), k), np.int64)
     probabilities = np.empty((len(rows), k), np.float32)
 
-    def take(place: slice, answer: Answer) -> None:
-        found, shape = read(answer, _TopAnswer).top_k, classes[place].shape
-        for whole, part in ((classes, found.classes), (probabilities, found.probabilities)):
-            if len(part) != shape[0] or any(len(row) != k for row in part):
-                raise MalformedAnswerError(answer, f"has no {shape} likeliest classes")
-            whole[place] = part
+    def store(part: slice, response: Response) -> None:
+        top, shape = read(response, _TopResponse).top_k, classes[part].shape
+        for target, values in ((classes, top.classes), (probabilities, top.probabilities)):
+            if len(values) != shape[0] or any(len(row) != k for row in values):
+                raise MalformedAnswerError(response, f"has no {shape} likeliest classes")
+            target[part] = values
 
-    query = {"top_k": str(k), "ids": "0", **_of(segment)}
-    asked = _Asked(model, str(calibrator), input, _JSON, query)
-    yield from _in_parts(session, rows, asked, take)
+    parameters = {"top_k": str(k), "ids": "0", **_segment_parameter(segment)}
+    query = _Query(model, str(calibrator), input, _JSON, parameters)
+    yield from _send_in_batches(session, rows, query, store)
     return Likeliest(classes, probabilities)
 
 
-def _of(segment: str) -> dict[str, str]:
+def _segment_parameter(segment: str) -> dict[str, str]:
     return {"segment": segment} if segment else {}
 
 
-def _in_parts(
-    session: Session, rows: Floats, asked: _Asked, take: Callable[[slice, Answer], None]
-) -> Plan[None]:
-    """Ask for all rows, as many at once as the server takes, and hand each answer over."""
-    calibrator = asked.calibrator
+def _send_in_batches(
+    session: Session, rows: Floats, query: _Query, store: Callable[[slice, Response], None]
+) -> Flow[None]:
+    """Send all rows in batches as large as the server accepts, and store each response."""
+    calibrator = query.calibrator
     start = 0
     while start < len(rows):
-        size = _fitting(session, rows)
+        size = _batch_size(session, rows)
         if start == 0 and size < len(rows):
-            calibrator = yield from _pinned(session, rows[:1], asked)
-        place = slice(start, min(start + size, len(rows)))
+            calibrator = yield from _pin_version(session, rows[:1], query)
+        part = slice(start, min(start + size, len(rows)))
         try:
-            answer = yield from _part(session, rows[place], asked, calibrator)
+            response = yield from _send_batch(session, rows[part], query, calibrator)
         except RefusedAsTooLargeError as error:
-            if len(rows[place]) == 1:
+            if len(rows[part]) == 1:
                 raise
-            _shrink(session, rows[place], error.field)
+            _reduce_limit(session, rows[part], error.field)
         else:
-            take(place, answer)
-            start = place.stop
+            store(part, response)
+            start = part.stop
 
 
-def _pinned(session: Session, row: Floats, asked: _Asked) -> Plan[str]:
-    """Return the version that is to answer all parts."""
+def _pin_version(session: Session, row: Floats, query: _Query) -> Flow[str]:
+    """Return the version that calibrates all batches."""
     try:
-        return str((yield from version_of(session, asked.model, asked.calibrator)))
+        return str((yield from resolve_version(session, query.model, query.calibrator)))
     except NotFoundError:
-        # The server's own words, which say what to do.
-        yield from _part(session, row, asked, asked.calibrator)
+        # The error of a request names the reason, and what to do.
+        yield from _send_batch(session, row, query, query.calibrator)
         raise
 
 
-def _part(session: Session, rows: Floats, asked: _Asked, calibrator: str) -> Plan[Answer]:
+def _send_batch(session: Session, rows: Floats, query: _Query, calibrator: str) -> Flow[Response]:
     file = io.BytesIO()
     np.lib.format.write_array(file, rows, allow_pickle=False)
-    query = {"calibrator": calibrator, "input": asked.input, **asked.query}
-    headers = {"Content-Type": _NPY, "Accept": asked.form}
-    place = path("models", asked.model, "calibrate")
-    return succeed(session, Request("POST", place, query, headers, file.getvalue()))
+    parameters = {"calibrator": calibrator, "input": query.input, **query.parameters}
+    headers = {"Content-Type": _NPY, "Accept": query.media_type}
+    url_path = path("models", query.model, "calibrate")
+    return send_checked(session, Request("POST", url_path, parameters, headers, file.getvalue()))
 
 
-def _probabilities(
-    answer: Answer, shape: tuple[int, ...], read: Callable[[Answer, str], NDArray[Any]]
+def _read_probabilities(
+    response: Response, shape: tuple[int, ...], read: Callable[[Response, str], NDArray[Any]]
 ) -> NDArray[Any]:
-    array = read(answer, "probabilities")
+    array = read(response, "probabilities")
     if array.shape != shape or array.dtype.kind != "f":
         found = f"{array.dtype} {array.shape}"
-        raise MalformedAnswerError(answer, f"is {found} where numbers {shape} were asked for")
+        raise MalformedAnswerError(response, f"is {found} where numbers {shape} were asked for")
     return array
 
 
-def _ids(answer: Answer, rows: int) -> list[str | None]:
-    array = _member(answer, "prediction_ids")
+def _read_ids(response: Response, rows: int) -> list[str | None]:
+    array = _read_npz_member(response, "prediction_ids")
     if array.shape != (rows,) or array.dtype.kind != "S":
         found = f"{array.dtype} {array.shape}"
-        raise MalformedAnswerError(answer, f"has ids {found} where text ({rows},) was asked for")
-    return [one.decode("latin-1") or None for one in array.tolist()]
+        raise MalformedAnswerError(response, f"has ids {found} where text ({rows},) was asked for")
+    return [value.decode("latin-1") or None for value in array.tolist()]
 
 
-def _array(answer: Answer, name: str) -> NDArray[Any]:
-    """Return the array of an npy answer."""
-    return _read(answer, io.BytesIO(answer.body))
+def _read_npy(response: Response, name: str) -> NDArray[Any]:
+    """Return the array of an npy response."""
+    return _read_array(response, io.BytesIO(response.body))
 
 
-def _member(answer: Answer, name: str) -> NDArray[Any]:
-    """Return one array of an npz answer."""
+def _read_npz_member(response: Response, name: str) -> NDArray[Any]:
+    """Return one array of an npz response."""
     try:
-        content = zipfile.ZipFile(io.BytesIO(answer.body)).read(f"{name}.npy")
-    except Exception as error:  # nor does zipfile promise anything
-        raise MalformedAnswerError(answer, f"is no npz file with {name}: {error}") from None
-    return _read(answer, io.BytesIO(content))
+        content = zipfile.ZipFile(io.BytesIO(response.body)).read(f"{name}.npy")
+    except Exception as error:  # zipfile raises undocumented errors for a damaged file
+        raise MalformedAnswerError(response, f"is no npz file with {name}: {error}") from None
+    return _read_array(response, io.BytesIO(content))
 
 
-def _read(answer: Answer, file: io.BytesIO) -> NDArray[Any]:
+def _read_array(response: Response, file: io.BytesIO) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # NumPy promises nothing about what a broken header raises
-        raise MalformedAnswerError(answer, f"is no npy array: {error}") from None
+    except Exception as error:  # NumPy raises undocumented errors for a damaged header
+        raise MalformedAnswerError(response, f"is no npy array: {error}") from None
     return array
 
 
-def _checked(values: Any, input: str) -> Floats:
+def _check_rows(values: Any, input: str) -> Floats:
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
     if input == "probabilities":
         return check_probabilities(values)
-    return check_logits(_unmasked(values))
+    return check_logits(_replace_none(values))
 
 
-def _unmasked(values: Any) -> Any:
-    """Return lists with −inf in place of None, as JSON has masked classes; all else as it is."""
+def _replace_none(values: Any) -> Any:
+    """Return lists with −inf instead of None, which JSON uses for masked classes."""
     if not isinstance(values, list | tuple):
         return values
     return [
-        [-np.inf if one is None else one for one in row] if isinstance(row, list | tuple) else row
+        [-np.inf if value is None else value for value in row]
+        if isinstance(row, list | tuple)
+        else row
         for row in values
     ]
 
 
-def _fitting(session: Session, rows: Floats) -> int:
-    """Return how many of these rows a request may carry."""
-    by_size: int = session.most_bytes // (rows.shape[1] * rows.itemsize)
-    return max(1, min(len(rows), session.most_rows, by_size))
+def _batch_size(session: Session, rows: Floats) -> int:
+    """Return the number of these rows that one request may contain."""
+    by_bytes: int = session.max_bytes // (rows.shape[1] * rows.itemsize)
+    return max(1, min(len(rows), session.max_rows, by_bytes))
 
 
-def _shrink(session: Session, refused: Floats, field: str) -> None:
-    """Remember that a server takes less than it was sent: half of it may do."""
+def _reduce_limit(session: Session, batch: Floats, field: str) -> None:
+    """Halve the limit after the server has rejected a batch as too large."""
     if field == "body":
-        session.most_bytes = min(session.most_bytes, refused.nbytes // 2)
+        session.max_bytes = min(session.max_bytes, batch.nbytes // 2)
     else:
-        session.most_rows = min(session.most_rows, len(refused) // 2)
+        session.max_rows = min(session.max_rows, len(batch) // 2)

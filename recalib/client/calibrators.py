@@ -1,4 +1,4 @@
-"""Calibrators: asking for a fit, looking at what came of it, and which version serves."""
+"""Calibrators and aliases: fit, get, download, promote and roll back."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recalib.client.drivers import Listing
-from recalib.client.operations import Plan, Request, Session
+from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Alias, AliasChange, Calibrator, Items, Job, Page
-from recalib.client.retry import fetch, new_key, path, succeed
+from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 from recalib.errors import InputError, NotFoundError
 
 __all__ = [
@@ -22,13 +22,13 @@ __all__ = [
     "list_aliases",
     "list_calibrators",
     "promote",
+    "resolve_version",
     "rollback",
-    "version_of",
 ]
 
 #: The alias that serves by default.
 CHAMPION = "champion"
-#: The end of a file's name, to what is downloaded into it.
+#: Suffix of the destination to the resource that is downloaded.
 _DOWNLOADS = {".calib": "parameters", ".onnx": "onnx"}
 
 
@@ -41,18 +41,18 @@ def fit(
     objective: str = "nll",
     options: Mapping[str, Any] | None = None,
     promote: bool | Literal["if_better"] = "if_better",
-) -> Plan[Job]:
-    """Ask for a calibrator fitted on an uploaded data set; return the job that does it.
+) -> Flow[Job]:
+    """Fit a calibrator on an uploaded data set; return the job.
 
     Parameters
     ----------
-    map, objective, options: as `recalib.fit` has them.
-    promote: whether the new version becomes the champion: always, never, or if its
-        cross-validated NLL is clearly better than what serves now.
+    map, objective, options: as for `recalib.fit`.
+    promote: whether the new version becomes the champion: always, never, or only if its
+        cross-validated NLL is clearly better than that of the current champion.
 
     Raises
     ------
-    RefusedError: an unknown map, objective or option.
+    RefusedError: the map, objective or an option is unknown.
     MissingError: no such model or data set.
     """
     body = {
@@ -63,7 +63,7 @@ def fit(
         "promote": promote,
     }
     place = path("models", model, "calibrators")
-    return fetch(session, Job, "POST", place, json=body, headers=new_key())
+    return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
 
 
 def list_calibrators(model: str) -> Listing[Calibrator]:
@@ -73,15 +73,15 @@ def list_calibrators(model: str) -> Listing[Calibrator]:
 
 def get_calibrator(
     session: Session, model: str, calibrator: int | str = CHAMPION
-) -> Plan[Calibrator]:
-    """Return a version's card, or that of the version that an alias points to.
+) -> Flow[Calibrator]:
+    """Return a calibrator by version or alias.
 
     Raises
     ------
     MissingError: no such model or version.
     NotFoundError: no such alias.
     """
-    version = yield from version_of(session, model, calibrator)
+    version = yield from resolve_version(session, model, calibrator)
     place = path("models", model, "calibrators", str(version))
     return (yield from fetch(session, Calibrator, "GET", place))
 
@@ -91,17 +91,17 @@ def download_calibrator(
     model: str,
     destination: str | PathLike[str],
     calibrator: int | str = CHAMPION,
-) -> Plan[int]:
-    """Write a calibrator to a file, whole or not at all, and return its version.
+) -> Flow[int]:
+    """Download a calibrator to a file, atomically, and return its version.
 
     Parameters
     ----------
-    destination: ends in `.calib` for the parameters, as `recalib.load` reads them, or in `.onnx`
-        for a graph from `logits` to `probabilities`.
+    destination: a `.calib` file gets the parameters, which `recalib.load` reads; an `.onnx` file
+        gets a graph from `logits` to `probabilities`.
 
     Raises
     ------
-    InputError: another name, or a file that cannot be written.
+    InputError: the suffix is unknown, or the file cannot be written.
     """
     from recalib.files import write_atomically
 
@@ -109,73 +109,73 @@ def download_calibrator(
     if target.suffix not in _DOWNLOADS:
         accepted = f"a name that ends in {' or '.join(_DOWNLOADS)}"
         raise InputError("destination", found=str(target), accepted=accepted)
-    version = yield from version_of(session, model, calibrator)
+    version = yield from resolve_version(session, model, calibrator)
     place = path("models", model, "calibrators", str(version), _DOWNLOADS[target.suffix])
-    answer = yield from succeed(session, Request("GET", place))
-    write_atomically(target, answer.body)
+    response = yield from send_checked(session, Request("GET", place))
+    write_atomically(target, response.body)
     return version
 
 
-def list_aliases(session: Session, model: str) -> Plan[list[Alias]]:
+def list_aliases(session: Session, model: str) -> Flow[list[Alias]]:
     """Return a model's aliases."""
-    found = yield from fetch(session, Items[Alias], "GET", path("models", model, "aliases"))
-    return found.items
+    aliases = yield from fetch(session, Items[Alias], "GET", path("models", model, "aliases"))
+    return aliases.items
 
 
 def promote(
     session: Session, model: str, version: int, *, alias: str = CHAMPION, reason: str = ""
-) -> Plan[Alias]:
-    """Point an alias at a version; every request after the answer sees it.
+) -> Flow[Alias]:
+    """Point an alias at a version; every later request uses it.
 
     Parameters
     ----------
-    reason: kept in the alias' history.
+    reason: for the alias' history.
 
     Raises
     ------
     MissingError: no such model or version.
     """
     body = {"version": version, "reason": reason}
-    where = path("models", model, "aliases", alias)
-    # Sent again after an answer was lost, it does not undo what somebody has done meanwhile.
-    return fetch(session, Alias, "PUT", where, json=body, headers=new_key())
+    url_path = path("models", model, "aliases", alias)
+    # With the idempotency key, a retry does not undo a promotion that happened in between.
+    return fetch(session, Alias, "PUT", url_path, json=body, headers=idempotency_headers())
 
 
 def rollback(
     session: Session, model: str, *, alias: str = CHAMPION, reason: str = "rolled back"
-) -> Plan[Alias]:
-    """Point an alias at the version that it pointed to before; twice is back and forth.
+) -> Flow[Alias]:
+    """Point an alias at its previous version; a second rollback returns to the current one.
 
     Raises
     ------
-    NotFoundError: it has pointed to one version only.
+    NotFoundError: the alias has no previous version.
     """
     changes = yield from alias_history(session, model, alias=alias, limit=1)
-    before = changes[0].from_version if changes else None
-    if before is None:
+    previous = changes[0].from_version if changes else None
+    if previous is None:
         raise NotFoundError("an earlier version of alias", alias)
-    return (yield from promote(session, model, before, alias=alias, reason=reason))
+    return (yield from promote(session, model, previous, alias=alias, reason=reason))
 
 
 def alias_history(
     session: Session, model: str, *, alias: str = CHAMPION, limit: int = 100
-) -> Plan[list[AliasChange]]:
-    """Return who moved an alias, when, where to and why: the latest `limit` times, newest first."""
+) -> Flow[list[AliasChange]]:
+    """Return the latest `limit` changes of an alias, newest first."""
     place = path("models", model, "aliases", alias, "history")
     query = {"limit": str(limit)}
     return (yield from fetch(session, Items[AliasChange], "GET", place, query=query)).items
 
 
-def version_of(session: Session, model: str, calibrator: int | str) -> Plan[int]:
-    """Return the version that an alias points to now, or `calibrator` where it is a version."""
+def resolve_version(session: Session, model: str, calibrator: int | str) -> Flow[int]:
+    """Return the version of an alias; a version is returned unchanged."""
     if isinstance(calibrator, int) or calibrator.isdecimal():
         return int(calibrator)
     aliases = yield from list_aliases(session, model)
-    for one in aliases:
-        if one.alias == calibrator:
-            return one.version
-    raise NotFoundError("alias", calibrator, f"model {model!r} has " + _listed(aliases))
+    for alias in aliases:
+        if alias.alias == calibrator:
+            return alias.version
+    raise NotFoundError("alias", calibrator, f"model {model!r} has " + _alias_names(aliases))
 
 
-def _listed(aliases: list[Alias]) -> str:
-    return ", ".join(repr(one.alias) for one in aliases) or "none; promote a version"
+def _alias_names(aliases: list[Alias]) -> str:
+    return ", ".join(repr(alias.alias) for alias in aliases) or "none; promote a version"

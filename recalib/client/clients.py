@@ -1,4 +1,4 @@
-"""The two clients: what both can do, and how each of them gets bytes to a server and back."""
+"""`Client` and `AsyncClient`: the operations of both, and the HTTP transport of each."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from recalib.client import (
     monitoring,
     training,
 )
-from recalib.client.drivers import Awaiting, Blocking, ListOperation, Operation
+from recalib.client.drivers import AsyncDriver, ListOperation, Operation, SyncDriver
 from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
-from recalib.client.operations import Answer, Deadline, Request, Retries, Session, Stream
+from recalib.client.operations import Deadline, Request, Response, Retries, Session, Stream
 from recalib.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient", "Client"]
 
-#: Seconds for a connection, which takes milliseconds where there is somebody at the other end.
-_CONNECT = 10.0
-_API_KEY = "RECALIB_API_KEY"
+_CONNECT_TIMEOUT_SECONDS = 10.0
+_API_KEY_VARIABLE = "RECALIB_API_KEY"
 
 
 class Operations:
-    """What both clients can do."""
+    """The operations of both clients."""
 
     create_model = Operation(models.create_model)
     get_model = Operation(models.get_model)
@@ -80,8 +79,8 @@ class Operations:
     ready = Operation(health.ready)
 
 
-class Client(Operations, Blocking):
-    """A client of `recalib serve`; use it as a context manager, from any number of threads.
+class Client(Operations, SyncDriver):
+    """A synchronous client of `recalib serve`; a context manager, and safe to use from threads.
 
     >>> with Client("http://127.0.0.1:8000") as client:             # doctest: +SKIP
     ...     client.create_model("resnet", 10, exist_ok=True)
@@ -91,17 +90,17 @@ class Client(Operations, Blocking):
 
     Parameters
     ----------
-    url: of the server, http or https.
-    api_key: sent with every request; unless given, what RECALIB_API_KEY says, if anything.
-    headers: sent with every request as well.
-    timeout: seconds for each request, its repetitions included. The time is looked at whenever
-        bytes arrive: a server that sends some now and then can take up to twice as long.
-    retries: how often a request is repeated that got no answer, or 429, 502, 503 or 504.
-    transport: of httpx2, for certificates, proxies or Unix sockets of your own.
+    url: the server's URL, http or https.
+    api_key: sent with every request; by default the value of RECALIB_API_KEY, if it is set.
+    headers: additional headers of every request.
+    timeout: seconds for each request, including its retries. The time is checked when bytes
+        arrive, so a server that sends slowly can take up to twice as long.
+    retries: retries after a missing response or a status of 429, 502, 503 or 504.
+    transport: a transport of httpx2, for custom certificates, proxies or Unix sockets.
 
     Raises
     ------
-    InputError: a URL that is not one, or httpx2 is not installed.
+    InputError: the URL is invalid, or httpx2 is not installed.
     """
 
     def __init__(
@@ -135,30 +134,32 @@ class Client(Operations, Blocking):
     ) -> None:
         self.close()
 
-    def _request(self, request: Request) -> Answer:
-        content = _blocking(request.body) if not isinstance(request.body, bytes) else request.body
+    def _request(self, request: Request) -> Response:
+        content = (
+            _send_chunks(request.body) if not isinstance(request.body, bytes) else request.body
+        )
         try:
-            with self._http.stream(**_arguments(self.session, request, content)) as response:
-                return Answer(
+            with self._http.stream(**_httpx_arguments(self.session, request, content)) as response:
+                return Response(
                     request,
                     response.status_code,
                     dict(response.headers),
-                    b"".join(_in_time(response.iter_bytes(), request.seconds)),
+                    b"".join(_check_deadline(response.iter_bytes(), request.seconds)),
                 )
         except self._library.RequestError as error:
-            raise _unanswered(self._library, self.session, request, error) from error
+            raise _transport_error(self._library, self.session, request, error) from error
 
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
 
-class AsyncClient(Operations, Awaiting):
-    """`Client` for asyncio: the same methods, to be awaited; lists by `async for`.
+class AsyncClient(Operations, AsyncDriver):
+    """An asynchronous client: the methods of `Client` as coroutines, lists as `async for`.
 
     >>> async with AsyncClient("http://127.0.0.1:8000") as client:  # doctest: +SKIP
     ...     probabilities = await client.calibrate("resnet", logits)
 
-    Parameters and errors are those of `Client`; `timeout` is exact here.
+    Parameters and errors are those of `Client`. Here, `timeout` is exact.
     """
 
     def __init__(
@@ -192,19 +193,23 @@ class AsyncClient(Operations, Awaiting):
     ) -> None:
         await self.aclose()
 
-    async def _request(self, request: Request) -> Answer:
+    async def _request(self, request: Request) -> Response:
         from anyio import fail_after
 
-        content = _awaited(request.body) if not isinstance(request.body, bytes) else request.body
-        arguments = _arguments(self.session, request, content)
+        content = (
+            _send_chunks_async(request.body)
+            if not isinstance(request.body, bytes)
+            else request.body
+        )
+        arguments = _httpx_arguments(self.session, request, content)
         try:
             with fail_after(request.seconds):
                 async with self._http.stream(**arguments) as response:
                     body = await response.aread()
                     headers = dict(response.headers)
-                    return Answer(request, response.status_code, headers, body)
+                    return Response(request, response.status_code, headers, body)
         except (self._library.RequestError, TimeoutError) as error:
-            raise _unanswered(self._library, self.session, request, error) from error
+            raise _transport_error(self._library, self.session, request, error) from error
 
     async def _pause(self, seconds: float) -> None:
         from anyio import sleep
@@ -213,12 +218,14 @@ class AsyncClient(Operations, Awaiting):
 
 
 def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    api_key = os.environ.get(_API_KEY, "") if api_key is None else api_key
+    api_key = os.environ.get(_API_KEY_VARIABLE, "") if api_key is None else api_key
     if not api_key:
         return dict(headers or {})
     if not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
-        # What is wrong with it is not for a log.
-        raise InputError("api_key", found="other characters", accepted="what keys are made of")
+        # The value is a secret, so the error does not repeat it.
+        raise InputError(
+            "api_key", found="invalid characters", accepted="printable ASCII without spaces"
+        )
     return {"Authorization": f"Bearer {api_key}", **(headers or {})}
 
 
@@ -235,11 +242,11 @@ def _library() -> ModuleType:
 def _session(url: str, timeout: float, retries: Retries | None) -> Session:
     try:
         parts = urlsplit(url)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname)
-        right = right and parts.port != 0 and not (parts.query or parts.fragment)
-    except ValueError:  # a port that is no number
-        right = False
-    if not right:
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_valid = is_valid and parts.port != 0 and not (parts.query or parts.fragment)
+    except ValueError:  # the port is not a number
+        is_valid = False
+    if not is_valid:
         accepted = "the address of a server, such as http://127.0.0.1:8000"
         raise InputError("url", found=repr(url), accepted=accepted)
     if not 0 < timeout < float("inf"):
@@ -247,12 +254,16 @@ def _session(url: str, timeout: float, retries: Retries | None) -> Session:
     return Session(url.rstrip("/"), timeout, retries or Retries())
 
 
-def _arguments(session: Session, request: Request, content: Any) -> dict[str, Any]:
-    """Return what httpx2 calls the parts of a request."""
+def _httpx_arguments(session: Session, request: Request, content: Any) -> dict[str, Any]:
+    """Return the arguments of httpx2 for a request."""
     headers = dict(request.headers)
     if not isinstance(request.body, bytes):
         headers["Content-Length"] = str(request.body.size)
-    connect = _CONNECT if request.seconds is None else min(_CONNECT, request.seconds)
+    connect = (
+        _CONNECT_TIMEOUT_SECONDS
+        if request.seconds is None
+        else min(_CONNECT_TIMEOUT_SECONDS, request.seconds)
+    )
     return {
         "method": request.method,
         "url": session.url + request.path,
@@ -263,42 +274,43 @@ def _arguments(session: Session, request: Request, content: Any) -> dict[str, An
     }
 
 
-def _unanswered(
+def _transport_error(
     library: ModuleType, session: Session, request: Request, error: Exception
 ) -> Exception:
-    """Return what it means that there is no answer."""
+    """Return the error of the client for an error of httpx2."""
     if isinstance(error, library.DecodingError):
-        nothing = Answer(request, 0, {}, b"")
-        return MalformedAnswerError(nothing, f"cannot be decompressed: {error}")
+        no_response = Response(request, 0, {}, b"")
+        return MalformedAnswerError(no_response, f"cannot be decompressed: {error}")
     if isinstance(error, library.UnsupportedProtocol | library.LocalProtocolError):
-        return InputError("request", found=str(error), accepted="what HTTP can say")
+        return InputError("request", found=str(error), accepted="a valid HTTP request")
     if isinstance(error, TimeoutError | library.TimeoutException):
-        return TimedOutError(f"no answer from {session.url} in time")
-    return UnreachableError(f"no answer from {session.url}: {error}")
+        return TimedOutError(f"no response from {session.url} in time")
+    return UnreachableError(f"no response from {session.url}: {error}")
 
 
-def _in_time(pieces: Iterator[bytes], seconds: float | None) -> Iterator[bytes]:
+def _check_deadline(chunks: Iterator[bytes], seconds: float | None) -> Iterator[bytes]:
+    """Yield the chunks; raise `TimedOutError` if they take more than `seconds`."""
     deadline = Deadline(seconds)
-    for piece in pieces:
-        yield piece
-        if deadline.left() == 0:
-            raise TimedOutError("no end of the answer in time")
+    for chunk in chunks:
+        yield chunk
+        if deadline.remaining() == 0:
+            raise TimedOutError("no end of the response in time")
 
 
-def _blocking(stream: Stream) -> Iterator[bytes]:
+def _send_chunks(stream: Stream) -> Iterator[bytes]:
     sent = 0
-    for piece in stream.pieces():
-        yield piece
-        sent += len(piece)
-        stream.passed(sent)
+    for chunk in stream.chunks():
+        yield chunk
+        sent += len(chunk)
+        stream.on_sent(sent)
 
 
-async def _awaited(stream: Stream) -> AsyncIterator[bytes]:
-    """Read in a thread; a disk takes its time."""
+async def _send_chunks_async(stream: Stream) -> AsyncIterator[bytes]:
+    """Read in a worker thread, since a disk may be slow."""
     from anyio import to_thread
 
-    sent, pieces = 0, stream.pieces()
-    while piece := await to_thread.run_sync(next, pieces, b""):
-        yield piece
-        sent += len(piece)
-        stream.passed(sent)
+    sent, chunks = 0, stream.chunks()
+    while chunk := await to_thread.run_sync(next, chunks, b""):
+        yield chunk
+        sent += len(chunk)
+        stream.on_sent(sent)

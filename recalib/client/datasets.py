@@ -1,4 +1,4 @@
-"""Validation logits with labels: uploading them, and what the server says of them."""
+"""Data sets: upload, get and list them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numpy.typing import ArrayLike
 
 from recalib.client.drivers import Listing
 from recalib.client.errors import MalformedAnswerError
-from recalib.client.operations import Plan, Request, Session
-from recalib.client.progress import Progress, reporting
+from recalib.client.operations import Flow, Request, Session
+from recalib.client.progress import Progress, progress_reporter
 from recalib.client.results import Dataset, Page
-from recalib.client.retry import fetch, path, read, succeed
-from recalib.client.uploads import Upload, of_arrays, of_file
+from recalib.client.retry import fetch, path, read, send_checked
+from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError
 
 __all__ = ["get_dataset", "list_datasets", "upload_dataset"]
 
-#: Seconds for an upload: a server measures every row before it answers.
-_AN_HOUR = 3600.0
+#: The server computes metrics of all rows before it responds.
+_UPLOAD_TIMEOUT_SECONDS = 3600.0
 
 
 def upload_dataset(
@@ -32,42 +32,42 @@ def upload_dataset(
     *,
     input: Literal["logits", "probabilities"] = "logits",
     progress: Progress = True,
-    timeout: float = _AN_HOUR,
-) -> Plan[Dataset]:
-    """Upload validation data, in constant memory; the same data again is no error.
+    timeout: float = _UPLOAD_TIMEOUT_SECONDS,
+) -> Flow[Dataset]:
+    """Upload validation data in constant memory. A repeated upload of the same data is accepted.
 
     Parameters
     ----------
-    data: the path of a file with labels, of any format that Recalib reads; or logits (N, K).
-    labels: (N,), with logits.
-    input: what the numbers are; never guessed from them.
-    progress: whether to show a bar where there is a terminal, or who is told how far it is.
-    timeout: seconds for all of it.
+    data: the path of a file with labels, in any format that Recalib reads, or logits (N, K).
+    labels: (N,), if `data` is an array.
+    input: what the values are; it is never guessed.
+    progress: whether to show a progress bar on a terminal, or a function to call instead.
+    timeout: seconds for the complete upload.
 
     Raises
     ------
-    InputError: a file that cannot be read, arrays that are no logits and labels.
-    RefusedError: what the server found in the file.
-    ContradictionError: other data has that name.
+    InputError: the file cannot be read, or the arrays are no logits and labels.
+    RefusedError: the server rejects the content of the file.
+    ContradictionError: a data set of this name has other content.
     """
     upload = _upload(data, labels, input)
-    # A server that refuses at once hangs up on whoever is still sending.
+    # A server that rejects an upload early closes the connection while the client still sends.
     yield from fetch(session, object, "GET", path("models", model))
-    with reporting(f"upload {name}", progress) as report:
+    with progress_reporter(f"upload {name}", progress) as report:
         upload.report = report
         query = {"input": input}
         headers = {"Content-Type": upload.media_type}
         place = path("models", model, "datasets", name)
         request = Request("PUT", place, query, headers, upload)
-        answer = yield from succeed(session, request, timeout=timeout)
-    dataset = read(answer, Dataset)
+        response = yield from send_checked(session, request, timeout=timeout)
+    dataset = read(response, Dataset)
     if dataset.digest != upload.digest:
-        raise MalformedAnswerError(answer, f"is about other bytes than {upload.digest} were sent")
+        raise MalformedAnswerError(response, f"is about other bytes than {upload.digest} were sent")
     return dataset
 
 
-def get_dataset(session: Session, model: str, name: str) -> Plan[Dataset]:
-    """Return a data set's description.
+def get_dataset(session: Session, model: str, name: str) -> Flow[Dataset]:
+    """Return the description of a data set.
 
     Raises
     ------
@@ -88,9 +88,9 @@ def _upload(
 ) -> Upload:
     if isinstance(data, str | PathLike):
         if labels is not None:
-            found = "labels beside a file"
+            found = "labels and a file"
             raise InputError("labels", found=found, accepted="a file that holds both")
-        return of_file(Path(data))
+        return file_upload(Path(data))
     if labels is None:
         raise InputError("labels", found="none", accepted="one label for each row")
-    return of_arrays(data, labels, input)
+    return array_upload(data, labels, input)

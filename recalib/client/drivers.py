@@ -1,10 +1,10 @@
-"""How a plan becomes a method: one that returns on `Client`, one to be awaited on `AsyncClient`.
+"""Drivers, which perform flows, and descriptors, which turn flows into methods of both clients.
 
 >>> class Operations:
 ...     get_model = Operation(models.get_model)     # doctest: +SKIP
 
 `client.get_model("resnet")` is then a `Model` for a `Client`, and a coroutine of one for an
-`AsyncClient`, for type checkers as well, with the plan's own parameters.
+`AsyncClient`, with the parameters of the flow. Type checkers see both.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from recalib.client.operations import Answer, Plan, Request, Session, Step
+from recalib.client.operations import Action, Flow, Request, Response, Session
 from recalib.client.results import Page
 from recalib.client.retry import fetch
 
-__all__ = ["Awaiting", "Blocking", "ListOperation", "Listing", "Operation"]
+__all__ = ["AsyncDriver", "ListOperation", "Listing", "Operation", "SyncDriver"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Items asked for at once; the most that a server gives.
-_PAGE = 1000
+#: Items per page; the maximum of the server.
+_PAGE_SIZE = 1000
 
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """A list that comes in pages."""
+    """A paginated list."""
 
     kind: type[Page[T]]
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
 
-    def page(self, session: Session, cursor: str | None) -> Plan[Page[T]]:
-        """Return the page at `cursor`, the first where it is None."""
-        query = {**self.query, "limit": str(_PAGE)} | ({"cursor": cursor} if cursor else {})
+    def page(self, session: Session, cursor: str | None) -> Flow[Page[T]]:
+        """Return the page at `cursor`; None is the first page."""
+        query = {**self.query, "limit": str(_PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
         return fetch(session, self.kind, "GET", self.path, query=query)
 
 
-class Blocking(ABC):
-    """Takes the steps of plans one after the other."""
+class SyncDriver(ABC):
+    """Performs the actions of flows synchronously."""
 
     session: Session
 
     @abstractmethod
-    def _request(self, request: Request) -> Answer:
-        """Return the answer; `UnreachableError` where there is none."""
+    def _request(self, request: Request) -> Response:
+        """Return the response; raise `UnreachableError` if there is none."""
 
     @abstractmethod
     def _pause(self, seconds: float) -> None: ...
 
-    def _step(self, step: Step) -> Answer | None:
-        if isinstance(step, Request):
-            return self._request(step)
-        self._pause(step.seconds)
+    def _perform(self, action: Action) -> Response | None:
+        if isinstance(action, Request):
+            return self._request(action)
+        self._pause(action.seconds)
         return None
 
-    def _run(self, plan: Plan[T]) -> T:
-        proceed: Callable[[], Step] = functools.partial(next, plan)
+    def _run(self, flow: Flow[T]) -> T:
+        resume: Callable[[], Action] = functools.partial(next, flow)
         while True:
             try:
-                step = proceed()
-            except StopIteration as end:
-                result: T = end.value
+                action = resume()
+            except StopIteration as stop:
+                result: T = stop.value
                 return result
             try:
-                proceed = functools.partial(plan.send, self._step(step))
-            except BaseException as error:  # the plan decides, of Ctrl-C too
-                proceed = functools.partial(plan.throw, error)
+                resume = functools.partial(flow.send, self._perform(action))
+            except BaseException as error:  # the flow handles errors, KeyboardInterrupt included
+                resume = functools.partial(flow.throw, error)
 
     def _items(self, listing: Listing[T]) -> Iterator[T]:
         cursor: str | None = None
@@ -83,36 +83,36 @@ class Blocking(ABC):
                 return
 
 
-class Awaiting(ABC):
-    """Awaits the steps of plans one after the other."""
+class AsyncDriver(ABC):
+    """Performs the actions of flows asynchronously."""
 
     session: Session
 
     @abstractmethod
-    async def _request(self, request: Request) -> Answer:
-        """Return the answer; `UnreachableError` where there is none."""
+    async def _request(self, request: Request) -> Response:
+        """Return the response; raise `UnreachableError` if there is none."""
 
     @abstractmethod
     async def _pause(self, seconds: float) -> None: ...
 
-    async def _step(self, step: Step) -> Answer | None:
-        if isinstance(step, Request):
-            return await self._request(step)
-        await self._pause(step.seconds)
+    async def _perform(self, action: Action) -> Response | None:
+        if isinstance(action, Request):
+            return await self._request(action)
+        await self._pause(action.seconds)
         return None
 
-    async def _run(self, plan: Plan[T]) -> T:
-        proceed: Callable[[], Step] = functools.partial(next, plan)
+    async def _run(self, flow: Flow[T]) -> T:
+        resume: Callable[[], Action] = functools.partial(next, flow)
         while True:
             try:
-                step = proceed()
-            except StopIteration as end:
-                result: T = end.value
+                action = resume()
+            except StopIteration as stop:
+                result: T = stop.value
                 return result
             try:
-                proceed = functools.partial(plan.send, await self._step(step))
-            except BaseException as error:  # the plan decides, of cancellation too
-                proceed = functools.partial(plan.throw, error)
+                resume = functools.partial(flow.send, await self._perform(action))
+            except BaseException as error:  # the flow handles errors, cancellation included
+                resume = functools.partial(flow.throw, error)
 
     async def _items(self, listing: Listing[T]) -> AsyncIterator[T]:
         cursor: str | None = None
@@ -125,53 +125,53 @@ class Awaiting(ABC):
 
 
 class Operation(Generic[P, T]):
-    """A method of both clients, from the plan of what it does."""
+    """Turns a flow into a method of both clients."""
 
-    def __init__(self, plan: Callable[Concatenate[Session, P], Plan[T]]) -> None:
-        self._plan = plan
+    def __init__(self, flow: Callable[Concatenate[Session, P], Flow[T]]) -> None:
+        self._flow = flow
 
     @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: SyncDriver, owner: type) -> Callable[P, T]: ...
     @overload
-    def __get__(self, client: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: AsyncDriver, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
-    def __get__(self, client: Blocking | Awaiting | None, owner: type) -> Callable[..., Any]:
-        plan = self._plan
+    def __get__(self, client: SyncDriver | AsyncDriver | None, owner: type) -> Callable[..., Any]:
+        flow = self._flow
 
-        @functools.wraps(plan)
-        def blocking(self: Blocking, *args: P.args, **kwargs: P.kwargs) -> T:
-            return self._run(plan(self.session, *args, **kwargs))
+        @functools.wraps(flow)
+        def sync_method(self: SyncDriver, *args: P.args, **kwargs: P.kwargs) -> T:
+            return self._run(flow(self.session, *args, **kwargs))
 
-        @functools.wraps(plan)
-        async def awaiting(self: Awaiting, *args: P.args, **kwargs: P.kwargs) -> T:
-            return await self._run(plan(self.session, *args, **kwargs))
+        @functools.wraps(flow)
+        async def async_method(self: AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._run(flow(self.session, *args, **kwargs))
 
-        return _bound(awaiting if issubclass(owner, Awaiting) else blocking, client)
+        return _bind(async_method if issubclass(owner, AsyncDriver) else sync_method, client)
 
 
 class ListOperation(Generic[P, T]):
-    """A method of both clients that returns an iterator, from what it lists."""
+    """Turns a paginated list into a method of both clients that returns an iterator."""
 
     def __init__(self, listing: Callable[P, Listing[T]]) -> None:
         self._listing = listing
 
     @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: SyncDriver, owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: AsyncDriver, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     @overload
     def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
-    def __get__(self, client: Blocking | Awaiting | None, owner: type) -> Callable[..., Any]:
+    def __get__(self, client: SyncDriver | AsyncDriver | None, owner: type) -> Callable[..., Any]:
         listing = self._listing
 
         @functools.wraps(listing)
-        def method(self: Blocking | Awaiting, *args: P.args, **kwargs: P.kwargs) -> Any:
+        def method(self: SyncDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
             return self._items(listing(*args, **kwargs))
 
-        return _bound(method, client)
+        return _bind(method, client)
 
 
-def _bound(method: Callable[..., Any], client: object | None) -> Callable[..., Any]:
-    # On the class as well, so that `help(Client)` shows it.
+def _bind(method: Callable[..., Any], client: object | None) -> Callable[..., Any]:
+    # Without a client, the function itself, so that `help(Client)` shows it.
     return method if client is None else MethodType(method, client)

@@ -1,23 +1,23 @@
-"""What can go wrong between a client and a server.
+"""Errors of the client.
 
-The tree, below `recalib.errors.RecalibError`; where the same can go wrong without a server, the
-class is also the one of `recalib.errors` that says so, named in brackets::
+The tree below `recalib.errors.RecalibError`. A class in brackets is the second base class: the
+error of `recalib.errors` for the same problem without a server::
 
     ServiceError                the server answered with an error
-    ├── RefusedError            what was sent cannot be used             [InputError]
-    │   ├── RefusedAsTooLargeError      it exceeds a limit               [TooLargeError]
-    │   ├── RefusedFormatError          its content type is not read     [UnsupportedError]
-    │   └── RefusedFormError            no answer in the form asked for  [NotAcceptableError]
-    ├── UnknownCallerError      no API key, or one that is no good       [UnauthorizedError]
-    ├── NotAllowedError         the API key is not for this              [ForbiddenError]
-    ├── MissingError            something named does not exist           [NotFoundError]
-    ├── ContradictionError      it contradicts what is already there     [ConflictError]
-    ├── TooOftenError           the API key has asked for too much of late  [LimitedError]
-    └── OverloadedError         the server cannot now, and was asked often  [UnavailableError]
-    UnreachableError            there is no answer                       [UnavailableError]
-    └── TimedOutError           not in time
-    MalformedAnswerError        the answer is not what the interface promises
-    JobFailedError              the job that was waited for failed, or was cancelled
+    ├── RefusedError            the request is invalid                   [InputError]
+    │   ├── RefusedAsTooLargeError      a limit is exceeded              [TooLargeError]
+    │   ├── RefusedFormatError          unsupported content type         [UnsupportedError]
+    │   └── RefusedFormError            unsupported response format      [NotAcceptableError]
+    ├── UnknownCallerError      no API key, or an invalid one            [UnauthorizedError]
+    ├── NotAllowedError         the API key has no permission            [ForbiddenError]
+    ├── MissingError            a resource does not exist                [NotFoundError]
+    ├── ContradictionError      it conflicts with the current state      [ConflictError]
+    ├── TooOftenError           the rate limit is exceeded               [LimitedError]
+    └── OverloadedError         the server is overloaded after retries   [UnavailableError]
+    UnreachableError            there is no response                     [UnavailableError]
+    └── TimedOutError           there is no response in time
+    MalformedAnswerError        the response does not match the API
+    JobFailedError              the awaited job failed or was cancelled
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from recalib import errors
-from recalib.client.operations import Answer
+from recalib.client.operations import Response
 from recalib.client.results import Job
 from recalib.decoding import decoder_of
 
@@ -48,15 +48,15 @@ __all__ = [
     "UnknownCallerError",
     "UnreachableError",
     "Violation",
-    "error_of",
+    "service_error",
 ]
 
-#: Characters of an answer that is no problem document, of a proxy's, say.
-_SHOWN = 200
+#: Characters shown of a response that is no problem document, such as a proxy's.
+_MAX_SHOWN_LENGTH = 200
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """One thing about a request that cannot be used: where it is, what stood there."""
+    """One invalid part of a request: its path, its value, and what is accepted."""
 
     field: str
     found: str
@@ -64,7 +64,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class _Problem(msgspec.Struct):
-    """As much of a problem document (RFC 9457) as is read."""
+    """The fields of a problem document (RFC 9457) that the client uses."""
 
     title: str = ""
     detail: str = ""
@@ -76,109 +76,109 @@ class ServiceError(errors.RecalibError):
 
     Attributes
     ----------
-    status: of HTTP.
-    title, detail: the kind of error, and what was wrong with this request.
-    violations: each thing that cannot be used, where the input is at fault.
-    request_id: the answer's `X-Request-ID`, where something on the way sets one.
+    status: the HTTP status.
+    title, detail: the kind of error, and the problem of this request.
+    violations: the invalid parts of the request.
+    request_id: the `X-Request-ID` of the response, if it has one.
     """
 
-    def __init__(self, answer: Answer, problem: _Problem) -> None:
-        self.status = answer.status
+    def __init__(self, response: Response, problem: _Problem) -> None:
+        self.status = response.status
         self.title = problem.title
         self.detail = problem.detail
         self.violations = problem.errors
-        self.request_id = answer.headers.get("x-request-id")
-        self._take(answer, problem)
+        self.request_id = response.headers.get("x-request-id")
+        self._set_attributes(response, problem)
         Exception.__init__(self, problem.detail)
 
-    def _take(self, answer: Answer, problem: _Problem) -> None:
-        """Set what the other base class has besides."""
+    def _set_attributes(self, response: Response, problem: _Problem) -> None:
+        """Set the attributes of the second base class."""
 
 
 class RefusedError(ServiceError, errors.InputError):
-    """What was sent cannot be used; `field`, `found` and `accepted` are the first violation's."""
+    """The request is invalid; `field`, `found` and `accepted` are those of the first violation."""
 
-    def _take(self, answer: Answer, problem: _Problem) -> None:
+    def _set_attributes(self, response: Response, problem: _Problem) -> None:
         first = problem.errors[0]
         self.field, self.found, self.accepted = first.field, first.found, first.accepted
 
 
 class RefusedAsTooLargeError(RefusedError, errors.TooLargeError):
-    """It exceeds a limit of the server, which `accepted` states."""
+    """The request exceeds a limit of the server, which `accepted` states."""
 
 
 class RefusedFormatError(RefusedError, errors.UnsupportedError):
-    """Its content type is not one that the server reads."""
+    """The server does not support the content type of the request."""
 
 
 class RefusedFormError(RefusedError, errors.NotAcceptableError):
-    """The server has no answer in the form that was asked for: an older one, say."""
+    """The server does not support the requested format, such as a server of an older version."""
 
 
 class UnknownCallerError(ServiceError, errors.UnauthorizedError):
-    """The server asks for an API key, and there was none, or one that is no good."""
+    """The request has no API key, or an invalid one."""
 
 
 class NotAllowedError(ServiceError, errors.ForbiddenError):
-    """The API key is not for this, or not for this model."""
+    """The API key does not permit the operation, or the model."""
 
 
 class MissingError(ServiceError, errors.NotFoundError):
-    """Something that the request names does not exist; `name` is the whole path."""
+    """A resource of the request does not exist; `name` is the path of the URL."""
 
-    def _take(self, answer: Answer, problem: _Problem) -> None:
-        self.kind, self.name = "resource", answer.request.path
+    def _set_attributes(self, response: Response, problem: _Problem) -> None:
+        self.kind, self.name = "resource", response.request.path
 
 
 class ContradictionError(ServiceError, errors.ConflictError):
-    """It contradicts what is already there: a taken name, no champion yet."""
+    """The request conflicts with the state of the server, such as a name that is taken."""
 
 
 class TooOftenError(ServiceError, errors.LimitedError):
-    """The API key, or the address, has asked for too much of late, again and again."""
+    """The rate limit of the API key or address is exceeded, also after retries."""
 
-    def _take(self, answer: Answer, problem: _Problem) -> None:
-        said = answer.headers.get("retry-after", "")
-        self.retry_after_seconds = int(said) if said.isdecimal() else 1
+    def _set_attributes(self, response: Response, problem: _Problem) -> None:
+        value = response.headers.get("retry-after", "")
+        self.retry_after_seconds = int(value) if value.isdecimal() else 1
 
 
 class OverloadedError(ServiceError, errors.UnavailableError):
-    """The server cannot answer now, and could not when it was asked again."""
+    """The server is temporarily unavailable, also after retries."""
 
 
 class UnreachableError(errors.UnavailableError):
-    """There is no answer: nobody listens, or the connection broke."""
+    """There is no response: no server listens, or the connection broke."""
 
 
 class TimedOutError(UnreachableError):
-    """There was no answer, or no end of a job, in time."""
+    """There is no response, or the job has not finished, in time."""
 
 
 class MalformedAnswerError(errors.RecalibError):
-    """The answer is not what the interface promises: is this a Recalib server?"""
+    """The response does not match the API. The URL may be that of another program."""
 
-    def __init__(self, answer: Answer, why: str) -> None:
-        request = answer.request
-        super().__init__(f"{request.method} {request.path}: the server's answer {why}")
+    def __init__(self, response: Response, problem: str) -> None:
+        request = response.request
+        super().__init__(f"{request.method} {request.path}: the server's response {problem}")
 
 
 class JobFailedError(errors.RecalibError):
-    """The job that was waited for failed, or was cancelled; `job` is as it ended."""
+    """The awaited job failed or was cancelled; `job` is its final state."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         super().__init__(f"job {job.id} {job.state}" + (f": {job.error}" if job.error else ""))
 
 
-#: Statuses that say more than that it did not work; those of `_INPUT` only with violations.
-_INPUT: dict[int, type[RefusedError]] = {
+#: Statuses of an invalid request; they apply to a problem document with violations.
+_INPUT_ERRORS: dict[int, type[RefusedError]] = {
     400: RefusedError,
     406: RefusedFormError,
     413: RefusedAsTooLargeError,
     415: RefusedFormatError,
     422: RefusedError,
 }
-_OTHER: dict[int, type[ServiceError]] = {
+_ERRORS: dict[int, type[ServiceError]] = {
     401: UnknownCallerError,
     403: NotAllowedError,
     404: MissingError,
@@ -190,20 +190,20 @@ _OTHER: dict[int, type[ServiceError]] = {
 }
 
 
-def error_of(answer: Answer) -> ServiceError:
-    """Return what an answer that is no success says, from Recalib or from a proxy before it."""
+def service_error(response: Response) -> ServiceError:
+    """Return the error of a response without success, from Recalib or a proxy."""
     try:
-        problem = decoder_of(_Problem).decode(answer.body)
+        problem = decoder_of(_Problem).decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = _Problem()
     if not problem.detail:
-        request, said = answer.request, _shortened(answer.body)
-        problem.detail = f"{request.method} {request.path} was answered {answer.status}{said}"
-    kinds: dict[int, Any] = _OTHER | (_INPUT if problem.errors else {})
-    error: ServiceError = kinds.get(answer.status, ServiceError)(answer, problem)
+        request, text = response.request, _shorten(response.body)
+        problem.detail = f"{request.method} {request.path} was answered {response.status}{text}"
+    kinds: dict[int, Any] = _ERRORS | (_INPUT_ERRORS if problem.errors else {})
+    error: ServiceError = kinds.get(response.status, ServiceError)(response, problem)
     return error
 
 
-def _shortened(body: bytes) -> str:
-    text = " ".join(body[: 4 * _SHOWN].decode(errors="replace").split())
-    return f": {text[:_SHOWN]}" if text else ""
+def _shorten(body: bytes) -> str:
+    text = " ".join(body[: 4 * _MAX_SHOWN_LENGTH].decode(errors="replace").split())
+    return f": {text[:_MAX_SHOWN_LENGTH]}" if text else ""

@@ -1,29 +1,29 @@
-"""Whether a server can serve."""
+"""Readiness of a server."""
 
 from __future__ import annotations
 
-from recalib.client.errors import MalformedAnswerError, error_of
-from recalib.client.operations import Plan, Request, Session
+from recalib.client.errors import MalformedAnswerError, service_error
+from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Readiness
 from recalib.client.retry import read
 
 __all__ = ["ready"]
 
 
-def ready(session: Session) -> Plan[Readiness]:
-    """Return whether the server can serve, and why not; it is asked once.
+def ready(session: Session) -> Flow[Readiness]:
+    """Return whether the server is ready, and the reason if it is not. There are no retries.
 
     Raises
     ------
-    UnreachableError: there is no server.
-    ServiceError: something else answers, such as a proxy before it.
+    UnreachableError: no server responds.
+    ServiceError: another program responds, such as a proxy.
     """
-    answer = yield Request("GET", "/readyz", seconds=session.timeout)
-    if answer.status not in (200, 503):
-        raise error_of(answer)
+    response = yield Request("GET", "/readyz", seconds=session.timeout)
+    if response.status not in (200, 503):
+        raise service_error(response)
     try:
-        return read(answer, Readiness)
+        return read(response, Readiness)
     except MalformedAnswerError:
-        if answer.status == 503:
-            raise error_of(answer) from None
+        if response.status == 503:
+            raise service_error(response) from None
         raise

@@ -1,4 +1,4 @@
-"""Work that is done elsewhere: looking at it, waiting for it, ending it."""
+"""Jobs: get, list, wait for and cancel them."""
 
 from __future__ import annotations
 
@@ -6,96 +6,96 @@ from collections.abc import Iterator
 
 from recalib.client.drivers import Listing
 from recalib.client.errors import JobFailedError, ServiceError, TimedOutError
-from recalib.client.operations import Deadline, Pause, Plan, Session
-from recalib.client.progress import Progress, Report, reporting
+from recalib.client.operations import Deadline, Flow, Pause, Session
+from recalib.client.progress import Progress, Report, progress_reporter
 from recalib.client.results import Job, Page
-from recalib.client.retry import fetch, new_key, path
+from recalib.client.retry import fetch, idempotency_headers, path
 
 __all__ = ["cancel_job", "get_job", "list_jobs", "wait"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.05, 2.0, 1.3
+_FIRST_PAUSE, _MAX_PAUSE, _PAUSE_GROWTH = 0.05, 2.0, 1.3
 
 
-def get_job(session: Session, job: str) -> Plan[Job]:
-    """Return a job as it is now.
+def get_job(session: Session, job: str) -> Flow[Job]:
+    """Return the current state of a job.
 
     Raises
     ------
-    MissingError: there is none of that id.
+    MissingError: no job has this id.
     """
     return fetch(session, Job, "GET", path("jobs", job))
 
 
 def list_jobs(*, model: str | None = None, state: str | None = None) -> Listing[Job]:
-    """Iterate over jobs, newest first: all, or those of a model, or in a state."""
-    query = {"model": model, "job_state": state}
-    given = {name: value for name, value in query.items() if value is not None}
-    return Listing(Page[Job], path("jobs"), given)
+    """Iterate over jobs, newest first; arguments filter by model and state."""
+    filters = {"model": model, "job_state": state}
+    query = {name: value for name, value in filters.items() if value is not None}
+    return Listing(Page[Job], path("jobs"), query)
 
 
-def cancel_job(session: Session, job: Job | str) -> Plan[Job]:
-    """Cancel a job: at once while it is queued, at its next step while it runs.
+def cancel_job(session: Session, job: Job | str) -> Flow[Job]:
+    """Cancel a job: a queued job at once, a running job at its next step.
 
-    A job that is done stays as it is.
+    A finished job does not change.
     """
-    return fetch(session, Job, "DELETE", path("jobs", _id(job)), headers=new_key())
+    return fetch(session, Job, "DELETE", path("jobs", _job_id(job)), headers=idempotency_headers())
 
 
 def wait(
     session: Session, job: Job | str, *, timeout: float | None = None, progress: Progress = True
-) -> Plan[Job]:
-    """Return a job once it has succeeded.
+) -> Flow[Job]:
+    """Wait until a job has succeeded, and return it.
 
-    Whatever ends the waiting before the job, Ctrl-C too, leaves the job alone.
+    A timeout or an interrupt (Ctrl-C) does not cancel the job.
 
     Parameters
     ----------
-    timeout: seconds to wait; for ever, unless given.
-    progress: whether to show a bar where there is a terminal, or who is told how far it is.
+    timeout: seconds to wait; None waits without a limit.
+    progress: whether to show a progress bar on a terminal, or a function to call instead.
 
     Raises
     ------
-    JobFailedError: it failed, or was cancelled.
-    TimedOutError: it goes on.
+    JobFailedError: the job failed or was cancelled.
+    TimedOutError: the job is not finished in time.
     """
-    name = _id(job)
+    job_id = _job_id(job)
     try:
-        with reporting(f"job {name}", progress) as report:
-            found = yield from _watched(session, name, Deadline(timeout), report)
-    except ServiceError:  # there is no such job, say
+        with progress_reporter(f"job {job_id}", progress) as report:
+            finished_job = yield from _poll(session, job_id, Deadline(timeout), report)
+    except ServiceError:  # such as an unknown job
         raise
     except BaseException as error:
-        error.add_note(f"Job {name} goes on; cancel it by client.cancel_job({name!r}).")
+        error.add_note(f"Job {job_id} goes on; cancel it by client.cancel_job({job_id!r}).")
         raise
-    if found.state != "succeeded":
-        raise JobFailedError(found)
-    return found
+    if finished_job.state != "succeeded":
+        raise JobFailedError(finished_job)
+    return finished_job
 
 
-def _watched(session: Session, name: str, deadline: Deadline, report: Report) -> Plan[Job]:
+def _poll(session: Session, job_id: str, deadline: Deadline, report: Report) -> Flow[Job]:
     for pause in _pauses():
-        found = yield from get_job(session, name)
-        if found.finished:
-            report(1.0, found.state)
-            return found
-        if found.progress is None:
-            report(0.0, found.state)
+        job = yield from get_job(session, job_id)
+        if job.finished:
+            report(1.0, job.state)
+            return job
+        if job.progress is None:
+            report(0.0, job.state)
         else:
-            report(found.progress.fraction, found.progress.message)
-        left = deadline.left()
-        if left == 0:
+            report(job.progress.fraction, job.progress.message)
+        remaining = deadline.remaining()
+        if remaining == 0:
             break
-        yield Pause(pause if left is None else min(pause, left))
-    raise TimedOutError(f"job {name} is still {found.state}")
+        yield Pause(pause if remaining is None else min(pause, remaining))
+    raise TimedOutError(f"job {job_id} is still {job.state}")
 
 
 def _pauses() -> Iterator[float]:
-    """Yield seconds between looks: few at first, for small fits take no longer."""
+    """Yield the pauses between polls, in seconds; small fits are fast, so the first are short."""
     pause = _FIRST_PAUSE
     while True:
         yield pause
-        pause = min(_LONGEST_PAUSE, _GROWTH * pause)
+        pause = min(_MAX_PAUSE, _PAUSE_GROWTH * pause)
 
 
-def _id(job: Job | str) -> str:
+def _job_id(job: Job | str) -> str:
     return job if isinstance(job, str) else job.id

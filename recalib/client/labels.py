@@ -1,4 +1,4 @@
-"""The true classes of predictions made earlier."""
+"""Labels of earlier predictions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.arrays import Floats, check_logits
 from recalib.client.calibrators import CHAMPION
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
-from recalib.client.operations import Answer, Plan, Request, Session
+from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Labelled, LabelOutcome
-from recalib.client.retry import JSON, encoded, path, read, succeed
+from recalib.client.retry import JSON, encode_json, path, read, send_checked
 from recalib.errors import InputError
 
 __all__ = ["add_labels", "add_observations"]
@@ -24,36 +24,36 @@ def add_labels(
     model: str,
     prediction_ids: Sequence[str],
     labels: Sequence[int | str] | NDArray[np.integer],
-) -> Plan[Labelled]:
-    """Say what the true class of predictions was; return what became of each label.
+) -> Flow[Labelled]:
+    """Send the true classes of predictions; return the outcome of each label.
 
-    More than a request may carry go in several. One that is refused keeps none of the others back.
-    After a connection that broke, labels of that very call may come back as duplicates.
+    Many labels are sent in several requests. A rejected label does not affect the others. After a
+    broken connection, labels of the same call may be reported as duplicates.
 
     Parameters
     ----------
-    prediction_ids: (N,), as answers to calibrate have them.
-    labels: (N,), indices of classes, or their labels where the model has labels.
+    prediction_ids: (N,), as `predict` returns them.
+    labels: (N,), class indices, or class labels if the model has them.
 
     Raises
     ------
     MissingError: no such model.
     """
     ids = list(prediction_ids)
-    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if len(ids) != len(given):
+    label_list = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(ids) != len(label_list):
         accepted = f"{len(ids)}, one for each prediction"
-        raise InputError("labels", found=f"{len(given)} labels", accepted=accepted)
+        raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
     outcomes: list[LabelOutcome] = []
     while len(outcomes) < len(ids):
-        part = slice(len(outcomes), len(outcomes) + session.most_labels)
+        part = slice(len(outcomes), len(outcomes) + session.max_labels)
         try:
-            outcomes += yield from _part(session, model, ids[part], given[part])
+            outcomes += yield from _send_labels(session, model, ids[part], label_list[part])
         except RefusedAsTooLargeError:
             if len(ids[part]) == 1:
                 raise
-            session.most_labels = min(session.most_labels, len(ids[part]) // 2)
-    return Labelled(dict(Counter(one.status for one in outcomes)), outcomes)
+            session.max_labels = min(session.max_labels, len(ids[part]) // 2)
+    return Labelled(dict(Counter(outcome.status for outcome in outcomes)), outcomes)
 
 
 def add_observations(
@@ -65,77 +65,80 @@ def add_observations(
     *,
     segment: str = "",
     calibrator: int | str = CHAMPION,
-) -> Plan[Labelled]:
-    """Tell of predictions that were made elsewhere with a calibrator; return what became of each.
+) -> Flow[Labelled]:
+    """Send labelled predictions that another program made; return the outcome of each.
 
-    They are watched as those that the server makes, where they are no older than the model's
-    `maturity_seconds`. A row is known by its time, segment and logits, and counted once. More than
-    a request may carry go in several.
+    They are monitored as predictions of the server are, if they are not older than the model's
+    `maturity_seconds`. A row is identified by time, segment and logits, and counted once. Many rows
+    are sent in several requests.
 
     Parameters
     ----------
-    logits: what the calibrator was given, (N, K).
-    labels: (N,), indices of classes, or their labels where the model has labels.
-    times: (N,), when each prediction was made, in seconds since 1970.
-    calibrator: the version that made them, or an alias.
+    logits: the input of the calibrator, (N, K).
+    labels: (N,), class indices, or class labels if the model has them.
+    times: (N,), the time of each prediction, in seconds since 1970.
+    calibrator: the version that made the predictions, or an alias.
 
     Raises
     ------
     MissingError: no such model or version.
     ContradictionError: the model has no champion.
-    RefusedError: logits of other classes than the model's.
+    RefusedError: K is not the number of classes of the model.
     """
     rows = check_logits(logits)
-    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    made = np.asarray(times, np.float64)
-    for name, many in (("labels", len(given)), ("times", len(made) if made.ndim == 1 else -1)):
-        if many != len(rows):
+    label_list = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    time_array = np.asarray(times, np.float64)
+    time_count = len(time_array) if time_array.ndim == 1 else -1
+    for name, count in (("labels", len(label_list)), ("times", time_count)):
+        if count != len(rows):
             accepted = f"{len(rows)}, one for each row"
-            found = f"{many} {name}" if many >= 0 else f"shape {made.shape}"
+            found = f"{count} {name}" if count >= 0 else f"shape {time_array.shape}"
             raise InputError(name, found=found, accepted=accepted)
     outcomes: list[LabelOutcome] = []
     query = {"calibrator": str(calibrator)}
     while len(outcomes) < len(rows):
-        part = slice(len(outcomes), len(outcomes) + session.most_labels)
-        body = encoded(
+        part = slice(len(outcomes), len(outcomes) + session.max_labels)
+        body = encode_json(
             {
-                "logits": _nullable(rows[part]),
-                "labels": given[part],
-                "times": made[part].tolist(),
+                "logits": _to_json(rows[part]),
+                "labels": label_list[part],
+                "times": time_array[part].tolist(),
                 "segment": segment,
             }
         )
-        where = path("models", model, "observations")
+        url_path = path("models", model, "observations")
         try:
-            request = Request("POST", where, query, JSON, body)
-            outcomes += _items((yield from succeed(session, request)), len(given[part]))
+            request = Request("POST", url_path, query, JSON, body)
+            outcomes += _read_outcomes(
+                (yield from send_checked(session, request)), len(label_list[part])
+            )
         except RefusedAsTooLargeError:
-            if len(given[part]) == 1:
+            if len(label_list[part]) == 1:
                 raise
-            session.most_labels = min(session.most_labels, len(given[part]) // 2)
-    return Labelled(dict(Counter(one.status for one in outcomes)), outcomes)
+            session.max_labels = min(session.max_labels, len(label_list[part]) // 2)
+    return Labelled(dict(Counter(outcome.status for outcome in outcomes)), outcomes)
 
 
-def _nullable(rows: Floats) -> list[list[float | None]]:
-    """Return rows as JSON has them, in which −inf, a masked class, is null."""
+def _to_json(rows: Floats) -> list[list[float | None]]:
+    """Return rows as JSON values; −inf, a masked class, becomes null."""
     values: list[list[float | None]] = rows.tolist()
     for row, column in np.argwhere(np.isneginf(rows)):
         values[row][column] = None
     return values
 
 
-def _items(answer: Answer, wanted: int) -> list[LabelOutcome]:
-    items = read(answer, Labelled).items
-    if len(items) != wanted:
-        raise MalformedAnswerError(answer, f"is about {len(items)} labels of {wanted}")
+def _read_outcomes(response: Response, expected: int) -> list[LabelOutcome]:
+    items = read(response, Labelled).items
+    if len(items) != expected:
+        raise MalformedAnswerError(response, f"is about {len(items)} labels of {expected}")
     return items
 
 
-def _part(
+def _send_labels(
     session: Session, model: str, ids: list[str], labels: list[int | str]
-) -> Plan[list[LabelOutcome]]:
+) -> Flow[list[LabelOutcome]]:
     pairs = zip(ids, labels, strict=True)
-    body = encoded([{"prediction_id": one, "label": label} for one, label in pairs])
+    body = encode_json([{"prediction_id": id, "label": label} for id, label in pairs])
     request = Request("POST", path("models", model, "labels"), headers=JSON, body=body)
-    answer = yield from succeed(session, request)
-    return _items(answer, len(ids))
+    response = yield from send_checked(session, request)
+    return _read_outcomes(response, len(ids))

@@ -1,4 +1,4 @@
-"""Classifiers to be calibrated."""
+"""Models: create, get and list them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from recalib.client.drivers import Listing
 from recalib.client.errors import ContradictionError
-from recalib.client.operations import Plan, Session
+from recalib.client.operations import Flow, Session
 from recalib.client.results import Model, Page
-from recalib.client.retry import fetch, new_key, path
+from recalib.client.retry import fetch, idempotency_headers, path
 from recalib.errors import InputError
 
 __all__ = ["create_model", "get_model", "list_models"]
@@ -24,51 +24,53 @@ def create_model(
     *,
     monitoring: Mapping[str, Any] | None = None,
     exist_ok: bool = False,
-) -> Plan[Model]:
-    """Register a classifier.
+) -> Flow[Model]:
+    """Create a model, which is a classifier to calibrate.
 
     Parameters
     ----------
-    classes: how many, or their labels in the order of the logits.
-    monitoring: what is watched, as `set_monitoring` takes it.
-    exist_ok: return the model that is there already, if it has the same classes.
+    classes: the number of classes, or their labels in the order of the logits.
+    monitoring: the monitoring settings, as for `set_monitoring`.
+    exist_ok: return an existing model if it has the same classes.
 
     Raises
     ------
-    RefusedError: a name that is not one, or labels that repeat.
+    RefusedError: the name is invalid, or labels repeat.
     ContradictionError: the name is taken.
     """
-    if isinstance(classes, str):  # whose letters would be as many classes
+    if isinstance(classes, str):  # each letter would be a class
         accepted = "a number, or a label for each class"
         raise InputError("classes", found=repr(classes), accepted=accepted)
-    wanted = int(classes) if isinstance(classes, int | np.integer) else list(classes)
+    requested = int(classes) if isinstance(classes, int | np.integer) else list(classes)
     try:
-        body: dict[str, Any] = {"name": name, "classes": wanted}
+        body: dict[str, Any] = {"name": name, "classes": requested}
         if monitoring is not None:
             body["monitoring"] = dict(monitoring)
         return (
-            yield from fetch(session, Model, "POST", path("models"), json=body, headers=new_key())
+            yield from fetch(
+                session, Model, "POST", path("models"), json=body, headers=idempotency_headers()
+            )
         )
     except ContradictionError:
         if not exist_ok:
             raise
-        there = yield from get_model(session, name)
-        labels = None if there.labels is None else list(there.labels)
-        if wanted != (there.classes if labels is None else labels):
+        model = yield from get_model(session, name)
+        labels = None if model.labels is None else list(model.labels)
+        if requested != (model.classes if labels is None else labels):
             raise
-        return there
+        return model
 
 
-def get_model(session: Session, name: str) -> Plan[Model]:
-    """Return a classifier.
+def get_model(session: Session, name: str) -> Flow[Model]:
+    """Return a model.
 
     Raises
     ------
-    MissingError: there is none of that name.
+    MissingError: no model has this name.
     """
     return fetch(session, Model, "GET", path("models", name))
 
 
 def list_models() -> Listing[Model]:
-    """Iterate over all classifiers, by name."""
+    """Iterate over all models, by name."""
     return Listing(Page[Model], path("models"))

@@ -1,18 +1,18 @@
-"""Whether what is served is still calibrated."""
+"""Monitoring of served calibrators, refits and candidates."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from recalib.client.operations import Plan, Session
+from recalib.client.operations import Flow, Session
 from recalib.client.results import Candidate, Job, Model, Monitoring
-from recalib.client.retry import fetch, new_key, path
+from recalib.client.retry import fetch, idempotency_headers, path
 
 __all__ = ["drop_candidate", "get_monitoring", "refit", "set_monitoring"]
 
 
-def get_monitoring(session: Session, model: str) -> Plan[Monitoring]:
-    """Return how a model's champion holds up: state, evidence, windows and what has happened.
+def get_monitoring(session: Session, model: str) -> Flow[Monitoring]:
+    """Return the monitoring of a model's champion: state, evidence, windows and events.
 
     Raises
     ------
@@ -21,53 +21,57 @@ def get_monitoring(session: Session, model: str) -> Plan[Monitoring]:
     return fetch(session, Monitoring, "GET", path("models", model, "monitoring"))
 
 
-def refit(session: Session, model: str) -> Plan[Job]:
-    """Ask for a candidate, fitted on kept logits; return the job, or the one that is under way.
+def refit(session: Session, model: str) -> Flow[Job]:
+    """Fit a candidate on sampled logits; return the job, which may already be queued or running.
 
-    It becomes the champion only on evidence: see `get_monitoring`.
+    The candidate becomes the champion only on evidence: see `get_monitoring`.
 
     Raises
     ------
     MissingError: no such model.
-    ContradictionError: it has no champion.
+    ContradictionError: the model has no champion.
     """
     return fetch(
-        session, Job, "POST", path("models", model, "monitoring", "refit"), headers=new_key()
+        session,
+        Job,
+        "POST",
+        path("models", model, "monitoring", "refit"),
+        headers=idempotency_headers(),
     )
 
 
 def drop_candidate(
     session: Session, model: str, version: int, *, reason: str = ""
-) -> Plan[Candidate]:
-    """Give a candidate up, while it is compared or has proven better; the champion goes on.
+) -> Flow[Candidate]:
+    """Drop a candidate that is being compared, or that has proven better; the champion stays.
 
     Parameters
     ----------
-    reason: kept in the audit trail.
+    reason: for the audit trail.
 
     Raises
     ------
-    MissingError: no such model, or a version that was never a candidate.
-    ContradictionError: it has been promoted.
+    MissingError: no such model, or the version was never a candidate.
+    ContradictionError: the candidate has been promoted.
     """
     where = path("models", model, "monitoring", "candidates", str(version))
     query = {"reason": reason} if reason else {}
-    return fetch(session, Candidate, "DELETE", where, query=query, headers=new_key())
+    return fetch(session, Candidate, "DELETE", where, query=query, headers=idempotency_headers())
 
 
-def set_monitoring(session: Session, /, model: str, **settings: Any) -> Plan[Model]:
-    """Say what of a model is watched, and how, from now on.
+def set_monitoring(session: Session, /, model: str, **settings: Any) -> Flow[Model]:
+    """Set the monitoring settings of a model.
 
     Parameters
     ----------
-    settings: as the server describes them (`objective`, `tolerance`, `alpha`, `segments`, ...);
-        what is left out has its default.
+    settings: as in the API reference (`objective`, `tolerance`, `alpha`, `segments`, ...);
+        a setting that is left out gets its default.
 
     Raises
     ------
     MissingError: no such model.
-    RefusedError: a setting that cannot be.
-    ContradictionError: segments that would change their numbers.
+    RefusedError: a setting is invalid.
+    ContradictionError: existing segments would change their numbers.
     """
     where = path("models", model, "monitoring", "settings")
-    return fetch(session, Model, "PUT", where, json=settings, headers=new_key())
+    return fetch(session, Model, "PUT", where, json=settings, headers=idempotency_headers())

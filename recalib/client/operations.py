@@ -1,8 +1,9 @@
-"""An operation of the client, written once: a plan that says what to ask, and does no I/O.
+"""Building blocks of the client's operations: flows, which describe requests and do no I/O.
 
-A plan is a generator. It yields steps, a `Request` or a `Pause`; what came of a step is sent back
-into it, or thrown where there was no answer; it returns the operation's result. `Client` takes
-the steps, `AsyncClient` awaits them, and neither knows what a model or a calibrator is.
+A flow is a generator, as an `auth_flow` of httpx is. It yields actions, each a `Request` or a
+`Pause`. The driver performs an action and sends the response into the generator, or throws the
+error. The generator returns the result of the operation. `Client` performs actions synchronously,
+`AsyncClient` awaits them, so that each operation is written once.
 """
 
 from __future__ import annotations
@@ -14,29 +15,39 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from recalib.errors import InputError
 
-__all__ = ["Answer", "Deadline", "Pause", "Plan", "Request", "Retries", "Session", "Step", "Stream"]
+__all__ = [
+    "Action",
+    "Deadline",
+    "Flow",
+    "Pause",
+    "Request",
+    "Response",
+    "Retries",
+    "Session",
+    "Stream",
+]
 
 T = TypeVar("T")
 
 
 class Stream(Protocol):
-    """A request's body that is too large to be held: `size` bytes in pieces."""
+    """A request body of `size` bytes that is sent in chunks, because it may not fit into memory."""
 
     size: int
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the body from its beginning; may be called again, for another attempt."""
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body from its beginning; each attempt calls this again."""
 
-    def passed(self, sent: int) -> None:
-        """Hear that so many bytes of this attempt are on their way."""
+    def on_sent(self, sent: int) -> None:
+        """Report the number of bytes that this attempt has sent."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request; `seconds` are what is left for it, None where it may take forever.
+    """One HTTP request; `seconds` is its timeout, None for no timeout.
 
-    Every request of a plan may be sent twice without doing more than once: its verb is idempotent,
-    or it carries an idempotency key, or it changes nothing.
+    Every request of a flow can be repeated safely: its method is idempotent, or it has an
+    idempotency key, or it changes nothing.
     """
 
     method: str
@@ -48,8 +59,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the server answered, whole; header names in lower case."""
+class Response:
+    """A complete HTTP response; header names are in lower case."""
 
     request: Request
     status: int
@@ -59,22 +70,22 @@ class Answer:
 
 @dataclass(frozen=True)
 class Pause:
-    """Some seconds in which nothing happens."""
+    """A pause of some seconds."""
 
     seconds: float
 
 
-Step: TypeAlias = Request | Pause
-Plan: TypeAlias = Generator[Step, Any, T]
+Action: TypeAlias = Request | Pause
+Flow: TypeAlias = Generator[Action, Any, T]
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a request is sent until it is answered, and how long the pauses between are.
+    """The number of attempts for a request, and the pauses between them.
 
-    The n-th pause is a random one of up to `first_pause` · 2ⁿ⁻¹ seconds, at most `longest_pause`,
-    and at least what the server asks for in `Retry-After`. Random, so that many clients that lost
-    one server do not come back to it all at once.
+    The n-th pause is uniform from 0 to `first_pause` · 2ⁿ⁻¹ seconds, at most `longest_pause`, and
+    at least the `Retry-After` of the server. Pauses are random, so that many clients do not return
+    to a restarted server at the same moment.
     """
 
     attempts: int = 5
@@ -91,38 +102,38 @@ class Retries:
                 raise InputError(f"retries.{name}", found=found, accepted="seconds of at least 0")
 
     def bounds(self) -> Iterator[float]:
-        """Yield the longest that each pause may be, in seconds: one fewer than attempts."""
+        """Yield the upper bound of each pause in seconds; there is one pause less than attempts."""
         for n in range(self.attempts - 1):
             yield min(self.longest_pause, self.first_pause * 2.0 ** min(n, 60))
 
 
 class Deadline:
-    """When the time for something is over; never, where `seconds` is None."""
+    """A point in time after which an operation times out; never, if `seconds` is None."""
 
     def __init__(self, seconds: float | None) -> None:
         self._at = None if seconds is None else time.monotonic() + seconds
 
-    def left(self) -> float | None:
-        """Return the seconds that are left, at least 0, or None."""
+    def remaining(self) -> float | None:
+        """Return the remaining seconds, at least 0, or None."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
     def allows(self, seconds: float) -> bool:
-        """Return whether there is time for more after so many seconds."""
-        left = self.left()
-        return left is None or seconds < left
+        """Return whether time remains after a pause of `seconds`."""
+        remaining = self.remaining()
+        return remaining is None or seconds < remaining
 
 
 @dataclass
 class Session:
-    """What plans know of the client that they are for.
+    """The client's configuration, as flows use it.
 
-    `most_rows` and `most_bytes` bound one request to calibrate, `most_labels` one that labels.
-    They begin at a server's defaults, and shrink when a server says that it takes less.
+    `max_rows` and `max_bytes` limit one calibrate request, `max_labels` one request with labels.
+    They start at the defaults of a server, and shrink when a server rejects a request as too large.
     """
 
     url: str
     timeout: float
     retries: Retries
-    most_rows: int = 100_000
-    most_bytes: int = 16 << 20
-    most_labels: int = 10_000
+    max_rows: int = 100_000
+    max_bytes: int = 16 << 20
+    max_labels: int = 10_000

@@ -1,4 +1,4 @@
-"""How far something long is: a bar on a terminal, or whatever the caller wants to be told."""
+"""Progress of long operations: a bar on a terminal, or a callback."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-__all__ = ["Progress", "Report", "reporting"]
+__all__ = ["Progress", "Report", "progress_reporter"]
 
-#: Hears the fraction that is done, from 0 to 1, and what is being done.
+#: A callback: the completed fraction, from 0 to 1, and the current activity.
 Report: TypeAlias = Callable[[float, str], None]
-#: A bar on standard error where that is a terminal; nothing; or who is to be told instead.
+#: True: a bar on standard error if it is a terminal; False: nothing; or a callback.
 Progress: TypeAlias = bool | Report
 
 
 @contextmanager
-def reporting(what: str, progress: Progress) -> Iterator[Report]:
-    """Yield whom to tell how far `what` is."""
+def progress_reporter(title: str, progress: Progress) -> Iterator[Report]:
+    """Yield the callback that reports the progress of the operation `title`."""
     if callable(progress):
         yield progress
         return
@@ -24,10 +24,12 @@ def reporting(what: str, progress: Progress) -> Iterator[Report]:
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
-    # Names mean themselves: a model may be called :smile:.
+    # Without markup and emoji: a model may be called :smile:.
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    shown = progress and console.is_terminal
-    with Bars(*columns, console=console, transient=True, disable=not shown) as bars:
-        task = bars.add_task(what, total=1.0)
-        yield lambda done, text: bars.update(task, completed=done, description=f"{what}: {text}")
+    is_shown = progress and console.is_terminal
+    with Bars(*columns, console=console, transient=True, disable=not is_shown) as bars:
+        task = bars.add_task(title, total=1.0)
+        yield lambda fraction, text: bars.update(
+            task, completed=fraction, description=f"{title}: {text}"
+        )

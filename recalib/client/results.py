@@ -1,6 +1,6 @@
-"""What the server answers, typed; times are in UTC, metrics are fractions.
+"""Results of the client. Times are in UTC, metrics are fractions.
 
-Fields that a newer server adds are ignored.
+Unknown fields of a newer server are ignored.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A registered classifier of `classes` classes, with their names where they were given.
+    """A classifier; `classes` is the number of classes, `labels` are their names or None.
 
-    `monitoring` is what of it is watched, and how.
+    `monitoring` has the monitoring settings.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A metric's value, and where there is one its 95% interval and its noise floor."""
+    """The value of a metric, with its 95% interval and noise floor if they are known."""
 
     value: float
     low: float | None = None
@@ -63,7 +63,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """Uploaded logits with labels: `rows` of `classes`; `metrics` are of the model as it is.
+    """Uploaded logits with labels: `rows` of `classes`; `metrics` are those before calibration.
 
     `digest` is the SHA-256 of the uploaded bytes, in hexadecimal.
     """
@@ -80,7 +80,7 @@ class Dataset(msgspec.Struct, frozen=True):
 
 
 class Calibrator(msgspec.Struct, frozen=True):
-    """A fitted calibrator; `card` says what it is, and how its fit went."""
+    """A fitted calibrator; `card` describes it and its fit."""
 
     model: str
     version: int
@@ -91,7 +91,7 @@ class Calibrator(msgspec.Struct, frozen=True):
 
 
 class Alias(msgspec.Struct, frozen=True):
-    """A name that points to a version; `champion` is what serves by default."""
+    """A name for a version; `champion` is the one that serves by default."""
 
     alias: str
     model: str
@@ -100,7 +100,7 @@ class Alias(msgspec.Struct, frozen=True):
 
 
 class AliasChange(msgspec.Struct, frozen=True):
-    """One entry of an alias' audit trail."""
+    """A change of an alias."""
 
     at: datetime
     actor: str
@@ -110,11 +110,11 @@ class AliasChange(msgspec.Struct, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """One thing that somebody did, or was refused."""
+    """An entry of the audit trail: an operation, done or refused."""
 
     id: int
     at: datetime
-    #: A key's name, `oidc:SUBJECT`, `cli:USER`, or what did it by itself.
+    #: A key's name, `oidc:SUBJECT`, `cli:USER`, or the component that acted automatically.
     actor: str
     action: str
     model: str | None
@@ -124,14 +124,14 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 class JobProgress(msgspec.Struct, frozen=True):
-    """How far a job is, from 0 to 1, and what it is at."""
+    """The progress of a job, from 0 to 1, and its current activity."""
 
     fraction: float
     message: str
 
 
 class Job(msgspec.Struct, frozen=True):
-    """Work that is done elsewhere; `result` of a fit names the `version`, and if it `promoted`.
+    """A job on the server. The `result` of a fit has the `version` and whether it is `promoted`.
 
     `state` is one of queued, running, succeeded, failed, cancelled.
     """
@@ -150,15 +150,15 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether the state is final."""
         return self.state in ("succeeded", "failed", "cancelled")
 
 
 class LabelOutcome(msgspec.Struct, frozen=True):
-    """What became of one label, and why where it was not taken.
+    """The outcome of one label, with the reason if it was not accepted.
 
-    `status` is one of accepted, duplicate (the same came before), conflict (another came before,
-    and stands), expired, invalid.
+    `status` is accepted, duplicate (the same label exists), conflict (another label exists, and
+    stays), expired or invalid.
     """
 
     status: str
@@ -166,14 +166,14 @@ class LabelOutcome(msgspec.Struct, frozen=True):
 
 
 class Labelled(msgspec.Struct, frozen=True):
-    """What became of labels: one of `items` for each, in their order; `counts` by status."""
+    """The outcomes of labels: `items` in their order, and `counts` by status."""
 
     counts: dict[str, int]
     items: list[LabelOutcome]
 
 
 class SegmentState(msgspec.Struct, frozen=True):
-    """How a segment holds up; `(rest)` is what is of none."""
+    """The monitoring state of a segment; `(rest)` has the predictions without a segment."""
 
     segment: str
     state: str
@@ -182,7 +182,7 @@ class SegmentState(msgspec.Struct, frozen=True):
 
 
 class MonitoringWindow(msgspec.Struct, frozen=True):
-    """What the labels of predictions from `start` until `end` say."""
+    """The metrics of predictions from `start` to `end`."""
 
     start: datetime
     end: datetime
@@ -190,7 +190,7 @@ class MonitoringWindow(msgspec.Struct, frozen=True):
 
 
 class MonitoringEvent(msgspec.Struct, frozen=True):
-    """A state that was entered, or what was done about it."""
+    """A change of state, or a reaction to it."""
 
     at: datetime
     version: int
@@ -201,10 +201,10 @@ class MonitoringEvent(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A version that is compared with the champion, or was the last to be.
+    """The version that is compared with the champion, or the last one that was.
 
-    `verdict` is None while it is compared; then promoted, dropped, or proven, which waits for
-    somebody to promote it.
+    `verdict` is None during the comparison. Afterwards it is promoted, dropped, or proven, which
+    means that the version can be promoted.
     """
 
     version: int
@@ -214,10 +214,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Monitoring(msgspec.Struct, frozen=True):
-    """How a model's champion, `version`, holds up.
+    """The monitoring state of a model's champion, `version`.
 
-    `state` is one of fresh, unverified, suspect, stale; `reason` says why in one sentence, and
-    `evidence` in numbers. Predictions from `onset` on speak against it.
+    `state` is fresh, unverified, suspect or stale. `reason` explains it in one sentence, `evidence`
+    in numbers. `onset` is the estimated start of the drift.
     """
 
     model: str
@@ -237,7 +237,7 @@ class Monitoring(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether requests can be served; without the registry, those for what is `loaded` can."""
+    """Whether a server is ready. Without the registry, only `loaded` calibrators can serve."""
 
     ready: bool
     registry: str
@@ -247,7 +247,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Calibrated probabilities, float32 (N, K), and ids (N,), None for a row without."""
+    """Calibrated probabilities, float32 (N, K), and ids (N,), None for a row without an id."""
 
     probabilities: NDArray[np.float32]
     prediction_ids: list[str | None]
@@ -255,9 +255,9 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Likeliest:
-    """The likeliest classes of rows, the likeliest first, and their probabilities, (N, k) both.
+    """The most likely classes of each row, in descending order, and their probabilities, (N, k).
 
-    Of classes that are exactly alike, the one with the lower number comes first.
+    Classes of equal probability are in the order of their indices.
     """
 
     classes: NDArray[np.int64]
@@ -265,13 +265,13 @@ class Likeliest:
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):
-    """A whole list."""
+    """A complete list."""
 
     items: list[T]
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list, and where the next part begins."""
+    """A page of a list, and the cursor of the next page."""
 
     items: list[T]
     next_cursor: str | None

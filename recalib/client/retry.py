@@ -1,4 +1,4 @@
-"""From a request to a result: retries, and answers read as what they should be."""
+"""Sending requests: retries, error statuses, and JSON in both directions."""
 
 from __future__ import annotations
 
@@ -12,76 +12,87 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
-from recalib.client.errors import MalformedAnswerError, UnreachableError, error_of
-from recalib.client.operations import Answer, Deadline, Pause, Plan, Request, Session
+from recalib.client.errors import MalformedAnswerError, UnreachableError, service_error
+from recalib.client.operations import Deadline, Flow, Pause, Request, Response, Session
 from recalib.decoding import decoder_of
 from recalib.errors import InputError
 
-__all__ = ["JSON", "encoded", "fetch", "new_key", "path", "read", "send", "succeed"]
+__all__ = [
+    "JSON",
+    "encode_json",
+    "fetch",
+    "idempotency_headers",
+    "path",
+    "read",
+    "send",
+    "send_checked",
+]
 
 T = TypeVar("T")
 
 JSON = {"Content-Type": "application/json"}
-_KEY = "Idempotency-Key"
-#: Statuses after which the same request may well be answered otherwise.
-_PASSING = {429, 502, 503, 504}
+_IDEMPOTENCY_KEY = "Idempotency-Key"
+#: Statuses of temporary failures.
+_TEMPORARY_STATUSES = {429, 502, 503, 504}
 
 
 def path(*parts: str) -> str:
-    """Return `/v1/...` of names, escaped so that none is read as more than a name.
+    """Return the path `/v1/...` of the names, each escaped as one path segment.
 
     Raises
     ------
-    InputError: an empty name, which would make the path another one's.
+    InputError: a name is empty, which would change the meaning of the path.
     """
     escaped = []
     for part in parts:
         if not part:
-            raise InputError("name", found="an empty name", accepted="the name of what is meant")
-        # Libraries resolve "." and ".." before they send.
+            raise InputError("name", found="an empty name", accepted="a name")
+        # HTTP libraries resolve "." and ".." before they send a request.
         escaped.append(quote(part, safe="") if part.strip(".") else part.replace(".", "%2E"))
     return "/v1/" + "/".join(escaped)
 
 
-def new_key() -> dict[str, str]:
-    """Return the header by which a server knows the second sending of a request."""
-    return {_KEY: uuid4().hex}
+def idempotency_headers() -> dict[str, str]:
+    """Return a new idempotency key, by which the server recognises a repeated request."""
+    return {_IDEMPOTENCY_KEY: uuid4().hex}
 
 
-def send(session: Session, request: Request, *, timeout: float | None = None) -> Plan[Answer]:
-    """Return the answer to a request, whatever its status; ask again where that may help.
+def send(session: Session, request: Request, *, timeout: float | None = None) -> Flow[Response]:
+    """Return the response of any status; retry after temporary failures.
 
     Parameters
     ----------
-    timeout: seconds for all attempts; the session's, unless given.
+    timeout: seconds for all attempts; by default the session's.
 
     Raises
     ------
-    UnreachableError: no answer to the last attempt, or none in time.
+    UnreachableError: the last attempt got no response, or the timeout is over.
     """
     deadline = Deadline(session.timeout if timeout is None else timeout)
     for attempt, bound in enumerate(session.retries.bounds(), start=1):
         pause = random.uniform(0, bound)  # noqa: S311  (no secret)
         try:
-            answer: Answer = yield replace(request, seconds=deadline.left())
+            response: Response = yield replace(request, seconds=deadline.remaining())
         except UnreachableError:
             if not deadline.allows(pause):
                 raise
         else:
-            pause = max(pause, _asked_for(answer))
-            if not (_may_pass(answer, attempt) and deadline.allows(pause)):
-                return answer
+            pause = max(pause, _retry_after_seconds(response))
+            if not (_is_temporary(response, attempt) and deadline.allows(pause)):
+                return response
         yield Pause(pause)
-    last: Answer = yield replace(request, seconds=deadline.left())
-    return last
+    last_response: Response = yield replace(request, seconds=deadline.remaining())
+    return last_response
 
 
-def succeed(session: Session, request: Request, *, timeout: float | None = None) -> Plan[Answer]:
-    """Return the answer to a request; raise what it says where it is no success."""
-    answer = yield from send(session, request, timeout=timeout)
-    if not 200 <= answer.status < 300:
-        raise error_of(answer)
-    return answer
+def send_checked(
+    session: Session, request: Request, *, timeout: float | None = None
+) -> Flow[Response]:
+    """Return the response to a request; raise `ServiceError` if its status is not 2xx."""
+    response = yield from send(session, request, timeout=timeout)
+    if not 200 <= response.status < 300:
+        raise service_error(response)
+    return response
 
 
 def fetch(
@@ -93,48 +104,50 @@ def fetch(
     query: Mapping[str, str] | None = None,
     json: Any = None,
     headers: Mapping[str, str] | None = None,
-) -> Plan[T]:
-    """Return what the server answers in JSON, as `kind`; send `json` where there is some."""
-    body = b"" if json is None else encoded(json)
-    sent = {**(headers or {}), **({} if json is None else JSON)}
-    request = Request(method, path, query or {}, sent, body)
-    return read((yield from succeed(session, request)), kind)
+) -> Flow[T]:
+    """Return the JSON response as `kind`; `json` is the request body."""
+    body = b"" if json is None else encode_json(json)
+    all_headers = {**(headers or {}), **({} if json is None else JSON)}
+    request = Request(method, path, query or {}, all_headers, body)
+    return read((yield from send_checked(session, request)), kind)
 
 
-def read(answer: Answer, kind: type[T]) -> T:
-    """Return an answer's JSON as `kind`; `MalformedAnswerError` where it is something else."""
+def read(response: Response, kind: type[T]) -> T:
+    """Decode the JSON of a response as `kind`; `MalformedAnswerError` if it does not match."""
     try:
-        return decoder_of(kind).decode(answer.body)
+        return decoder_of(kind).decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedAnswerError(answer, f"cannot be read: {error}") from None
+        raise MalformedAnswerError(response, f"cannot be read: {error}") from None
 
 
-def encoded(json: Any) -> bytes:
-    """Return a body in JSON; raise `InputError` where something in it cannot be said so."""
+def encode_json(json: Any) -> bytes:
+    """Return the value as JSON; `InputError` if JSON cannot represent it."""
     try:
-        return msgspec.json.encode(json, enc_hook=_plain)
-    except (TypeError, ValueError) as error:  # an option that is an array, say
-        raise InputError("body", found=str(error), accepted="what JSON can say") from None
+        return msgspec.json.encode(json, enc_hook=_numpy_to_python)
+    except (TypeError, ValueError) as error:  # such as an array as an option
+        raise InputError("body", found=str(error), accepted="JSON values") from None
 
 
-def _plain(value: Any) -> Any:
-    """Return a number of NumPy's as Python's, which JSON can say."""
+def _numpy_to_python(value: Any) -> Any:
+    """Return a NumPy scalar as a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a {type(value).__name__}")
 
 
-def _may_pass(answer: Answer, attempt: int) -> bool:
-    """Return whether another attempt may be answered otherwise.
+def _is_temporary(response: Response, attempt: int) -> bool:
+    """Return whether another attempt may succeed.
 
-    A repeated request that meets its own first sending, still at work, is a conflict; once the
-    first has finished, its answer is there to be had.
+    A repeated request with an idempotency key gets a 409 while the server still processes the first
+    one; later, the server returns the first response.
     """
-    itself = answer.status == 409 and attempt > 1 and _KEY in answer.request.headers
-    return answer.status in _PASSING or itself
+    is_in_progress = (
+        response.status == 409 and attempt > 1 and _IDEMPOTENCY_KEY in response.request.headers
+    )
+    return response.status in _TEMPORARY_STATUSES or is_in_progress
 
 
-def _asked_for(answer: Answer) -> float:
-    """Return the seconds of Retry-After; its other form, a date, is not one of ours."""
-    asked = answer.headers.get("retry-after", "")
-    return float(asked) if asked.isascii() and asked.isdigit() else 0.0
+def _retry_after_seconds(response: Response) -> float:
+    """Return the seconds of Retry-After; Recalib never sends its other form, a date."""
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isascii() and value.isdigit() else 0.0

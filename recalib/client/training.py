@@ -1,4 +1,4 @@
-"""Networks trained by a server's worker: asking for a run, and fetching what it delivered."""
+"""Training runs on a server: start one, and download its files."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from recalib.client.operations import Plan, Request, Session
+from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Job
-from recalib.client.retry import fetch, new_key, path, succeed
+from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 
 __all__ = ["download_run_file", "train"]
 
 
-def train(session: Session, recipe: Mapping[str, Any]) -> Plan[Job]:
-    """Ask for a training run; return the job that does it.
+def train(session: Session, recipe: Mapping[str, Any]) -> Flow[Job]:
+    """Start a training run; return its job.
 
-    The finished job's `result` has a `summary`, the `files` that can be downloaded, and with a
-    model to calibrate the `fit_job` that follows.
+    The `result` of the finished job has a `summary` and the `files` that can be downloaded. If the
+    recipe names a model to calibrate, it also has the `fit_job` that follows.
 
     Parameters
     ----------
-    recipe: as docs/training.md describes it; its files lie in the worker's folder of data.
+    recipe: see docs/training.md; its files are in the data folder of the worker.
 
     Raises
     ------
-    RefusedError: a recipe that cannot be one.
-    MissingError: no such model to calibrate.
+    RefusedError: the recipe is invalid.
+    MissingError: the model to calibrate does not exist.
     """
     place = path("training-runs")
-    return fetch(session, Job, "POST", place, json=dict(recipe), headers=new_key())
+    return fetch(session, Job, "POST", place, json=dict(recipe), headers=idempotency_headers())
 
 
 def download_run_file(
     session: Session, job: Job | str, name: str, destination: str | PathLike[str]
-) -> Plan[int]:
-    """Write a file that a run delivered, whole or not at all, and return its bytes.
+) -> Flow[int]:
+    """Download a file of a run, atomically, and return its size in bytes.
 
     Parameters
     ----------
-    name: such as `weights.safetensors`; the job's `result` lists them under `files`.
+    name: such as `weights.safetensors`; the job's `result` lists the names under `files`.
 
     Raises
     ------
-    MissingError: no such run or file, or none yet.
-    InputError: a file that cannot be written.
+    MissingError: no such run or file, or the file does not exist yet.
+    InputError: the destination cannot be written.
     """
     from recalib.files import write_atomically
 
-    owner = job if isinstance(job, str) else job.id
-    answer = yield from succeed(
-        session, Request("GET", path("training-runs", owner, "files", name))
+    job_id = job if isinstance(job, str) else job.id
+    response = yield from send_checked(
+        session, Request("GET", path("training-runs", job_id, "files", name))
     )
-    write_atomically(Path(destination), answer.body)
-    return len(answer.body)
+    write_atomically(Path(destination), response.body)
+    return len(response.body)

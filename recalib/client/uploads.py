@@ -1,7 +1,7 @@
-"""Data on its way to a server: a file as it is, or arrays as safetensors, piece by piece.
+"""Uploads in chunks: a file, or arrays in the safetensors format.
 
-Of the formats that a server reads, safetensors is the one that can be written as it is sent: its
-length is known before, and behind a short header are the arrays' bytes as they lie in memory.
+safetensors can be written while it is sent: its length is known in advance, and after a short
+header it consists of the bytes of the arrays.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.client.progress import Report
 from recalib.errors import InputError, UnsupportedError
 
-__all__ = ["Upload", "of_arrays", "of_file"]
+__all__ = ["Upload", "array_upload", "file_upload"]
 
-#: Bytes that are read and sent at once.
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64"}
 
 
 class Upload:
-    """A body of `size` bytes, read anew for each attempt; `digest` is of the last whole one."""
+    """A body of `size` bytes, read again for each attempt.
+
+    `digest` is the SHA-256 of the last complete attempt, in hexadecimal.
+    """
 
     def __init__(self, media_type: str, size: int, read: Callable[[], Iterator[bytes]]) -> None:
         self.media_type = media_type
@@ -35,28 +37,28 @@ class Upload:
         self.report: Report | None = None
         self._read = read
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         """Yield the body from its beginning."""
         digest = hashlib.sha256()
-        for piece in self._read():
-            digest.update(piece)
-            yield piece
+        for chunk in self._read():
+            digest.update(chunk)
+            yield chunk
         self.digest = digest.hexdigest()
 
-    def passed(self, sent: int) -> None:
-        """Tell whoever wants to know."""
+    def on_sent(self, sent: int) -> None:
+        """Report the number of bytes sent."""
         if self.report is not None:
             text = f"{sent / 1e6:.1f} of {self.size / 1e6:.1f} MB"
             self.report(sent / self.size, text if sent < self.size else "being checked")
 
 
-def of_file(path: Path) -> Upload:
-    """Return the upload of a file; the end of its name tells its format.
+def file_upload(path: Path) -> Upload:
+    """Return the upload of a file; the suffix of its name determines the format.
 
     Raises
     ------
-    UnsupportedError: a name that ends otherwise.
-    InputError: a file that cannot be read, or that changes while it is read.
+    UnsupportedError: the suffix is unknown.
+    InputError: the file cannot be read, or it changes while it is read.
     """
     from recalib.files import MEDIA_TYPES, SUFFIXES
 
@@ -64,7 +66,7 @@ def of_file(path: Path) -> Upload:
     if format is None:
         found = f"a name ending in {path.suffix!r}"
         raise UnsupportedError("data", found=found, accepted=", ".join(SUFFIXES))
-    media_type = next(one for one, name in MEDIA_TYPES.items() if name == format)
+    media_type = next(media_type for media_type, name in MEDIA_TYPES.items() if name == format)
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -73,17 +75,17 @@ def of_file(path: Path) -> Upload:
         raise InputError("data", found=found, accepted="a readable file") from None
     if size == 0:
         raise InputError("data", found=f"{path} (empty)", accepted="a file with data")
-    return Upload(media_type, size, lambda: _pieces_of_file(path, size))
+    return Upload(media_type, size, lambda: _read_file(path, size))
 
 
-def of_arrays(
+def array_upload(
     values: ArrayLike, labels: ArrayLike, input: Literal["logits", "probabilities"]
 ) -> Upload:
     """Return the upload of logits or probabilities (N, K), float16/32/64, and labels (N,).
 
     Raises
     ------
-    InputError: whatever `recalib.arrays` refuses.
+    InputError: `recalib.arrays` rejects the arrays.
     """
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
@@ -92,43 +94,41 @@ def of_arrays(
     arrays: dict[str, NDArray[Any]] = {input: rows, "labels": check_labels(labels, logits=rows)}
     header = _header(arrays)
     size = len(header) + sum(array.nbytes for array in arrays.values())
-    return Upload(
-        "application/x-safetensors", size, lambda: _pieces_of_arrays(header, arrays.values())
-    )
+    return Upload("application/x-safetensors", size, lambda: _read_arrays(header, arrays.values()))
 
 
-def _pieces_of_file(path: Path, size: int) -> Iterator[bytes]:
-    left = size
+def _read_file(path: Path, size: int) -> Iterator[bytes]:
+    remaining = size
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            left -= len(piece)
-            if left < 0:
+        while chunk := file.read(_CHUNK_BYTES):
+            remaining -= len(chunk)
+            if remaining < 0:
                 break
-            yield piece
-    if left:
+            yield chunk
+    if remaining:
         found = f"{path}, whose size changes while it is read"
         raise InputError("data", found=found, accepted="a complete file")
 
 
-def _pieces_of_arrays(header: bytes, arrays: Any) -> Iterator[bytes]:
+def _read_arrays(header: bytes, arrays: Any) -> Iterator[bytes]:
     yield header
     for array in arrays:
-        step = max(1, _PIECE // max(1, array[:1].nbytes))
+        step = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
         for start in range(0, len(array), step):
-            part = array[start : start + step]
-            yield part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
+            rows = array[start : start + step]
+            yield rows.astype(rows.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 def _header(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Return the beginning of a safetensors file: the header's length, and where arrays are."""
-    places, end = {}, 0
+    """Return the header of a safetensors file: its length, and the offsets of the arrays."""
+    entries, end = {}, 0
     for name, array in arrays.items():
         start, end = end, end + array.nbytes
-        places[name] = {
+        entries[name] = {
             "dtype": _DTYPES[array.dtype.name],
             "shape": array.shape,
             "data_offsets": [start, end],
         }
-    text = json.dumps(places, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that what follows is aligned
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the arrays that follow are aligned
     return len(text).to_bytes(8, "little") + text

@@ -14,7 +14,7 @@ from tests.client.flaky import Flaky
 from tests.end_to_end.programs import Programs, Server
 
 #: Limits of the real server, small enough for tests to exceed.
-MOST_ROWS, MOST_BYTES, MOST_LABELS = 50, 100_000, 7
+MAX_ROWS, MAX_BYTES, MAX_LABELS = 50, 100_000, 7
 
 
 @pytest.fixture(scope="package")
@@ -32,9 +32,9 @@ def server(shared_programs: Programs) -> Iterator[Server]:
     It ends with this folder's tests: its worker looks for jobs twenty times a second.
     """
     limits = {
-        "max_rows": MOST_ROWS,
-        "max_body_bytes": MOST_BYTES,
-        "max_labels": MOST_LABELS,
+        "max_rows": MAX_ROWS,
+        "max_body_bytes": MAX_BYTES,
+        "max_labels": MAX_LABELS,
         "max_upload_bytes": 10**6,
         # Nobody's models are looked at, of which there are many in the end.
         "monitor_seconds": 3600,

@@ -29,7 +29,7 @@ Act: TypeAlias = Callable[[socket.socket, threading.Event], None]
 
 
 def says(status: int, body: Any = b"", **headers: str) -> Act:
-    """Answer properly; `body` in JSON unless it is bytes already."""
+    """Response properly; `body` in JSON unless it is bytes already."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(content)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -41,7 +41,7 @@ def says(status: int, body: Any = b"", **headers: str) -> Act:
 
 
 def problem(status: int, detail: str, *violations: dict[str, str], **headers: str) -> Act:
-    """Answer with a problem document."""
+    """Response with a problem document."""
     body = {"title": "T", "status": status, "detail": detail, "errors": list(violations)}
     return says(status, body, Content_Type="application/problem+json", **headers)
 
@@ -53,7 +53,7 @@ def resets(connection: socket.socket, over: threading.Event) -> None:
 
 
 def closes(after: bytes) -> Act:
-    """Send some bytes of an answer, and end the connection."""
+    """Send some bytes of a response, and end the connection."""
 
     def act(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(after)
@@ -69,7 +69,7 @@ def hangs(connection: socket.socket, over: threading.Event) -> None:
 
 
 def drips(connection: socket.socket, over: threading.Event) -> None:
-    """Send an answer that never ends, a byte at a time."""
+    """Send a response that never ends, a byte at a time."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
     while not over.wait(0.02):
         connection.sendall(b" ")

@@ -23,7 +23,7 @@ from recalib.client import (
     UnreachableError,
     errors,
 )
-from recalib.client.operations import Answer, Request
+from recalib.client.operations import Request, Response
 from service.http.problems import PROBLEMS, problem_of
 from tests.client.either import Either
 from tests.client.flaky import Act, Flaky, closes, drips, hangs, problem, resets, says
@@ -74,7 +74,7 @@ def test_keys_are_new_for_each_request(client_of: Clients, flaky: Flaky) -> None
 @pytest.mark.parametrize(
     ("act", "error", "said"),
     [
-        (resets, UnreachableError, "no answer from http"),
+        (resets, UnreachableError, "no response from http"),
         (says(503, b"Busy"), OverloadedError, "POST /v1/models was answered 503: Busy"),
         (problem(503, "Away."), OverloadedError, "^Away.$"),
     ],
@@ -102,7 +102,9 @@ def test_what_would_not_pass_is_not_repeated(client_of: Clients, flaky: Flaky, s
 
 
 def test_nobody_listens(client_of: Clients) -> None:
-    with pytest.raises(UnreachableError, match=r"no answer from http://127\.0\.0\.1:1: ") as caught:
+    with pytest.raises(
+        UnreachableError, match=r"no response from http://127\.0\.0\.1:1: "
+    ) as caught:
         client_of("http://127.0.0.1:1", attempts=2).get_model("m")
     assert not isinstance(caught.value, TimedOutError)
 
@@ -161,7 +163,7 @@ def test_pauses_grow_and_are_bounded() -> None:
 def test_answers_that_are_none_of_ours(client_of: Clients, flaky: Flaky, body: bytes) -> None:
     """Another program at that address, say; it is not asked again."""
     flaky.will(says(200, body))
-    with pytest.raises(MalformedAnswerError, match=r"^GET /v1/models/m: the server's answer "):
+    with pytest.raises(MalformedAnswerError, match=r"^GET /v1/models/m: the server's response "):
         client_of(flaky.url).get_model("m")
     assert len(flaky.received) == 1
 
@@ -180,7 +182,7 @@ def test_answers_that_are_none_of_ours(client_of: Clients, flaky: Flaky, body: b
 def test_probabilities_that_are_none(client_of: Clients, flaky: Flaky, body: bytes) -> None:
     """Never a pickle, and never an array of another form."""
     flaky.will(says(200, body))
-    with pytest.raises(MalformedAnswerError, match="the server's answer is no npy array"):
+    with pytest.raises(MalformedAnswerError, match="the server's response is no npy array"):
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
 
 
@@ -208,7 +210,7 @@ def test_predictions_of_another_form(
     np.savez(file, **arrays)
     for body in (file.getvalue(), file.getvalue()[:100], b""):
         flaky.will(says(200, body))
-        with pytest.raises(MalformedAnswerError, match="the server's answer"):
+        with pytest.raises(MalformedAnswerError, match="the server's response"):
             client_of(flaky.url).predict("m", np.zeros((2, 3)))
 
 
@@ -226,12 +228,12 @@ def test_likeliest_classes_of_another_form(
     client_of: Clients, flaky: Flaky, top: dict[str, Any]
 ) -> None:
     flaky.will(says(200, {"top_k": top}))
-    with pytest.raises(MalformedAnswerError, match="the server's answer"):
+    with pytest.raises(MalformedAnswerError, match="the server's response"):
         client_of(flaky.url).calibrate_top("m", np.zeros((2, 3)), 1)
 
 
 def test_whether_it_is_ready(client_of: Clients, flaky: Flaky) -> None:
-    """A server that is not says why, as an answer; what stands before it, as an error. Once."""
+    """A server that is not says why, as a response; what stands before it, as an error. Once."""
     client = client_of(flaky.url)
     away = {"ready": False, "registry": "unreachable", "loaded": 0, "detail": "No database."}
     flaky.will(says(503, away, Retry_After="0"))
@@ -282,7 +284,9 @@ def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.Recali
     response = problem_of(make(kind))
     request = Request("GET", "/v1/models/m")
     headers = dict(response.headers)
-    found = errors.error_of(Answer(request, response.status_code, headers, bytes(response.body)))
+    found = errors.service_error(
+        Response(request, response.status_code, headers, bytes(response.body))
+    )
     assert (str(found), found.status) == (str(make(kind)), PROBLEMS[kind][0])
     # Damage and bugs are the service's own; of conflicts, HTTP has one kind.
     expected = {

@@ -18,7 +18,7 @@ from recalib.client import (
     calibration,
 )
 from recalib.errors import ConflictError, InputError
-from tests.client.conftest import MOST_BYTES, MOST_ROWS
+from tests.client.conftest import MAX_BYTES, MAX_ROWS
 from tests.client.either import Either
 from tests.end_to_end.programs import Server
 from tests.fitting.conftest import draw
@@ -89,11 +89,11 @@ def test_more_rows_than_one_request_may_carry(
     client: Either, model: str, local: Calibrator
 ) -> None:
     """The client finds out what a server takes, remembers it, and keeps the rows in order."""
-    assert len(LOGITS) > 10 * MOST_ROWS
+    assert len(LOGITS) > 10 * MAX_ROWS
     found = client.calibrate(model, LOGITS)
     np.testing.assert_allclose(found, local.predict(LOGITS), atol=2e-6)
-    assert MOST_ROWS / 2 < client.session.most_rows <= MOST_ROWS
-    assert client.session.most_bytes == 16 << 20
+    assert MAX_ROWS / 2 < client.session.max_rows <= MAX_ROWS
+    assert client.session.max_bytes == 16 << 20
 
 
 def test_more_bytes_than_one_request_may_carry(client: Either, name: str) -> None:
@@ -107,13 +107,13 @@ def test_more_bytes_than_one_request_may_carry(client: Either, name: str) -> Non
     client.wait(client.fit(name, "val", map="identity", promote=True), progress=False)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(client.calibrate(name, logits), probabilities, atol=1e-6)
-    assert MOST_BYTES / 2 <= client.session.most_bytes <= MOST_BYTES
-    assert client.session.most_rows == 100_000
+    assert MAX_BYTES / 2 <= client.session.max_bytes <= MAX_BYTES
+    assert client.session.max_rows == 100_000
 
     wide = f"{name}-wide"
-    client.create_model(wide, MOST_BYTES)
-    with pytest.raises(RefusedError, match=f"body: found .*at most {MOST_BYTES} bytes") as caught:
-        client.calibrate(wide, np.zeros((2, MOST_BYTES)), calibrator=1)
+    client.create_model(wide, MAX_BYTES)
+    with pytest.raises(RefusedError, match=f"body: found .*at most {MAX_BYTES} bytes") as caught:
+        client.calibrate(wide, np.zeros((2, MAX_BYTES)), calibrator=1)
     assert caught.value.status == 413
 
 
@@ -121,17 +121,17 @@ def test_a_promotion_between_two_parts(
     client: Either, model: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows come from one version, which is the one that served at the beginning."""
-    real, seen = calibration._part, []
+    real, seen = calibration._send_batch, []
 
     def promoting(session: Any, rows: NDArray[Any], asked: Any, calibrator: str) -> Any:
-        answer = yield from real(session, rows, asked, calibrator)
+        response = yield from real(session, rows, asked, calibrator)
         seen.append(calibrator)
         server.promote(2, model)
-        return answer
+        return response
 
-    client.session.most_rows = 30
+    client.session.max_rows = 30
     expected = client.calibrate(model, LOGITS[:90], calibrator=1)
-    monkeypatch.setattr(calibration, "_part", promoting)
+    monkeypatch.setattr(calibration, "_send_batch", promoting)
     try:
         np.testing.assert_array_equal(client.calibrate(model, LOGITS[:90]), expected)
     finally:

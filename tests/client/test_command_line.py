@@ -65,7 +65,7 @@ def test_as_apply_does(cli: Cli, server: Server, served: str) -> None:
         (("--calibrator", "77"), "version '77' does not exist"),
         (("--calibrator", "best"), "alias 'best' does not exist"),
         (("--server", "localhost:8000"), "url: found 'localhost:8000'; accepted: the address of"),
-        (("--server", "http://127.0.0.1:1"), "no answer from http://127.0.0.1:1: [Errno 111]"),
+        (("--server", "http://127.0.0.1:1"), "no response from http://127.0.0.1:1: [Errno 111]"),
         (("-o", "out.npy"), "output: found out.npy; accepted: a name that ends in .npz"),
         (("-o", "val.npz"), "output: found val.npz, which is read"),
     ],
@@ -92,16 +92,19 @@ def test_data_of_another_model(cli: Cli, server: Server, served: str) -> None:
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        (says(200, b"<html>"), "error: POST /v1/models/m/calibrate: the server's answer is no npy"),
+        (
+            says(200, b"<html>"),
+            "error: POST /v1/models/m/calibrate: the server's response is no npy",
+        ),
         (says(401, b"Who\nare\nyou?"), "error: POST /v1/models/m/calibrate was answered 401: Who"),
         (
             problem(500, "An unexpected error; the server's log has it."),
             "error: An unexpected error;",
         ),
-        (closes(b""), "error: no answer from http://127.0.0.1:"),
+        (closes(b""), "error: no response from http://127.0.0.1:"),
         (
             says(200, npy(np.zeros((1, 4)))),
-            "error: POST /v1/models/m/calibrate: the server's answer",
+            "error: POST /v1/models/m/calibrate: the server's response",
         ),
     ],
 )

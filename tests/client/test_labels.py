@@ -13,7 +13,7 @@ from recalib.client import MalformedAnswerError, MissingError, RefusedError
 from recalib.errors import InputError
 from recalib.prediction_ids import Predictions, mint
 from recalib.registry import Registry
-from tests.client.conftest import MOST_LABELS
+from tests.client.conftest import MAX_LABELS
 from tests.client.either import Either
 from tests.client.flaky import Flaky, resets, says
 from tests.end_to_end.programs import Programs
@@ -29,7 +29,7 @@ def ids(client: Either, name: str, shared_programs: Programs) -> list[str]:
     with registry.transaction() as tx:
         model, key = tx.models.get(name).id, tx.signing_keys.first()
     registry.close()
-    count = 3 * MOST_LABELS + 1
+    count = 3 * MAX_LABELS + 1
     halves = np.full(count, 0.5, np.float32)
     said = Predictions(halves, halves, np.zeros(count, np.int64))
     return mint(key, model, 1, time.time(), said)
@@ -40,7 +40,7 @@ def test_labels_of_every_kind(client: Either, name: str, ids: list[str]) -> None
     labels = np.arange(len(ids)) % 4
     found = client.add_labels(name, ids[:-1], labels[:-1])
     assert found.counts == {"accepted": len(ids) - 1}
-    assert MOST_LABELS / 2 <= client.session.most_labels <= MOST_LABELS
+    assert MAX_LABELS / 2 <= client.session.max_labels <= MAX_LABELS
 
     wrong = [*labels[:-2].tolist(), (labels[-2] + 1) % 4, 0]
     found = client.add_labels(name, [*ids[:-1], "forged"], wrong)

@@ -105,7 +105,7 @@ def test_versions_and_aliases(client: Either, fitted: str) -> None:
 def test_lists_go_over_all_pages(
     client: Either, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recalib.client.drivers._PAGE", 2)
+    monkeypatch.setattr("recalib.client.drivers._PAGE_SIZE", 2)
     names = [f"{name}-{number}" for number in range(5)]
     for one in names:
         client.create_model(one, 2)

@@ -12,7 +12,7 @@ import pytest
 from recalib.client import ContradictionError, MissingError, RefusedError
 from recalib.errors import InputError
 from tests.cli.running import LABELS, LOGITS
-from tests.client.conftest import MOST_LABELS
+from tests.client.conftest import MAX_LABELS
 from tests.client.either import Either
 from tests.client.flaky import Flaky, says
 
@@ -21,7 +21,7 @@ def test_rows_of_every_kind(client: Either, name: str) -> None:
     """Each has an outcome of its own, in order, over more requests than one."""
     client.create_model(name, 4)
     client.upload_dataset(name, "val", LOGITS, LABELS, progress=False)
-    rows = 2 * MOST_LABELS + 1
+    rows = 2 * MAX_LABELS + 1
     logits, labels = LOGITS[:rows].copy(), LABELS[:rows].copy()
     times = time.time() - np.arange(rows)
     with pytest.raises(ContradictionError, match="champion"):

@@ -10,12 +10,12 @@ import textwrap
 
 import pytest
 
-from recalib.client.progress import reporting
+from recalib.client.progress import progress_reporter
 
 _SCRIPT = """
-    from recalib.client.progress import reporting
+    from recalib.client.progress import progress_reporter
 
-    with reporting("upload [red]:smile:", True) as report:
+    with progress_reporter("upload [red]:smile:", True) as report:
         for done in range(11):
             report(done / 10, f"{done} of 10 MB")
 """
@@ -49,6 +49,6 @@ def _read(terminal: int) -> bytes:
 
 @pytest.mark.parametrize("progress", [True, False])
 def test_nothing_elsewhere(capfd: pytest.CaptureFixture[str], progress: bool) -> None:
-    with reporting("upload", progress) as report:
+    with progress_reporter("upload", progress) as report:
         report(0.5, "5 of 10 MB")
     assert capfd.readouterr() == ("", "")

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 from recalib import files
 from recalib.client import ContradictionError, MalformedAnswerError, MissingError, RefusedError
-from recalib.client.uploads import Upload, of_arrays, of_file
+from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError, UnsupportedError
 from tests.client.either import Either
 from tests.client.flaky import Flaky, resets, says
@@ -37,7 +37,7 @@ DATASET = {
 
 
 def content_of(upload: Upload) -> bytes:
-    return b"".join(upload.pieces())
+    return b"".join(upload.chunks())
 
 
 @settings(max_examples=40)
@@ -53,7 +53,7 @@ def test_arrays_arrive_as_they_are(logits: Any, reversed: bool) -> None:
     """Read back by the library that a server reads with: values, dtype and labels."""
     logits = np.asfortranarray(logits)[::-1] if reversed else logits
     labels = np.arange(len(logits)) % logits.shape[1]
-    upload = of_arrays(logits, labels, "logits")
+    upload = array_upload(logits, labels, "logits")
     content = content_of(upload)
     assert len(content) == upload.size
     assert upload.digest == hashlib.sha256(content).hexdigest()
@@ -67,7 +67,7 @@ def test_arrays_are_safetensors_as_others_write_them() -> None:
     """The safetensors library reads the same from its own file."""
     import safetensors.numpy
 
-    ours = safetensors.numpy.load(content_of(of_arrays(LOGITS, LABELS, "logits")))
+    ours = safetensors.numpy.load(content_of(array_upload(LOGITS, LABELS, "logits")))
     theirs = safetensors.numpy.load(write_safetensors(LOGITS, LABELS))
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
@@ -79,7 +79,7 @@ def test_the_name_tells_the_format(tmp_path: Path, suffix: str) -> None:
     """And the content type says it to the server."""
     path = tmp_path / f"val{suffix}"
     path.write_bytes(b"x")
-    upload = of_file(path)
+    upload = file_upload(path)
     assert files.MEDIA_TYPES[upload.media_type] == files.SUFFIXES[suffix.lower()]
 
 
@@ -89,10 +89,10 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
     labels = np.zeros(200_000, np.int64)
     path = tmp_path / "val.npz"
     np.savez(path, logits=logits, labels=labels)
-    for upload in (of_arrays(logits, labels, "logits"), of_file(path)):
+    for upload in (array_upload(logits, labels, "logits"), file_upload(path)):
         assert upload.size > 32e6
         tracemalloc.start()
-        sent = sum(len(piece) for piece in upload.pieces())
+        sent = sum(len(piece) for piece in upload.chunks())
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert sent == upload.size
@@ -105,8 +105,8 @@ def test_another_attempt_begins_at_the_beginning(
     """All of the file arrives, whatever became of the first attempts."""
     content = write_npz(*example(40, 4))
     (tmp_path / "val.npz").write_bytes(content)
-    answer = {**DATASET, "digest": hashlib.sha256(content).hexdigest()}
-    flaky.will(says(200, {}), resets, says(502), says(201, answer))
+    response = {**DATASET, "digest": hashlib.sha256(content).hexdigest()}
+    flaky.will(says(200, {}), resets, says(502), says(201, response))
     told: list[float] = []
     client_of(flaky.url).upload_dataset(
         "m", "d", str(tmp_path / "val.npz"), progress=lambda done, text: told.append(done)
@@ -150,7 +150,7 @@ def test_a_file_that_changes_meanwhile(
         ((".",), UnsupportedError, "a name ending in ''"),
         (("val.txt",), UnsupportedError, "a name ending in '.txt'"),
         (("empty.npz",), InputError, "empty"),
-        (("val.npz", LABELS), InputError, "labels beside a file"),
+        (("val.npz", LABELS), InputError, "labels and a file"),
         ((LOGITS,), InputError, "labels: found none"),
         ((LOGITS, LABELS[1:]), InputError, "39 labels"),
         ((LOGITS * np.nan, LABELS), InputError, "NaN"),

@@ -26,7 +26,7 @@ NOTE = "Job j goes on; cancel it by client.cancel_job('j')."
 
 
 def job(state: str, done: float | None = None, **more: Any) -> Act:
-    """Answer with a job in a state, at a fraction of its way."""
+    """Response with a job in a state, at a fraction of its way."""
     progress = None if done is None else {"fraction": done, "message": f"{done:.0%}"}
     found = {
         "id": "j",
