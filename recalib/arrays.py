@@ -1,4 +1,4 @@
-"""Checks at the boundary: what comes from outside becomes arrays that everything else may trust.
+"""Validate input arrays. Other modules rely on arrays that have passed these checks.
 
 Shapes: N rows (samples), K classes. Logits are (N, K), real, float16/32/64, where −inf marks a
 class that is masked for that row. Labels are (N,), integers in [0, K). Every check raises
@@ -29,29 +29,29 @@ __all__ = [
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
 
-#: Numbers up to which plain Python is faster than NumPy, whose calls take microseconds each.
-_FEW = 64
+#: Python is faster than NumPy up to so many numbers: a NumPy call takes microseconds.
+_MAX_PLAIN_COUNT = 64
 _FLOATS = (np.float16, np.float32, np.float64)
 #: How far a row of probabilities may be from summing to one: float16 rounds 1,000 classes to
 #: about 1e-3, and anything beyond that is not a rounding error.
 _SUM_TOLERANCE = 1e-2
-#: The smallest probability that a logarithm is taken of: the float32 softmax of a confident
-#: network underflows to 0, which says "under 1e-38", not "impossible".
+#: Smaller probabilities are clipped to this before the logarithm: the float32 softmax of a
+#: confident network underflows to 0, which means "below 1e-38", not "impossible".
 SMALLEST_PROBABILITY = 1e-38
 
 
 def check_logits(
     values: ArrayLike, *, classes: int | None = None, field: str = "logits", first_row: int = 0
 ) -> Floats:
-    """Return `values` as an (N, K) array of floats, its own float dtype kept.
+    """Return `values` as an (N, K) array of floats; float dtypes are kept.
 
-    Integers become float64; −inf (a masked class) is legal while the row keeps one finite logit.
+    Integers become float64; −inf (a masked class) is valid if the row has a finite logit.
 
     Parameters
     ----------
-    classes: the K expected, where the caller knows it.
-    field: how to call the array in an error.
-    first_row: added to row numbers in errors, for callers that check a file chunk by chunk.
+    classes: the expected K, if known.
+    field: the name of the array in errors.
+    first_row: added to row numbers in errors, for callers that check a file in chunks.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def check_logits(
         NaN, +inf, or a row whose classes are all masked.
     """
     logits = _matrix(values, classes, field)
-    if _all_finite(logits):  # as is usual
+    if _all_finite(logits):  # the usual case
         return logits
     bad = np.isnan(logits) | np.isposinf(logits)
     if bad.any():
@@ -86,12 +86,12 @@ def check_probabilities(
     field: str = "probabilities",
     first_row: int = 0,
 ) -> Floats:
-    """Return `values` as an (N, K) array of probabilities, its own float dtype kept.
+    """Return `values` as an (N, K) array of probabilities; float dtypes are kept.
 
     Raises
     ------
-    InputError: as `check_logits`; besides, a value outside [0, 1], or a row whose sum differs
-        from one by more than 0.01 (logits taken for probabilities end here).
+    InputError: as `check_logits`; also for a value outside [0, 1], or a row whose sum differs from
+        1 by more than 0.01 (as rows of logits do).
     """
     probabilities = _matrix(values, classes, field)
     bad = ~((probabilities >= 0) & (probabilities <= 1))
@@ -115,9 +115,9 @@ def check_probabilities(
 
 
 def log_probabilities(probabilities: Floats) -> Floats:
-    """Return the logits that stand for checked probabilities: their clipped logarithm.
+    """Return the clipped logarithm of valid probabilities, for use as logits.
 
-    float16 is widened to float32, whose range the clip at 1e-38 needs.
+    float16 becomes float32, because float16 cannot hold 1e-38.
     """
     wide = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
     clipped: Floats = np.log(np.maximum(wide, wide.dtype.type(SMALLEST_PROBABILITY)))
@@ -127,9 +127,9 @@ def log_probabilities(probabilities: Floats) -> Floats:
 def check_labels(
     values: ArrayLike, *, logits: Floats, field: str = "labels", first_row: int = 0
 ) -> Integers:
-    """Return `values` as (N,) int64 labels of the rows of `logits` (N, K), already checked.
+    """Return `values` as (N,) int64 labels of the rows of valid `logits` (N, K).
 
-    Floats with integral values are accepted, since CSV and some exports carry no integers.
+    Floats with integer values are accepted, because CSV has no integer type.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def check_labels(
     if len(labels) != rows:
         raise InputError(field, found=f"{len(labels)} labels", accepted=f"{rows}, one a row")
     if labels.dtype.kind == "f":
-        fractional = labels != np.floor(labels)  # NaN is unequal to itself, and so fractional
+        fractional = labels != np.floor(labels)  # true for NaN too
         if fractional.any():
             row = int(np.argmax(fractional))
             raise InputError(
@@ -173,7 +173,7 @@ def check_labels(
 def check_weights(
     values: ArrayLike | None, *, rows: int, field: str = "weights"
 ) -> NDArray[np.float64] | None:
-    """Return sample weights (N,) divided by their mean; none where all rows count the same.
+    """Return sample weights (N,) divided by their mean, or None if all are equal.
 
     Raises
     ------
@@ -196,21 +196,21 @@ def check_weights(
     largest = wide.max()
     if largest == 0:
         raise InputError(field, found="zeros only", accepted="at least one positive weight")
-    wide /= largest  # so that no sum of them overflows
+    wide /= largest  # so that their sum does not overflow
     return None if (wide == 1).all() else np.asarray(wide / wide.mean())
 
 
 def _all_finite(logits: Floats) -> bool:
-    if logits.size <= _FEW:
+    if logits.size <= _MAX_PLAIN_COUNT:
         return all(map(math.isfinite, logits.ravel().tolist()))
-    # One that is not makes the sum so, too. What only overflows there is looked at one by one.
+    # The sum is not finite if a logit is not. If the sum overflows, the caller checks each logit.
     return math.isfinite(np.einsum("ij->", logits))
 
 
 def _matrix(values: ArrayLike, classes: int | None, field: str) -> Floats:
     try:
         array = np.asarray(values)
-    except ValueError:  # NumPy's own word for rows of different lengths
+    except ValueError:  # NumPy raises it for rows of different lengths
         raise InputError(
             field, found="rows of different lengths", accepted="a rectangular (N, K) array"
         ) from None

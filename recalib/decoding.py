@@ -1,9 +1,8 @@
-"""Reading JSON and plain values into classes, from any thread.
+"""Thread-safe decoding of JSON and plain values into msgspec types.
 
-msgspec finds out what a class looks like when it first reads one, and whoever reads one on another
-thread meanwhile finds that half done: the process crashes (SIGSEGV, as of msgspec 0.22). So it is
-found out here, one thread at a time; what is read after that needs no lock. A decoder made while a
-module is imported is safe as it is, where no thread has the class yet.
+msgspec inspects a class when it first decodes it. If two threads do so at the same time, the
+process crashes (SIGSEGV, msgspec 0.22). This module creates decoders under a lock; decoding itself
+needs none. Decoders that a module creates when it is imported are safe without it.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ __all__ = ["converted", "decoder_of"]
 
 T = TypeVar("T")
 
-_finding_out = threading.Lock()
+_lock = threading.Lock()
 
 
 def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return what reads JSON as `kind`; `decode` raises `msgspec.DecodeError`."""
-    with _finding_out:
-        return _made(kind)  # type: ignore[arg-type]
+    """Return the JSON decoder of `kind`; its `decode` raises `msgspec.DecodeError`."""
+    with _lock:
+        return _decoder(kind)  # type: ignore[arg-type]
 
 
 def converted(value: Any, kind: type[T]) -> T:
-    """Return plain values as `kind`; `msgspec.ValidationError` where they are none."""
+    """Convert plain values to `kind`; raise `msgspec.ValidationError` if they do not match."""
     decoder_of(kind)
     return msgspec.convert(value, kind)
 
 
 @cache
-def _made(kind: Any) -> msgspec.json.Decoder[Any]:
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)

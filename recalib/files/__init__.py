@@ -1,10 +1,10 @@
-"""Validation data in, results out: one format a file, never a pickle, constant memory by chunks.
+"""Read validation data in chunks of constant memory, and write results. Pickles are never loaded.
 
 >>> with open_data(Path("val.npz")) as file:
 ...     for chunk in file.chunks():
 ...         print(chunk.first_row, chunk.logits.shape, chunk.labels.shape)
 
-A new format is one file that holds a `DataFile`, and its line in each of the tables below.
+A new format is one module with a `DataFile`, and a line in each of the tables below.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recalib.files.json import JsonFile
 from recalib.files.npy import NpyFile
 from recalib.files.npz import NpzFile
 from recalib.files.parquet import ParquetFile
-from recalib.files.read_all import read_whole
+from recalib.files.read_all import read_all
 from recalib.files.safetensors import SafetensorsFile
 
 __all__ = [
@@ -50,7 +50,7 @@ FORMATS: dict[str, type[DataFile]] = {
     "safetensors": SafetensorsFile,
 }
 
-#: The content type of an upload, without parameters, to the format.
+#: Format by content type of an upload, without parameters.
 MEDIA_TYPES: dict[str, str] = {
     "application/x-npz": "npz",
     "application/x-npy": "npy",
@@ -62,7 +62,7 @@ MEDIA_TYPES: dict[str, str] = {
     "application/x-safetensors": "safetensors",
 }
 
-#: The end of a file's name, in lower case, to the format.
+#: Format by suffix of the file name, in lower case.
 SUFFIXES: dict[str, str] = {
     ".npz": "npz",
     ".npy": "npy",
@@ -77,7 +77,7 @@ SUFFIXES: dict[str, str] = {
 }
 
 
-# `format` and `input` are what the command line and the API call them.
+# The command line and the API use the names `format` and `input`.
 def open_data(
     source: str | Path | BinaryIO,
     *,
@@ -88,14 +88,14 @@ def open_data(
 
     Parameters
     ----------
-    source: a path, or a seekable binary file, read from its beginning and left open.
-    format: a key of `FORMATS`; needed for a file object, else the name's suffix tells.
-    input: what the caller says the numbers are; never guessed from the values.
+    source: a path, or a seekable binary file, which is read from its start and left open.
+    format: a key of `FORMATS`; by default it follows from the suffix of the path.
+    input: what the numbers are; never guessed from the values.
 
     Raises
     ------
-    InputError: no such file, or its header shows that it cannot be used.
-    UnsupportedError: a format that is not in `FORMATS`.
+    InputError: the file does not exist, or its header is not valid.
+    UnsupportedError: `FORMATS` does not contain the format.
     """
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
@@ -138,19 +138,18 @@ def read(
     input: Input = "logits",
     labels: Literal["required", "optional"] = "required",
 ) -> Data:
-    """Read validation data whole: logits (N, K) in the file's dtype, labels (N,) or None.
+    """Read all validation data: logits (N, K) in the file's dtype, labels (N,) or None.
 
     Raises
     ------
-    InputError: as `open_data`; whatever `recalib.arrays` refuses; or no labels where
-        they are required.
-    TooLargeError: it does not fit into memory.
+    InputError: as `open_data`; or the values are not valid; or required labels are missing.
+    TooLargeError: the data does not fit into memory.
     """
     with open_data(source, format=format, input=input) as file:
         if labels == "optional":
-            return read_whole(file)
+            return read_all(file)
         if file.has_labels:
-            data = read_whole(file)
+            data = read_all(file)
             if data.labels is not None:
                 return LabelledData(data.logits, data.labels)
         raise InputError(

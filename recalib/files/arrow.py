@@ -1,8 +1,8 @@
-"""`.arrow`, `.arrows`, `.feather`: Arrow's stream and file formats, columns as in Parquet.
+"""`.arrow`, `.arrows`, `.feather`: Arrow's stream and file formats, with the columns of Parquet.
 
-A file is a stream between two marks plus an index at the end, which reading from the first row
-to the last has no use for. So both are read as streams, told apart by their first bytes
-whatever the suffix says.
+An Arrow file is a stream between two magic strings, with an index at the end. Reading all rows in
+order does not need the index, so both formats are read as streams. The first bytes tell them apart,
+not the suffix.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class ArrowFile(DataFile):
         row = unpacked = 0
         start = messages.position
         while messages.pass_batch():
-            # Arrow reads forward from where the stream stands, here after its claims were checked.
+            # `messages` has moved the stream to check the next batch; Arrow reads on from `start`.
             self._stream.seek(start)
             batch = reader.read_next_batch()
             start = messages.position
             batch.validate()
-            # Columns may share their bytes, so that a batch is not as small as its message.
+            # Columns may share bytes: a batch may be larger than its message.
             unpacked += batch.num_rows * (self._columns.classes or 1) * self._columns.dtype.itemsize
             check_unpacked_size(unpacked, self._size)
             for first in range(0, batch.num_rows, step):
@@ -63,19 +63,19 @@ class ArrowFile(DataFile):
                 row += part.num_rows
 
     def _reader(self) -> tuple[Any, Messages]:
-        """Return Arrow's reader and our walker, both behind the schema."""
+        """Return Arrow's reader and the checker of messages, both after the schema."""
         messages = Messages(self._stream, self._start, self._size)
         messages.pass_schema()
         self._stream.seek(self._start)
         return pa.ipc.open_stream(self._stream), messages
 
     def _find_classes(self) -> None:
-        # Lists of any length: the first row tells how many classes all must have.
+        # A column of lists: the first row determines K.
         if next(self._read(1), None) is None:
             raise InputError(self._declared, found="no rows", accepted="at least one row")
 
     def _find_start(self) -> int:
-        """Return where the first message is."""
+        """Return the offset of the first message."""
         head = Window(self._stream, 0).read(8)
         if head.startswith(_FEATHER_1):
             raise UnsupportedError(

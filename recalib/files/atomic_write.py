@@ -1,4 +1,4 @@
-"""Writing results so that a reader sees the old file or the new one, never half of one."""
+"""Write files atomically: a reader sees the old file or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def digest(path: str | Path) -> str:
 
 
 def write_npz(path: str | Path, **arrays: ArrayLike) -> None:
-    """Write `arrays` under their names, whole or not at all.
+    """Write `arrays` under their names, atomically.
 
     Raises
     ------
-    InputError: an array of objects, which only a pickle could hold; or as `write_atomically`.
+    InputError: an array contains Python objects; or as `write_atomically`.
     """
     plain = {name: _plain(name, array) for name, array in arrays.items()}
     with _atomic(Path(path)) as file:
@@ -37,12 +37,12 @@ def write_npz(path: str | Path, **arrays: ArrayLike) -> None:
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write `data`, whole or not at all.
+    """Write `data` atomically.
 
     Raises
     ------
-    InputError: the folder does not exist or cannot be written, or the disk is full; nothing is
-        left behind.
+    InputError: the folder does not exist or cannot be written, or the disk is full. No temporary
+        file remains.
     """
     with _atomic(Path(path)) as file:
         file.write(data)
@@ -50,10 +50,10 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def _atomic(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file under a temporary name, which takes the name `target` at the end.
+    """Yield a temporary file, and rename it to `target` at the end.
 
-    The same folder, because a rename across file systems would be a copy. The bytes reach the disk
-    before the name does.
+    It is in the same folder, because a rename across file systems would be a copy. The bytes are
+    synced before the rename.
     """
     if not target.name:
         raise InputError("output", found=repr(str(target)), accepted="the name of a file")
@@ -66,7 +66,7 @@ def _atomic(target: Path) -> Iterator[BinaryIO]:
         temporary.replace(target)
         _sync_folder(target.parent)
     except BaseException as error:
-        with suppress(OSError):  # where it could not be created, this fails for the same reason
+        with suppress(OSError):  # if it could not be created, this fails for the same reason
             temporary.unlink()
         if isinstance(error, OSError):
             raise InputError(
@@ -85,7 +85,7 @@ def _plain(name: str, array: ArrayLike) -> np.ndarray:
 
 
 def _sync_folder(folder: Path) -> None:
-    # The rename itself lives in the folder, which has to reach the disk as well.
+    # The rename is an entry of the folder, which must be synced as well.
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""What a reader of validation data promises, whatever the format.
+"""The contract of a reader of validation data, for all formats.
 
 Shapes: N rows, K classes. Logits (or probabilities: the caller says which) are (N, K), labels (N,).
 """
@@ -28,23 +28,23 @@ __all__ = [
     "LabelledData",
     "Layout",
     "Numbers",
-    "readable",
+    "translate_errors",
 ]
 
 Input = Literal["logits", "probabilities"]
 Numbers = NDArray[Any]
 
-#: One row must fit into memory whatever a header claims. A million classes is fifty times
-#: ImageNet-21k, and 8 MB a row in float64.
+#: One row must fit into memory, however many classes a header claims. A million classes are 46
+#: times those of ImageNet-21k, and 8 MB a row in float64.
 MAX_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chunk:
-    """Consecutive rows, checked: `logits` (n, K), `labels` (n,) or None, the first row's number.
+    """Consecutive valid rows: `logits` (n, K), `labels` (n,) or None, and the index of the first.
 
-    `logits` holds what the caller declared, so probabilities where that was
-    ``input="probabilities"``. The arrays are the receiver's own and may be written to.
+    `logits` holds probabilities if the caller declared ``input="probabilities"``. The receiver owns
+    the arrays and may write to them.
     """
 
     logits: NDArray[np.floating[Any]]
@@ -54,7 +54,7 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Data:
-    """A whole file, checked: `logits` (N, K) in the file's dtype, `labels` (N,) or None."""
+    """All valid rows of a file: `logits` (N, K) in the file's dtype, `labels` (N,) or None."""
 
     logits: NDArray[np.floating[Any]]
     labels: NDArray[np.int64] | None
@@ -62,14 +62,14 @@ class Data:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LabelledData(Data):
-    """A whole file with labels (N,)."""
+    """All valid rows of a file, with labels (N,)."""
 
     labels: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What opening a file tells: `rows` is None where only reading to the end can tell."""
+    """Shape and dtype from the header; `rows` is None if the header does not contain N."""
 
     rows: int | None
     classes: int
@@ -78,24 +78,23 @@ class Layout:
 
 
 class DataFile(ABC):
-    """One open file of validation data, read in chunks of bounded memory.
+    """An open file of validation data, read in chunks of bounded memory.
 
-    A member of the family reads one format: `_open` parses and checks the header, `_read` yields
-    raw rows, and everything else is done here. Nothing that a header claims is allocated before
-    the file has been seen to hold it.
+    A subclass reads one format: `_open` parses and checks the header, `_read` yields raw rows. This
+    class does the rest. A reader allocates nothing that a header claims before it has compared the
+    claim with the size of the file.
 
-    What is in the file is never executed and never unpickled. The stream must be seekable and
-    is read from its beginning; `chunks` may be called again, for one more pass. One thread, one
-    pass at a time.
+    Nothing in the file is executed or unpickled. Each call of `chunks` reads the file again from
+    its start. Not thread-safe; one pass at a time.
 
     Parameters
     ----------
-    stream: a seekable binary file, closed by `close` only where `owned`.
-    declared: which array the caller says it wants.
+    stream: a seekable binary file; `close` closes it only if `owned`.
+    declared: the array to read.
 
     Raises
     ------
-    InputError: here or while reading: anything that is wrong with the file.
+    InputError: the file is not valid; raised here or while reading.
     """
 
     name: ClassVar[str]
@@ -104,20 +103,20 @@ class DataFile(ABC):
         self._stream = stream
         self._declared: Input = declared
         self._owned = owned
-        with readable(self.name):
-            self._layout = _checked_layout(self._open(), declared)
+        with translate_errors(self.name):
+            self._layout = _check_layout(self._open(), declared)
 
     @abstractmethod
     def _open(self) -> Layout:
-        """Parse the header; raise `InputError` for what can be seen from it."""
+        """Parse and check the header; raise `InputError` if it is not valid."""
 
     @abstractmethod
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        """Yield raw logits with their raw labels from the first row on, preferably `step` rows."""
+        """Yield raw logits and labels from the first row on, preferably `step` rows at a time."""
 
     @property
     def rows(self) -> int | None:
-        """N, or None where only reading to the end can tell (CSV, Arrow)."""
+        """N, or None for formats whose header does not contain it (CSV, Arrow)."""
         return self._layout.rows
 
     @property
@@ -127,7 +126,7 @@ class DataFile(ABC):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What chunks come in: the file's float dtype, or float64 where it holds integers."""
+        """Dtype of the chunks: the file's float dtype, or float64 for integers."""
         return self._layout.dtype
 
     @property
@@ -136,18 +135,18 @@ class DataFile(ABC):
         return self._layout.has_labels
 
     def chunks(self, max_bytes: int = 8 << 20) -> Iterator[Chunk]:
-        """Yield the rows from the first to the last, at most `max_bytes` of logits at a time.
+        """Yield all rows in order, at most `max_bytes` of logits at a time.
 
-        A row that is larger comes alone. Rows are numbered from 0 in errors.
+        A larger row is a chunk by itself. Errors count rows from 0.
         """
         step = max(1, max_bytes // (self.classes * self.dtype.itemsize))
         row = 0
-        with readable(self.name):
+        with translate_errors(self.name):
             for logits, labels in self._read(step):
                 for start in range(0, len(logits), step):
                     stop = start + step
                     part = None if labels is None else labels[start:stop]
-                    chunk = self._checked(logits[start:stop], part, row)
+                    chunk = self._check(logits[start:stop], part, row)
                     row += len(chunk.logits)
                     yield chunk
         self._check_end(row)
@@ -168,15 +167,15 @@ class DataFile(ABC):
     ) -> None:
         self.close()
 
-    def _checked(self, values: Numbers, labels: Numbers | None, row: int) -> Chunk:
+    def _check(self, values: Numbers, labels: Numbers | None, row: int) -> Chunk:
         check = check_logits if self._declared == "logits" else check_probabilities
-        # Arrow hands out views of memory that must not be written to; those are copied.
-        own = np.require(values, requirements=["C", "W"])
-        logits = check(own, classes=self.classes, field=self._declared, first_row=row)
+        # Arrow returns read-only views; those are copied.
+        writable = np.require(values, requirements=["C", "W"])
+        logits = check(writable, classes=self.classes, field=self._declared, first_row=row)
         if labels is None:
             return Chunk(logits, None, row)
-        own_labels = np.require(labels, requirements=["C", "W"])
-        return Chunk(logits, check_labels(own_labels, logits=logits, first_row=row), row)
+        writable_labels = np.require(labels, requirements=["C", "W"])
+        return Chunk(logits, check_labels(writable_labels, logits=logits, first_row=row), row)
 
     def _check_end(self, row: int) -> None:
         if row == 0:
@@ -188,13 +187,12 @@ class DataFile(ABC):
 
 
 @contextmanager
-def readable(name: str) -> Iterator[None]:
-    """Turn whatever a library says about a damaged file into one `InputError`.
+def translate_errors(name: str) -> Iterator[None]:
+    """Translate any exception that a library raises for a damaged file into `InputError`.
 
-    Parsers of hostile bytes raise nearly everything (struct.error, RecursionError, zlib.error,
-    ArrowInvalid, ...), so that any list of classes would be incomplete. Only an error of the
-    machine itself, an OSError with a number, passes; EINVAL is what a seek to a position that
-    a damaged header made up ends in.
+    Parsers of hostile bytes raise nearly every class (struct.error, RecursionError, zlib.error,
+    ArrowInvalid, ...), so a list of classes would be incomplete. Only errors of the machine pass:
+    an OSError with a number, except EINVAL, which a seek to a damaged offset raises.
     """
     try:
         yield
@@ -205,8 +203,8 @@ def readable(name: str) -> Iterator[None]:
             "data", found="more than fits into memory", accepted="less data, or smaller pieces"
         ) from error
     except Exception as error:
-        if (machine := _machine_error(error)) is not None:
-            raise machine from None
+        if (system_error := _system_error(error)) is not None:
+            raise system_error from None
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
             "data",
@@ -215,8 +213,8 @@ def readable(name: str) -> Iterator[None]:
         ) from error
 
 
-def _machine_error(error: BaseException | None) -> OSError | None:
-    # zipfile answers an OSError with "not a zip file"; the cause is what it was handling then.
+def _system_error(error: BaseException | None) -> OSError | None:
+    # zipfile replaces an OSError by "not a zip file"; the context holds the OSError.
     while error is not None:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             return error
@@ -224,7 +222,7 @@ def _machine_error(error: BaseException | None) -> OSError | None:
     return None
 
 
-def _checked_layout(layout: Layout, declared: Input) -> Layout:
+def _check_layout(layout: Layout, declared: Input) -> Layout:
     if layout.rows == 0:
         raise InputError(declared, found="no rows", accepted="at least one row")
     if layout.classes < 2:

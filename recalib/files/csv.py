@@ -1,7 +1,7 @@
 """`.csv`: a header, one column a class, and a column `labels`.
 
-Numbers are written with a point, columns are separated by commas, a masked class is `-inf`. An
-empty cell is an error: it says that a number is missing, not that a class is masked.
+Numbers have a decimal point, commas separate columns, and a masked class is `-inf`. An empty cell
+is an error: it is a missing number, not a masked class.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.limits import check_column_count
-from recalib.files.raw_arrays import PIECE, Window, size_of
+from recalib.files.raw_arrays import CHUNK_BYTES, Window, size_of
 from recalib.files.tables import Columns
 from recalib.lazy_import import LazyModule
 
@@ -22,12 +22,12 @@ __all__ = ["CsvFile"]
 
 pa, arrow_csv = LazyModule("pyarrow"), LazyModule("pyarrow.csv")
 
-#: Names of 128 characters for as many columns as are read.
-_LONGEST_HEADER = 4 << 20
-#: No float64 takes more characters (-1.2345678901234567e-308), its comma included.
-_CELL = 25
-#: Room for the longest row that the longest header allows; several blocks are in flight.
-_LARGEST_BLOCK = 16 << 20
+#: Names of 128 characters for the maximum number of columns.
+_MAX_HEADER_BYTES = 4 << 20
+#: Maximum characters of a float64 (-1.2345678901234567e-308) and its comma.
+_MAX_CELL_BYTES = 25
+#: Room for the longest row of the maximum number of columns. Arrow reads several blocks ahead.
+_MAX_BLOCK_BYTES = 16 << 20
 
 
 class CsvFile(DataFile):
@@ -37,10 +37,10 @@ class CsvFile(DataFile):
 
     def _open(self) -> Layout:
         line, self._start = self._first_line()
-        # By commas, before there is an object for each name; a quoted one counts as well.
+        # Count commas, quoted ones too, before Python creates an object for each name.
         check_column_count(line.count(",") + 1)
         self._names = next(csv.reader([line], strict=True), [])
-        # Text has no types: every column is float64, and labels prove to be whole later.
+        # Text has no types: every column is float64. Labels are checked later.
         self._columns = Columns(
             pa.schema([(name, pa.float64()) for name in self._names]), self._declared
         )
@@ -55,18 +55,20 @@ class CsvFile(DataFile):
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         self._stream.seek(self._start)
-        wanted = self._columns.names_to_read
+        names = self._columns.names_to_read
         blocks = arrow_csv.open_csv(
             self._stream,
-            # A block must hold a row, whatever its numbers look like.
+            # A block must hold a row.
             arrow_csv.ReadOptions(
                 use_threads=False,
-                block_size=min(max(PIECE, 2 * _CELL * len(self._names)), _LARGEST_BLOCK),
+                block_size=min(
+                    max(CHUNK_BYTES, 2 * _MAX_CELL_BYTES * len(self._names)), _MAX_BLOCK_BYTES
+                ),
                 column_names=self._names,
             ),
             convert_options=arrow_csv.ConvertOptions(
-                include_columns=wanted,
-                column_types={name: pa.float64() for name in wanted},
+                include_columns=names,
+                column_types={name: pa.float64() for name in names},
                 null_values=[""],
             ),
         )
@@ -76,15 +78,15 @@ class CsvFile(DataFile):
             row += batch.num_rows
 
     def _first_line(self) -> tuple[str, int]:
-        """Return the header without its end, and where the rows start."""
+        """Return the header line, and the offset of the first row."""
         window = Window(self._stream, 0)
         text = b""
         while (end := re.search(rb"\r\n|\n|\r(?!$)", text)) is None:
-            if len(text) > _LONGEST_HEADER:
+            if len(text) > _MAX_HEADER_BYTES:
                 raise TooLargeError(
                     "data", found="no end of the first line", accepted="a header line"
                 )
-            if not (piece := window.read(PIECE)):
+            if not (chunk := window.read(CHUNK_BYTES)):
                 return text.decode("utf-8-sig").rstrip("\r"), len(text)
-            text += piece
+            text += chunk
         return text[: end.start()].decode("utf-8-sig"), end.end()

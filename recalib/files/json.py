@@ -1,7 +1,7 @@
 """`.json`: an object with `logits` (N, K) and `labels` (N,); null is a masked class.
 
-For people and small data: the whole document is in memory while it is read, so its size is
-limited. The other formats are a tenth as large and have no limit.
+For small data. The size is limited, because the whole document is parsed in memory. The other
+formats are a tenth as large and have no limit.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import size_of
 
-__all__ = ["JsonFile", "are_plain", "array_of", "decoded"]
+__all__ = ["JsonFile", "are_plain", "array_of", "decode_document"]
 
-#: Numbers of 17 digits take about twice the space of their text as Python objects.
-_LARGEST = 64 << 20
-#: `1,` is a float and its place in a list, and `[` a list: 16 and 64 times their text.
+#: As Python objects, numbers of 17 digits take about twice the space of their text.
+_MAX_DOCUMENT_BYTES = 64 << 20
+#: Memory of a parsed number (`1,`, 16 times its text) and of a parsed list (`[`, 64 times).
 _NUMBER_BYTES, _LIST_BYTES = 32, 64
-#: What the largest file of such numbers takes; three seconds of making lists, at most.
-_MOST_BYTES = 128 << 20
-#: Too little text to become much.
-_SHORT = 1 << 20
-#: Numbers up to which plain Python is faster than NumPy, and what each float can hold.
-_FEW, _LARGE = 64, 3e38
+#: Limit for the parsed document; parsing takes at most about three seconds.
+_MAX_PARSED_BYTES = 128 << 20
+#: Shorter documents are not checked for their parsed size.
+_SHORT_BYTES = 1 << 20
+#: Python is faster than NumPy up to so many numbers; float32 holds numbers below this.
+_MAX_PLAIN_COUNT, _MAX_PLAIN_VALUE = 64, 3e38
 
 
 class _Document(msgspec.Struct):
@@ -42,22 +42,24 @@ _decoder = msgspec.json.Decoder(_Document)
 
 
 class JsonFile(DataFile):
-    """A JSON document; other members than ours are ignored."""
+    """A JSON document. Other members are ignored."""
 
     name: ClassVar[str] = "json"
 
     def _open(self) -> Layout:
         size = size_of(self._stream)
-        if size > _LARGEST:
+        if size > _MAX_DOCUMENT_BYTES:
             raise TooLargeError(
-                "data", found=f"{size} bytes of JSON", accepted=f"{_LARGEST}; or another format"
+                "data",
+                found=f"{size} bytes of JSON",
+                accepted=f"{_MAX_DOCUMENT_BYTES}; or another format",
             )
         self._stream.seek(0)
-        document = decoded(
+        document = decode_document(
             _decoder, self._stream.read(), "an object with logits and labels", "data"
         )
-        given = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
-        array_names(given, self._declared)
+        names = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
+        array_names(names, self._declared)
         self._logits = array_of(getattr(document, self._declared), self._declared, np.float64)
         rows, classes = self._logits.shape
         self._labels = None
@@ -72,24 +74,24 @@ class JsonFile(DataFile):
         yield self._logits, self._labels
 
 
-def decoded(
+def decode_document(
     decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str, field: str = "body"
 ) -> Any:
-    """Return the document; `InputError` with the path of what is wrong with it, else `field`.
+    """Decode a document; raise `InputError` with the path of the invalid value, or with `field`.
 
-    NaN and Infinity are not JSON, and text and booleans are no numbers. `TooLargeError` where it
-    could become far more memory than text.
+    NaN and Infinity are not JSON; strings and booleans are not numbers. Raise `TooLargeError` if
+    the parsed document could take far more memory than its text.
     """
-    if len(body) > _SHORT:
-        _refuse_large(body, field)
+    if len(body) > _SHORT_BYTES:
+        _check_parsed_size(body, field)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # What msgspec says: "Expected `float | null`, got `str` - at `$.logits[0][2]`".
+        # A message of msgspec: "Expected `float | null`, got `str` - at `$.logits[0][2]`".
         what, _, path = str(error).partition(" - at `$")
         found = what.rpartition(", got ")[2].strip("`")
         place = path.strip("`.")
-        if place.startswith("[") and field != "body":  # an array of its own, inside a document
+        if place.startswith("[") and field != "body":  # an array inside a document
             place = field + place
         raise InputError(place or field, found=found, accepted=accepted) from None
 
@@ -97,7 +99,7 @@ def decoded(
 def array_of(
     rows: Sequence[Sequence[float | None]], field: str, dtype: type[np.floating[Any]]
 ) -> Floats:
-    """Return rows of numbers as an array (N, K); None becomes −inf, a masked class.
+    """Convert rows of numbers to an array (N, K); None becomes −inf, a masked class.
 
     Raises
     ------
@@ -108,7 +110,7 @@ def array_of(
     if are_plain(rows):
         return np.array(rows, dtype)
     try:
-        with np.errstate(over="ignore"):  # the check for +inf comes later, and names its place
+        with np.errstate(over="ignore"):  # a later check finds +inf and names its place
             array = np.array(rows, dtype=dtype)
     except ValueError:
         lengths = [len(row) for row in rows]
@@ -122,29 +124,29 @@ def array_of(
     return array
 
 
-def _refuse_large(body: bytes, field: str) -> None:
+def _check_parsed_size(body: bytes, field: str) -> None:
     size = _NUMBER_BYTES * body.count(b",") + _LIST_BYTES * body.count(b"[")
-    if size > _MOST_BYTES:
+    if size > _MAX_PARSED_BYTES:
         raise TooLargeError(
             field,
             found=f"{len(body)} bytes of JSON that take up to {size >> 20} MiB",
-            accepted=f"at most {_MOST_BYTES >> 20} MiB; or another format",
+            accepted=f"at most {_MAX_PARSED_BYTES >> 20} MiB; or another format",
         )
 
 
 def are_plain(rows: Sequence[Sequence[float | None]]) -> bool:
-    """Return whether these are few numbers, as many in each row, that float32 can hold.
+    """Return whether these are at most 64 numbers in rows of equal length that float32 can hold.
 
-    Of few, asking them one by one is faster than asking NumPy.
+    For so few numbers, Python is faster than NumPy.
     """
     width = len(rows[0]) if rows else 0
-    if not 0 < len(rows) * width <= _FEW:
+    if not 0 < len(rows) * width <= _MAX_PLAIN_COUNT:
         return False
     numbers = cast("Sequence[Sequence[float]]", rows)
     try:
         for row in numbers:
-            if len(row) != width or min(row) <= -_LARGE or max(row) >= _LARGE:
+            if len(row) != width or min(row) <= -_MAX_PLAIN_VALUE or max(row) >= _MAX_PLAIN_VALUE:
                 return False
-    except TypeError:  # None has no order
+    except TypeError:  # None cannot be compared
         return False
     return True

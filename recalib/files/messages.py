@@ -1,10 +1,13 @@
-"""What Arrow messages claim, read before Arrow itself believes it.
+"""Check the sizes that Arrow messages claim, before Arrow allocates them.
 
-An Arrow stream is a row of messages: 0xFFFFFFFF, the length of the metadata, the metadata (a
-flatbuffer), a body. Arrow allocates what the metadata says, a body and, where buffers are
-compressed, whatever size each buffer names; so both are summed here first. A schema costs what it
-names, and a flatbuffer may name one thing any number of times: 3 MB of metadata cost 1.6 GB. The
-few fields that this takes are read by hand, with every offset checked by struct.
+An Arrow stream is a sequence of messages: 0xFFFFFFFF, the length of the metadata, the metadata (a
+flatbuffer), a body. Arrow allocates the sizes in the metadata: the body and, if buffers are
+compressed, the size that each buffer states. A flatbuffer may refer to one field any number of
+times: a schema of 3 MB cost 1.6 GB.
+
+The server decodes Arrow bodies of calibrate requests in its own process, so these checks cannot
+rely on the reader process. pyarrow has no interface to metadata before it allocates; the few fields
+needed are read here, and `struct` checks every offset.
 
 Source: the Arrow columnar format, "Serialization and IPC"; `format/Message.fbs`.
 """
@@ -19,26 +22,26 @@ from recalib.files.raw_arrays import Window, read_exactly
 
 __all__ = ["Messages"]
 
-#: A batch is read whole. 256 MiB lets pass what pyarrow's feather writes by default for a
-#: thousand float32 classes (65,536 rows).
+#: A batch is read at once. By default, pyarrow writes a Feather file of a thousand float32 classes
+#: in batches of 65,536 rows, 250 MiB.
 MAX_BATCH_BYTES = 256 << 20
-#: A schema takes some 150 bytes a column.
-_MOST_METADATA = 16 << 20
+#: A schema takes about 150 bytes a column.
+_MAX_METADATA_BYTES = 16 << 20
 
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _TIMESTAMP, _UNION = 10, 14
-#: Bytes of a field's table and its entry in a vector, and of a pair of texts, at the least.
+#: Minimum bytes of a field with its entry in a vector, and of a pair of strings.
 _FIELD, _PAIR = 20, 16
 _COMPRESSED_LENGTH = struct.Struct("<q")
 
 
 class Messages:
-    """Walks the messages of a stream, checking each, without reading bodies.
+    """An iterator over the messages of a stream that checks each and does not read bodies.
 
     Parameters
     ----------
-    position: of the first message, the schema.
-    size: of the whole stream.
+    position: offset of the first message, the schema.
+    size: of the stream, in bytes.
     """
 
     def __init__(self, stream: BinaryIO, position: int, size: int) -> None:
@@ -48,24 +51,24 @@ class Messages:
         self._dictionaries = 0
 
     def pass_schema(self) -> None:
-        """Move behind the first message.
+        """Move past the first message.
 
         Raises
         ------
-        InputError: it is no schema, or as `pass_batch`.
+        InputError: the message is not a schema; or as `pass_batch`.
         """
         if self._next() != _SCHEMA:
             raise InputError("data", found="no schema first", accepted="an Arrow stream or file")
 
     def pass_batch(self) -> bool:
-        """Move behind the next record batch; False where the stream ends instead.
+        """Move past the next record batch; return False if the stream ends instead.
 
         Raises
         ------
-        InputError: the file ends without an end-of-stream mark, which every writer leaves and
-            only a truncated file lacks; or a message that is damaged.
-        TooLargeError: a batch of over 256 MiB, as it lies there or decompressed; or dictionaries
-            that are so large together, since Arrow keeps them.
+        InputError: the file is truncated (there is no end-of-stream marker), or a message is
+            damaged.
+        TooLargeError: a batch, or all dictionaries together, exceed 256 MiB, compressed or not.
+            Arrow keeps dictionaries in memory.
         """
         while (kind := self._next()) is not None:
             if kind == _BATCH:
@@ -78,41 +81,43 @@ class Messages:
         if mark != 0xFFFFFFFF:
             raise UnsupportedError(
                 "data",
-                found="no Arrow message where one should be",
+                found="no Arrow message",
                 accepted="an Arrow stream or file, written by Arrow 0.15 or later",
             )
         if length == 0:
             return None
-        if not 0 < length <= _MOST_METADATA:
+        if not 0 < length <= _MAX_METADATA_BYTES:
             raise TooLargeError(
-                "data", found=f"metadata of {length} bytes", accepted=f"at most {_MOST_METADATA}"
+                "data",
+                found=f"metadata of {length} bytes",
+                accepted=f"at most {_MAX_METADATA_BYTES}",
             )
         return self._check(read_exactly(window, length, "data"), self.position + 8 + length)
 
     def _check(self, metadata: bytes, body: int) -> int:
-        """Return the kind of a message after checking it, and move behind it."""
+        """Check a message, move past it, and return its kind."""
         message = _Table(metadata, _at("<I", metadata, 0))
         kind = message.number("<B", 1)
         length = message.number("<q", 3)
         if not 0 <= length <= self._size - body:
             raise InputError("data", found="a file that ends too early", accepted="a complete file")
-        _refuse_large(length)
+        _check_size(length)
         if kind in (_DICTIONARY, _BATCH):
             batch = message.table(2)
             if kind == _DICTIONARY:
                 batch = batch.table(1)
             unpacked = self._decompressed(batch, body) if batch.has(3) else length
-            _refuse_large(unpacked)
+            _check_size(unpacked)
             if kind == _DICTIONARY:
                 self._dictionaries += unpacked
-                _refuse_large(self._dictionaries)
+                _check_size(self._dictionaries)
         elif kind == _SCHEMA:
             _check_schema(message.table(2), len(metadata))
         self.position = body + length
         return kind
 
     def _decompressed(self, batch: _Table, body: int) -> int:
-        """Sum what the buffers of a compressed batch claim; −1 says "not compressed"."""
+        """Sum the sizes that the buffers of a compressed batch state; −1 means "not compressed"."""
         total = 0
         for offset, length in batch.pairs(2):
             if length == 0:
@@ -124,28 +129,24 @@ class Messages:
 
 
 def _check_schema(schema: _Table, size: int) -> None:
-    """Refuse a schema that names more than the `size` bytes of its message can hold.
+    """Raise `TooLargeError` if a schema refers to more than the `size` bytes of its message.
 
-    No writer names a field or a text twice, so that what an honest schema names adds up to less
-    than its own length. What lies on one place, or overlaps, is counted as often as it is named.
-
-    Raises
-    ------
-    TooLargeError: it does.
+    No writer refers to a field or a string twice, so all items of a valid schema add up to less
+    than its size. Items that share bytes count once for each reference.
     """
     left = size - _pairs_cost(schema, 2, size)
-    waiting = schema.tables(1, left // _FIELD)
-    while waiting and left >= 0:
-        field = waiting.pop()
+    pending = schema.tables(1, left // _FIELD)
+    while pending and left >= 0:
+        field = pending.pop()
         left -= _FIELD + field.length(0) + _type_cost(field)
         left -= _pairs_cost(field, 6, left)
-        waiting += field.tables(5, max(0, left) // _FIELD)
-    if left < 0 or len(waiting) * _FIELD > left:
+        pending += field.tables(5, max(0, left) // _FIELD)
+    if left < 0 or len(pending) * _FIELD > left:
         raise _repeated()
 
 
 def _type_cost(field: _Table) -> int:
-    """Bytes of what a type holds besides itself: a time zone, or the numbers of a union."""
+    """Return the bytes of a type's parameters: a time zone, or the type ids of a union."""
     kind = field.number("<B", 2)
     if kind not in (_TIMESTAMP, _UNION) or not field.has(3):
         return 0
@@ -153,7 +154,7 @@ def _type_cost(field: _Table) -> int:
 
 
 def _pairs_cost(owner: _Table, slot: int, left: int) -> int:
-    """Bytes of the metadata in a slot, pairs of texts."""
+    """Return the bytes of the key-value metadata in a slot."""
     pairs = owner.tables(slot, max(0, left) // _PAIR)
     return sum(_PAIR + pair.length(0) + pair.length(1) for pair in pairs)
 
@@ -161,13 +162,13 @@ def _pairs_cost(owner: _Table, slot: int, left: int) -> int:
 def _repeated() -> TooLargeError:
     return TooLargeError(
         "data",
-        found="a schema that names things more often than it holds them",
-        accepted="each once, as every writer does",
+        found="a schema that refers to more fields than it contains",
+        accepted="a schema that refers to each field once",
     )
 
 
 class _Table:
-    """A table of a flatbuffer: its fields are found through a table of offsets."""
+    """A table of a flatbuffer; a table of offsets locates its fields."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data
@@ -179,26 +180,26 @@ class _Table:
         return self._field(slot) != 0
 
     def number(self, code: str, slot: int) -> int:
-        """Return a number, 0 where it was left out."""
+        """Return a number, 0 if it is absent."""
         return _at(code, self._data, self._field(slot)) if self.has(slot) else 0
 
     def table(self, slot: int) -> _Table:
         return _Table(self._data, self._target(slot))
 
     def length(self, slot: int) -> int:
-        """Return the length of a text or a vector, 0 where it was left out."""
+        """Return the length of a string or a vector, 0 if it is absent."""
         return _at("<I", self._data, self._target(slot)) if self.has(slot) else 0
 
-    def tables(self, slot: int, most: int) -> list[_Table]:
-        """Return a vector of tables; `TooLargeError` for more than `most`."""
+    def tables(self, slot: int, max_count: int) -> list[_Table]:
+        """Return a vector of tables; `TooLargeError` for more than `max_count`."""
         if not self.has(slot):
             return []
         start = self._target(slot)
         count = _at("<I", self._data, start)
-        if count > most:
+        if count > max_count:
             raise _repeated()
-        places = range(start + 4, start + 4 + 4 * count, 4)
-        return [_Table(self._data, place + _at("<I", self._data, place)) for place in places]
+        offsets = range(start + 4, start + 4 + 4 * count, 4)
+        return [_Table(self._data, offset + _at("<I", self._data, offset)) for offset in offsets]
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
         """Return a vector of structs of two int64."""
@@ -220,13 +221,13 @@ class _Table:
 
 
 def _at(code: str, data: bytes, position: int) -> int:
-    if position < 0:  # which would count from the end
+    if position < 0:  # it would count from the end
         raise ValueError("an offset before the message")
     value: int = struct.unpack_from(code, data, position)[0]
     return value
 
 
-def _refuse_large(size: int) -> None:
+def _check_size(size: int) -> None:
     if size > MAX_BATCH_BYTES:
         raise TooLargeError(
             "data",

@@ -16,7 +16,7 @@ from recalib.files.raw_arrays import (
     Window,
     check_dtype,
     check_shape,
-    paired,
+    pair_with_labels,
     read_exactly,
     read_rows,
     size_of,
@@ -25,8 +25,8 @@ from recalib.files.raw_arrays import (
 __all__ = ["NpyFile", "check_length", "read_header"]
 
 _MAGIC = b"\x93NUMPY"
-#: numpy's own limit; the header of a plain array takes 118 bytes.
-_LONGEST_HEADER = 10_000
+#: The limit of NumPy; the header of a plain array takes 118 bytes.
+_MAX_HEADER_BYTES = 10_000
 
 
 class NpyFile(DataFile):
@@ -43,16 +43,16 @@ class NpyFile(DataFile):
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         window = Window(self._stream, self._start)
-        return paired(read_rows(window, self._array, step, self._declared), None)
+        return pair_with_labels(read_rows(window, self._array, step, self._declared), None)
 
 
 def read_header(stream: Readable, field: str) -> tuple[RawArray, int]:
-    """Return what an npy header claims, and its length: the stream then stands at the numbers.
+    """Return the array that an npy header describes, and its length; leave the stream at the data.
 
     Raises
     ------
-    InputError: not an npy header, one longer than numpy itself would take, or no numbers.
-    UnsupportedError: a format version that only structured arrays need.
+    InputError: not an npy header, a header longer than NumPy accepts, or a dtype without numbers.
+    UnsupportedError: a format version for structured arrays.
     """
     start = read_exactly(stream, 8, field)
     if start[:6] != _MAGIC:
@@ -62,16 +62,16 @@ def read_header(stream: Readable, field: str) -> tuple[RawArray, int]:
         raise UnsupportedError(
             field, found=f"npy format version {version[0]}.{version[1]}", accepted="1.0 or 2.0"
         )
-    # The length is checked before numpy sees it, which would read as much as it is told to.
+    # NumPy would read as many bytes as this length says.
     width = 2 if version == (1, 0) else 4
     prefix = read_exactly(stream, width, field)
     length = int.from_bytes(prefix, "little")
-    if length > _LONGEST_HEADER:
+    if length > _MAX_HEADER_BYTES:
         raise InputError(
-            field, found=f"a header of {length} bytes", accepted=f"at most {_LONGEST_HEADER}"
+            field, found=f"a header of {length} bytes", accepted=f"at most {_MAX_HEADER_BYTES}"
         )
     header = prefix + read_exactly(stream, length, field)
-    return _parsed(header, version, field), 8 + width + length
+    return _parse(header, version, field), 8 + width + length
 
 
 def check_length(array: RawArray, available: int, field: str) -> None:
@@ -84,7 +84,7 @@ def check_length(array: RawArray, available: int, field: str) -> None:
         )
 
 
-def _parsed(header: bytes, version: tuple[int, int], field: str) -> RawArray:
+def _parse(header: bytes, version: tuple[int, int], field: str) -> RawArray:
     parse = (
         np.lib.format.read_array_header_1_0
         if version == (1, 0)

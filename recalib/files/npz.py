@@ -11,12 +11,12 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names
 from recalib.files.npy import check_length, read_header
 from recalib.files.raw_arrays import (
-    PIECE,
+    CHUNK_BYTES,
     RawArray,
     Readable,
     check_labels_shape,
     check_shape,
-    paired,
+    pair_with_labels,
     read_rows,
     size_of,
 )
@@ -24,13 +24,13 @@ from recalib.files.raw_arrays import (
 __all__ = ["NpzFile"]
 
 _SUFFIX = ".npy"
-#: Deflate encodes at most 258 bytes in 2 bits, so whatever claims to unpack to more than
-#: 1,032 times its size lies.
-_MOST_DEFLATED = 1032
+#: Deflate encodes at most 258 bytes in 2 bits: a member that claims to unpack to more than 1,032
+#: times its size is damaged.
+_MAX_DEFLATE_RATIO = 1032
 
 
 class NpzFile(DataFile):
-    """A NumPy archive, stored or deflated; members are streamed, others than ours ignored."""
+    """A NumPy archive, stored or deflated. Members are streamed; other members are ignored."""
 
     name: ClassVar[str] = "npz"
 
@@ -56,7 +56,7 @@ class NpzFile(DataFile):
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         logits = self._rows(*self._logits, step, self._declared)
         labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
-        return paired(logits, labels)
+        return pair_with_labels(logits, labels)
 
     def _rows(
         self, info: zipfile.ZipInfo, array: RawArray, step: int, field: str
@@ -76,18 +76,18 @@ class NpzFile(DataFile):
 
 
 class _SmallReads:
-    """A stream that refuses to hand out much at once.
+    """A stream that refuses large reads.
 
-    zipfile reads the archive's directory in one call, of whatever size the file claims, and
-    makes objects of ten times that size from it. A directory of 1 MiB lists some 16,000 members.
+    zipfile reads the archive's directory in one call, of the size that the file claims, and builds
+    objects of ten times that size. A directory of 1 MiB lists about 16,000 members.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
 
     def read(self, size: int = -1, /) -> bytes:
-        data = self._stream.read(PIECE + 1 if size < 0 else min(size, PIECE + 1))
-        if len(data) > PIECE:
+        data = self._stream.read(CHUNK_BYTES + 1 if size < 0 else min(size, CHUNK_BYTES + 1))
+        if len(data) > CHUNK_BYTES:
             raise TooLargeError(
                 "data", found="a zip directory over 1 MiB", accepted="an npz of a few arrays"
             )
@@ -112,7 +112,7 @@ def _check_member(info: zipfile.ZipInfo, archive_size: int, field: str) -> None:
             found=f"zip compression method {info.compress_type}",
             accepted="stored or deflated (numpy.savez, numpy.savez_compressed)",
         )
-    ratio = 1 if info.compress_type == zipfile.ZIP_STORED else _MOST_DEFLATED
+    ratio = 1 if info.compress_type == zipfile.ZIP_STORED else _MAX_DEFLATE_RATIO
     if info.file_size > ratio * info.compress_size or info.compress_size > archive_size:
         raise InputError(
             field,
@@ -122,6 +122,6 @@ def _check_member(info: zipfile.ZipInfo, archive_size: int, field: str) -> None:
 
 
 def _check_finished(member: Readable, field: str) -> None:
-    # Reading past the end is also what makes zipfile compare the checksum.
+    # zipfile compares the checksum when it reads past the end.
     if member.read(1):
-        raise InputError(field, found="more bytes than it declares", accepted="an undamaged file")
+        raise InputError(field, found="more bytes than declared", accepted="an undamaged file")

@@ -74,8 +74,8 @@ def open_table(stream: BinaryIO, columns: Collection[str] | None = None) -> Any:
     """Check the metadata of a table of any columns; return its `pyarrow.parquet.ParquetFile`.
 
     The checks are those of `ParquetFile`, but a row group may be 16 times as large as the file: the
-    caller reads a file of its own. Use it inside `readable`, which translates Arrow's errors. A
-    text of a dictionary counts once, however many rows refer to it.
+    file is the user's own. Call it inside `translate_errors`, which translates Arrow's errors. A
+    string of a dictionary counts once, however many rows refer to it.
 
     Parameters
     ----------

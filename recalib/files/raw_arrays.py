@@ -1,4 +1,4 @@
-"""Arrays as they lie in a file, bytes in a row: what npy, npz and safetensors share."""
+"""Arrays stored as contiguous bytes: shared by npy, npz and safetensors."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from recalib.errors import InputError, TooLargeError
 from recalib.files.base import Numbers
 
 __all__ = [
-    "PIECE",
+    "CHUNK_BYTES",
     "RawArray",
     "Readable",
     "Window",
     "check_dtype",
     "check_labels_shape",
     "check_shape",
-    "paired",
+    "pair_with_labels",
     "read_exactly",
     "read_rows",
     "size_of",
 ]
 
-#: What is asked of a stream at once: large enough that calls cost nothing, small enough that
-#: the copies on the way (decompression, bytes to array) stay invisible.
-PIECE = 1 << 20
-#: A column-major array can only be read as a whole; beyond this it would not be "bounded".
-_MOST_FORTRAN = 64 << 20
+#: Bytes read at once: large enough that calls cost little, small enough that copies on the way
+#: (decompression, bytes to array) need little memory.
+CHUNK_BYTES = 1 << 20
+#: A column-major array cannot be read in chunks of rows; its size is limited instead.
+_MAX_FORTRAN_BYTES = 64 << 20
 
 
 class Readable(Protocol):
-    """As much of a file as reading forward takes."""
+    """A stream that can be read forward."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RawArray:
-    """What a header claims about an array."""
+    """Dtype, shape and order of an array, from a header."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class RawArray:
 
     @property
     def nbytes(self) -> int:
-        # Python's integers, since a hostile shape overflows every other kind.
+        # Python integers do not overflow for a hostile shape.
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class RawArray:
 
 
 class Window:
-    """A part of a shared stream with a position of its own, so that two can be read in turn."""
+    """A view of a shared stream with a separate position, so that two can be read in turn."""
 
     def __init__(self, stream: BinaryIO, start: int) -> None:
         self._stream = stream
@@ -76,7 +76,7 @@ def size_of(stream: BinaryIO) -> int:
 
 
 def check_dtype(dtype: np.dtype[Any], field: str) -> None:
-    """Raise `InputError` unless these are numbers that `recalib.arrays` can take."""
+    """Raise `InputError` unless `recalib.arrays` accepts the dtype."""
     if dtype.hasobject:
         raise InputError(
             field,
@@ -90,7 +90,7 @@ def check_dtype(dtype: np.dtype[Any], field: str) -> None:
 
 
 def check_shape(array: RawArray, field: str) -> np.dtype[Any]:
-    """Return the dtype in which the (N, K) `array` will arrive, or raise `InputError`."""
+    """Return the dtype of the chunks of an (N, K) array, or raise `InputError`."""
     check_dtype(array.dtype, field)
     if len(array.shape) != 2 or min(array.shape) < 0:
         raise InputError(field, found=f"shape {array.shape}", accepted="shape (N, K)")
@@ -108,16 +108,16 @@ def check_labels_shape(array: RawArray, rows: int, field: str = "labels") -> Non
 
 
 def read_rows(stream: Readable, array: RawArray, step: int, field: str) -> Iterator[Numbers]:
-    """Yield the rows of `array`, `step` at a time, from a stream that stands at its first byte.
+    """Yield the rows of `array`, `step` at a time, from a stream positioned at its first byte.
 
     Raises
     ------
     InputError: the stream ends before the array does.
     """
     if array.fortran and len(array.shape) > 1:
-        whole = np.empty(array.shape[::-1], array.dtype)
-        _fill(stream, whole, field)
-        rows_first = whole.T
+        transposed = np.empty(array.shape[::-1], array.dtype)
+        _fill(stream, transposed, field)
+        rows_first = transposed.T
         for start in range(0, array.shape[0], step):
             yield _native(np.ascontiguousarray(rows_first[start : start + step]))
         return
@@ -127,10 +127,10 @@ def read_rows(stream: Readable, array: RawArray, step: int, field: str) -> Itera
         yield _native(rows)
 
 
-def paired(
+def pair_with_labels(
     logits: Iterator[Numbers], labels: Iterator[Numbers] | None
 ) -> Iterator[tuple[Numbers, Numbers | None]]:
-    """Yield logits with the labels of the same rows; both must come in the same steps."""
+    """Yield logits with the labels of the same rows; both iterators must use the same steps."""
     if labels is None:
         for part in logits:
             yield part, None
@@ -140,25 +140,25 @@ def paired(
 
 def read_exactly(stream: Readable, size: int, field: str) -> bytes:
     """Return the next `size` bytes (few), or raise `InputError`."""
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     missing = size
-    while missing > 0 and (piece := stream.read(min(missing, PIECE))):
-        pieces.append(piece)
-        missing -= len(piece)
+    while missing > 0 and (chunk := stream.read(min(missing, CHUNK_BYTES))):
+        chunks.append(chunk)
+        missing -= len(chunk)
     if missing:
-        raise _ended(field)
-    return b"".join(pieces)
+        raise _truncated(field)
+    return b"".join(chunks)
 
 
 def _fill(stream: Readable, array: Numbers, field: str) -> None:
     target = array.view(np.uint8).reshape(-1).data
     position = 0
     while position < len(target):
-        piece = stream.read(min(PIECE, len(target) - position))
-        if not piece:
-            raise _ended(field)
-        target[position : position + len(piece)] = piece
-        position += len(piece)
+        chunk = stream.read(min(CHUNK_BYTES, len(target) - position))
+        if not chunk:
+            raise _truncated(field)
+        target[position : position + len(chunk)] = chunk
+        position += len(chunk)
 
 
 def _native(array: Numbers) -> Numbers:
@@ -168,7 +168,7 @@ def _native(array: Numbers) -> Numbers:
 
 
 def _check_order(array: RawArray, field: str) -> None:
-    if array.fortran and array.nbytes > _MOST_FORTRAN:
+    if array.fortran and array.nbytes > _MAX_FORTRAN_BYTES:
         raise TooLargeError(
             field,
             found=f"{array.nbytes >> 20} MiB in Fortran order, which cannot be read row by row",
@@ -176,5 +176,5 @@ def _check_order(array: RawArray, field: str) -> None:
         )
 
 
-def _ended(field: str) -> InputError:
+def _truncated(field: str) -> InputError:
     return InputError(field, found="a file that ends too early", accepted="a complete file")

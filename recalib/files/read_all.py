@@ -1,4 +1,4 @@
-"""A whole file in memory, once."""
+"""Read all rows of a file into memory."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import Chunk, Data, DataFile
 
-__all__ = ["read_whole"]
+__all__ = ["read_all"]
 
 
-def read_whole(file: DataFile) -> Data:
+def read_all(file: DataFile) -> Data:
     """Return all rows of `file`.
 
-    Where the number of rows is known, chunks go straight to their place; otherwise they are
-    kept, and freed one by one while the result fills. Either way the peak is the data plus a
-    chunk or so: memory that was asked for but not yet written to costs nothing.
+    If N is known, each chunk is copied into the result at once. Otherwise chunks are collected, and
+    each is freed after it has been copied. In both cases the peak is the data plus about a chunk:
+    the system provides the memory of the result as it is written.
     """
     if file.rows is not None:
         logits, labels = _allocate(file, file.rows)
         for chunk in file.chunks():
-            _place(chunk, logits, labels)
+            _copy(chunk, logits, labels)
         return Data(logits, labels)
-    waiting = deque(file.chunks())
-    logits, labels = _allocate(file, sum(len(chunk.logits) for chunk in waiting))
-    while waiting:
-        _place(waiting.popleft(), logits, labels)
+    pending = deque(file.chunks())
+    logits, labels = _allocate(file, sum(len(chunk.logits) for chunk in pending))
+    while pending:
+        _copy(pending.popleft(), logits, labels)
     return Data(logits, labels)
 
 
@@ -48,13 +48,13 @@ def _allocate(
     return logits, labels
 
 
-def _place(
+def _copy(
     chunk: Chunk, logits: NDArray[np.floating[Any]], labels: NDArray[np.int64] | None
 ) -> None:
     stop = chunk.first_row + len(chunk.logits)
     if stop > len(logits):
         raise InputError(
-            "data", found=f"more than {len(logits)} rows", accepted="as many as the header says"
+            "data", found=f"more than {len(logits)} rows", accepted="the number in the header"
         )
     logits[chunk.first_row : stop] = chunk.logits
     if labels is not None and chunk.labels is not None:

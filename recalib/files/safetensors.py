@@ -1,8 +1,8 @@
 """`.safetensors`: tensors `logits` (N, K) and `labels` (N,).
 
-Read here rather than by the safetensors package, which maps the file into memory: pages of a
-map count as the process's own, and a blob that is no local file cannot be mapped at all. The
-format is 8 bytes of length, a JSON header, and the numbers.
+The safetensors package maps the file into memory. Mapped pages count as memory of the process, and
+a blob in a bucket cannot be mapped, so this module reads the format itself: 8 bytes of length, a
+JSON header, and the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recalib.files.raw_arrays import (
     Window,
     check_labels_shape,
     check_shape,
-    paired,
+    pair_with_labels,
     read_exactly,
     read_rows,
     size_of,
@@ -37,12 +37,12 @@ _DTYPES = {
     "F64": "<f8",
     **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)},
 }
-#: A header of a few tensors takes some hundred bytes; JSON unpacks to ten times its size.
-_LONGEST_HEADER = 1 << 20
+#: The header of a few tensors takes a few hundred bytes. Parsed JSON takes ten times its size.
+_MAX_HEADER_BYTES = 1 << 20
 
 
 class SafetensorsFile(DataFile):
-    """A safetensors file; tensors other than ours are ignored."""
+    """A safetensors file. Other tensors are ignored."""
 
     name: ClassVar[str] = "safetensors"
 
@@ -50,23 +50,23 @@ class SafetensorsFile(DataFile):
         self._header, self._start = self._parse()
         names = array_names([n for n in self._header if n != "__metadata__"], self._declared)
         self._logits = self._tensor(self._declared, self._declared)
-        self._halves = self._header[self._declared]["dtype"] == "BF16"
+        self._is_bfloat16 = self._header[self._declared]["dtype"] == "BF16"
         dtype = check_shape(self._logits[0], self._declared)
         rows, classes = self._logits[0].shape
         self._labels = None
         if names.labels is not None:
             self._labels = self._tensor(names.labels, "labels")
             check_labels_shape(self._labels[0], rows)
-        if self._halves:
+        if self._is_bfloat16:
             dtype = np.dtype(np.float32)
         return Layout(rows, classes, dtype, has_labels=self._labels is not None)
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         logits = self._rows(*self._logits, step, self._declared)
-        if self._halves:
-            logits = map(_widened, logits)
+        if self._is_bfloat16:
+            logits = map(_widen_bfloat16, logits)
         labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
-        return paired(logits, labels)
+        return pair_with_labels(logits, labels)
 
     def _rows(self, array: RawArray, start: int, step: int, field: str) -> Iterator[Numbers]:
         return read_rows(Window(self._stream, start), array, step, field)
@@ -74,25 +74,25 @@ class SafetensorsFile(DataFile):
     def _parse(self) -> tuple[dict[str, Any], int]:
         window = Window(self._stream, 0)
         length = int.from_bytes(read_exactly(window, 8, "data"), "little")
-        if length > _LONGEST_HEADER:
+        if length > _MAX_HEADER_BYTES:
             raise InputError(
-                "data", found=f"a header of {length} bytes", accepted=f"at most {_LONGEST_HEADER}"
+                "data", found=f"a header of {length} bytes", accepted=f"at most {_MAX_HEADER_BYTES}"
             )
-        header = json.loads(read_exactly(window, length, "data"), object_pairs_hook=_once)
+        header = json.loads(read_exactly(window, length, "data"), object_pairs_hook=_unique_names)
         if not isinstance(header, dict):
-            raise InputError("data", found="a header that is no object", accepted="safetensors")
+            raise InputError("data", found="a header that is not an object", accepted="safetensors")
         return header, 8 + length
 
     def _tensor(self, name: str, field: str) -> tuple[RawArray, int]:
-        """Return the tensor's claims and where its bytes start, compared with the file."""
+        """Return a tensor and its offset, after checking them against the size of the file."""
         entry = self._header[name]
-        begin, end = (_natural(offset) for offset in entry["data_offsets"])
+        begin, end = (_to_size(offset) for offset in entry["data_offsets"])
         if entry["dtype"] not in _DTYPES:
             raise InputError(
                 field, found=f"dtype {entry['dtype']!s:.20}", accepted=", ".join(_DTYPES)
             )
         array = RawArray(
-            np.dtype(_DTYPES[entry["dtype"]]), tuple(_natural(n) for n in entry["shape"])
+            np.dtype(_DTYPES[entry["dtype"]]), tuple(_to_size(n) for n in entry["shape"])
         )
         available = min(end, size_of(self._stream) - self._start) - begin
         if available != array.nbytes or end - begin != array.nbytes:
@@ -104,18 +104,18 @@ class SafetensorsFile(DataFile):
         return array, self._start + begin
 
 
-def _widened(halves: Numbers) -> Numbers:
-    return (halves.astype(np.uint32) << 16).view(np.float32)
+def _widen_bfloat16(bits: Numbers) -> Numbers:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def _natural(value: object) -> int:
+def _to_size(value: object) -> int:
     if type(value) is not int or value < 0:  # not bool, which JSON's `true` would be
-        raise ValueError(f"{value!r:.40} is no size")
+        raise ValueError(f"{value!r:.40} is not a size")
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise ValueError("a name occurs twice in the header")
-    return found
+    return entries

@@ -1,7 +1,7 @@
-"""Columns of Arrow tables to arrays: what Parquet, Arrow and CSV share.
+"""Convert columns of Arrow tables to arrays: shared by Parquet, Arrow and CSV.
 
-The logits are one column of lists of constant length, or one column a class. A null is an
-error wherever it stands: a masked class is written −inf, and a missing number is no number.
+The logits are one column of lists of equal length, or one column a class. A null is always an
+error: a masked class is written as −inf.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ pa = LazyModule("pyarrow")
 
 
 class Columns:
-    """Which columns of a schema hold the logits and the labels, and what they are.
+    """The columns of logits and labels in a schema, with their types.
 
-    `classes` is None for lists whose length only their rows tell.
+    `classes` is None for lists of variable length until a row has been read.
     """
 
     def __init__(self, schema: Any, declared: Input) -> None:
@@ -34,57 +34,57 @@ class Columns:
         self.classes: int | None
         if self.names.values is None:
             self.classes = len(self.names.columns)
-            types = [_numeric(schema.field(n).type, n) for n in self.names.columns]
-            found = np.result_type(*types)
+            types = [_numeric_dtype(schema.field(n).type, n) for n in self.names.columns]
+            dtype = np.result_type(*types)
         else:
-            self.classes, found = _list_type(schema.field(self.names.values).type, declared)
-        self.dtype = found if found.kind == "f" else np.dtype(np.float64)
+            self.classes, dtype = _list_type(schema.field(self.names.values).type, declared)
+        self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
         if self.names.labels is not None:
-            _numeric(schema.field(self.names.labels).type, "labels")
+            _numeric_dtype(schema.field(self.names.labels).type, "labels")
 
     @property
     def names_to_read(self) -> list[str]:
-        """The columns to read."""
+        """The names of the columns to read."""
         values = self.names.columns if self.names.values is None else (self.names.values,)
         return [*values, *([] if self.names.labels is None else [self.names.labels])]
 
     def arrays(self, batch: Any, first_row: int) -> tuple[Numbers, Numbers | None]:
-        """Return the logits and labels of a record batch, views of its memory where possible.
+        """Return the logits and labels of a record batch, as views of its memory if possible.
 
         Raises
         ------
-        InputError: a null, or lists of different lengths; rows count from `first_row`.
+        InputError: a null, or lists of different lengths; errors count rows from `first_row`.
         """
         batch = batch.select(self.names_to_read)
-        # Offsets and lengths in a batch are as hostile as the rest of the file.
+        # Offsets and lengths in a batch may be hostile.
         batch.validate(full=True)
         labels = None
         if self.names.labels is not None:
-            labels = _flat(batch.column(self.names.labels), "labels", first_row)
+            labels = _to_array(batch.column(self.names.labels), "labels", first_row)
         if self.names.values is not None:
             return self._lists(batch.column(self.names.values), first_row), labels
         logits = np.empty((batch.num_rows, len(self.names.columns)), self.dtype)
         for k, name in enumerate(self.names.columns):
-            logits[:, k] = _flat(batch.column(name), self._declared, first_row, k)
+            logits[:, k] = _to_array(batch.column(name), self._declared, first_row, k)
         return logits, labels
 
     def _lists(self, lists: Any, first_row: int) -> Numbers:
         lists = _storage(lists)
-        _refuse_nulls(lists, lambda row: f"{self._declared}[{first_row + row}]")
+        _check_nulls(lists, lambda row: f"{self._declared}[{first_row + row}]")
         if self.classes is None:
             self.classes = len(lists[0]) if len(lists) else None
         classes = self.classes or 1
         if not pa.types.is_fixed_size_list(lists.type):
             lengths = np.diff(lists.offsets.to_numpy(zero_copy_only=False))
-            self._refuse_ragged(lengths, first_row)
+            self._check_lengths(lengths, first_row)
         values = lists.flatten()
-        _refuse_nulls(
+        _check_nulls(
             values, lambda i: f"{self._declared}[{first_row + i // classes}][{i % classes}]"
         )
         flat: Numbers = values.to_numpy(zero_copy_only=False)
         return flat.reshape(len(lists), -1)
 
-    def _refuse_ragged(self, lengths: Numbers, first_row: int) -> None:
+    def _check_lengths(self, lengths: Numbers, first_row: int) -> None:
         ragged = lengths != self.classes
         if ragged.any():
             row = int(np.argmax(ragged))
@@ -96,18 +96,18 @@ class Columns:
 
 
 def _list_type(kind: Any, field: str) -> tuple[int | None, np.dtype[Any]]:
-    if isinstance(kind, pa.BaseExtensionType):  # a fixed-shape tensor, for one
+    if isinstance(kind, pa.BaseExtensionType):  # for example a fixed-shape tensor
         kind = kind.storage_type
     if pa.types.is_fixed_size_list(kind):
-        return kind.list_size, _numeric(kind.value_type, field)
+        return kind.list_size, _numeric_dtype(kind.value_type, field)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return None, _numeric(kind.value_type, field)
+        return None, _numeric_dtype(kind.value_type, field)
     raise InputError(
         field, found=f"a column of type {kind!s:.60}", accepted="a column of lists of numbers"
     )
 
 
-def _numeric(kind: Any, field: str) -> np.dtype[Any]:
+def _numeric_dtype(kind: Any, field: str) -> np.dtype[Any]:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise InputError(
             field, found=f"a column of type {kind!s:.60}", accepted="floats or integers"
@@ -120,14 +120,14 @@ def _storage(array: Any) -> Any:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _flat(column: Any, field: str, first_row: int, k: int | None = None) -> Numbers:
+def _to_array(column: Any, field: str, first_row: int, k: int | None = None) -> Numbers:
     where = "" if k is None else f"[{k}]"
-    _refuse_nulls(column, lambda row: f"{field}[{first_row + row}]{where}")
+    _check_nulls(column, lambda row: f"{field}[{first_row + row}]{where}")
     values: Numbers = column.to_numpy(zero_copy_only=False)
     return values
 
 
-def _refuse_nulls(array: Any, place: Any) -> None:
+def _check_nulls(array: Any, place: Any) -> None:
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise InputError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.errors import InputError, UnsupportedError
-from recalib.files.base import readable
+from recalib.files.base import translate_errors
 from recalib.files.parquet import open_table
 from recalib.lazy_import import LazyModule
 from recalib.replay.columns import COLUMNS, Rows, check_schema, rows_of, times_of
@@ -87,7 +87,7 @@ class Log:
             why = getattr(error, "strerror", None) or "no file name"
             raise InputError("log", found=f"{path}: {why}", accepted="a readable file") from error
         try:
-            with readable("parquet"):
+            with translate_errors("parquet"):
                 self._file = open_table(self._stream, COLUMNS)
                 self._names = check_schema(self._file.schema_arrow)
         except BaseException:
@@ -213,7 +213,7 @@ class Log:
 
     def _raw(self, group: int, names: list[str]) -> Iterator[Any]:
         wide = "probabilities" in names
-        with readable("parquet"):
+        with translate_errors("parquet"):
             for batch in self._file.iter_batches(
                 batch_size=_WIDE_BATCH if wide else _BATCH,
                 row_groups=[group],

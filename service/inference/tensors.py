@@ -16,7 +16,7 @@ import orjson
 
 from recalib.arrays import Floats
 from recalib.errors import InputError
-from recalib.files.json import array_of, decoded
+from recalib.files.json import array_of, decode_document
 from service.predict import json_numbers as numbers
 from service.predict.loaded_calibrators import LoadedCalibrator
 from service.predict.request_formats import MAX_DIMENSION
@@ -108,7 +108,7 @@ def parse(body: bytes, json_length: str | None) -> Question:
     """
     size = _json_size(body, json_length)
     accepted = f'{{"inputs": [{{"name": "{INPUT}", "shape": [N, K], "datatype": ..., ...}}]}}'
-    request = decoded(_decoder, body[:size], accepted)
+    request = decode_document(_decoder, body[:size], accepted)
     if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
         names = ", ".join(one.name for one in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
@@ -291,11 +291,11 @@ def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:
             with np.errstate(over="ignore"):  # as in `array_of`
                 return quick.astype(dtype, copy=False).reshape(rows, classes)
     if nested:
-        array = array_of(decoded(_rows, data, accepted, field), field, dtype)
+        array = array_of(decode_document(_rows, data, accepted, field), field, dtype)
         if array.shape != (rows, classes):
             raise InputError(field, found=f"shape {list(array.shape)}", accepted=accepted)
         return array
-    flat = decoded(_flat, data, accepted, field)
+    flat = decode_document(_flat, data, accepted, field)
     if len(flat) != rows * classes:
         raise InputError(field, found=f"{len(flat)} numbers", accepted=accepted)
     return array_of([flat], field, dtype).reshape(rows, classes)

@@ -9,7 +9,7 @@ import numpy as np
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from recalib.files.json import array_of, decoded
+from recalib.files.json import array_of, decode_document
 from service.access.authenticator import current_principal
 from service.http.bodies import parse_media_type
 from service.http.openapi import problems
@@ -99,7 +99,7 @@ async def observe(
 
 def _observed(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
     form = '{"logits": [[...]], "labels": [...], "times": [...]}'
-    given = decoded(_observations, body, form)
+    given = decode_document(_observations, body, form)
     logits = array_of(given.logits, "logits", np.float32)
     state.access.limiter.take_rows(current_principal(), len(logits))
     outcomes = add_observations(
@@ -116,7 +116,7 @@ def _observed(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
 
 
 def _added(state: State, model: str, body: bytes) -> bytes:
-    labels = decoded(_decoder, body, '[{"prediction_id": "...", "label": ...}, ...]')
+    labels = decode_document(_decoder, body, '[{"prediction_id": "...", "label": ...}, ...]')
     outcomes = add_labels(
         state.registry,
         model,

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
-from recalib.files.json import are_plain, array_of, decoded
+from recalib.files.json import are_plain, array_of, decode_document
 from service.predict import json_numbers as numbers
 from service.predict.schemas import CalibrateRequest
 
@@ -60,7 +60,7 @@ def decode_json(body: bytes, input: Input) -> Floats | list[list[float]]:
         if found is not None:
             with np.errstate(over="ignore"):  # the check for +inf comes later, and names its place
                 return found.astype(np.float32)
-    request = decoded(_decoder, body, f'{{"{input}": [[number, ...], ...]}}')
+    request = decode_document(_decoder, body, f'{{"{input}": [[number, ...], ...]}}')
     rows = getattr(request, input)
     if rows is None:
         raise InputError(

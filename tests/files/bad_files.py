@@ -274,7 +274,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "safetensors: empty": ("safetensors", b"", "data", "ends too early"),
     "safetensors: huge header": ("safetensors", b"\xff" * 16, "data", "18446744073709551615"),
     "safetensors: no JSON": ("safetensors", safetensors(b"not json"), "data", "cannot be read"),
-    "safetensors: a list": ("safetensors", safetensors([1, 2]), "data", "no object"),
+    "safetensors: a list": ("safetensors", safetensors([1, 2]), "data", "not an object"),
     "safetensors: nested": ("safetensors", safetensors(b"[" * 99_999), "data", "cannot be read"),
     "safetensors: twice": (
         "safetensors",
@@ -284,11 +284,11 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     ),
     "safetensors: no offsets": ("safetensors", safetensors({"logits": {}}), "data", "cannot be"),
     "safetensors: null": ("safetensors", safetensors({"logits": None}), "data", "cannot be read"),
-    "safetensors: bool": ("safetensors", tensor([True, 4], 16), "data", "no size"),
-    "safetensors: negative": ("safetensors", tensor([-4, -4], 64), "data", "no size"),
+    "safetensors: bool": ("safetensors", tensor([True, 4], 16), "data", "not a size"),
+    "safetensors: negative": ("safetensors", tensor([-4, -4], 64), "data", "not a size"),
     "safetensors: beyond": ("safetensors", tensor([10**12, 4], 16 * 10**12), "logits", "claims"),
     "safetensors: mismatch": ("safetensors", tensor([4, 4], 32), "logits", "claims"),
     "safetensors: backwards": ("safetensors", tensor([4, 4], 0, begin=64), "logits", "claims"),
     "safetensors: float8": ("safetensors", tensor([4, 4], 16, "F8_E4M3"), "logits", "F8_E4M3"),
-    "safetensors: text": ("safetensors", tensor([4, 4], "64"), "data", "no size"),
+    "safetensors: text": ("safetensors", tensor([4, 4], "64"), "data", "not a size"),
 }

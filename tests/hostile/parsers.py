@@ -27,7 +27,7 @@ from recalib.arrays import check_logits
 from recalib.card import Card, DataSummary, FitSummary
 from recalib.errors import InputError, RecalibError
 from recalib.files import FORMATS, read
-from recalib.files.json import decoded
+from recalib.files.json import decode_document
 from recalib.maps import MAPS
 from recalib.options import configure
 from recalib.prediction_ids import Predictions, SigningKey, mint, read_ids
@@ -300,11 +300,11 @@ PARSERS: dict[str, Parser] = {
     "v2 gzip": Parser(_unpacked("gzip"), (gzip.compress(_MANY),)),
     "v2 deflate": Parser(_unpacked("deflate"), (zlib.compress(_MANY),)),
     "labels": Parser(
-        lambda body: decoded(labels._decoder, body, "labels"),
+        lambda body: decode_document(labels._decoder, body, "labels"),
         (json.dumps([{"prediction_id": one, "label": 1} for one in _IDS]).encode(),),
     ),
     "observations": Parser(
-        lambda body: decoded(labels._observations, body, "observations"),
+        lambda body: decode_document(labels._observations, body, "observations"),
         (b'{"logits": [[1, 2, null]], "labels": ["a"], "times": [1.8e9], "segment": "s"}',),
     ),
     "prediction ids": Parser(_prediction_ids, ("\n".join(_IDS).encode(),)),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.files.base import readable
+from recalib.files.base import translate_errors
 from recalib.files.parquet import open_table
 from recalib.options import check_option
 from training.data.base import Files, Parts, Source, checked_labels
@@ -233,7 +233,7 @@ def read_table(path: Path, columns: Sequence[str], field: str) -> pyarrow.Table:
     """
     missing = table = None
     try:
-        with path.open("rb") as stream, readable("parquet"):
+        with path.open("rb") as stream, translate_errors("parquet"):
             file = open_table(stream, columns)
             names = file.schema_arrow.names
             missing = next((one for one in columns if one not in names), None)
