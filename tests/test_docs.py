@@ -14,6 +14,7 @@ from recalib.maps import MAPS
 from recalib.metrics import METRICS, StreamingMetric
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES
+from recalib.settings import Settings
 
 _METRICS_DOCUMENT = Path(__file__).parents[1] / "docs" / "metrics.md"
 _MAPS_DOCUMENT = Path(__file__).parents[1] / "docs" / "maps.md"
@@ -132,3 +133,17 @@ def test_the_python_page_lists_the_public_names() -> None:
     names = set(re.findall(r"`(?:recalib\.)?(\w+)", text))
     methods = {name for name in dir(Client) if not name.startswith("_")}
     assert methods | set(recalib.__all__) - {"__version__"} <= names
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_make_targets_modules_and_settings_exist(page: Path) -> None:
+    text = page.read_text()
+    targets = re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= set(targets)
+    modules = re.findall(r"python -m ((?:benchmarks|recalib|service|tests)[\w.]*)", text)
+    for module in modules:
+        path = _ROOT / module.rstrip(".").replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    settings = {f"RECALIB_{name.upper()}" for name in Settings.model_fields}
+    settings |= {f"{name}_FILE" for name in settings} | {"RECALIB_API_KEY"}  # the client's
+    assert set(re.findall(r"RECALIB_[A-Z_]*[A-Z]", text)) <= settings
