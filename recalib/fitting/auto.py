@@ -18,10 +18,10 @@ from recalib.errors import InputError
 from recalib.fitting.cross_validation import (
     FOLDS,
     Candidate,
-    HeldOut,
+    HeldOutScores,
     Weights,
     held_out,
-    mean_and_error,
+    mean_and_standard_error,
     stratified_folds,
 )
 from recalib.fitting.problem import Progress
@@ -47,14 +47,14 @@ _COMPETING = (
 _ERRORS = 2.0
 #: Fewer rows prefer nothing to temperature scaling: of 20, those that by chance preferred
 #: `identity`, by three standard errors even, were misled, and lost up to 20% of the NLL by it.
-_FEWEST_ROWS = 100
+_MIN_ROWS = 100
 #: Of more logits than this, some rows stand for all; and where even `_ENOUGH_ROWS` rows hold more,
 #: maps with more than one number to fit do not compete.
-_MOST_LOGITS, _ENOUGH_ROWS = 2_000_000, 1_000
+_MAX_LOGITS, _ENOUGH_ROWS = 2_000_000, 1_000
 
 _RESAMPLES = 1_000
 #: Of more rows, sums over as many groups are resampled.
-_MOST_DRAWN = 10_000
+_MAX_GROUPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def choose(
     undecided = _undecided(temperature, z, y, w)
     objections = {one: undecided for one in everyone if undecided and one != identity}
     seconds: dict[Candidate, float] = {}
-    scores: dict[Candidate, HeldOut] = {}
+    scores: dict[Candidate, HeldOutScores] = {}
     folds = stratified_folds(y) if len(y) >= FOLDS else None
     for one in everyone:
         started = time.perf_counter()
@@ -169,7 +169,7 @@ def choose(
 def _rows_of(count: int, classes: int, weights: Weights | None) -> NDArray[np.intp]:
     """Return the rows to compare on: those that count, or some of very many."""
     rows = np.arange(count) if weights is None else np.flatnonzero(weights > 0)
-    most = max(_ENOUGH_ROWS, _MOST_LOGITS // classes)
+    most = max(_ENOUGH_ROWS, _MAX_LOGITS // classes)
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(0).permutation(rows)[:most])
     return rows
@@ -197,19 +197,19 @@ def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:
     """Return why a candidate does not compete on N x K logits, or none."""
     if candidate.numbers(classes) <= 1:
         return None
-    if rows < _FEWEST_ROWS:
+    if rows < _MIN_ROWS:
         return _few(rows)
-    if rows * classes > _MOST_LOGITS:
-        return f"{rows} rows of {classes} classes are more than {_MOST_LOGITS:,} logits"
+    if rows * classes > _MAX_LOGITS:
+        return f"{rows} rows of {classes} classes are more than {_MAX_LOGITS:,} logits"
     return None
 
 
 def _few(rows: int) -> str:
-    return f"{rows} rows are fewer than {_FEWEST_ROWS}"
+    return f"{rows} rows are fewer than {_MIN_ROWS}"
 
 
 def _no_better(
-    scores: Mapping[Candidate, HeldOut],
+    scores: Mapping[Candidate, HeldOutScores],
     temperature: Candidate,
     objections: Mapping[Candidate, str],
     weights: Weights | None,
@@ -219,11 +219,11 @@ def _no_better(
     for one, own in scores.items():
         if one == temperature or one in objections:
             continue
-        if len(base.nll) < _FEWEST_ROWS:
+        if len(base.nll) < _MIN_ROWS:
             found[one] = _few(len(base.nll))
             continue
-        gain, error = mean_and_error(base.nll - own.nll, weights)
-        loss, of_brier = mean_and_error(own.brier - base.brier, weights)
+        gain, error = mean_and_standard_error(base.nll - own.nll, weights)
+        loss, of_brier = mean_and_standard_error(own.brier - base.brier, weights)
         if gain <= _ERRORS * error:
             found[one] = (
                 f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
@@ -235,7 +235,7 @@ def _no_better(
 
 
 def _best(
-    scores: Mapping[Candidate, HeldOut],
+    scores: Mapping[Candidate, HeldOutScores],
     temperature: Candidate,
     objections: Mapping[Candidate, str],
     weights: Weights | None,
@@ -244,17 +244,17 @@ def _best(
     """Return the simplest of those within one standard error of the best, and why."""
     passed = [one for one in scores if one not in objections and one != temperature]
     if not passed:
-        if len(scores[temperature].nll) < _FEWEST_ROWS:
-            return temperature, f"fewer than {_FEWEST_ROWS} rows prefer nothing else"
+        if len(scores[temperature].nll) < _MIN_ROWS:
+            return temperature, f"fewer than {_MIN_ROWS} rows prefer nothing else"
         return temperature, "no other map is clearly better on held-out folds"
     best = min(passed, key=lambda one: np.average(scores[one].nll, weights=weights))
     within = []
     for one in passed:
-        behind, error = mean_and_error(scores[one].nll - scores[best].nll, weights)
+        behind, error = mean_and_standard_error(scores[one].nll - scores[best].nll, weights)
         if behind <= error:
             within.append(one)
     winner = min(within, key=lambda one: one.numbers(classes))
-    gain, error = mean_and_error(scores[temperature].nll - scores[winner].nll, weights)
+    gain, error = mean_and_standard_error(scores[temperature].nll - scores[winner].nll, weights)
     return winner, f"better than {temperature.name} on held-out folds: {_lower(gain, error)}"
 
 
@@ -263,7 +263,7 @@ def _lower(gain: float, error: float) -> str:
 
 
 def _measured(
-    scores: Mapping[Candidate, HeldOut], temperature: Candidate, weights: Weights | None
+    scores: Mapping[Candidate, HeldOutScores], temperature: Candidate, weights: Weights | None
 ) -> dict[Candidate, tuple[MetricValue, ...]]:
     """Return NLL, Brier score and the difference of NLLs of each, with intervals."""
     if not scores:
@@ -282,7 +282,7 @@ def _bootstrapped(columns: NDArray[np.float64], weights: Weights | None) -> list
     """
     rng = np.random.default_rng(0)
     w = np.ones(len(columns)) if weights is None else weights
-    groups = min(len(w), _MOST_DRAWN)
+    groups = min(len(w), _MAX_GROUPS)
     shuffled = np.column_stack([columns * w[:, None], w])[rng.permutation(len(w))]
     sums = np.add.reduceat(shuffled, np.arange(groups) * len(w) // groups, axis=0)
     means = np.empty((_RESAMPLES, columns.shape[1]))

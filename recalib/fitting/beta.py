@@ -10,7 +10,12 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
+from recalib.fitting.temperature_preprocessing import (
+    Groups,
+    ScaledRows,
+    group_by_odds,
+    make_solution,
+)
 
 __all__ = ["beta_curve", "fit_beta"]
 
@@ -24,18 +29,18 @@ _STRENGTH = np.array([1.0, 1.0, 0.25])
 _SMALLEST = 1e-6
 _LOWEST = np.array([_SMALLEST, _SMALLEST, -np.inf])
 #: A step that promises less than this share of the sum is not taken: the search has ended.
-_NOTHING_TO_GAIN, _ROUNDING = 1e-14, 1e-9
-_SHORTEST, _MOST_STEPS = 1e-10, 100
+_MIN_GAIN, _ROUNDING = 1e-14, 1e-9
+_MIN_STEP, _MAX_STEPS = 1e-10, 100
 
 
 def fit_beta(problem: Problem) -> Solution:
     """Return the curves of a `Beta`, one class after another."""
-    tempered = Tempered.of(problem)
+    scaled = ScaledRows.from_problem(problem)
     curves = np.tile(_CENTRE, (problem.classes, 1))
     absent, failed = 0, 0
-    for k, odds, hits in tempered.each_class():
-        if (tempered.weights[hits] > 0).any():
-            curves[k], converged = beta_curve(grouped(odds, hits, tempered.weights))
+    for k, odds, hits in scaled.iter_classes():
+        if (scaled.weights[hits] > 0).any():
+            curves[k], converged = beta_curve(group_by_odds(odds, hits, scaled.weights))
             failed += not converged
         else:
             absent += 1
@@ -46,7 +51,7 @@ def fit_beta(problem: Problem) -> Solution:
             f"{absent} of {problem.classes} classes have no label: "
             "theirs stay as temperature scaling has them"
         )
-    solution = solution_of(tempered, {"low": low, "high": high, "bias": bias}, warnings)
+    solution = make_solution(scaled, {"low": low, "high": high, "bias": bias}, warnings)
     solution.converged &= failed == 0
     for name, values in (("low", low), ("high", high)):
         at = int((values <= _SMALLEST).sum())
@@ -76,19 +81,19 @@ def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
         return float(loss + 0.5 * _STRENGTH @ (curve - _CENTRE) ** 2)
 
     curve, at = _CENTRE, value(_CENTRE)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         expected = scipy.special.expit(curve @ inputs)
         slope = inputs @ (groups.rows * expected - groups.hits) + _STRENGTH * (curve - _CENTRE)
         bend = (inputs * (groups.rows * expected * (1 - expected))) @ inputs.T + np.diag(_STRENGTH)
         free = (curve > _LOWEST) | (slope < 0)
         step = np.zeros(3)
         step[free] = np.linalg.solve(bend[np.ix_(free, free)], -slope[free])
-        if -slope @ step < _NOTHING_TO_GAIN * (1 + abs(at)):
+        if -slope @ step < _MIN_GAIN * (1 + abs(at)):
             return curve, True
         length = 1.0
         while (new := value(moved := np.maximum(curve + length * step, _LOWEST))) >= at:
             length /= 2
-            if length < _SHORTEST:
+            if length < _MIN_STEP:
                 # No way down: lost in rounding at the bottom, or in trouble.
                 return curve, bool(-slope @ step < _ROUNDING * (1 + abs(at)))
         curve, at = moved, new

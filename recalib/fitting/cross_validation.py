@@ -24,11 +24,11 @@ from recalib.ops import NumpyOps
 __all__ = [
     "FOLDS",
     "Candidate",
-    "HeldOut",
+    "HeldOutScores",
     "Weights",
     "compare_by_cross_validation",
     "held_out",
-    "mean_and_error",
+    "mean_and_standard_error",
     "stratified_folds",
 ]
 
@@ -72,7 +72,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutScores:
     """Proper scores of each row under a fit to the other folds; each (N,)."""
 
     nll: NDArray[np.float64]
@@ -139,7 +139,7 @@ def held_out(
     *,
     progress: Progress | None = None,
     done: Callable[[int], None] | None = None,
-) -> HeldOut:
+) -> HeldOutScores:
     """Return each row's scores under a fit to the folds that it is not in.
 
     Parameters
@@ -150,7 +150,7 @@ def held_out(
     done: called with the number of folds done.
     """
     count = int(folds.max()) + 1
-    scores = HeldOut(np.empty(len(labels)), np.empty(len(labels)))
+    scores = HeldOutScores(np.empty(len(labels)), np.empty(len(labels)))
     for fold in range(count):
         out = folds == fold
         some = None if weights is None else weights[~out]
@@ -179,7 +179,7 @@ def stratified_folds(labels: Integers) -> NDArray[np.int64]:
     return folds
 
 
-def mean_and_error(
+def mean_and_standard_error(
     values: NDArray[np.float64], weights: Weights | None = None
 ) -> tuple[float, float]:
     """Return the mean of `values` (N,) and its standard error, N ≥ 2.
@@ -211,7 +211,7 @@ def _verdict(
     reference: str,
     unknown: str | None,
 ) -> Selection:
-    gain, error = mean_and_error(theirs - ours)
+    gain, error = mean_and_standard_error(theirs - ours)
     better = gain > error and unknown is None
     verb = "beats" if better else "does not beat"
     told = (
@@ -231,7 +231,7 @@ def _verdict(
     )
 
 
-def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) -> HeldOut:
+def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) -> HeldOutScores:
     """Return the scores of rows (N, K), blocks of them at a time."""
     ops = NumpyOps()
     constants = map.constants(ops, parameters)
@@ -246,4 +246,4 @@ def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) 
         errors = np.exp(log_p)
         errors[np.arange(len(z)), labels[rows]] -= 1
         brier[rows] = np.einsum("ij,ij->i", errors, errors)
-    return HeldOut(nll, brier)
+    return HeldOutScores(nll, brier)

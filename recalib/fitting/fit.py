@@ -38,7 +38,7 @@ from recalib.options import configure, options_of
 __all__ = ["AutoPolicy", "check_data", "configure_pair", "fit", "resolve_fit"]
 
 #: A bound for each of 50,000 classes is no message.
-_MOST_TEXTS = 10
+_MAX_TEXTS = 10
 
 
 def fit(
@@ -203,9 +203,9 @@ def _parameters_of(earlier: Calibrator, map: Map, classes: int) -> Parameters:
 
 def _some(texts: list[str]) -> list[str]:
     """Return the texts, or the first of very many and how many more there are."""
-    if len(texts) <= _MOST_TEXTS:
+    if len(texts) <= _MAX_TEXTS:
         return texts
-    return [*texts[:_MOST_TEXTS], f"... and {len(texts) - _MOST_TEXTS} more"]
+    return [*texts[:_MAX_TEXTS], f"... and {len(texts) - _MAX_TEXTS} more"]
 
 
 def _warnings(logits: Floats, labels: Integers) -> list[str]:

@@ -30,7 +30,7 @@ __all__ = ["fit_by_gradient"]
 
 _LOG_RANGE = float(np.log(RANGE))
 _SMALLEST_GRADIENT = 1e-8
-_MOST_ITERATIONS = 2_000
+_MAX_ITERATIONS = 2_000
 #: Further below the row's largest logit than any temperature in range can lift it: what −inf
 #: becomes here, because the gradient of −inf · β is NaN even where its value is right.
 _MASKED_GAPS = 1e6
@@ -212,7 +212,7 @@ class _Stage:
             bounds=[bound for move in self._moves for bound in move.bounds],
             callback=report,
             options={
-                "maxiter": _MOST_ITERATIONS,
+                "maxiter": _MAX_ITERATIONS,
                 "ftol": least_gain,
                 "gtol": _SMALLEST_GRADIENT,
             },

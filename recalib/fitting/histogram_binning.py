@@ -12,17 +12,22 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
+from recalib.fitting.temperature_preprocessing import (
+    Groups,
+    ScaledRows,
+    group_by_odds,
+    make_solution,
+)
 from recalib.maps.base import STEP
 from recalib.maps.histogram_binning import HistogramBinning
-from recalib.maps.lookup_table import even, level
+from recalib.maps.lookup_table import next_power_of_two, pad_table
 
 __all__ = ["bin_rows", "fit_histogram_binning", "share_of_hits"]
 
 #: A share of hits among fewer rows than this is a guess.
 _FEW = 5
 #: Log-odds that no bin without rows exceeds: a probability of 1 - 2e-9.
-_SUREST = 20.0
+_MAX_ODDS = 20.0
 
 _Vector = NDArray[np.float64]
 
@@ -30,16 +35,16 @@ _Vector = NDArray[np.float64]
 def fit_histogram_binning(problem: Problem) -> Solution:
     """Return the edges and values of a `HistogramBinning`."""
     map = cast(HistogramBinning, problem.map)
-    tempered = Tempered.of(problem)
+    scaled = ScaledRows.from_problem(problem)
     if map.target == "top_label":
-        groups = grouped(tempered.odds, tempered.correct, tempered.weights)
+        groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
         edges, share, rows = bin_rows(groups, groups.rows, map)
         few = int((rows < _FEW).sum())
         warnings = [f"{few} of {len(rows)} bins hold fewer than {_FEW} rows"] if few else []
         values = scipy.special.logit(share)
     else:
-        edges, values, warnings = _each_class(tempered, map)
-    return solution_of(tempered, {"edges": edges, "values": values}, warnings)
+        edges, values, warnings = _each_class(scaled, map)
+    return make_solution(scaled, {"edges": edges, "values": values}, warnings)
 
 
 def bin_rows(
@@ -53,8 +58,8 @@ def bin_rows(
     rows, hits, sums = (np.bincount(of, one, count).astype(np.float64) for one in of_group)
     means = np.divide(sums, rows, out=_middles(inner), where=rows > 0)
     share = np.where(rows > 0, share_of_hits(hits, rows, means), means)
-    cells = even(map.bins)
-    return level(inner, cells - 1, 1.0), level(share, cells), rows
+    cells = next_power_of_two(map.bins)
+    return pad_table(inner, cells - 1, 1.0), pad_table(share, cells), rows
 
 
 def share_of_hits(hits: _Vector, rows: _Vector, probability: _Vector) -> _Vector:
@@ -88,20 +93,20 @@ def _edges(groups: Groups, mass: _Vector, map: HistogramBinning) -> _Vector:
 def _middles(inner: _Vector) -> _Vector:
     """Return a probability from the middle of each bin, in log-odds; the outer ones reach 1 out."""
     around = np.concatenate([[inner[0] - 2.0], inner, [inner[-1] + 2.0]])
-    middles = np.minimum((around[1:] + around[:-1]) / 2, _SUREST)
+    middles = np.minimum((around[1:] + around[:-1]) / 2, _MAX_ODDS)
     return np.asarray(scipy.special.expit(middles))
 
 
-def _each_class(tempered: Tempered, map: HistogramBinning) -> tuple[_Vector, _Vector, list[str]]:
-    classes, cells = tempered.problem.classes, even(map.bins)
+def _each_class(scaled: ScaledRows, map: HistogramBinning) -> tuple[_Vector, _Vector, list[str]]:
+    classes, cells = scaled.problem.classes, next_power_of_two(map.bins)
     edges, values = np.empty((classes, cells - 1)), np.empty((classes, cells))
     absent = 0
-    for k, odds, hits in tempered.each_class():
-        if not (tempered.weights[hits] > 0).any():
+    for k, odds, hits in scaled.iter_classes():
+        if not (scaled.weights[hits] > 0).any():
             edges[k], values[k] = _steps(odds, cells)
             absent += 1
             continue
-        groups = grouped(odds, hits, tempered.weights)
+        groups = group_by_odds(odds, hits, scaled.weights)
         open_ = groups.rows * groups.probability * (1 - groups.probability)
         edges[k], share, _ = bin_rows(groups, open_, map)
         values[k] = np.log(share)

@@ -14,16 +14,21 @@ from numpy.typing import NDArray
 
 from recalib.fitting.histogram_binning import share_of_hits
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
+from recalib.fitting.temperature_preprocessing import (
+    Groups,
+    ScaledRows,
+    group_by_odds,
+    make_solution,
+)
 from recalib.maps.base import STEP
 from recalib.maps.isotonic import Isotonic
-from recalib.maps.lookup_table import even, level
+from recalib.maps.lookup_table import next_power_of_two, pad_table
 
-__all__ = ["Blocks", "fit_isotonic", "isotonic_blocks", "thinned"]
+__all__ = ["Blocks", "fit_isotonic", "isotonic_blocks", "merge_blocks"]
 
 #: A curve rises by no more nats a nat. After temperature scaling 1 is as it should be, and what
 #: float32 rounds off from a logit of 30 comes out under a bound of 10 as one part in 10,000.
-_STEEPEST = 10.0
+_MAX_SLOPE = 10.0
 
 _Vector = NDArray[np.float64]
 
@@ -51,18 +56,18 @@ class Blocks:
 def fit_isotonic(problem: Problem) -> Solution:
     """Return the knots and values of an `Isotonic`."""
     map = cast(Isotonic, problem.map)
-    tempered = Tempered.of(problem)
-    length = even(map.knots) + 1
+    scaled = ScaledRows.from_problem(problem)
+    length = next_power_of_two(map.knots) + 1
     if map.target == "one_vs_rest":
-        return _each_class(tempered, map.knots, length)
-    groups = grouped(tempered.odds, tempered.correct, tempered.weights)
-    blocks = thinned(isotonic_blocks(groups), map.knots)
+        return _each_class(scaled, map.knots, length)
+    groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
+    blocks = merge_blocks(isotonic_blocks(groups), map.knots)
     values = scipy.special.logit(blocks.share)
     warnings = []
     if len(blocks.odds) == 1:
         warnings.append("no rise of accuracy with confidence: all rows get the same confidence")
-    found = {"knots": level(blocks.odds, length, 1.0), "values": level(values, length)}
-    return solution_of(tempered, found, warnings)
+    found = {"knots": pad_table(blocks.odds, length, 1.0), "values": pad_table(values, length)}
+    return make_solution(scaled, found, warnings)
 
 
 def isotonic_blocks(groups: Groups) -> Blocks:
@@ -85,12 +90,12 @@ def isotonic_blocks(groups: Groups) -> Blocks:
     return Blocks(odds / rows, share, rows)
 
 
-def thinned(blocks: Blocks, most: int) -> Blocks:
+def merge_blocks(blocks: Blocks, most: int) -> Blocks:
     """Return blocks merged until at most `most` are left, none too near or too steep."""
     while len(blocks.odds) > 1:
         gaps = np.diff(blocks.odds)
         rises = np.diff(scipy.special.logit(blocks.share))
-        excess = np.maximum(rises / (gaps * _STEEPEST), STEP / gaps)
+        excess = np.maximum(rises / (gaps * _MAX_SLOPE), STEP / gaps)
         if (excess > 1).any():
             blocks = blocks.merged(int(np.argmax(excess)))
         elif len(blocks.odds) > most:
@@ -101,16 +106,16 @@ def thinned(blocks: Blocks, most: int) -> Blocks:
     return blocks
 
 
-def _each_class(tempered: Tempered, most: int, length: int) -> Solution:
-    classes = tempered.problem.classes
+def _each_class(scaled: ScaledRows, most: int, length: int) -> Solution:
+    classes = scaled.problem.classes
     knots, values = np.empty((2, classes, length))
     absent = 0
-    for k, odds, hits in tempered.each_class():
-        if (tempered.weights[hits] > 0).any():
-            groups = grouped(odds, hits, tempered.weights)
-            blocks = thinned(isotonic_blocks(groups), most)
-            knots[k] = level(blocks.odds, length, 1.0)
-            values[k] = level(np.log(blocks.share), length)
+    for k, odds, hits in scaled.iter_classes():
+        if (scaled.weights[hits] > 0).any():
+            groups = group_by_odds(odds, hits, scaled.weights)
+            blocks = merge_blocks(isotonic_blocks(groups), most)
+            knots[k] = pad_table(blocks.odds, length, 1.0)
+            values[k] = pad_table(np.log(blocks.share), length)
         else:
             low, high = float(odds.min()), float(odds.max())
             knots[k] = np.linspace(low, max(high, low + 2 * STEP * length), length)
@@ -119,4 +124,4 @@ def _each_class(tempered: Tempered, most: int, length: int) -> Solution:
     text = (
         f"{absent} of {classes} classes have no label: theirs stay as temperature scaling has them"
     )
-    return solution_of(tempered, {"knots": knots, "values": values}, [text] if absent else [])
+    return make_solution(scaled, {"knots": knots, "values": values}, [text] if absent else [])

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
+from recalib.fitting.temperature_preprocessing import (
+    Groups,
+    ScaledRows,
+    group_by_odds,
+    make_solution,
+)
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 
@@ -31,8 +36,8 @@ _Vector = NDArray[np.float64]
 def fit_meta(problem: Problem) -> Solution:
     """Return the threshold of a `MetaMiscoverage` or `MetaAccuracy`, and the temperatures."""
     map = cast(MetaMiscoverage | MetaAccuracy, problem.map)
-    tempered = Tempered.of(problem)
-    groups = grouped(tempered.odds, tempered.correct, tempered.weights)
+    scaled = ScaledRows.from_problem(problem)
+    groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
     warnings = []
     if isinstance(map, MetaMiscoverage):
         threshold = miscoverage_threshold(groups, map.miscoverage, map.sureness)
@@ -46,17 +51,17 @@ def fit_meta(problem: Problem) -> Solution:
             warnings.append(
                 f"no part of the rows is right with {map.accuracy:g} for sure: all are refused"
             )
-    kept = (tempered.odds >= threshold) & (tempered.weights > 0)
-    single = tempered.single
+    kept = (scaled.odds >= threshold) & (scaled.weights > 0)
+    single = scaled.single
     if kept.any() and not kept.all():
         some = problem.where(kept)
         single = fit_temperature(some.logits, some.labels, some.weights)
     parameters = {
         "temperature": np.array(single.temperature),
-        "ranking_temperature": np.array(tempered.single.temperature),
+        "ranking_temperature": np.array(scaled.single.temperature),
         "threshold": np.array(threshold),
     }
-    return solution_of(replace(tempered, single=single), parameters, warnings)
+    return make_solution(replace(scaled, single=single), parameters, warnings)
 
 
 def miscoverage_threshold(groups: Groups, miscoverage: float, sureness: float) -> float:

@@ -43,8 +43,8 @@ _TOLERANCE = 1e-5
 #: and where a subsample tells of the third derivative, a hundredth of that at most.
 _BENT_TOLERANCE = 1e-4
 #: Where a step promises less than this of the objective, only the end of the range is of interest.
-_NOTHING_TO_GAIN = 1e-10
-_MOST_STEPS = 100
+_MIN_GAIN = 1e-10
+_MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def fit_temperature(
         temperature=scale / beta,
         nll=at.value,
         iterations=steps + more,
-        converged=more < _MOST_STEPS,
+        converged=more < _MAX_STEPS,
         bound=on_bound,
     )
 
@@ -127,7 +127,7 @@ def _minimise(
     """
     low, high = 1 / _RANGE, _RANGE
     low_seen = high_seen = False
-    for step in range(1, _MOST_STEPS + 1):
+    for step in range(1, _MAX_STEPS + 1):
         at = moments(beta)
         if at.slope < 0:
             low, low_seen = beta, True
@@ -143,7 +143,7 @@ def _minimise(
             return beta + change, replace(at, value=at.value + at.slope * change / 2), step
         if high - low <= 1e-12 * low:
             return beta, at, step
-        if at.slope < 0 and not high_seen and -at.slope * change < _NOTHING_TO_GAIN:
+        if at.slope < 0 and not high_seen and -at.slope * change < _MIN_GAIN:
             beta = high  # separable, or as good as: steps of equal length would take hundreds
             continue
         beta = beta + change
@@ -151,7 +151,7 @@ def _minimise(
             beta = high if not high_seen else float(np.sqrt(low * high))
         elif beta <= low:
             beta = low if not low_seen else float(np.sqrt(low * high))
-    return beta, at, _MOST_STEPS
+    return beta, at, _MAX_STEPS
 
 
 def _bend(moments: Callable[[float], _Moments], beta: float, at: _Moments) -> float:

@@ -22,11 +22,11 @@ __all__ = ["Box", "Local", "Minimum", "minimise"]
 
 Numbers = NDArray[np.float64]
 
-_MOST_STEPS = 200
-_MOST_PRODUCTS = 250
+_MAX_STEPS = 200
+_MAX_PRODUCTS = 250
 #: The share of its promise that a step has to keep: Armijo's usual one.
 _ARMIJO = 1e-4
-_SHORTEST = 1e-10
+_MIN_STEP = 1e-10
 
 
 class Local(Protocol):
@@ -92,7 +92,7 @@ def minimise(
     x = box.clip(start)
     here = function(x)
     promised = np.inf
-    for step in range(1, _MOST_STEPS + 1):
+    for step in range(1, _MAX_STEPS + 1):
         free = ~box.stuck(x, here.gradient)
         accuracy = min(0.25, np.sqrt(promised))
         direction = _conjugate_gradients(here, free, max(accuracy, 1e-4), tolerance)
@@ -104,7 +104,7 @@ def minimise(
         report(step, here.value)
         if promised <= tolerance:  # and this step has made good on it
             return Minimum(x, here.value, step, True)
-    return Minimum(x, here.value, _MOST_STEPS, False)
+    return Minimum(x, here.value, _MAX_STEPS, False)
 
 
 def _conjugate_gradients(
@@ -121,7 +121,7 @@ def _conjugate_gradients(
     preconditioned = np.where(free, precondition(residual), 0.0)
     search = preconditioned
     first = size = float(np.vdot(residual, preconditioned))
-    for _ in range(_MOST_PRODUCTS):
+    for _ in range(_MAX_PRODUCTS):
         if not size > accuracy**2 * first:
             break
         product = np.where(free, here.product(search), 0.0)
@@ -130,7 +130,7 @@ def _conjugate_gradients(
             break
         length = size / curvature
         direction = direction + length * search
-        if length * size / 2 * _MOST_PRODUCTS < tolerance:
+        if length * size / 2 * _MAX_PRODUCTS < tolerance:
             break
         residual = residual - length * product
         preconditioned = np.where(free, precondition(residual), 0.0)
@@ -144,7 +144,7 @@ def _descend(
 ) -> tuple[Numbers, Any] | None:
     """Return a point that is lower, along `direction` clipped to the box, or none."""
     length = 1.0
-    while length > _SHORTEST:
+    while length > _MIN_STEP:
         there = box.clip(x + length * direction)
         slope = float(np.vdot(here.gradient, there - x))
         if slope < 0:

@@ -37,10 +37,10 @@ _BASINS, _LEVELS = 3, 3
 #: what tells one temperature from another.
 _MANY = 2_000_000
 #: Parameters that can take turns within minutes.
-_MOST_PARAMETERS = 200
+_MAX_PARAMETERS = 200
 #: Steps of a coordinate, as factors of positive parameters or summands of others.
 _STEPS = (0.3, 0.1, 0.03, 0.01, 0.003)
-_MOST_ROUNDS = 20
+_MAX_ROUNDS = 20
 
 
 class _OfConfidence(Protocol):
@@ -153,11 +153,11 @@ def _in_turns(
     """Try candidates for one coordinate after another, until a round brings nothing."""
     moving = [name for stage in problem.map.stages(problem.classes) for name in stage]
     count = sum(parameters[name].size for name in moving)
-    if count > _MOST_PARAMETERS:
+    if count > _MAX_PARAMETERS:
         raise InputError(
             "objective",
             found=f"{problem.objective.name!r} for {count} parameters of {problem.map.name}",
-            accepted=f"a smooth objective, or a map of at most {_MOST_PARAMETERS} parameters",
+            accepted=f"a smooth objective, or a map of at most {_MAX_PARAMETERS} parameters",
         )
     ops = NumpyOps()
     z = problem.logits.astype(np.float64, copy=False)
@@ -172,7 +172,7 @@ def _in_turns(
     best, rounds = value_at(parameters), 0
     for step in steps:
         improved = True
-        while improved and rounds < _MOST_ROUNDS * len(steps):
+        while improved and rounds < _MAX_ROUNDS * len(steps):
             improved, rounds = False, rounds + 1
             for name, index in coordinates:
                 value = float(parameters[name][index])

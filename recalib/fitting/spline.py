@@ -9,18 +9,23 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.temperature_preprocessing import Groups, Tempered, grouped, solution_of
-from recalib.maps.lookup_table import even, level
+from recalib.fitting.temperature_preprocessing import (
+    Groups,
+    ScaledRows,
+    group_by_odds,
+    make_solution,
+)
+from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.maps.spline import Spline
 
-__all__ = ["Curve", "fit_curve", "fit_spline", "knots_of"]
+__all__ = ["Curve", "choose_knots", "fit_curve", "fit_spline"]
 
 _Vector = NDArray[np.float64]
 
 #: Knots are at least this far apart, in nats: no data of ordinary size tells more.
-_NEAREST = 0.1
+_MIN_DISTANCE = 0.1
 #: Slopes end here: at more, float32 could not follow.
-_STEEPEST = 10.0
+_MAX_SLOPE = 10.0
 
 
 class Curve:
@@ -47,24 +52,24 @@ class Curve:
 def fit_spline(problem: Problem) -> Solution:
     """Return the knots, values and slopes of a `Spline`."""
     map = cast(Spline, problem.map)
-    tempered = Tempered.of(problem)
-    groups = grouped(tempered.odds, tempered.correct, tempered.weights)
-    knots = knots_of(groups, even(map.pieces) + 1)
+    scaled = ScaledRows.from_problem(problem)
+    groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
+    knots = choose_knots(groups, next_power_of_two(map.pieces) + 1)
     curve = Curve(knots)
     found, converged = fit_curve(groups, curve, map.smoothing)
     values = knots[0] + curve.inputs(knots) @ found
     parameters = {"knots": knots, "values": values, "slopes": curve.slopes(found[1:])}
-    solution = solution_of(tempered, parameters, [])
+    solution = make_solution(scaled, parameters, [])
     solution.converged &= converged
     flat = int((found[1:] <= 0).sum())
     if flat:
         solution.bounds.append(f"{flat} of {curve.size} slopes at their lower bound 0")
-    if (found[1:] >= _STEEPEST).any():
-        solution.bounds.append(f"a slope at its upper bound {_STEEPEST:g}")
+    if (found[1:] >= _MAX_SLOPE).any():
+        solution.bounds.append(f"a slope at its upper bound {_MAX_SLOPE:g}")
     return solution
 
 
-def knots_of(groups: Groups, count: int) -> _Vector:
+def choose_knots(groups: Groups, count: int) -> _Vector:
     """Return `count` knots with equal numbers of rows between them, never too near.
 
     What is left of them stands above the last row, where the penalty alone shapes the curve.
@@ -74,9 +79,9 @@ def knots_of(groups: Groups, count: int) -> _Vector:
     at = np.minimum(np.searchsorted(done, parts * (1 - 1e-9)), len(done) - 1)
     knots = [float(groups.odds[at[0]])]
     for odds in groups.odds[at[1:]].tolist():
-        if odds >= knots[-1] + _NEAREST:
+        if odds >= knots[-1] + _MIN_DISTANCE:
             knots.append(odds)
-    return level(np.array(knots), count, 1.0)
+    return pad_table(np.array(knots), count, 1.0)
 
 
 def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[_Vector, bool]:
@@ -103,7 +108,7 @@ def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[_Vector, 
         centre,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(None, None)] + [(0.0, _STEEPEST)] * curve.size,
+        bounds=[(None, None)] + [(0.0, _MAX_SLOPE)] * curve.size,
         options={"ftol": 0.0, "gtol": 1e-9, "maxiter": 2_000, "maxcor": 30},
     )
     # Steps lost in rounding at the bottom count as an end too.

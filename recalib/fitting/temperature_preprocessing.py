@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.maps import Parameters
-from recalib.maps.one_vs_rest import FARTHEST
-from recalib.maps.top_label import split
+from recalib.maps.one_vs_rest import MAX_LOG_ODDS
+from recalib.maps.top_label import split_top_label
 from recalib.ops import NumpyOps
 
-__all__ = ["Groups", "Tempered", "grouped", "mean_nll", "solution_of"]
+__all__ = ["Groups", "ScaledRows", "group_by_odds", "make_solution", "mean_nll"]
 
 #: Numbers in a block: 32 MB of float64.
 _BLOCK = 4_000_000
@@ -30,14 +30,14 @@ _Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Tempered:
+class ScaledRows:
     """The rows of a problem after temperature scaling."""
 
     problem: Problem
     single: TemperatureFit
     #: (N,): the predicted class, the first of equals.
     top: NDArray[np.intp]
-    #: (N,): log-odds of the prediction, within ±`FARTHEST`.
+    #: (N,): log-odds of the prediction, within ±`MAX_LOG_ODDS`.
     odds: _Vector
     #: (N,): log Σ exp(z / T).
     total: _Vector
@@ -45,7 +45,7 @@ class Tempered:
     weights: _Vector
 
     @classmethod
-    def of(cls, problem: Problem) -> Tempered:
+    def from_problem(cls, problem: Problem) -> ScaledRows:
         """Fit the temperature, and take all rows apart."""
         single = fit_temperature(problem.logits, problem.labels, problem.weights)
         problem.report("temperature", single.iterations, single.nll)
@@ -54,11 +54,11 @@ class Tempered:
         ops = NumpyOps()
         for some in _blocks(rows, problem.classes):
             z = problem.logits[some].astype(np.float64) / single.temperature
-            rest = split(ops, z)
+            rest = split_top_label(ops, z)
             top[some], odds[some] = rest.top[:, 0], rest.odds[:, 0]
             total[some] = ops.take_along(z, rest.top)[:, 0] + np.logaddexp(-odds[some], 0.0)
         weights = np.ones(rows) if problem.weights is None else problem.weights
-        return cls(problem, single, top, np.clip(odds, -FARTHEST, FARTHEST), total, weights)
+        return cls(problem, single, top, np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), total, weights)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -70,8 +70,8 @@ class Tempered:
         """The number of rows, weighed."""
         return float(self.weights.sum())
 
-    def each_class(self) -> Iterator[tuple[int, _Vector, NDArray[np.bool_]]]:
-        """Yield each class, its log-odds (N,) within ±`FARTHEST`, and where it is the label."""
+    def iter_classes(self) -> Iterator[tuple[int, _Vector, NDArray[np.bool_]]]:
+        """Yield each class, its log-odds (N,) within ±`MAX_LOG_ODDS`, and where it is the label."""
         z, labels = self.problem.logits, self.problem.labels
         for some in _blocks(self.problem.classes, len(labels)):
             logs = z[:, some].astype(np.float64) / self.single.temperature - self.total[:, None]
@@ -79,7 +79,7 @@ class Tempered:
                 odds = logs - np.log1p(-np.exp(np.minimum(logs, 0.0)))
             for k, column in enumerate(odds.T, some.start):
                 own = np.where(self.top == k, self.odds, column)
-                yield k, np.clip(own, -FARTHEST, FARTHEST), labels == k
+                yield k, np.clip(own, -MAX_LOG_ODDS, MAX_LOG_ODDS), labels == k
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Groups:
         return np.asarray(scipy.special.expit(self.odds))
 
 
-def grouped(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
+def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
     """Return rows (N,) by their odds; rows without weight are left out."""
     counted = weights > 0
     distinct, of = np.unique(odds[counted], return_inverse=True)
@@ -107,11 +107,11 @@ def grouped(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
     return Groups(distinct, rows, hit)
 
 
-def solution_of(
-    tempered: Tempered, parameters: dict[str, _Vector], warnings: list[str]
+def make_solution(
+    scaled: ScaledRows, parameters: dict[str, _Vector], warnings: list[str]
 ) -> Solution:
     """Return fitted parameters as a solution: its objective is the NLL of the rows, weighed."""
-    single, problem = tempered.single, tempered.problem
+    single, problem = scaled.single, scaled.problem
     found = {"temperature": np.array(single.temperature), **parameters}
     reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return Solution(

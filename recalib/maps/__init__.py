@@ -1,4 +1,10 @@
-"""Post-hoc maps: a new map is one file and one line here; its contract tests come for free."""
+"""Post-hoc calibration maps.
+
+A new map is one file in this package and one line in `MAPS`; `tests/maps/test_contract.py` then
+tests its contract. It needs a row in `docs/maps.md`. A map that is not fitted by gradient
+(`fitted_by = "solver"`) also needs its solver in `MAP_SOLVERS` of `recalib.fitting.solvers`, which
+may also name a faster solver for a map that is.
+"""
 
 from recalib.maps.base import Map, Parameter, Parameters
 from recalib.maps.beta import Beta

@@ -1,19 +1,19 @@
-"""What a post-hoc map promises.
+"""The contract of a post-hoc calibration map.
 
-A map turns the logits z (N, K) of a fixed classifier into calibrated probabilities (N, K). It is a
-frozen value: its fields are its options, its fitted numbers live outside it, in a dictionary of
-named arrays (`Parameters`). A member is one file that gives
+A map turns the logits z (N, K) of a fixed classifier into calibrated probabilities (N, K). It is an
+immutable dataclass whose fields are its options. Its fitted numbers are a separate dictionary of
+named arrays (`Parameters`). A map defines
 
 - `parameters(classes)`: the name, shape and legal range of each fitted array;
-- `start(classes, temperature)`: where a fit begins, given the best single temperature;
+- `start(classes, temperature)`: the start of a fit, from the best single temperature;
 - `transform(ops, z, parameters)`: the formula, in the operations of `recalib.ops`;
-- flags that state which properties hold; the contract test checks every one of them;
-- where it needs one, `penalty`: what a fit adds to its objective.
+- flags for its properties, which the contract test checks;
+- optionally `penalty`: a term that a fit adds to its objective.
 
-Most maps are fitted by gradient, with any objective. Some have a solver of their own instead
-(`fitted_by = "solver"`, in `recalib.fitting.solvers`), which defines what it minimises.
+Most maps are fitted by gradient with any objective. The others have their own solver
+(`fitted_by = "solver"`, see `recalib.fitting.solvers`), which defines what it minimises.
 
-Not checked here: logits and labels. They come from `recalib.arrays`, checked once at the boundary.
+Logits and labels are not checked here; `recalib.arrays` checks them once at the boundary.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ __all__ = ["STEP", "Link", "Map", "Parameter", "Parameters"]
 
 Parameters = Mapping[str, NDArray[np.float64]]
 
-#: How a fit moves a parameter, and what is legal: `log`, over the logarithm of a positive number,
-#: so that it stays positive by construction; `simplex`, over non-negative numbers that are divided
-#: by their sum; `real`, freely; `probability`, in [0, 1]; `ascending`, in [0, 1] and never falling
-#: along the last axis; `rising`, each at least `STEP` above the one before along the last axis.
+#: The legal range of a parameter, and the scale on which a fit moves it. `log`: positive, moved as
+#: its logarithm. `simplex`: non-negative numbers divided by their sum. `real`: any number.
+#: `probability`: in [0, 1]. `ascending`: in [0, 1] and never falling along the last axis. `rising`:
+#: each number at least `STEP` above the previous one along the last axis.
 Link = Literal["log", "simplex", "real", "probability", "ascending", "rising"]
 
-#: How far the edges and knots of a table are apart, at least: a float32 tells them apart, and a
-#: width is never 0.
+#: The smallest distance between edges or knots of a table: float32 can distinguish them, and no
+#: width is 0.
 STEP = 1e-3
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One fitted array: its shape, and the link that keeps it legal."""
+    """The shape and the legal range of a fitted array."""
 
     shape: tuple[int, ...]
     link: Link
-    #: The axes that count classes: they are permuted where the classes are.
+    #: The axes of classes, which are permuted together with the classes.
     class_axes: tuple[int, ...] = ()
 
     def check(self, name: str, value: NDArray[np.float64]) -> None:
-        """Raise `CorruptError` unless `value` could have come from a fit."""
+        """Raise `CorruptError` unless `value` has this shape and range."""
         if value.shape != self.shape:
             raise CorruptError(f"parameter {name} has shape {value.shape}, not {self.shape}")
         if not np.isfinite(value).all():
@@ -81,54 +81,54 @@ class Map(ABC):
     summary: ClassVar[str]
     #: What `transform` returns: `logits` still need a softmax, `probabilities` do not.
     returns: ClassVar[Literal["logits", "probabilities"]] = "logits"
-    #: The predicted class is the same before and after, whatever the parameters.
+    #: True if the map never changes the predicted class, for any parameters.
     preserves_accuracy: ClassVar[bool]
-    #: Adding a number to a whole row of logits changes nothing.
+    #: True if adding a number to a row of logits changes nothing.
     shift_invariant: ClassVar[bool]
-    #: `transform` on a row with −inf is right without help: each class is computed from its own
-    #: logit alone, and −inf stays −inf. Others get a finite number in its place.
+    #: True if `transform` handles −inf: each class is computed from its own logit, and −inf stays
+    #: −inf. Other maps receive a finite number instead.
     passes_masks: ClassVar[bool]
-    #: Small changes of the logits make small changes, unless the predicted class changes too;
-    #: otherwise the result jumps at some values, next to which rounding decides.
+    #: True if the result is continuous in the logits as long as the predicted class is the same.
+    #: Otherwise it jumps at some values, where float32 and float64 may differ.
     continuous: ClassVar[bool] = True
-    #: `gradient`: any smooth objective; `solver`: a way of its own, and no choice of objective.
+    #: `gradient`: fitted with any objective; `solver`: fitted by its own solver, without a choice.
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "gradient"
-    #: A gradient fit ends with a step that improves the objective by less than this fraction. By
-    #: default, what rounding loses; networks crawl along valleys in which nothing is at stake.
+    #: A gradient fit ends with a step that improves the objective by less than this fraction. The
+    #: default is rounding error; networks use more, since they improve slowly in flat valleys.
     least_gain: ClassVar[float] = 1e-14
 
     @abstractmethod
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        """Return what is fitted for K = `classes`."""
+        """Return the fitted arrays for K = `classes`, by name."""
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        """Return where a fit by gradient begins; `temperature` is the best single one, by NLL."""
+        """Return the start of a gradient fit; `temperature` is the best single one by NLL."""
         raise NotImplementedError(f"{self.name} is not fitted by gradient")
 
     @abstractmethod
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        """Return calibrated logits or probabilities, as `returns` says."""
+        """Return calibrated logits or probabilities, as stated by `returns`."""
 
     def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array | float:
-        """Return what a fit on `rows` rows adds to the objective, a mean over rows; usually 0."""
+        """Return the penalty that a fit on `rows` rows adds to the mean objective; usually 0."""
         return 0.0
 
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:
-        """Return the groups of parameters that are fitted one after another; by default, one."""
+        """Return the groups of parameters that are fitted in sequence; by default one group."""
         return (tuple(self.parameters(classes)),)
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         """Return calibrated probabilities (N, K): non-negative rows that sum to one.
 
-        A class masked by −inf gets exactly 0, and the others share the whole.
+        A class masked by −inf gets exactly 0.
         """
         scores, masked = self._guarded(ops, logits, parameters)
         if self.returns == "logits":
             return ops.softmax(scores)
         if masked is None:
             return scores
-        kept = ops.where(masked, 0.0, scores)
-        return kept / ops.sum(kept)
+        unmasked = ops.where(masked, 0.0, scores)
+        return unmasked / ops.sum(unmasked)
 
     def log_probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         """Return log p (N, K); a masked class gets −inf."""
@@ -138,7 +138,7 @@ class Map(ABC):
         return ops.log(self.probabilities(ops, logits, parameters))
 
     def check(self, classes: int, parameters: Parameters) -> None:
-        """Raise `CorruptError` unless `parameters` are this map's, for K = `classes`."""
+        """Raise `CorruptError` unless `parameters` are legal for this map and K = `classes`."""
         expected = self.parameters(classes)
         if set(expected) != set(parameters):
             raise CorruptError(
@@ -150,12 +150,12 @@ class Map(ABC):
     def _guarded(
         self, ops: Ops, logits: Array, parameters: Mapping[str, Array]
     ) -> tuple[Array, Array | None]:
-        """Transform, with masks taken out before and put back after where that is needed."""
+        """Transform, replacing masked logits before and restoring the mask after if needed."""
         if self.passes_masks:
             return self.transform(ops, logits, parameters), None
         masked = ops.is_masked(logits)
-        # The smallest logit that is left: no class is less likely than a masked one, and the
-        # number moves with the row, so that a map which ignores shifts still does.
+        # The smallest unmasked logit of the row shifts with the row, so a shift-invariant map stays
+        # shift invariant.
         least = ops.min(ops.where(masked, np.inf, logits))
         scores = self.transform(ops, ops.where(masked, least, logits), parameters)
         if self.returns == "logits":
@@ -164,5 +164,5 @@ class Map(ABC):
 
     @staticmethod
     def constants(ops: Ops, parameters: Parameters) -> dict[str, Any]:
-        """Return fitted arrays as arrays of a backend."""
+        """Return fitted arrays as constants of a backend."""
         return {name: ops.constant(value) for name, value in parameters.items()}

@@ -19,13 +19,12 @@ __all__ = ["ClassTemperature"]
 class ClassTemperature(Map):
     """Class-based temperature scaling (CTS): p = softmax(z_1 / T_1, ..., z_K / T_K), T_k > 0.
 
-    Predictions may change, for better or worse. The result depends on where the classifier puts
-    the zero of its logits: adding a number to a row changes it.
+    Predictions may change. Adding a number to a row of logits changes the result.
 
     Parameters: `temperature` (K,), in units of the logits.
 
-    Source: Frenkel & Goldberger 2021, in the form of paper 003, eq. 15 (all temperatures fitted
-    jointly by the objective; the original searches them one by one on ECE).
+    Source: Frenkel & Goldberger 2021, in the form of paper 003, eq. 15 (all temperatures are
+    fitted jointly by the objective; the original searches them one by one on ECE).
     """
 
     name: ClassVar[str] = "class_temperature"

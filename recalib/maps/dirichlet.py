@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.maps.base import Map, Parameter
-from recalib.maps.ridge import Ridge, Strength, by_rows, check_square, odir, ridge_penalty
+from recalib.maps.ridge import (
+    Ridge,
+    Strength,
+    check_matrix_classes,
+    odir,
+    ridge_penalty,
+    strength_for_rows,
+)
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Dirichlet"]
@@ -21,30 +28,30 @@ __all__ = ["Dirichlet"]
 class Dirichlet(Map):
     """Dirichlet calibration: p = softmax(W log softmax(z) + b).
 
-    It is the right map where the probabilities of each true class are Dirichlet distributed.
-    Fitted with one of two penalties, λ = `strength`, μ = `intercept` and δ = `diagonal`:
+    It is exact if the probabilities of each true class are Dirichlet distributed. It is fitted with
+    one of two penalties, λ = `strength`, μ = `intercept` and δ = `diagonal`:
 
-    - `odir`: δ/K Σ_k (W_kk − mean_j W_jj)² + λ/(K (K − 1)) Σ_{j≠k} W_jk² + μ/K Σ b_k², which
-      leaves temperature scaling where all three are large;
-    - `l2`: λ / K² Σ W_jk² + μ / K Σ b_k², the diagonal drawn to 0 with the rest, and so every
-      prediction to the uniform one; no δ.
+    - `odir`: δ/K Σ_k (W_kk − mean_j W_jj)² + λ/(K (K − 1)) Σ_{j≠k} W_jk² + μ/K Σ b_k², with
+      temperature scaling as the limit of large strengths;
+    - `l2`: λ / K² Σ W_jk² + μ / K Σ b_k², which also shrinks the diagonal, and so shrinks
+      predictions towards the uniform one; no δ.
 
-    Those not given are δ = 5,000/N, λ = 5,000,000/N (`l2`: 2,500/N), μ = 5,000/N: few rows stay
-    near temperature scaling. They were chosen by `python -m benchmarks.matrix_strength` on parts
-    of a real validation set and synthetic rows, 100 to 2,500 of them, K = 3, 10 and 30: held-out
-    NLL from 0.8% under to 0.4% over temperature scaling's. With δ = 0, as published, it was 40%
-    over it at 500 rows, however large λ and μ: nothing holds the slope of a class without errors.
-    `l2` has the best of its strengths, and stays behind temperature scaling.
+    The defaults are δ = 5,000/N, λ = 5,000,000/N (`l2`: 2,500/N) and μ = 5,000/N, so fits to few
+    rows stay near temperature scaling. They were chosen by `python -m benchmarks.matrix_strength`
+    on 100 to 2,500 rows of a real validation set and of synthetic data, K = 3, 10 and 30: the
+    held-out NLL was between 0.8% below and 0.4% above temperature scaling's. With δ = 0, as
+    published, it was 40% above at 500 rows for any λ and μ, since nothing limits the slope of a
+    class without errors. `l2` is worse than temperature scaling even at its best strength.
 
     Predictions may change; adding a number to a row of logits changes nothing.
 
-    Parameters: `matrix` (K, K), the transpose of W, so that column k makes score k; `bias` (K,),
+    Parameters: `matrix` (K, K), the transpose of W (column k gives score k); `bias` (K,),
     in nats. At most 5,000 classes.
 
-    Applying it takes a product with a K x K matrix: thirty times temperature scaling's time at
+    Applying it takes a product with a K x K matrix, thirty times as long as temperature scaling at
     K = 1000.
 
-    Source: Kull et al. 2019, eq. 4 (linear parametrisation) and section 4 (ODIR); δ is ours.
+    Source: Kull et al. 2019, eq. 4 (linear parametrisation) and section 4 (ODIR); δ is added here.
     Their L2 is the sum over all weights and intercepts, not divided by their numbers.
     """
 
@@ -70,7 +77,7 @@ class Dirichlet(Map):
         }
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        check_square(self.name, classes)
+        check_matrix_classes(self.name, classes)
         return {"matrix": np.eye(classes) / temperature, "bias": np.zeros(classes)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
@@ -81,15 +88,15 @@ class Dirichlet(Map):
         return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
     def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
-        intercept = by_rows(self.intercept, 5_000, rows)
+        intercept = strength_for_rows(self.intercept, 5_000, rows)
         if self.regularisation == "odir":
             return odir(
                 classes,
-                diagonal=by_rows(self.diagonal, 5_000, rows),
-                off_diagonal=by_rows(self.strength, 5_000_000, rows),
+                diagonal=strength_for_rows(self.diagonal, 5_000, rows),
+                off_diagonal=strength_for_rows(self.strength, 5_000_000, rows),
                 intercept=intercept,
             )
-        each = by_rows(self.strength, 2_500, rows) / classes**2
+        each = strength_for_rows(self.strength, 2_500, rows) / classes**2
         zeros = np.zeros((classes, classes))
         return {
             "matrix": Ridge(np.full((classes, classes), each), zeros),

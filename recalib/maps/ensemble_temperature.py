@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling: a softened, an untouched and a uniform prediction, mixed."""
+"""Ensemble temperature scaling: a mixture of three predictions."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["EnsembleTemperature"]
 
 @dataclass(frozen=True)
 class EnsembleTemperature(Map):
-    """Ensemble temperature scaling (ETS): three predictions mixed with weights w on the simplex.
+    """Ensemble temperature scaling (ETS): a mixture with weights w on the simplex.
 
     - `mixture` = `probabilities`: p = w₁ softmax(z/T) + w₂ softmax(z) + w₃ / K. So p is at least
-      w₃ / K. Where classes are masked, the uniform term is spread over the others.
-    - `mixture` = `logits`: p = softmax(w₁ z/T + w₂ z + w₃/K). The last term is a shift and without
-      effect, and the rest z times one slope: temperature scaling in disguise.
+      w₃ / K. The uniform term is spread over the unmasked classes.
+    - `mixture` = `logits`: p = softmax(w₁ z/T + w₂ z + w₃/K). The last term is a shift without
+      effect and the others multiply z by one slope, so this is temperature scaling.
 
-    Each term rises with z, so no prediction changes while w₁ + w₂ > 0; with w₃ = 1 all classes
-    are equal.
+    Each term increases in z, so no prediction changes if w₁ + w₂ > 0; with w₃ = 1 all classes are
+    equal.
 
-    Parameters: `temperature`, a scalar, in units of the logits, and `weights` (3,). Fitted in two
-    stages: the temperature as in temperature scaling by the same objective, and then, from
-    w = (1, 0, 0) and with T held, the weights. No fit ends above temperature scaling.
+    Parameters: `temperature`, a scalar, in units of the logits, and `weights` (3,). A fit has
+    two stages: T as in temperature scaling with the same objective, then the weights from
+    w = (1, 0, 0) with T fixed. The objective is never above that of temperature scaling.
 
-    Applying the first takes up to three softmaxes and a pass for each weight: with two terms under
-    three times temperature scaling's time, with three over four times. A weight of 0 costs nothing.
+    Applying `probabilities` takes a softmax and a pass for each non-zero weight: under three times
+    as long as temperature scaling with two terms, over four times with three.
 
     Source: Zhang et al. 2020 for probabilities; paper 003, eq. 13, for logits. The paper does not
-    constrain its weights, so that its slope may turn negative; on the simplex none can, and with T
-    at its best nothing is lost.
+    constrain its weights, so its slope may be negative. On the simplex it cannot be, and with the
+    best T this loses nothing.
     """
 
     mixture: Literal["probabilities", "logits"] = "probabilities"
@@ -55,7 +55,7 @@ class EnsembleTemperature(Map):
         return {"temperature": np.array(temperature), "weights": np.array([1.0, 0.0, 0.0])}
 
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:
-        # The temperature is found before, by the solver of temperature scaling.
+        # The solver of temperature scaling has already fitted the temperature.
         return (("weights",),)
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:

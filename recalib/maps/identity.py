@@ -1,4 +1,4 @@
-"""No calibration: what every other map has to beat."""
+"""No calibration: the baseline of every other map."""
 
 from __future__ import annotations
 

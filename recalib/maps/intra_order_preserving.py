@@ -1,4 +1,4 @@
-"""Intra order-preserving scaling: the gaps between sorted logits, each stretched for itself."""
+"""Intra order-preserving scaling: a multiplier for each gap between sorted logits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from recalib.ops.base import Array, Ops
 
 __all__ = ["IntraOrderPreserving"]
 
-#: Gaps to the largest logit are read as far as this, in units of the single temperature: beyond,
-#: a probability is under 1e-8, and a masked class has no other gap.
-_DEEPEST = 20.0
-#: A multiplier stays within exp of this of the single temperature's: a factor of 7.4.
-_REACH = 2.0
+#: Gaps to the largest logit are clipped here, in units of the single temperature: the probability
+#: beyond is below 1e-8. A masked class has this gap.
+_MAX_GAP = 20.0
+#: The logarithm of a multiplier stays within this of the single temperature's: a factor of 7.4.
+_MAX_LOG_FACTOR = 2.0
 
 
 _Size = Annotated[int, msgspec.Meta(ge=1, le=1000)]
@@ -28,37 +28,37 @@ _Size = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 @dataclass(frozen=True)
 class IntraOrderPreserving(Map):
-    """Intra order-preserving scaling: p = softmax(f(z)), f keeping the whole ranking of each row.
+    """Intra order-preserving scaling: p = softmax(f(z)), where f keeps the ranking of each row.
 
     With z sorted to y₁ ≥ ... ≥ y_K and R = min(`ranks`, K − 1), each gap has a positive multiplier
-    that depends on the sorted row alone, so that permuting classes permutes the result:
+    that depends only on the sorted row, so permuting classes permutes the result:
 
         f(y_i) − f(y_{i+1}) = s_i · (y_i − y_{i+1}),  s_i = exp(2 tanh(m_i(x))) / T₀ > 0,
 
-    where the gaps from rank R on share s_R. T₀ is the best single temperature, by likelihood, and
-    then held; m(x) = V · tanh(W x + b) + c reads the R gaps to the largest logit,
-    x_i = 1 − min(y₁ − y_{i+1}, 20 T₀) / (20 T₀), from 1 for a tie to 0 for what is deeper or
-    masked; what lies deeper than 20 T₀ is stretched by s_R. Equal logits stay equal, the larger
-    stays the larger.
+    The gaps from rank R on share s_R. T₀ is the best single temperature by likelihood and stays
+    fixed. m(x) = V · tanh(W x + b) + c is a network of the R gaps to the largest logit,
+    x_i = 1 − min(y₁ − y_{i+1}, 20 T₀) / (20 T₀), from 1 for a tie to 0 for deeper or masked
+    logits, which use s_R. Equal logits stay equal, and larger logits stay larger.
 
-    A fit begins at V = c = 0, which is temperature scaling, with all units of W alive, and pays
-    `strength` / N times the squared distance from there: few rows stay near temperature scaling.
+    A fit starts at V = c = 0, which is temperature scaling, with non-zero W, and has the penalty
+    `strength` / N times the squared distance from the start: fits to few rows stay near
+    temperature scaling.
 
     Parameters: `temperature` T₀; `input` (R, h), `input_bias` b (h,), `output` V (h, R),
     `output_bias` c (R,), without unit.
 
-    Options: `ranks` ≥ 1, `hidden` h ≥ 1, `strength`. The defaults were chosen without test data,
-    on one half of a network's validation logits by fits to 50, 300 and all rows of the other, and
-    on labels drawn from one temperature or from one that depends on the margin: at strength 32 the
-    held-out likelihood was at most 0.6% above temperature scaling's (50 rows), and 1.1% below it
-    with 2,500 rows of the network; at strength 1, it was 8% above with 50 rows.
+    Options: `ranks` ≥ 1, `hidden` h ≥ 1, `strength`. The defaults were chosen without test data: by
+    fits to 50, 300 and all rows of one half of a network's validation logits, evaluated on the
+    other half, and on labels drawn from one temperature or one that depends on the margin. At
+    strength 32 the held-out NLL was at most 0.6% above temperature scaling's (50 rows) and 1.1%
+    below it with 2,500 rows; at strength 1 it was 8% above with 50 rows.
 
-    Applying it takes a TopK over each row, which alone is over twice temperature scaling's time, a
-    shift and a stretch.
+    Applying it takes a TopK of each row, which takes over twice as long as temperature scaling,
+    then a shift and a multiplication.
 
-    Source: Rahimi et al. 2020, theorem 1 and corollary 1 (order-invariant). There, m is a network
-    of K inputs and outputs; here ranks beyond R, which hold little probability, share a multiplier,
-    so that K = 50,000 has no more parameters than K = 10 and no row has to be sorted whole.
+    Source: Rahimi et al. 2020, theorem 1 and corollary 1 (order-invariant). There m has K inputs
+    and outputs. Here ranks beyond R, which have little probability, share a multiplier: K = 50,000
+    has no more parameters than K = 10, and no row is fully sorted.
     """
 
     ranks: _Size = 10
@@ -93,25 +93,25 @@ class IntraOrderPreserving(Map):
         places = ops.top_k_indices(logits, ranks + 1)
         largest = ops.take_along(logits, places)
         top = ops.max(largest)
-        # Where the pieces of f end: at the largest logits, but none deeper than this.
-        floor = top - temperature * _DEEPEST
+        # The pieces of f end at the largest logits, at most this far below the first.
+        floor = top - temperature * _MAX_GAP
         ends = ops.where(ops.greater_equal(largest, floor), largest, floor)
         multipliers = self._multipliers(ops, (top - ends) / temperature, parameters) / temperature
         last = ops.matmul(multipliers, ops.constant(np.eye(ranks)[:, -1:]))
         gaps = ops.matmul(ends, ops.constant(_differences(ranks)))
-        # Sums from the last gap up: rounding is the same for all of them, so that none falls below
-        # the one before it, and a gap of 0 changes nothing.
+        # Sum from the last gap up: later sums contain earlier ones, so rounding cannot reverse the
+        # order, and a gap of 0 changes nothing.
         heights = ops.matmul(gaps * multipliers, ops.constant(np.tri(ranks, ranks + 1)))
         below = (logits - ops.min(ends)) * last
         return ops.put_along(below, places, heights + (largest - ends) * last)
 
     def _multipliers(self, ops: Ops, depths: Array, parameters: Mapping[str, Array]) -> Array:
-        """Return T₀ s (N, R) for the depths (N, R + 1) at which pieces end, in units of T₀."""
+        """Return T₀ s (N, R) from the depths (N, R + 1) of the ends of pieces, in units of T₀."""
         ranks = int(parameters["output_bias"].shape[0])
-        x = 1.0 - ops.matmul(depths, ops.constant(np.eye(ranks + 1, ranks, -1))) / _DEEPEST
+        x = 1.0 - ops.matmul(depths, ops.constant(np.eye(ranks + 1, ranks, -1))) / _MAX_GAP
         units = ops.tanh(ops.matmul(x, parameters["input"]) + parameters["input_bias"])
         m = ops.matmul(units, parameters["output"]) + parameters["output_bias"]
-        return ops.exp(ops.tanh(m) * _REACH)
+        return ops.exp(ops.tanh(m) * _MAX_LOG_FACTOR)
 
     def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
         classes = len(parameters["output_bias"]) + 1
@@ -125,7 +125,7 @@ class IntraOrderPreserving(Map):
         )
 
     def _start(self, classes: int) -> dict[str, NDArray[np.float64]]:
-        # Units that are not alike: equal ones would move together, and be one unit.
+        # Random units: equal units would have equal gradients and stay equal.
         rng = np.random.default_rng(0)
         ranks = min(self.ranks, classes - 1)
         return {
@@ -137,5 +137,5 @@ class IntraOrderPreserving(Map):
 
 
 def _differences(ranks: int) -> NDArray[np.float64]:
-    """Return the (R + 1, R) matrix that takes a row to the differences of its neighbours."""
+    """Return the (R + 1, R) matrix of differences of neighbours."""
     return np.eye(ranks + 1, ranks) - np.eye(ranks + 1, ranks, -1)

@@ -1,4 +1,4 @@
-"""Isotonic calibration: the best rising curve from confidence to the share of hits."""
+"""Isotonic calibration."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.lookup_table import even, interpolate
-from recalib.maps.one_vs_rest import class_odds, masked_again
-from recalib.maps.top_label import join, shares, split
+from recalib.maps.lookup_table import interpolate, next_power_of_two
+from recalib.maps.one_vs_rest import class_log_odds, restore_mask
+from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Isotonic"]
@@ -21,29 +21,28 @@ __all__ = ["Isotonic"]
 class Isotonic(Map):
     """Isotonic calibration on top of temperature scaling, p = softmax(z / T).
 
-    Isotonic regression of hits on log-odds s gives blocks of rows, each with one share of hits,
-    smoothed as in histogram binning: g_b = (C_b + min(m_b, ½)) / (N_b + 1). The curve goes through
-    the blocks' means (s_b, g_b), is linear between them and level beyond, and hence continuous,
-    where the regression itself has steps.
+    Isotonic regression of hits on log-odds s gives blocks of rows with one fraction of hits each,
+    smoothed as in histogram binning: g_b = (C_b + min(m_b, ½)) / (N_b + 1). The curve passes
+    through the blocks' means (s_b, g_b), is linear between them and constant outside. It is
+    continuous, while the regression itself is a step function.
 
-    - `top_label`: the curve is of the largest probability, in log-odds; the others share the rest
-      as before. It never falls behind the next class, so that no prediction changes.
-    - `one_vs_rest`: a curve for each class, a row being a hit where it is the label, in log p; each
-      row is divided by its sum. Predictions may change. A class without labels keeps its own
-      probability.
+    - `top_label`: a curve for the largest probability, in log-odds; the other classes keep their
+      ratios. It stays above the next class, so no prediction changes.
+    - `one_vs_rest`: a curve for each class, with label k as a hit, in log p; each row is divided by
+      its sum. Predictions may change. A class without labels keeps its probability.
 
-    No curve has more than `knots` blocks, nor rises by more than 10 nats a nat: neighbours are
-    merged until that holds, since float32 could not follow a steeper one.
+    A curve has at most `knots` blocks and a slope of at most 10 nats per nat, because float32 could
+    not follow a steeper one. Neighbouring blocks are merged until this holds.
 
-    Applying `one_vs_rest` takes a logarithm of each 1 − p and log₂ P gathers into a table for each
-    class, some forty times temperature scaling's time; `top_label` looks up one number a row.
+    Applying `one_vs_rest` takes about forty times as long as temperature scaling: a logarithm of
+    each 1 − p and log₂ P lookups for each class. `top_label` looks up one number a row.
 
     Parameters, P the next power of two from `knots`: `temperature`, a scalar; `knots` (P + 1) of
     log-odds, padded beyond the last; `values` (P + 1), logit g for `top_label`, log g for
     `one_vs_rest`, which has a row of both for each class.
 
-    Source: Zadrozny & Elkan 2002; top label: Gupta & Ramdas 2022. Smoothing and interpolation are
-    ours.
+    Source: Zadrozny & Elkan 2002; top label: Gupta & Ramdas 2022. Smoothing and interpolation
+    are added here.
     """
 
     target: Literal["top_label", "one_vs_rest"] = "top_label"
@@ -60,7 +59,7 @@ class Isotonic(Map):
         return self.target == "top_label"
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        length = even(self.knots) + 1
+        length = next_power_of_two(self.knots) + 1
         rows = () if self.target == "top_label" else (classes,)
         axes = tuple(range(len(rows)))
         return {
@@ -72,17 +71,21 @@ class Isotonic(Map):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         softened = logits / parameters["temperature"]
         if self.target == "top_label":
-            rest = split(ops, softened)
-            return join(ops, rest, self._curve(ops, rest.odds, parameters))
-        scores = self._curve(ops, class_odds(ops, softened), parameters)
-        return masked_again(ops, logits, scores)
+            parts = split_top_label(ops, softened)
+            return top_label_logits(ops, parts, self._curve(ops, parts.odds, parameters))
+        scores = self._curve(ops, class_log_odds(ops, softened), parameters)
+        return restore_mask(ops, logits, scores)
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         if self.target == "one_vs_rest":
             return super().probabilities(ops, logits, parameters)
-        rest = split(ops, logits / parameters["temperature"])
-        return shares(ops, rest, self._curve(ops, rest.odds, parameters))
+        parts = split_top_label(ops, logits / parameters["temperature"])
+        return top_label_probabilities(ops, parts, self._curve(ops, parts.odds, parameters))
 
     def _curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
-        cells, knots, values = even(self.knots), parameters["knots"], parameters["values"]
+        cells, knots, values = (
+            next_power_of_two(self.knots),
+            parameters["knots"],
+            parameters["values"],
+        )
         return interpolate(ops, odds, knots, values, cells)

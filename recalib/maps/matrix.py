@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.ridge import Ridge, Strength, by_rows, check_square, odir, ridge_penalty
+from recalib.maps.ridge import (
+    Ridge,
+    Strength,
+    check_matrix_classes,
+    odir,
+    ridge_penalty,
+    strength_for_rows,
+)
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Matrix"]
@@ -20,26 +27,28 @@ __all__ = ["Matrix"]
 class Matrix(Map):
     """Matrix scaling: p = softmax(W z + b).
 
-    Fitted with off-diagonal and intercept regularisation, and a diagonal that is tied together:
+    It is fitted with off-diagonal and intercept regularisation and a penalty on the variance of the
+    diagonal:
     δ/K Σ_k (W_kk − mean_j W_jj)² + λ/(K (K − 1)) Σ_{j≠k} W_jk² + μ/K Σ b_k², δ = `diagonal`,
-    λ = `off_diagonal` and μ = `intercept`. Where all three are large, temperature scaling is left.
+    λ = `off_diagonal` and μ = `intercept`. The limit of large strengths is temperature
+    scaling.
 
-    Those not given are δ = 25,000/N, λ = 1,000,000/N, μ = 5,000/N: few rows stay near temperature
-    scaling. They were chosen by `python -m benchmarks.matrix_strength` on parts of a real
-    validation set and synthetic rows, 100 to 2,500 of them, K = 3, 10 and 30: held-out NLL from
-    0.1% under to 0.04% over temperature scaling's. With δ = 0, as published, it was 4% over it
-    at 500 rows, however large λ and μ. `structured_matrix` gains more from 2,500 rows.
+    The defaults are δ = 25,000/N, λ = 1,000,000/N and μ = 5,000/N, so fits to few rows stay near
+    temperature scaling. They were chosen by `python -m benchmarks.matrix_strength` on 100 to 2,500
+    rows of a real validation set and of synthetic data, K = 3, 10 and 30: the held-out NLL was
+    between 0.1% below and 0.04% above temperature scaling's. With δ = 0, as published, it was 4%
+    above at 500 rows for any λ and μ. `structured_matrix` gains more from 2,500 rows.
 
     Predictions may change, and adding a number to a row of logits changes the result.
 
-    Parameters: `matrix` (K, K), the transpose of W, so that column k makes score k, per unit of
+    Parameters: `matrix` (K, K), the transpose of W (column k gives score k), per unit of
     the logits; `bias` (K,), in nats. At most 5,000 classes.
 
-    Applying it takes a product with a K x K matrix: thirty times temperature scaling's time at
+    Applying it takes a product with a K x K matrix, thirty times as long as temperature scaling at
     K = 1000.
 
     Source: Guo et al. 2017, section 4.2, regularised as in Kull et al. 2019, section 4; δ
-    is ours.
+    is added here.
     """
 
     diagonal: Strength | None = None
@@ -59,7 +68,7 @@ class Matrix(Map):
         }
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        check_square(self.name, classes)
+        check_matrix_classes(self.name, classes)
         return {"matrix": np.eye(classes) / temperature, "bias": np.zeros(classes)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
@@ -72,7 +81,7 @@ class Matrix(Map):
     def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
         return odir(
             classes,
-            diagonal=by_rows(self.diagonal, 25_000, rows),
-            off_diagonal=by_rows(self.off_diagonal, 1_000_000, rows),
-            intercept=by_rows(self.intercept, 5_000, rows),
+            diagonal=strength_for_rows(self.diagonal, 25_000, rows),
+            off_diagonal=strength_for_rows(self.off_diagonal, 1_000_000, rows),
+            intercept=strength_for_rows(self.intercept, 5_000, rows),
         )

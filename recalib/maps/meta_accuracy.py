@@ -1,4 +1,4 @@
-"""Meta-Cal with a bound on accuracy: those kept are right as often as stated."""
+"""Meta-Cal with a bound on the accuracy of accepted rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.meta_cal import Share, Sureness, answer, ranking_parameters
+from recalib.maps.meta_cal import ConfidenceLevel, Fraction, meta_cal_parameters, selective_logits
 from recalib.ops.base import Array, Ops
 
 __all__ = ["MetaAccuracy"]
@@ -15,35 +15,35 @@ __all__ = ["MetaAccuracy"]
 
 @dataclass(frozen=True)
 class MetaAccuracy(Map):
-    """Meta-Cal under P(right | kept) ≥ `accuracy`, with probability `sureness`.
+    """Meta-Cal under P(right | accepted) ≥ `accuracy`, with probability `sureness`.
 
-    16 thresholds are tried, which keep 1/16, 2/16, ... of the rows. One passes where so few errors
-    among the rows it keeps have a probability of (1 − `sureness`) / 16 at most if their accuracy
-    were under the bound (binomial test, Bonferroni), and the lowest that passes is taken. Without
-    one, all rows are refused: an empty promise is kept, a false one is not made.
+    16 thresholds are tested, which accept 1/16, 2/16, ... of the rows. A threshold passes if a
+    binomial test rejects an accuracy below the bound for its rows at the level
+    (1 − `sureness`) / 16 (Bonferroni). The lowest threshold that passes is used. If none passes,
+    all rows are rejected, which satisfies the bound.
 
-    Rows under the threshold get the uniform prediction, the others softmax(z / T), T fitted to
-    those. Rows must be drawn as those to come; R is fitted to the same rows as the threshold,
-    which costs nothing to speak of: it is one number, and moves the order of rows a little.
-    Weights count as numbers of rows.
+    Rows below the threshold are rejected and get the uniform prediction. The others are accepted
+    and get softmax(z / T), with T fitted to them. The bound holds for new rows of the same
+    distribution. R is fitted to the same rows as the threshold, with a negligible effect: it is one
+    number and hardly changes the order of rows. Weights count as numbers of rows.
 
-    Predictions of refused rows are lost: a uniform row predicts its first class. The result jumps
-    at the threshold.
+    Rejected rows lose their prediction: a uniform row predicts its first class. The result jumps at
+    the threshold.
 
     Parameters: `temperature`, T, and `ranking_temperature`, R, in units of the logits; `threshold`
-    on the log-odds of the prediction under softmax(z / R), in nats; ±1e30 where all or no rows
+    on the log-odds of the prediction under softmax(z / R), in nats; −1e30 or 1e30 if all or no rows
     pass.
 
     Source: Ma & Blaschko 2021, with coverage accuracy control; the tests are those of learn then
     test (Angelopoulos et al. 2021).
     """
 
-    accuracy: Share = 0.9
-    sureness: Sureness = 0.975
+    accuracy: Fraction = 0.9
+    sureness: ConfidenceLevel = 0.975
 
     name: ClassVar[str] = "meta_accuracy"
     summary: ClassVar[str] = (
-        "temperature scaling; the least sure rows are uniform, so that the others are right"
+        "temperature scaling; rejects rows of low confidence for accuracy on the others"
     )
     preserves_accuracy: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class MetaAccuracy(Map):
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return ranking_parameters()
+        return meta_cal_parameters()
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        return answer(ops, logits, parameters)
+        return selective_logits(ops, logits, parameters)

@@ -1,7 +1,7 @@
-"""Meta-Cal's two-way answer: what ranks high is calibrated, the rest is said to be unknown.
+"""The formula that the Meta-Cal maps share.
 
-Rows are ranked by the log-odds s of their prediction under softmax(z / R). Those with s at or
-above a threshold get softmax(z / T), the others the uniform prediction over their unmasked classes.
+Rows are ranked by the log-odds s of their prediction under softmax(z / R). Rows with s at or above
+a threshold get softmax(z / T), the others the uniform prediction over their unmasked classes.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Annotated
 import msgspec
 
 from recalib.maps.base import Parameter
-from recalib.maps.top_label import split
+from recalib.maps.top_label import split_top_label
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Share", "Sureness", "answer", "ranking_parameters"]
+__all__ = ["ConfidenceLevel", "Fraction", "meta_cal_parameters", "selective_logits"]
 
-#: A share of rows, as an option, and the probability with which a stated bound shall hold.
-Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-Sureness = Annotated[float, msgspec.Meta(ge=0.5, lt=1)]
+#: Options: a fraction of rows, and the probability that a bound holds.
+Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+ConfidenceLevel = Annotated[float, msgspec.Meta(ge=0.5, lt=1)]
 
-#: Logits times this are equal to the last bit of their exponentials, while −inf stays −inf.
+#: Finite logits times this have equal exponentials, while −inf stays −inf.
 _UNIFORM = 1e-30
 
 
-def ranking_parameters() -> Mapping[str, Parameter]:
-    """Return R and T, in units of the logits, and the threshold on s, in nats."""
+def meta_cal_parameters() -> Mapping[str, Parameter]:
+    """Return the parameters R and T, in units of the logits, and the threshold on s, in nats."""
     return {
         "temperature": Parameter((), "log"),
         "ranking_temperature": Parameter((), "log"),
@@ -34,8 +34,8 @@ def ranking_parameters() -> Mapping[str, Parameter]:
     }
 
 
-def answer(ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-    """Return the logits (N, K) of the answer to each row."""
-    odds = split(ops, logits / parameters["ranking_temperature"]).odds
-    known = ops.greater_equal(odds, parameters["threshold"])
-    return logits * (ops.where(known, 1.0, _UNIFORM) / parameters["temperature"])
+def selective_logits(ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+    """Return logits (N, K): scaled by T for accepted rows, equal for rejected rows."""
+    odds = split_top_label(ops, logits / parameters["ranking_temperature"]).odds
+    accepted = ops.greater_equal(odds, parameters["threshold"])
+    return logits * (ops.where(accepted, 1.0, _UNIFORM) / parameters["temperature"])

@@ -1,4 +1,4 @@
-"""Meta-Cal with a bound on miscoverage: few of the right predictions are refused."""
+"""Meta-Cal with a bound on miscoverage, the fraction of right predictions that are rejected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.meta_cal import Share, Sureness, answer, ranking_parameters
+from recalib.maps.meta_cal import ConfidenceLevel, Fraction, meta_cal_parameters, selective_logits
 from recalib.ops.base import Array, Ops
 
 __all__ = ["MetaMiscoverage"]
@@ -15,34 +15,34 @@ __all__ = ["MetaMiscoverage"]
 
 @dataclass(frozen=True)
 class MetaMiscoverage(Map):
-    """Meta-Cal under P(refused | right) ≤ `miscoverage`, with probability `sureness`.
+    """Meta-Cal under P(rejected | right) ≤ `miscoverage`, with probability `sureness`.
 
-    The threshold lies just under the k-th smallest score of the n rows predicted rightly. The
-    share of right rows to come under it is at most Beta(k, n − k + 1) distributed, and k is the
-    largest for which P(Beta ≤ `miscoverage`) ≥ `sureness`. Without such a k, no row is refused.
+    The threshold is just below the k-th smallest score of the n right rows. The fraction of new
+    right rows below it is at most Beta(k, n − k + 1) distributed. k is the largest for which
+    P(Beta ≤ `miscoverage`) ≥ `sureness`; if there is none, no row is rejected.
 
-    Rows under the threshold get the uniform prediction, the others softmax(z / T), T fitted to
-    those. Rows must be drawn as those to come; R is fitted to the same rows as the threshold,
-    which costs nothing to speak of: it is one number, and moves the order of rows a little.
-    Weights count as numbers of rows.
+    Rows below the threshold are rejected and get the uniform prediction. The others are accepted
+    and get softmax(z / T), with T fitted to them. The bound holds for new rows of the same
+    distribution. R is fitted to the same rows as the threshold, with a negligible effect: it is one
+    number and hardly changes the order of rows. Weights count as numbers of rows.
 
-    Predictions of refused rows are lost: a uniform row predicts its first class. The result jumps
-    at the threshold.
+    Rejected rows lose their prediction: a uniform row predicts its first class. The result jumps at
+    the threshold.
 
     Parameters: `temperature`, T, and `ranking_temperature`, R, in units of the logits; `threshold`
-    on the log-odds of the prediction under softmax(z / R), in nats; ±1e30 where all or no rows
+    on the log-odds of the prediction under softmax(z / R), in nats; −1e30 or 1e30 if all or no rows
     pass.
 
     Source: Ma & Blaschko 2021, with miscoverage control; the finite-sample quantile is that of
     tolerance limits (Wilks 1941).
     """
 
-    miscoverage: Share = 0.05
-    sureness: Sureness = 0.975
+    miscoverage: Fraction = 0.05
+    sureness: ConfidenceLevel = 0.975
 
     name: ClassVar[str] = "meta_miscoverage"
     summary: ClassVar[str] = (
-        "temperature scaling; the least sure rows are uniform, few right ones among them"
+        "temperature scaling; rejects rows of low confidence, few of them right"
     )
     preserves_accuracy: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class MetaMiscoverage(Map):
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return ranking_parameters()
+        return meta_cal_parameters()
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        return answer(ops, logits, parameters)
+        return selective_logits(ops, logits, parameters)

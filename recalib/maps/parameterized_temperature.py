@@ -1,4 +1,4 @@
-"""Parameterized temperature scaling: a temperature for each row, from its largest logits."""
+"""Parameterized temperature scaling: a network computes a temperature for each row."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from recalib.options import check_option
 
 __all__ = ["ParameterizedTemperature"]
 
-#: Gaps are cut off here, in units of the single temperature: beyond, a probability is under
-#: 1e-8, and a masked class has no other gap.
-_DEEPEST = 20.0
+#: Gaps are clipped here, in units of the single temperature: the probability beyond is below 1e-8.
+#: A masked class has this gap.
+_MAX_GAP = 20.0
 #: The logarithm of T stays within this of the single temperature's: a factor of 7.4.
-_REACH = 2.0
+_MAX_LOG_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class ParameterizedTemperature(Map):
     """Parameterized temperature scaling (PTS): p = softmax(z / T(z)), T(z) > 0.
 
-    T(z) = T₀ exp(2 tanh(v · tanh(W x + b))), where x_i = max(1 − (z₍₁₎ − z₍ᵢ₎) / (20 T₀), 0) tells
-    how near each of the s largest logits is to the largest, and T₀ is the best single temperature
-    by likelihood. T is positive for every row, within a factor of 7.4 of T₀, and no
-    prediction changes. A fit begins at v = 0, which is temperature scaling, with all units alive,
-    and pays strength/N · Σ (W² + b² + v²): few rows stay near temperature scaling.
+    T(z) = T₀ exp(2 tanh(v · tanh(W x + b))), where x_i = max(1 − (z₍₁₎ − z₍ᵢ₎) / (20 T₀), 0) is the
+    proximity of each of the s largest logits to the largest, and T₀ is the best single temperature
+    by likelihood. T is positive and within a factor of 7.4 of T₀ for every row, and no prediction
+    changes. A fit starts at v = 0, which is temperature scaling, with non-zero W, and has the
+    penalty strength/N · Σ (W² + b² + v²): fits to few rows stay near temperature scaling.
 
-    Parameters: `temperature`, T₀, not moved; `input` W (s, h), `bias` b (h,), `output` v (h, 1).
+    Parameters: `temperature`, T₀, fixed; `input` W (s, h), `bias` b (h,), `output` v (h, 1).
 
-    Applying it takes a TopK over each row, which alone is over twice temperature scaling's time.
+    Applying it takes a TopK of each row, which takes over twice as long as temperature scaling.
 
     Options: `top` s ≥ 1, at most K are used; `hidden` h ≥ 1; `strength` of the penalty, > 0. 2 was
-    chosen on halves of real validation rows: 1 can lose to temperature scaling at 200 rows, 4
-    hardly differs from it at 500.
+    chosen on halves of real validation rows: 1 can be worse than temperature scaling at 200 rows,
+    4 hardly differs from it at 500.
 
-    Source: Tomani et al. 2022; paper 003, eq. 14, whose network reads the logits themselves,
-    returns a temperature of any sign, and has died in the published digits: all its units are 0.
-    Trained to the end without a penalty, such networks take the test likelihood of those logits
+    Source: Tomani et al. 2022; paper 003, eq. 14, whose network takes the logits
+    themselves, may return negative temperatures, and has only dead units in the published results.
+    Without a penalty and trained to convergence, such networks raise the test NLL of those logits
     from 0.21 to between 0.24 and 400.
     """
 
@@ -71,7 +71,7 @@ class ParameterizedTemperature(Map):
         }
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        # Units that are not alike: equal ones would move together, and be one unit.
+        # Random units: equal units would have equal gradients and stay equal.
         rng = np.random.default_rng(0)
         inputs = min(self.top, classes)
         return {
@@ -96,7 +96,7 @@ class ParameterizedTemperature(Map):
         """Return T (N, 1) from the s largest logits of each row, (N, s), descending."""
         temperature = parameters["temperature"]
         gaps = (largest - ops.max(largest)) / temperature
-        features = ops.relu(gaps + _DEEPEST) / _DEEPEST
+        features = ops.relu(gaps + _MAX_GAP) / _MAX_GAP
         units = ops.tanh(ops.matmul(features, parameters["input"]) + parameters["bias"])
-        change = ops.tanh(ops.matmul(units, parameters["output"])) * _REACH
+        change = ops.tanh(ops.matmul(units, parameters["output"])) * _MAX_LOG_FACTOR
         return temperature * ops.exp(change)

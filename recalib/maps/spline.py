@@ -9,9 +9,14 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.lookup_table import even, locate
+from recalib.maps.lookup_table import locate, next_power_of_two
 from recalib.maps.ridge import Strength
-from recalib.maps.top_label import Rest, join, shares, split
+from recalib.maps.top_label import (
+    TopLabelSplit,
+    split_top_label,
+    top_label_logits,
+    top_label_probabilities,
+)
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Spline"]
@@ -22,16 +27,17 @@ class Spline(Map):
     """A monotone cubic spline of the top label's log-odds, after temperature scaling.
 
     With s the log-odds of the prediction under softmax(z / T), its confidence becomes σ(G(s)),
-    G' = Σ γ_j B_j(s), γ_j ≥ 0, where the B_j are quadratic B-splines, which sum to one: G rises,
-    has two continuous derivatives, and is s + constant where all γ are 1. Beyond the outer knots
-    it is level. The other classes share the rest as before. Where the confidence would fall behind
-    the next class, it stays level with it, so that no prediction changes.
+    G' = Σ γ_j B_j(s), γ_j ≥ 0, where the B_j are quadratic B-splines, which sum to one. So G rises
+    and has two continuous derivatives; it is s + constant if all γ are 1, and constant outside the
+    outer knots. The other classes keep their ratios. The confidence stays above the next class, so
+    no prediction changes.
 
-    Fitted by the likelihood of hits, held near G(s) = s by `smoothing` / 2 rows' worth:
-    `smoothing` / 2 (Σ (γ_j − 1)² + c² / 4), c the value of G(s) − s at the first knot.
+    It is fitted by the likelihood of hits with the penalty
+    `smoothing` / 2 (Σ (γ_j − 1)² + c² / 4), c the value of G(s) − s at the first knot. The penalty
+    favours G(s) = s.
 
-    Gupta et al. fit a natural cubic spline to the cumulative share of hits by rank, and take its
-    derivative: an estimate of the same curve that need not rise nor stay in [0, 1].
+    Gupta et al. fit a natural cubic spline to the cumulative fraction of hits by rank and take its
+    derivative: an estimate of the same curve that may fall and may leave [0, 1].
 
     Parameters, P the next power of two from `pieces`: `temperature`, a scalar; `knots` (P + 1) of
     log-odds; `values` (P + 1) and `slopes` (P + 1) of G at them.
@@ -50,7 +56,7 @@ class Spline(Map):
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        length = even(self.pieces) + 1
+        length = next_power_of_two(self.pieces) + 1
         return {
             "temperature": Parameter((), "log"),
             "knots": Parameter((length,), "rising"),
@@ -59,22 +65,22 @@ class Spline(Map):
         }
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        rest = split(ops, logits / parameters["temperature"])
-        return join(ops, rest, self._corrected(ops, rest, parameters))
+        parts = split_top_label(ops, logits / parameters["temperature"])
+        return top_label_logits(ops, parts, self._corrected(ops, parts, parameters))
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        rest = split(ops, logits / parameters["temperature"])
-        return shares(ops, rest, self._corrected(ops, rest, parameters))
+        parts = split_top_label(ops, logits / parameters["temperature"])
+        return top_label_probabilities(ops, parts, self._corrected(ops, parts, parameters))
 
-    def _corrected(self, ops: Ops, rest: Rest, parameters: Mapping[str, Array]) -> Array:
+    def _corrected(self, ops: Ops, parts: TopLabelSplit, parameters: Mapping[str, Array]) -> Array:
         """Return G(s), (N, 1)."""
-        place = locate(ops, rest.odds, parameters["knots"], even(self.pieces))
-        y0, y1 = self._ends(ops, parameters["values"], place.cell)
-        m0, m1 = self._ends(ops, parameters["slopes"], place.cell)
-        # Hermite's form of a cubic: continuous, with its slope, whatever the numbers are.
-        t = place.share
+        position = locate(ops, parts.odds, parameters["knots"], next_power_of_two(self.pieces))
+        y0, y1 = self._ends(ops, parameters["values"], position.cell)
+        m0, m1 = self._ends(ops, parameters["slopes"], position.cell)
+        # Cubic Hermite form: the curve and its slope are continuous for any parameters.
+        t = position.fraction
         rise = y1 - y0
-        first, last = m0 * place.width - rise, rise - m1 * place.width
+        first, last = m0 * position.width - rise, rise - m1 * position.width
         bump = (1.0 - t) * t
         return y0 + rise * t + bump * (first * (1.0 - t) + last * t)
 

@@ -19,8 +19,8 @@ __all__ = ["Temperature"]
 class Temperature(Map):
     """Temperature scaling: p = softmax(z / T), T > 0.
 
-    T > 1 softens an overconfident classifier, T < 1 sharpens a timid one; T → ∞ is uniform and
-    T → 0 puts everything on the largest logit. No prediction changes.
+    T > 1 softens an overconfident classifier, T < 1 sharpens an underconfident one. The limit
+    T → ∞ is uniform, and T → 0 puts all probability on the largest logit. No prediction changes.
 
     Parameters: `temperature`, a scalar, in units of the logits.
 

@@ -20,19 +20,18 @@ __all__ = ["Vector"]
 class Vector(Map):
     """Vector scaling: p = softmax(w ∘ z + b), w_k > 0.
 
-    Predictions may change. The result depends on where the classifier puts the zero of its
-    logits: adding a number to a row changes it.
+    Predictions may change. Adding a number to a row of logits changes the result.
 
-    The penalty `intercept` / N · Σ b_k² does two things that likelihood cannot. It picks one b
-    among all that differ by a constant, the one of mean 0; and it ends the b_k of a class that
-    never occurs at about −log(N / `intercept`) instead of −∞. At its default, a hundredth of what
-    one row weighs, it changes no other result in its third digit.
+    The penalty `intercept` / N · Σ b_k² makes the optimum unique: b has mean 0, while the
+    likelihood does not change if a constant is added to b. It also keeps b_k of a class without
+    labels at about −log(N / `intercept`) instead of −∞. At its default, 0.01 rows, it does not
+    change the first three digits of other results.
 
     Parameters: `scale` (K,), per unit of the logits, and `bias` (K,), in nats.
 
     Source: Guo et al. 2017, section 4.2, where w has any sign and there is no penalty. A negative
-    w_k says that a class is the less likely the higher its logit, which few rows can show and
-    noise in few rows often does; and it would turn a masked class into a certain one.
+    w_k would make a class less likely as its logit rises, which is usually noise of few rows, and
+    would make a masked class certain.
     """
 
     intercept: Strength = 0.01

@@ -10,7 +10,7 @@ import scipy.special
 from recalib.fitting.beta import beta_curve
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.temperature_preprocessing import Groups, grouped
+from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
 from tests.fitting.conftest import draw
 
 
@@ -21,7 +21,7 @@ def question(rows: int, curve: tuple[float, float, float], seed: int = 0) -> Gro
     a, b, c = curve
     score = a * scipy.special.log_expit(odds) - b * scipy.special.log_expit(-odds) + c
     hits = rng.random(rows) < scipy.special.expit(score)
-    return grouped(odds, hits, np.ones(rows))
+    return group_by_odds(odds, hits, np.ones(rows))
 
 
 @pytest.mark.parametrize("curve", [(1, 1, 0), (0.4, 1.5, 0.5), (2.0, 0.3, -1), (0.5, 0.5, 1)])

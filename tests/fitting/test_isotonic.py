@@ -8,9 +8,9 @@ import scipy.special
 from sklearn.isotonic import IsotonicRegression
 
 from recalib.fitting.fit import fit
-from recalib.fitting.isotonic import Blocks, isotonic_blocks, thinned
+from recalib.fitting.isotonic import Blocks, isotonic_blocks, merge_blocks
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.temperature_preprocessing import grouped
+from recalib.fitting.temperature_preprocessing import group_by_odds
 from tests.fitting.conftest import draw
 
 
@@ -22,7 +22,7 @@ def test_blocks_are_those_of_scikit_learn(seed: int) -> None:
     hits = rng.random(400) < scipy.special.expit(odds / 2)
     weights = rng.uniform(0, 2, 400)
     theirs = IsotonicRegression().fit(odds, hits, weights).predict(odds)
-    ours = isotonic_blocks(grouped(odds, hits, weights))
+    ours = isotonic_blocks(group_by_odds(odds, hits, weights))
     expected = []
     for value in np.unique(theirs.round(12)):
         same = np.isclose(theirs, value, rtol=0, atol=1e-11)
@@ -66,7 +66,7 @@ def test_thinning_keeps_means_and_order(most: int) -> None:
     rng = np.random.default_rng(0)
     rows = rng.uniform(1, 9, 200)
     blocks = Blocks(np.sort(rng.normal(size=200)), np.sort(rng.uniform(0.01, 0.99, 200)), rows)
-    thin = thinned(blocks, most)
+    thin = merge_blocks(blocks, most)
     assert len(thin.odds) <= most
     for name in ("odds", "share"):
         before, after = getattr(blocks, name), getattr(thin, name)

@@ -11,7 +11,7 @@ from recalib.fitting.fit import fit
 from recalib.fitting.meta_cal import REFUSE_ALL, accuracy_threshold, miscoverage_threshold
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
-from recalib.fitting.temperature_preprocessing import Groups, grouped
+from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
 from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
 from tests.fitting.conftest import draw
@@ -56,7 +56,7 @@ def test_bounds_hold_in_95_percent_of_runs(name: str, options: dict, rows: int) 
 def test_the_miscoverage_quantile_is_that_of_a_loop() -> None:
     rng = np.random.default_rng(0)
     odds, hits = np.sort(rng.normal(size=200)), rng.random(200) < 0.8
-    groups = grouped(odds, hits, np.ones(200))
+    groups = group_by_odds(odds, hits, np.ones(200))
     right, n = odds[hits], hits.sum()
     best = max(k for k in range(1, n) if scipy.stats.beta.cdf(0.1, k, n - k + 1) >= 0.95)
     threshold = miscoverage_threshold(groups, 0.1, 0.95)
@@ -67,7 +67,7 @@ def test_the_accuracy_test_is_the_binomial() -> None:
     rng = np.random.default_rng(0)
     odds = np.sort(rng.normal(size=320) * 3)
     hits = rng.random(320) < scipy.special.expit(odds)
-    threshold = accuracy_threshold(grouped(odds, hits, np.ones(320)), 0.8, 0.95)
+    threshold = accuracy_threshold(group_by_odds(odds, hits, np.ones(320)), 0.8, 0.95)
     passing = []
     for share in range(1, 17):
         top = hits[320 - 20 * share :]

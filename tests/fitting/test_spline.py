@@ -10,8 +10,8 @@ import scipy.special
 
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.spline import Curve, fit_curve, knots_of
-from recalib.fitting.temperature_preprocessing import grouped
+from recalib.fitting.spline import Curve, choose_knots, fit_curve
+from recalib.fitting.temperature_preprocessing import group_by_odds
 from tests.fitting.conftest import draw
 
 
@@ -19,12 +19,12 @@ def question(rows: int, seed: int = 0):
     rng = np.random.default_rng(seed)
     odds = rng.normal(size=rows) * 3
     hits = rng.random(rows) < scipy.special.expit(np.tanh(odds) * 3)
-    return grouped(odds, hits, np.ones(rows))
+    return group_by_odds(odds, hits, np.ones(rows))
 
 
 def test_a_known_curve_is_recovered() -> None:
     groups = question(100_000)
-    curve = Curve(knots_of(groups, 13))
+    curve = Curve(choose_knots(groups, 13))
     found, converged = fit_curve(groups, curve, 1.0)
     assert converged
     at = np.linspace(-4, 4, 50)
@@ -34,7 +34,7 @@ def test_a_known_curve_is_recovered() -> None:
 
 def test_the_optimum_is_that_of_another_search() -> None:
     groups = question(300)
-    curve = Curve(knots_of(groups, 5))
+    curve = Curve(choose_knots(groups, 5))
     p, inputs = groups.hits, curve.inputs(groups.odds)
 
     def loss(numbers: np.ndarray) -> float:

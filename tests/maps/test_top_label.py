@@ -1,4 +1,4 @@
-"""Taking the prediction of a row apart from the rest, and putting corrected odds in its place."""
+"""Taking the prediction of a row apart from the parts, and putting corrected odds in its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from recalib.maps.top_label import join, shares, split
+from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
 from recalib.ops import NumpyOps
 from recalib.ops.onnx_ops import OnnxOps
 from tests.maps.conftest import some_logits
@@ -33,22 +33,26 @@ def by_hand(logits: NDArray[np.float64], odds: NDArray[np.float64]) -> NDArray[n
 
 @pytest.mark.parametrize("classes", [3, 10, 1000])
 def test_odds_and_shares_are_those_of_a_slow_loop(classes: int) -> None:
-    """`_ABOVE` lifts a prediction that falls behind by 1e-4 of its odds, hence the tolerance."""
+    """`_MIN_MARGIN` raises some predictions by 1e-4 of their odds, hence the tolerance."""
     logits = some_logits(200, classes)
-    rest = split(OPS, logits)
+    parts = split_top_label(OPS, logits)
     others = np.sort(logits, axis=1)[:, :-1]
     expected = logits.max(axis=1) - scipy.special.logsumexp(others, axis=1)
-    np.testing.assert_allclose(rest.odds[:, 0], expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(parts.odds[:, 0], expected, rtol=1e-12, atol=1e-12)
     odds = np.random.default_rng(0).normal(size=(200, 1)) * 3
-    np.testing.assert_allclose(shares(OPS, rest, odds), by_hand(logits, odds), rtol=2e-4)
+    np.testing.assert_allclose(
+        top_label_probabilities(OPS, parts, odds), by_hand(logits, odds), rtol=2e-4
+    )
     above = np.abs(odds) + 0.01  # no class has even odds unless it is the prediction
-    np.testing.assert_allclose(shares(OPS, rest, above), by_hand(logits, above), rtol=1e-10)
+    np.testing.assert_allclose(
+        top_label_probabilities(OPS, parts, above), by_hand(logits, above), rtol=1e-10
+    )
 
 
 def test_the_same_odds_change_nothing() -> None:
     logits = some_logits(200, 10)
-    rest = split(OPS, logits)
-    found = shares(OPS, rest, rest.odds)
+    parts = split_top_label(OPS, logits)
+    found = top_label_probabilities(OPS, parts, parts.odds)
     np.testing.assert_allclose(found, scipy.special.softmax(logits, axis=1), rtol=2e-4)
 
 
@@ -63,14 +67,14 @@ def test_logits_and_probabilities_are_two_forms_of_one_answer(
 
     A logit of 1e30 has rounding errors of 1e14, but a difference of two has none under it.
     """
-    rest = split(OPS, logits)
-    found = shares(OPS, rest, odds)
+    parts = split_top_label(OPS, logits)
+    found = top_label_probabilities(OPS, parts, odds)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
     small = np.abs(logits).max() < 1e3
     if small:
         np.testing.assert_allclose(
-            OPS.softmax(join(OPS, rest, odds)), found, rtol=1e-9, atol=1e-300
+            OPS.softmax(top_label_logits(OPS, parts, odds)), found, rtol=1e-9, atol=1e-300
         )
 
 
@@ -81,12 +85,12 @@ def test_ties_masks_and_scales_as_onnxruntime_has_them(masked: int, scale: float
     logits = np.float32(scale) * np.array([[2, 2, 1, 0, -1], [-1, 0, 1, 2, 2]], np.float32)
     logits[0, 5 - masked :], logits[1, :masked] = -np.inf, -np.inf
     ops = OnnxOps()
-    rest = split(ops, ops.input("logits"))
-    graph = ops.model(shares(ops, rest, rest.odds * 0.0 - 1.0), classes=5)
+    parts = split_top_label(ops, ops.input("logits"))
+    graph = ops.model(top_label_probabilities(ops, parts, parts.odds * 0.0 - 1.0), classes=5)
     session = onnxruntime.InferenceSession(graph.SerializeToString())
     (found,) = session.run(None, {"logits": logits})
     wide = logits.astype(np.float64)
-    expected = shares(OPS, split(OPS, wide), np.full((2, 1), -1.0))
+    expected = top_label_probabilities(OPS, split_top_label(OPS, wide), np.full((2, 1), -1.0))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found.argmax(axis=1), [0, 4 if masked == 4 else 3])
     if masked == 4:
