@@ -1,13 +1,12 @@
 """What the reader process costs an upload: `python -m benchmarks.uploads`.
 
 Surveys the same files in the reader process and in this process, and prints wall and processor
-seconds, and the peak memory of both processes. Without the transfer of the file.
+seconds, and the peak memory of the reader process. Without the transfer of the file.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -61,7 +60,6 @@ def main() -> None:
         peak = Path(f"/proc/{reader.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
         print(f"child: peak {int(peak) >> 10} MiB")
         reader.close()
-    print(f"this process: peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
 
 
 def _write_npz(path: Path, logits: Any, labels: Any) -> None:
