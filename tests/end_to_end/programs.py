@@ -1,6 +1,6 @@
-"""Recalib's programs as real processes, and what a test does to them.
+"""Recalib's programs as real processes, and operations on them.
 
-Nothing here is timed: tests wait for what they need to see, for as long as a slow machine takes.
+Nothing depends on timing: tests wait for a condition, up to a generous limit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 PATIENCE_SECONDS = 120.0
-#: Its value is in the environment of every process that a test started, directly or not.
+#: This variable marks every process that a test started, children included.
 _MARK = "TEST_PROGRAMS_MARK"
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def recalib_command(*arguments: object) -> list[str]:
 
 
 def until(look: Callable[[], T], what: str) -> T:
-    """Look until there is something true to see, and return it."""
+    """Poll `look` until it returns a true value, and return that."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (seen := look()):
         assert time.monotonic() < deadline, f"waited in vain for {what}"
@@ -60,7 +60,7 @@ def until(look: Callable[[], T], what: str) -> T:
 
 
 class Programs:
-    """Starts programs, and ends whatever of them is left.
+    """Starts programs, and ends those that remain.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ class Programs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
-        #: Where the programs make their temporary files.
+        #: Folder for temporary files of the programs.
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
         self._mark = uuid4().hex
         self._started: list[subprocess.Popen[bytes]] = []
-        #: Makes the command line of `recalib ARGUMENTS`.
+        #: Returns the command line of `recalib ARGUMENTS`.
         self.command: Callable[..., list[str]] = recalib_command
 
     def start(self, *arguments: object, **settings: object) -> subprocess.Popen[bytes]:
@@ -92,12 +92,12 @@ class Programs:
         return process
 
     def environment(self, **settings: object) -> dict[str, str]:
-        """Return an environment with these settings and no others of Recalib's."""
+        """Return an environment with these settings and no other RECALIB_ variables."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("RECALIB_", "PROMETHEUS"))}
         given = {f"RECALIB_{name.upper()}": str(value) for name, value in settings.items()}
         usual = {
             "RECALIB_HOME": str(self.home),
-            # Any free one: tests run at the same time.
+            # Any free port: tests run in parallel.
             "RECALIB_GRPC_PORT": "0",
             "RECALIB_POLL_SECONDS": "0.05",
             "RECALIB_LOAD_SECONDS": str(PATIENCE_SECONDS),
@@ -129,7 +129,7 @@ class Programs:
         return (self.folder / f"log-{self._started.index(process)}").read_text()
 
     def alive(self) -> list[psutil.Process]:
-        """Return every process that runs because of `start`, however far down."""
+        """Return every running process that `start` created, descendants included."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -139,8 +139,8 @@ class Programs:
         return found
 
     def clean_up(self) -> None:
-        """Kill all that is left."""
-        # More than once: a supervisor may be starting another child this very moment.
+        """Kill all remaining processes."""
+        # Repeat: a supervisor may be starting another child at this moment.
         for _ in range(100):
             for process in self.alive():
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -154,7 +154,7 @@ class Programs:
 
 
 class Server:
-    """A running server, and what its users do."""
+    """A running server and the operations of its users."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Server:
         return found
 
     def listening(self, url: str) -> set[int]:
-        """Return the processes of the server that listen at a port of its own."""
+        """Return the server processes that listen at the port of `url`."""
         port = int(url.rpartition(":")[2])
         own = psutil.Process(self.process.pid)
         found = set()

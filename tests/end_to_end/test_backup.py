@@ -1,4 +1,4 @@
-"""A backup of a server under traffic, restored into the other database, and served there."""
+"""Back up a server under traffic, restore into the other database, and serve it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _recalib(programs: Programs, *arguments: object, **settings: object) -> Any:
 def test_restored_backup_serves_the_same_answers(
     programs: Programs, empty_database_url: str
 ) -> None:
-    """SQLite to PostgreSQL: probabilities to the last bit, labels for ids that are out, keys."""
+    """SQLite to PostgreSQL: the same probabilities, prediction ids and keys."""
     rows, labels = draw(400, 4, 3.0)
     to = programs.folder / "backup.zip"
     with programs.serve() as server:
@@ -82,7 +82,7 @@ def _label(client: httpx2.Client, ids: list[str]) -> Any:
 
 @contextlib.contextmanager
 def _traffic(url: str) -> Any:
-    """Write something all the while."""
+    """Write continuously."""
     over, made = threading.Event(), []
 
     def write() -> None:

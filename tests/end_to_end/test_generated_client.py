@@ -1,4 +1,4 @@
-"""A client that a generator wrote from the live description, against the live service."""
+"""A client generated from the live OpenAPI description works with the live service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.service.conftest import npz
 
 pytestmark = pytest.mark.slow
 
-#: The generator knows bodies of bytes by one name only.
+#: The generator knows one content type for binary bodies.
 _CONFIG = """
 package_name_override: generated_recalib
 post_hooks: []
@@ -30,7 +30,7 @@ content_type_overrides:
 
 
 class Generated:
-    """The generated package, its modules by name."""
+    """The generated package and its modules by name."""
 
     def __init__(self, server: Server) -> None:
         self.client = self.module("client").Client(
@@ -41,7 +41,7 @@ class Generated:
         return importlib.import_module(f"generated_recalib.{name}")
 
     def ask(self, operation: str, *path: Any, **more: Any) -> Any:
-        """Return what the operation answers, parsed into what the description says it is."""
+        """Call the operation and return the response as its described type."""
         return self.module(f"api.{operation}").sync(*path, client=self.client, **more)
 
     def model(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class Generated:
 def generated(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Generated]:
-    """A server with its worker, and a client generated from what it says of itself."""
+    """A server with a worker, and a client generated from its description."""
     with programs.serve() as server:
         (tmp_path / "openapi.json").write_text(server.client.get("/openapi.json").text)
         (tmp_path / "config.yaml").write_text(_CONFIG)
@@ -78,7 +78,7 @@ def generated(
 
 
 def test_generated_client_runs_the_whole_workflow(generated: Generated) -> None:
-    """Create, upload, fit, promote, calibrate, and problems as objects; in types throughout."""
+    """Create, upload, fit, promote, calibrate and read problems, all with types."""
     ask, model = generated.ask, generated.model
     logits, labels = draw(600, 4, 3.0)
 
@@ -112,7 +112,7 @@ def test_generated_client_runs_the_whole_workflow(generated: Generated) -> None:
 
 
 def _see_problems(generated: Generated) -> None:
-    """A client reads the status, the sentence and each violation off a `Problem`."""
+    """A `Problem` has the status, the message and each violation."""
     missing = generated.ask("models.get_model", "nobody")
     assert isinstance(missing, generated.model("Problem"))
     assert (missing.status, missing.title) == (404, "Not found")

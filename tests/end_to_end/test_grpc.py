@@ -1,4 +1,4 @@
-"""gRPC of real server processes: several at one port, draining, a port that is taken."""
+"""gRPC of real server processes: a shared port, draining, a port in use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_champion(server: Server) -> None:
 
 
 def served_by(server: Server) -> set[int]:
-    """Return which processes have taken connections of gRPC."""
+    """Return the processes that have accepted gRPC connections."""
     port = int(server.grpc_url.rpartition(":")[2])
     found = set()
     for process in psutil.Process(server.process.pid).children(recursive=True):
@@ -42,13 +42,13 @@ def served_by(server: Server) -> set[int]:
 
 
 def test_several_processes_share_the_port(programs: Programs) -> None:
-    """Both listen, connections go to both, and a promotion over gRPC reaches both."""
+    """Both processes accept connections, and a promotion over gRPC reaches both."""
     with programs.serve("--workers", 2) as server:
         with_champion(server)
         expected = server.calibrate(ROWS)["probabilities"]
         until(lambda: len(server.listening(server.grpc_url)) == 2, "both processes to listen")
         with contextlib.ExitStack() as stack:
-            # A channel shares a connection with its likes unless it has a pool of its own.
+            # Channels with equal options share a connection unless each has its own pool.
             own = ("grpc.use_local_subchannel_pool", 1)
             channels = [
                 stack.enter_context(grpc.insecure_channel(server.grpc_url, options=[own]))
@@ -81,7 +81,7 @@ def test_several_processes_share_the_port(programs: Programs) -> None:
     params=["by another program", "by a server of ours", "by a server of ours that starts"]
 )
 def taken(request: pytest.FixtureRequest, programs: Programs) -> Iterator[int]:
-    """A port where somebody listens; ours would share theirs with who asked for that."""
+    """A port in use; SO_REUSEPORT would otherwise share it."""
     if request.param == "by another program":
         with socket.create_server(("127.0.0.1", 0)) as listener:
             yield listener.getsockname()[1]
@@ -109,7 +109,7 @@ def test_grpc_port_in_use_is_reported(programs: Programs, taken: int) -> None:
 
 
 def test_server_without_grpc(programs: Programs) -> None:
-    """It says so, and no more is listened at."""
+    """The announcement has no gRPC URL, and no second port is open."""
     with programs.serve("--grpc-port", -1, "--job-workers", 0) as server:
         assert server.grpc_url is None
         own = psutil.Process(server.process.pid)

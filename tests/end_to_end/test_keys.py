@@ -1,4 +1,4 @@
-"""Keys at a real server: the way of small requests, and keys that are made while it runs."""
+"""API keys at a real server: small and large requests, keys created while it runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_server_requires_api_keys(programs: Programs) -> None:
             until(lambda: _may(client), "the first key")
             client.create_model("digits", 3)
             client.create_model("others", 3)
-        # Small bodies are answered before they are ASGI's, large ones are not.
+        # Small bodies take the fast path, large ones go through ASGI.
         small, large = [[0.0, 1.0, 2.0]], [[0.0, 1.0, 2.0]] * 30_000
         for rows in (small, large):
             answer = _ask(server, rows, None)

@@ -1,4 +1,4 @@
-"""Training by real workers that are killed or told to stop: another goes on, to the same bytes."""
+"""Training by workers that are killed or stopped resumes in another, with identical results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from training.worker import Worker
 
 pytestmark = pytest.mark.slow
 
-#: Long enough for a busy machine to send a heartbeat in a third of it.
+#: A busy machine must be able to send a heartbeat within a third of this.
 _LEASE_SECONDS = 3
 _EPOCHS = 60
 _RECIPE: dict[str, Any] = {
@@ -45,11 +45,11 @@ _RECIPE: dict[str, Any] = {
 
 @dataclass
 class _Queue:
-    """Training jobs in a database of their own, and the workers that take them."""
+    """Training jobs in a separate database, and their workers."""
 
     programs: Programs
     registry: Registry
-    #: Of every worker.
+    #: Settings of every worker.
     settings: dict[str, Any]
 
     def ask(self) -> str:
@@ -68,7 +68,7 @@ class _Queue:
             return file.read()
 
     def checkpoint(self, job_id: str) -> list[dict[str, Any]]:
-        """Return what the job's checkpoint says of the epochs before it."""
+        """Return the epoch records in the job's checkpoint."""
         data = self.read((self.job(job_id).checkpoint or {})["digest"]).partition(b"\n")[2]
         length = int.from_bytes(data[:8], "little")
         header = msgspec.json.decode(data[8 : 8 + length])["__metadata__"]
@@ -82,7 +82,7 @@ class _Queue:
         return found
 
     def files(self, job_id: str) -> dict[str, str]:
-        """Return the digests of what a run has delivered, but for how long its epochs took."""
+        """Return the digests of a run's artifacts, without the durations of epochs."""
         result = self.job(job_id).result
         assert result is not None
         found = {name: one["digest"] for name, one in result["files"].items()}
@@ -90,7 +90,7 @@ class _Queue:
         return found
 
     def epochs(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the records of a run's epochs."""
+        """Return the epoch records of a run."""
         result = self.job(job_id).result
         assert result is not None
         lines = self.read(result["files"]["metrics.jsonl"]["digest"]).splitlines()
@@ -110,7 +110,7 @@ def queue(programs: Programs, registry: Registry, database_url: str, blob_url: s
 
 
 def test_training_run_survives_killed_workers(queue: _Queue) -> None:
-    """One run is left alone; the next one's worker is killed, and that of a third told to stop.
+    """One run is undisturbed; the worker of the second is killed, that of the third is stopped.
 
     All three come to the same weights, logits and results, byte for byte, and the epochs before the
     end of a worker are not done again.
@@ -119,7 +119,7 @@ def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     first = queue.worker()
     queue.finished(alone)
 
-    # kill -9 in the middle: the lease runs out.
+    # kill -9: the lease expires.
     killed = queue.ask()
     until(lambda: "digest" in (queue.job(killed).checkpoint or {}), "a checkpoint")
     with paused(psutil.Process(first.pid)):
@@ -131,10 +131,10 @@ def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     second = queue.worker()
     found = queue.finished(killed)
     assert (found.attempts, queue.files(killed)) == (2, queue.files(alone))
-    # With the seconds that the first worker took for them.
+    # Durations come from the first worker.
     assert queue.epochs(killed)[: len(before)] == before
 
-    # SIGTERM: the worker lets go between two steps, and its attempt does not count.
+    # SIGTERM: the worker releases the job between two steps; the attempt does not count.
     stopped = queue.ask()
     until(lambda: "digest" in (queue.job(stopped).checkpoint or {}), "a checkpoint")
     second.send_signal(signal.SIGTERM)
@@ -143,7 +143,7 @@ def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     assert (found.state, found.attempts) == ("queued", 0)
     before = queue.checkpoint(stopped)
     assert 0 < len(before) < _EPOCHS
-    # A third, in this process.
+    # A third worker, in this process.
     handlers = {TRAIN: training_handler(queue.programs.folder, max_weights=1_000_000)}
     assert Worker(queue.registry, handlers, name="third").work_once(threading.Event())
     found = queue.finished(stopped)

@@ -1,4 +1,4 @@
-"""The load script, in short; and that it sees what it is there to see."""
+"""A short run of the load script, and tests of its checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
 
 @pytest.mark.slow
 def test_mixed_traffic_passes_all_checks() -> None:
-    """Everything happens, and everything holds; a busy machine may be late with promotions."""
+    """Every kind of request occurs, and every check holds; promotions may lag on a busy machine."""
     limits = ["--lag", "4", "--rise", "80"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.load", "--seconds", "8", "--json", *limits],
@@ -44,7 +44,7 @@ def test_mixed_traffic_passes_all_checks() -> None:
 
 @pytest.fixture(scope="module")
 def champions() -> Champions:
-    """Version 1 from second 10 on, version 2 from second 20, asked for half a second before."""
+    """Version 1 from second 10, version 2 from second 20, each requested 0.5 s earlier."""
     found = Champions(lag=1)
     data = draw(300, 4, 3.0)
     found.versions = {
@@ -89,7 +89,7 @@ def test_mixed_versions_in_an_answer_are_detected(champions: Champions) -> None:
 
 
 def test_memory_leak_is_detected_and_warm_up_is_not_one() -> None:
-    """Samples each second for 100 seconds, of which 30 are to get warm."""
+    """One sample a second for 100 seconds, the first 30 for warm-up."""
     at = np.arange(101.0)
     warming = np.where(at < 30, 100 + at * 5, 250)
     assert rise_mib(list(zip(at, warming, strict=True))) == pytest.approx(0, abs=1e-6)

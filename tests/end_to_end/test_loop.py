@@ -1,4 +1,4 @@
-"""The whole loop through real processes: `recalib serve`, its worker, and the command line."""
+"""The main workflow with real processes: `recalib serve`, its worker and the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.service.conftest import NPY, npy
 def test_upload_fit_promote_calibrate_and_take_it_home(
     programs: Programs, empty_database_url: str
 ) -> None:
-    """On each database: what the server answers is what the downloaded file computes."""
+    """The served probabilities equal those of the downloaded parameter file, on each database."""
     logits, labels = draw(2000, 5, 3.0)
     with programs.serve(database_url=empty_database_url) as server:
         server.model(classes=5)

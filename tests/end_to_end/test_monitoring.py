@@ -1,4 +1,4 @@
-"""Monitoring with real processes: traffic that adds up, and a calibrator that goes wrong."""
+"""Monitoring with real processes: traffic counts, and a calibrator that drifts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def counted(programs: Programs, database_url: str) -> int:
-    """Return how many predictions have been written down."""
+    """Return the number of stored prediction counts."""
     registry = Registry(database_url, (programs.home / "blobs").as_uri())
     with registry.reading() as tx:
         model = tx.models.get("digits")
@@ -31,7 +31,7 @@ def counted(programs: Programs, database_url: str) -> int:
 def test_traffic_counts_of_processes_add_up_and_survive_kill(
     programs: Programs, empty_database_url: str
 ) -> None:
-    """At most what came since the last flush is lost, never what was written, and no label."""
+    """A kill loses at most the counts since the last flush, and no label."""
     rows, labels = draw(500, 4, 3.0)
     settings = {"database_url": empty_database_url, "flush_seconds": 0.2}
     with programs.serve("--workers", 2, **settings) as server:
@@ -39,7 +39,7 @@ def test_traffic_counts_of_processes_add_up_and_survive_kill(
         server.upload(rows, labels)
         server.finished(server.ask_fit(promote=True))
         for _ in range(20):
-            # A connection each, so that both processes have some.
+            # A connection for each request, so that both processes serve some.
             server.client.headers["Connection"] = "close"
             ids = server.calibrate(rows[:10])["prediction_ids"]
         until(lambda: counted(programs, empty_database_url) == 200, "all traffic")
@@ -58,11 +58,11 @@ def test_traffic_counts_of_processes_add_up_and_survive_kill(
         again.calibrate(rows[:30])
         assert counted(programs, empty_database_url) == left
         assert again.stop() == 0
-    # What is told to end writes down everything.
+    # A stopped server flushes everything.
     assert counted(programs, empty_database_url) == left + 30
 
 
-#: Seconds instead of hours, so that the story is told in one minute.
+#: Seconds instead of hours, so that the test takes a minute.
 _SETTINGS: dict[str, object] = {
     "flush_seconds": 0.2,
     "bucket_seconds": 1,
@@ -85,7 +85,7 @@ _KINDS = ("stale", "refitted", "promoted")
 
 
 class Traffic:
-    """Rows of a truth that may change, answered, and labelled half a second later."""
+    """Send rows from a distribution that can change, and their labels half a second later."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -94,7 +94,7 @@ class Traffic:
         self._seed = 0
 
     def send(self, rows: int = 60) -> NDArray[np.float32]:
-        """Send some rows, and the labels that are due; return probabilities."""
+        """Send rows and the labels that are due; return the probabilities."""
         self._seed += 1
         logits, labels = draw(rows, 4, self.temperature, seed=self._seed)
         answer = self.server.calibrate(logits)
@@ -107,7 +107,7 @@ class Traffic:
         return probabilities_of(answer)
 
     def until(self, *kinds: str) -> list[dict[str, Any]]:
-        """Go on until the audit trail has such entries in this order; return all of it."""
+        """Send until the audit trail has these entries in order; return the trail."""
 
         def look() -> list[dict[str, Any]]:
             for _ in range(4):
@@ -127,7 +127,7 @@ class Traffic:
 def test_drift_is_detected_and_repaired_automatically(
     programs: Programs, empty_database_url: str
 ) -> None:
-    """Fresh, then drift: stale, fitted anew, compared in shadow, promoted, fresh again."""
+    """Drift makes a calibrator stale; a refit is compared in shadow, promoted, and is fresh."""
     rows, labels = draw(3_000, 4, 3.0)
     with programs.serve(database_url=empty_database_url, **_SETTINGS) as server:
         body = {"name": "digits", "classes": 4, "monitoring": _WATCHED}
@@ -142,8 +142,8 @@ def test_drift_is_detected_and_repaired_automatically(
         after, _ = _errors(server, traffic)
         assert after < before / 2
         if "RECALIB_TESTS_SCENARIO" in os.environ:
-            # The first candidate may have been fitted on predictions from before the drift as
-            # well; then it is found out, and another follows.
+            # The first candidate may be fitted on predictions from before the drift as well. It
+            # then fails the comparison, and another follows.
             until(lambda: _is_as_good_as_perfect(server, traffic), "a calibrated drifted stream")
 
         history = server.ask("GET", "/v1/models/digits/aliases/champion/history")["items"]
@@ -159,7 +159,7 @@ def test_drift_is_detected_and_repaired_automatically(
 
 
 def _is_as_good_as_perfect(server: Server, traffic: Traffic) -> bool:
-    """Whether ECE on the drifted stream is below the 95th percentile of its noise floor."""
+    """Return whether ECE on the drifted stream is below the 95th percentile of its floor."""
     for _ in range(10):
         traffic.send()
     found, floor = _errors(server, traffic)
@@ -167,7 +167,7 @@ def _is_as_good_as_perfect(server: Server, traffic: Traffic) -> bool:
 
 
 def _errors(server: Server, traffic: Traffic, **query: Any) -> tuple[float, float]:
-    """Return ECE on 1,500 rows of the drifted stream, and what 95% of perfect answers show."""
+    """Return ECE on 1,500 drifted rows, and the 95th percentile of its noise floor."""
     logits, truth = draw(1_500, 4, traffic.temperature, seed=10_000)
     parts = [server.calibrate(part, ids=0, **query) for part in np.split(logits, 5)]
     answered = np.concatenate([probabilities_of(one) for one in parts])

@@ -1,4 +1,4 @@
-"""Promotions while several server processes answer."""
+"""Promotions while several server processes serve."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS = draw(60, 4, 3.0)[0].astype(np.float32)
 
 @pytest.fixture
 def server(programs: Programs, empty_database_url: str) -> Iterator[Server]:
-    """Two server processes, with versions 1 and 2 of a model."""
+    """Two server processes, and versions 1 and 2 of a model."""
     options = ("--workers", 2, "--job-workers", 0)
     settings = {"database_url": empty_database_url, "refresh_seconds": 0.2}
     with programs.serve(*options, **settings) as server:
@@ -38,7 +38,7 @@ def server(programs: Programs, empty_database_url: str) -> Iterator[Server]:
 
 
 def test_promotions_under_load(server: Server) -> None:
-    """No request fails; each answer is wholly of the version that it names; all come to agree.
+    """No request fails, no response mixes versions, and all processes converge.
 
     In one test, since starting two server processes takes longer than all of it.
     """
@@ -46,7 +46,7 @@ def test_promotions_under_load(server: Server) -> None:
     server.promote(1)
     _agree(server, 1)
 
-    # Back and forth, while six threads ask as fast as they can.
+    # Alternate between the versions while six threads send requests.
     seen: Counter[int] = Counter()
     over, failures = threading.Event(), []
 
@@ -82,7 +82,7 @@ def test_promotions_under_load(server: Server) -> None:
 
 
 def _work(database_url: str, programs: Programs) -> None:
-    """Do the jobs in this process: starting another would take longer than they do."""
+    """Run the jobs in this process, which is faster than to start a worker."""
     registry = Registry(database_url, (programs.home / "blobs").as_uri())
     worker = Worker(registry, HANDLERS, name="test")
     while worker.work_once(threading.Event()):
@@ -91,14 +91,14 @@ def _work(database_url: str, programs: Programs) -> None:
 
 
 def _local(server: Server, version: int) -> np.ndarray:
-    """Return what the downloaded parameter file of a version computes."""
+    """Return the probabilities of a version's downloaded parameter file."""
     path = f"/v1/models/digits/calibrators/{version}/parameters"
     calibrator = recalib.Calibrator.from_bytes(server.client.get(path).content)
     return calibrator.predict(_ROWS)
 
 
 def _ask_anew(server: Server) -> int:
-    """Ask over a new connection, which either process may accept; return the version."""
+    """Send a request over a new connection to either process; return the version."""
     with httpx2.Client(base_url=server.url, timeout=60) as client:
         answer = client.post("/v1/models/digits/calibrate", json={"logits": [[0, 1, 2, 3]]})
     version: int = answer.json()["calibrator"]["version"]
@@ -106,12 +106,12 @@ def _ask_anew(server: Server) -> int:
 
 
 def _agree(server: Server, version: int) -> None:
-    """Wait until fifty answers in a row, each over a connection of its own, are of `version`."""
+    """Wait for fifty consecutive responses of `version`, each over a new connection."""
     until(lambda: all(_ask_anew(server) == version for _ in range(50)), f"version {version}")
 
 
 def _metrics_add_up(server: Server) -> None:
-    """What one scrape says, whichever process answers it, has the requests of both."""
+    """A scrape of either process has the requests of both."""
     asked = 40
     before = _calibrations(server)
     for _ in range(asked):

@@ -1,4 +1,4 @@
-"""schemathesis reads the interface's description, and tries whether any of it is not so.
+"""schemathesis checks the service against its OpenAPI description.
 
 It asks what the description allows and what it forbids, in and out of order, and looks at each
 answer's status, headers and body. `make fuzz` does so for ten minutes, differently each time.
@@ -18,14 +18,14 @@ from tests.fitting.conftest import draw
 
 pytestmark = pytest.mark.slow
 
-#: How long to go on; without it, a few cases of each operation, the same each time.
+#: Seconds to run; by default a few fixed cases of each operation.
 _SECONDS = os.environ.get("RECALIB_TESTS_FUZZ_SECONDS")
 _BOUNDED = ["--max-examples", "4", "--seed", "5"]
 _CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 
 
 def test_responses_match_the_openapi_description(programs: Programs, tmp_path: Path) -> None:
-    """No answer is undescribed, no bad request is accepted, no good one refused, nothing breaks."""
+    """Responses match the description, bad requests are refused, good ones accepted."""
     with programs.serve() as server:
         server.model(classes=3)
         server.upload(*draw(60, 3, 2.0))
@@ -40,7 +40,7 @@ def test_responses_match_the_openapi_description(programs: Programs, tmp_path: P
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        # Each of the phases went over every operation, or the run would prove nothing.
+        # Each phase must have covered every operation.
         paths = server.ask("GET", "/openapi.json")["paths"]
         operations = sum(len(one) for one in paths.values())
         assert f"Tested: {operations}" in done.stdout

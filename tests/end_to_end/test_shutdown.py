@@ -1,4 +1,4 @@
-"""How a server stops when it is told to."""
+"""Shutdown of a server by signals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = draw(10, 4, 3.0)[0].astype(np.float32)
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_finishes_requests_and_leaves_no_process(programs: Programs, workers: int) -> None:
-    """It exits with 0, and all children end.
+    """The server exits with status 0, and all children end.
 
     A request that is being received is answered, a stream in the middle comes to its end, and
     meanwhile health says that nothing is served.
@@ -51,7 +51,7 @@ def test_sigterm_finishes_requests_and_leaves_no_process(programs: Programs, wor
             server.process.terminate()
             assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
             assert list(watching) == []
-            # One that only watches over the others has the port as long as they live.
+            # The supervisor keeps the port open as long as its processes live.
             parent = {server.process.pid} if workers > 1 else set()
             assert len(answering - parent) == workers
             until(lambda: server.listening(server.url) <= parent, "the server to hear of it")
@@ -65,12 +65,12 @@ def test_sigterm_finishes_requests_and_leaves_no_process(programs: Programs, wor
         assert server.process.wait() == 0
         assert "Traceback" not in server.log()
     until(lambda: not programs.alive(), "all processes to end")
-    # Libraries leave their own traces, whose names are not ours.
+    # Libraries leave files of their own.
     assert list(programs.temporary.glob("recalib-*")) == []
 
 
 def test_sigterm_during_start(programs: Programs) -> None:
-    """From the line that announces it on, the server stops cleanly, however often it is told to."""
+    """From its announcement on, repeated signals stop the server cleanly."""
     process = programs.start("serve", "--port", 0, "--json")
     assert process.stdout is not None
     process.stdout.readline()
@@ -80,21 +80,21 @@ def test_sigterm_during_start(programs: Programs) -> None:
     assert process.returncode == 0
     assert "Traceback" not in programs.log_of(process)
     until(lambda: not programs.alive(), "all processes to end")
-    # Libraries leave their own traces, whose names are not ours.
+    # Libraries leave files of their own.
     assert list(programs.temporary.glob("recalib-*")) == []
 
 
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("stopped", [False, True])
 def test_failing_server_processes_end_the_server(
-    monkeypatch: pytest.MonkeyPatch, told: bool
+    monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
-    """The server's status says so, unless it was told to stop meanwhile."""
+    """The exit status reports the failure, unless the server was stopped meanwhile."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # which this process' own are
     monkeypatch.setattr(_Processes, "init_processes", lambda self: self.processes.append(failed))
     failed = mock.Mock(exitcode=STARTUP_FAILURE, **{"is_alive.return_value": False})
     settings = Settings(workers=2)
     with socket.socket() as listener:
-        if told:
+        if stopped:
             monkeypatch.setattr(_Processes, "handle_signals", _Processes.handle_term)
             _answer(settings, listener)
         else:
@@ -104,7 +104,7 @@ def test_failing_server_processes_end_the_server(
 
 
 def _half_a_request(server: Server) -> socket.socket:
-    """Send all of a request but its last byte, over a connection of its own."""
+    """Send all but the last byte of a request over a new connection."""
     place = urlsplit(server.url)
     body = json.dumps({"name": "another", "classes": 4}).encode()
     head = (
@@ -113,7 +113,7 @@ def _half_a_request(server: Server) -> socket.socket:
     )
     connection = socket.create_connection((place.hostname, place.port))
     connection.sendall(head.encode() + body[:-1])
-    # Answered on another connection, so the server has had the time to accept this one as well.
+    # A response on another connection shows that the server has accepted this one as well.
     for _ in range(20):
         with socket.create_connection((place.hostname, place.port)) as other:
             other.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

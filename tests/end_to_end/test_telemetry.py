@@ -1,4 +1,4 @@
-"""Traces, told to a collector of OTLP over HTTP: requests, RPCs, and jobs in another process."""
+"""Traces sent to an OTLP/HTTP collector: requests, RPCs, and jobs in another process."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PARENT = "00f067aa0ba902b7"
 
 @dataclass
 class Collector:
-    """What was told, as it came over the wire."""
+    """The received spans and resources."""
 
     url: str = ""
-    #: Program and span.
+    #: Pairs of program and span.
     told: list[tuple[str, Any]] = field(default_factory=list)
 
     def take(self, content: bytes) -> None:
@@ -40,7 +40,7 @@ class Collector:
             self.told += [(program, one) for scope in of.scope_spans for one in scope.spans]
 
     def of_trace(self, trace: str) -> dict[str, tuple[str, Any]]:
-        """Return the spans of a trace by their names."""
+        """Return the spans of a trace by name."""
         return {one.name: (who, one) for who, one in self.told if one.trace_id.hex() == trace}
 
 
@@ -74,7 +74,7 @@ def attributes(one: Any) -> dict[str, Any]:
 
 
 def test_trace_continues_through_the_job_queue(programs: Programs, collector: Collector) -> None:
-    """From whoever asks to the worker; small requests and RPCs have their spans too."""
+    """From the client to the worker; small requests and RPCs have spans as well."""
     rows, labels = draw(200, 4, 3.0)
     sent = [{"traceparent": f"00-{one}-{PARENT}-01"} for one in TRACES]
     environment = {"otlp_endpoint": collector.url + "/", "log_format": "json", "access_log": True}
@@ -84,7 +84,7 @@ def test_trace_continues_through_the_job_queue(programs: Programs, collector: Co
         body = {"dataset": "validation", "promote": True}
         job = server.ask("POST", "/v1/models/digits/calibrators", json=body, headers=sent[0])["id"]
         server.finished(job)
-        # On the short way: answered as it is read.
+        # On the fast path.
         answer = server.client.post(
             "/v1/models/digits/calibrate", json={"logits": rows[:1].tolist()}, headers=sent[1]
         )
@@ -117,13 +117,13 @@ def test_trace_continues_through_the_job_queue(programs: Programs, collector: Co
     assert attributes(rpc)["rpc.grpc.status_code"] == "OK"
     names = [one.name for _, one in collector.told]
     assert names.count("GET /v1/models/{model}") == 1  # of a trace of its own
-    # The log, of both programs, has the same names.
+    # The logs of both programs have the same trace ids.
     assert f'"request_id": "{TRACES[1]}"' in log
     assert f'"job_id": "{job}"' in log
 
 
 def test_disabled_telemetry_imports_nothing() -> None:
-    """But the interface, by FastAPI itself; and nothing that is asked then does anything."""
+    """FastAPI itself imports the API, whose calls then do nothing."""
     program = (
         "import sys; from recalib.settings import Settings; from service.app import create_app; "
         "import training.main; from recalib.observability import telemetry; "

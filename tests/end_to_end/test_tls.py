@@ -1,4 +1,4 @@
-"""TLS at a real server, for REST and gRPC, with certificates made for the test."""
+"""TLS for REST and gRPC at a real server, with generated certificates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["cli"]
 
 
 class Certificates:
-    """An authority, and what it signs for this machine."""
+    """A certificate authority, and a certificate that it signs for this machine."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = trustme.CA()

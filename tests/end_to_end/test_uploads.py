@@ -1,4 +1,4 @@
-"""Uploads to a real server: memory, clients that go away, leftovers."""
+"""Uploads to a real server: memory, disconnecting clients, leftovers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.slow
 
 _GIB = 2**30
 _MIB = 2**20
-#: The large one takes over half a minute here.
+#: The large upload may take over half a minute.
 _UPLOAD_BYTES = 2 * _GIB if os.environ.get("RECALIB_LARGE_TESTS") else 400 * _MIB
 _CLASSES = 128
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
-    """One server's worth of programs for the whole module."""
+    """Programs that the module shares."""
     programs = Programs(tmp_path_factory.mktemp("uploads"))
     yield programs
     programs.clean_up()
@@ -35,7 +35,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 
 @pytest.fixture(scope="module")
 def server(programs: Programs) -> Iterator[Server]:
-    """A server that found an old and a new leftover when it started."""
+    """A server started with an old and a new leftover."""
     temporary = programs.home / "blobs" / "temporary"
     temporary.mkdir(parents=True)
     for name in ("old", "new"):
@@ -49,12 +49,12 @@ def server(programs: Programs) -> Iterator[Server]:
 def test_leftovers_of_killed_uploads_are_removed_after_a_day(
     server: Server, programs: Programs
 ) -> None:
-    """By the server that starts; those of uploads that may still run are left alone."""
+    """A starting server removes them; it keeps files of uploads that may still run."""
     assert [path.name for path in programs.home.glob("blobs/temporary/*")] == ["new"]
 
 
 def test_upload_aborted_by_its_client_leaves_nothing(server: Server, programs: Programs) -> None:
-    """Not even a temporary file; and no traceback in the log, since clients do that."""
+    """No temporary file remains, and the log has no traceback."""
     body = npz(*draw(200_000, 4, 2.0))
     with half_an_upload(server, body):
         until(lambda: received(programs) > 0, "a part of the upload")
@@ -64,13 +64,13 @@ def test_upload_aborted_by_its_client_leaves_nothing(server: Server, programs: P
 
 
 def test_upload_memory_is_constant(server: Server) -> None:
-    """Sent in pieces without an announced length, checked and measured: under 100 MB of memory."""
+    """A chunked upload that is checked and measured takes less than 100 MB of memory."""
     server.model("wide", _CLASSES)
-    # What the first upload imports is no growth.
+    # The first upload imports modules, which is not growth.
     small = npz(np.zeros((10, _CLASSES), np.float32), np.zeros(10, np.int64))
     server.ask("PUT", "/v1/models/wide/datasets/small", content=small, headers=NPZ)
     process = psutil.Process(server.pid)
-    # Sets the peak back to the present.
+    # Reset the peak to the current value.
     Path(f"/proc/{server.pid}/clear_refs").write_text("5")
     before = process.memory_info().rss
     rows = _UPLOAD_BYTES // (4 * _CLASSES)
@@ -82,7 +82,7 @@ def test_upload_memory_is_constant(server: Server) -> None:
 
 
 def _archive(rows: int) -> Iterator[bytes]:
-    """Yield an npz of float32 logits (rows, 128) and labels, piece by piece, as numpy writes it."""
+    """Yield an npz of float32 logits (rows, 128) and labels in pieces, as NumPy writes it."""
     block, labels = np.random.default_rng(0).normal(size=(2048, _CLASSES)), np.arange(rows) % 100
     piece = block.astype("<f4").tobytes()
     size = rows * _CLASSES * 4
@@ -108,7 +108,7 @@ def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
 
 
 def _zip_headers(name: str, contents: list[bytes], offset: int) -> tuple[bytes, bytes]:
-    """Return the local header of a stored member, and its entry in the directory."""
+    """Return the local header and the directory entry of a stored member."""
     checksum = 0
     for one in contents:
         checksum = zlib.crc32(one, checksum)
@@ -120,7 +120,7 @@ def _zip_headers(name: str, contents: list[bytes], offset: int) -> tuple[bytes, 
 
 
 def _peak(pid: int) -> int:
-    """Return the most memory that the process has had since it was set back, in bytes."""
+    """Return the process's peak memory since the reset, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Workers as separate processes: killed in the middle of a fit, sharing a queue."""
+"""Workers as separate processes: killed during a fit, sharing a queue."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.fitting.conftest import draw
 
 pytestmark = pytest.mark.slow
 
-#: Of these, a fit takes seconds, with what it imports: long enough to be killed in the middle.
+#: A fit of this many rows takes seconds with its imports, long enough to be killed.
 _ROWS, _CLASSES = 3_000, 100
-#: Long enough for a busy machine to send a heartbeat in a third of it.
+#: A busy machine must be able to send a heartbeat within a third of this.
 _LEASE_SECONDS = 3
 
 
 def test_fit_of_a_killed_worker_is_finished_by_another(
     programs: Programs, empty_database_url: str
 ) -> None:
-    """The lease runs out, the second attempt publishes, and there is one version."""
+    """The lease expires, the second attempt publishes, and one version exists."""
     settings = {"database_url": empty_database_url}
     with programs.serve("--job-workers", 0, **settings) as server:
         job = _long_fit(server)
@@ -34,7 +34,7 @@ def test_fit_of_a_killed_worker_is_finished_by_another(
 
 
 def test_killed_embedded_worker_is_replaced(programs: Programs) -> None:
-    """The server starts another, which finishes the job."""
+    """The server starts another worker, which finishes the job."""
     with programs.serve(lease_seconds=_LEASE_SECONDS) as server:
         job = _long_fit(server)
         (worker,) = until(lambda: server.children("worker"), "the embedded worker")
@@ -45,7 +45,7 @@ def test_killed_embedded_worker_is_replaced(programs: Programs) -> None:
 
 
 def test_two_workers_share_a_queue(programs: Programs, empty_database_url: str) -> None:
-    """Every job is done once, each model's versions have no gaps, and both workers work."""
+    """Each job runs once, versions have no gaps, and both workers take jobs."""
     settings = {"database_url": empty_database_url}
     models = ("one", "two", "three")
     with programs.serve("--job-workers", 0, **settings) as server:
@@ -81,7 +81,7 @@ def _long_fit(server: Server) -> str:
 def _kill_in_the_middle(server: Server, worker: psutil.Process, job: str) -> None:
     until(lambda: server.job(job)["state"] == "running", "the fit to begin")
     with paused(worker):
-        # It stands still: what is true now stays true until it is killed.
+        # The paused process does not change state until it is killed.
         assert server.job(job)["state"] == "running"
         worker.kill()
 

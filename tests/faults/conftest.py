@@ -1,4 +1,4 @@
-"""Programs on a home of their own, as the end-to-end tests have them."""
+"""The `programs` fixture of the end-to-end tests."""
 
 from __future__ import annotations
 

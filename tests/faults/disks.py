@@ -1,4 +1,4 @@
-"""A small disk of its own, for tests that fill one."""
+"""A small file system for tests that fill a disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["fill", "small_disk"]
 
 @contextlib.contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """Give a file system in memory at `folder`, or skip where none may be mounted."""
+    """Mount a file system in memory at `folder`; skip the test if that is not permitted."""
     mount, umount = shutil.which("mount"), shutil.which("umount")
     if os.geteuid() != 0 or mount is None or umount is None:
         pytest.skip("only root may mount a file system to fill")
@@ -31,7 +31,7 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Take all the room there is; returns the file that has it."""
+    """Fill the disk; returns the file that takes the space."""
     filler = disk / "filler"
     for size in (2**20, 4096):
         with contextlib.suppress(OSError), filler.open("ab", 0) as file:

@@ -1,8 +1,7 @@
 """`python -m tests.faults.dying WHEN NTH STATEMENT COMMAND...`: a `recalib COMMAND` that is killed.
 
-By SIGKILL from itself, so that the moment is exact: WHEN is `inside`, right after the NTH statement
-that begins with STATEMENT and in the middle of its transaction, or `after`, once that transaction
-is committed and before anybody has heard of it.
+The process sends SIGKILL to itself. WHEN is `inside`, after the NTH SQL statement that begins with
+STATEMENT and before its commit, or `after`, after the commit and before the response.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ __all__ = ["dying_command"]
 
 
 def dying_command(when: str, nth: int, statement: str, *arguments: object) -> list[str]:
-    """Return the command line of `recalib ARGUMENTS` that dies so."""
+    """Return the command line of a `recalib ARGUMENTS` that kills itself."""
     command = [sys.executable, "-m", "tests.faults.dying", when, str(nth), statement]
-    return [*command, *(str(one) for one in arguments)]
+    return [*command, *map(str, arguments)]
 
 
 class _Death:
@@ -32,7 +31,7 @@ class _Death:
         self._left = nth
         self._statement = statement
         event.listen(Engine, "after_cursor_execute", self._executed)
-        event.listen(Pool, "checkin", self._given_back)
+        event.listen(Pool, "checkin", self._checked_in)
 
     def _executed(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if not statement.startswith(self._statement):
@@ -43,8 +42,8 @@ class _Death:
                 _die()
             connection.info["doomed"] = True
 
-    def _given_back(self, _connection: Any, record: Any) -> None:
-        # Committed by then.
+    def _checked_in(self, _connection: Any, record: Any) -> None:
+        # The transaction is committed here.
         if record.info.get("doomed"):
             _die()
 

@@ -1,9 +1,8 @@
-"""`python -m tests.faults.for_long`: a service that is killed at random moments, for minutes.
+"""`python -m tests.faults.for_long`: random faults in a service under traffic, for minutes.
 
-Under traffic of every kind, on each database in turn: now the server is killed, now its worker,
-now both stand still for a while. After each fault it must come back by itself, and answer for all
-that is in the ledger. With --seed, the same faults come in the same order; the moments are the
-machine's.
+On each database in turn, the server or its worker is killed, or both are paused. After each fault
+the service must recover, and keep the guarantees of the ledger. --seed repeats the order of faults,
+not their exact moments.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _KINDS = ("server", "worker", "pause", "stop")
 
 
 def main() -> int:
-    """Print a line a fault; the exit status is 1 where anything did not hold."""
+    """Print a line for each server run; a broken guarantee raises an error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None)

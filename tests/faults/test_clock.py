@@ -1,6 +1,6 @@
-"""Servers whose clock is wrong, by an hour ahead and by an hour behind.
+"""Servers whose clock is an hour ahead or behind.
 
-Leases and jobs go by the database's clock: `tests/registry/test_clock.py`, and
+Leases and jobs use the database's clock: `tests/registry/test_clock.py`, and
 `test_killed_worker.py` for a database whose clock was set back.
 """
 
@@ -24,13 +24,13 @@ _ROWS = draw(20, 4, 3.0)[0]
 
 
 def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) -> None:
-    """Everything but labels goes on; those are refused with a reason until time has caught up."""
+    """Labels are refused with a reason until the clock has caught up; all else works."""
     settings = {"database_url": empty_database_url, "flush_seconds": 0.1}
     with open_ledger(empty_database_url, programs) as ledger:
         programs.command = partial(command_ahead, 3600)
         with programs.serve("--job-workers", 0, **settings) as server:
             early = server.calibrate(_ROWS)["prediction_ids"]
-            _are_too_early(server, early)
+            _check_too_early(server, early)
             server.promote(2, model=MODEL)
             assert server.calibrate(_ROWS)["calibrator"]["version"] == 2
             assert server.stop() == 0
@@ -41,7 +41,7 @@ def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) 
         )
         assert all(isinstance(one, Prediction) for one in later)
 
-        # Set back, and now behind: what it makes is old, which labels may be.
+        # The clock is now behind: predictions look old, and labels for them are accepted.
         programs.command = partial(command_ahead, -3600)
         with programs.serve("--job-workers", 0, **settings) as server:
             server.promote(1, model=MODEL)
@@ -49,12 +49,12 @@ def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) 
                 ledger.until_acknowledged(3)
             ledger.predicted += 2 * len(_ROWS)  # of the one before
             ledger.check(server)
-            _are_too_early(server, early)
+            _check_too_early(server, early)
             assert server.stop() == 0
             assert "Traceback" not in server.log()
 
 
-def _are_too_early(server: Server, ids: list[str]) -> None:
+def _check_too_early(server: Server, ids: list[str]) -> None:
     batch = [{"prediction_id": one, "label": 1} for one in ids]
     answer: dict[str, Any] = server.ask("POST", f"/v1/models/{MODEL}/labels", json=batch)
     assert answer["counts"]["invalid"] == len(ids)

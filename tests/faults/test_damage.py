@@ -1,4 +1,4 @@
-"""Stored data that something else has damaged: found, said, and no more is lost than was."""
+"""Damaged stored data is detected and reported, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS = draw(100, 4, 3.0, seed=5)[0]
 
 
 def test_damaged_parameters_and_blobs(programs: Programs, empty_database_url: str) -> None:
-    """One flipped bit each: never served or fitted on, and what replaces it is not in its way."""
+    """Data with a flipped bit is neither served nor used to fit, and can be replaced."""
     with open_ledger(empty_database_url, programs) as ledger:
         registry = ledger.registry
         settings = {"database_url": empty_database_url, "refresh_seconds": 0.1}
@@ -38,13 +38,13 @@ def test_damaged_parameters_and_blobs(programs: Programs, empty_database_url: st
             before = server.calibrate(_ROWS, ids=0)
             for version in (1, 2):
                 _flip_a_bit_of_parameters(registry, version)
-            # What is loaded is good; the other one is neither promoted nor served.
+            # The loaded champion still serves; the other version is neither promoted nor served.
             answer = server.client.put(f"{_PATH}/aliases/champion", json={"version": 2})
-            _is_damage(answer, "checksum")
+            _check_damage_reported(answer, "checksum")
             answer = server.client.post(
                 f"{_PATH}/calibrate?calibrator=2", json={"logits": [[0, 1, 2, 3]]}
             )
-            _is_damage(answer, "checksum")
+            _check_damage_reported(answer, "checksum")
             assert server.calibrate(_ROWS, ids=0) == before
             with registry.reading() as tx:
                 assert tx.aliases.get(tx.models.get(MODEL), "champion").version == 1
@@ -58,7 +58,7 @@ def test_damaged_parameters_and_blobs(programs: Programs, empty_database_url: st
             answer = server.client.put(f"{_PATH}/datasets/validation", content=body, headers=NPZ)
             assert answer.status_code == 200
             assert blob.read_bytes() == body
-            # The champion is damaged, and in nobody's way.
+            # A damaged champion does not prevent a fit.
             done = _fitted(server, registry)
             assert done["state"] == "succeeded", done
             assert done["result"]["promoted"] is True
@@ -93,7 +93,7 @@ def _fitted(server: Server, registry: Registry) -> dict[str, Any]:
     return server.job(job)
 
 
-def _is_damage(answer: Any, word: str) -> None:
+def _check_damage_reported(answer: Any, word: str) -> None:
     assert answer.status_code == 500, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["title"] == "Stored data is damaged"
@@ -102,7 +102,7 @@ def _is_damage(answer: Any, word: str) -> None:
 
 
 def test_damaged_captured_logits_are_skipped(registry: Registry) -> None:
-    """A refit has the others: they are a sample as well."""
+    """A refit uses the remaining samples."""
     model = a_champion(registry, CAPTURING)
     for ago in (4_000, 2_400):
         serve(registry, model, ago=ago, temperature=3.0, rows=200, seed=ago)
@@ -119,14 +119,14 @@ def test_damaged_captured_logits_are_skipped(registry: Registry) -> None:
 
 
 def test_torn_or_truncated_sqlite_log(programs: Programs, tmp_path: Path) -> None:
-    """Behind its last commit, nothing is lost; in the middle, all that came before is whole."""
+    """A tear after the last commit loses nothing; earlier ones keep all earlier commits."""
     database = programs.home / "recalib.db"
     with open_ledger(f"sqlite:///{database}", programs) as ledger:
         with programs.serve("--job-workers", 0) as server, ledger.traffic(server):
             ledger.until_acknowledged(5)
             server.kill()
         log = Path(f"{database}-wal")
-        # As they are now: who closes the last connection puts an end to the log.
+        # Copy now: closing the last connection removes the log.
         files = {one: one.read_bytes() for one in (database, log)}
 
     for share in (0.9, 0.5, 0.1, 0.0):
@@ -134,7 +134,7 @@ def test_torn_or_truncated_sqlite_log(programs: Programs, tmp_path: Path) -> Non
         folder.mkdir()
         (folder / database.name).write_bytes(files[database])
         (folder / log.name).write_bytes(files[log][: int(share * len(files[log]))])
-        _is_a_beginning(Registry(f"sqlite:///{folder / database.name}", "memory://"), ledger)
+        _check_prefix(Registry(f"sqlite:///{folder / database.name}", "memory://"), ledger)
 
     for one, content in files.items():
         one.write_bytes(content)
@@ -148,8 +148,8 @@ def test_torn_or_truncated_sqlite_log(programs: Programs, tmp_path: Path) -> Non
         ledger.registry.close()
 
 
-def _is_a_beginning(registry: Registry, ledger: Ledger) -> None:
-    """Every transaction up to some moment is there, whole, and none from after it."""
+def _check_prefix(registry: Registry, ledger: Ledger) -> None:
+    """Check that the database holds all transactions up to some moment, and no later one."""
     registry.migrate()
     with registry.reading() as tx:
         assert tx.connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
@@ -173,7 +173,7 @@ def _is_a_beginning(registry: Registry, ledger: Ledger) -> None:
 
 
 def test_file_that_is_not_a_database_is_refused(programs: Programs) -> None:
-    """One line says so; the file is left as it is, for whoever knows what it was."""
+    """One line reports it, and the file is not changed."""
     programs.home.mkdir()
     database = programs.home / "recalib.db"
     content = np.random.default_rng(0).bytes(50_000)
@@ -189,7 +189,7 @@ def test_file_that_is_not_a_database_is_refused(programs: Programs) -> None:
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_truncated_sqlite_database_is_reported(registry: Registry, tmp_path: Path) -> None:
-    """It cannot be used, and says so, wherever the damage is met."""
+    """Reads raise `UnavailableError` wherever they meet the damage."""
     publish_two(registry)
     registry.close()
     half = tmp_path / "half.db"

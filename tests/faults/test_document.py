@@ -1,4 +1,4 @@
-"""docs/faults.md names tests that there are."""
+"""docs/faults.md names existing tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DOCUMENT = (_ROOT / "docs" / "faults.md").read_text()
 
 
 def test_every_row_names_existing_tests() -> None:
-    """Files by their path, or by their name alone where they are in this folder."""
+    """Files are named by path, or by name if they are in this folder."""
     rows = [line.split("|") for line in _DOCUMENT.splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 15
     for row in rows:

@@ -1,6 +1,6 @@
-"""The disk fills up under traffic, with database and blobs on it, and is made room on again.
+"""The disk with database and blobs fills up under traffic, and has space again.
 
-A training run whose checkpoints find no room: `tests/training/test_training_job.py`.
+A training run without space for its checkpoints: `tests/training/test_training_job.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHANGES = {"upload", "promote", "label", "fit"}
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """Of 48 MB, for the programs' home; where PostgreSQL's own user comes to it as well."""
+    """A disk of 48 MB for the programs' home, accessible to PostgreSQL's user."""
     folder = Path(tempfile.mkdtemp(prefix="recalib-disk-", dir="/tmp"))
     folder.chmod(0o755)
     try:
@@ -62,11 +62,11 @@ def database_on_it(request: pytest.FixtureRequest, disk: Path) -> Iterator[str]:
 
 
 def test_temporarily_full_disk(disk: Path, database_on_it: str, programs: Programs) -> None:
-    """Serving goes on, changes get 503 and leave nothing; a fit that was running is published."""
+    """Serving continues, changes get 503 and leave nothing, and a running fit is published."""
     programs.home = disk / "home"
     programs.temporary = disk / "temporary"
     programs.temporary.mkdir()
-    # PostgreSQL's rows find room in pages that were begun: labels, of which many come, soon do not.
+    # PostgreSQL fills its open pages first; only labels, which are many, soon need new ones.
     refused = _CHANGES if database_on_it.startswith("sqlite") else {"upload", "label"}
     settings = {"database_url": database_on_it, "lease_seconds": 2, "flush_seconds": 0.2}
     with open_ledger(database_on_it, programs) as ledger:
@@ -83,7 +83,7 @@ def test_temporarily_full_disk(disk: Path, database_on_it: str, programs: Progra
                 with paused(worker):
                     filler = fill(disk)
                     until(lambda: ledger.refused.keys() >= refused or ledger.wrong, "no room")
-                # Counts of requests never met before find room as well.
+                # New request counters must find space as well.
                 assert "recalib_registry_up 1.0" in server.client.get("/metrics").text
                 assert server.client.get("/v1/models/none").status_code == 404
                 goal = ledger.predicted + 100
@@ -111,7 +111,7 @@ def test_temporarily_full_disk(disk: Path, database_on_it: str, programs: Progra
 
 
 def _running_fit(server: Server, worker: object) -> str:
-    """Ask for a fit, and return it when it is running: some are over before that is seen."""
+    """Request fits until one is seen running, and return it: some finish too early."""
     while True:
         body = {"dataset": "large", "map": "vector", "promote": False}
         job: str = server.ask("POST", f"/v1/models/{MODEL}/calibrators", json=body)["id"]

@@ -1,4 +1,4 @@
-"""kill -9 of the server, at chosen moments and under traffic: nothing lost, nothing half done."""
+"""kill -9 of the server at chosen moments under traffic: nothing lost, nothing partial."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.service.conftest import npz
 
 pytestmark = pytest.mark.slow
 
-#: In the middle of an upload's transaction (its blob stands already), between the two halves of a
-#: promotion, in the middle of a batch of labels, and when a flush is written down but not known to
-#: be; each after some that went well.
+#: Moments of the kills: inside an upload's transaction (its blob exists already), between the two
+#: statements of a promotion, inside a batch of labels, and after the commit of a flush. Some
+#: operations of each kind succeed before.
 _DEATHS = [
     ("inside", 3, "INSERT INTO datasets"),
     ("inside", 4, "UPDATE aliases"),
@@ -35,7 +35,7 @@ _DEATHS = [
 
 
 def test_no_orphans(programs: Programs) -> None:
-    """Neither server processes nor workers outlive the server, and its port is free again."""
+    """Server processes and workers end with the server, and its port is free."""
     with programs.serve("--workers", 2) as server:
         until(lambda: server.children("worker"), "the embedded worker")
         server.kill()
@@ -49,7 +49,7 @@ def test_no_orphans(programs: Programs) -> None:
 def test_repeatedly_killed_server_loses_nothing(
     programs: Programs, empty_database_url: str
 ) -> None:
-    """Each life of it ends in the middle of something else; the last answers for all, at once."""
+    """Each run ends in another operation; the last one must keep all guarantees."""
     with open_ledger(empty_database_url, programs) as ledger:
         settings = {"database_url": empty_database_url, "flush_seconds": 0.1}
         port: int | None = 0
@@ -62,7 +62,7 @@ def test_repeatedly_killed_server_loses_nothing(
                 assert server.process.wait() == -9, server.log()
             assert ledger.wrong == []
             assert "Traceback" not in server.log()
-            # The same for all lives.
+            # The same in all runs.
             port = urlsplit(server.url).port
         assert {"upload", "promote", "label"} <= ledger.cut
         assert ledger.refused == {}
@@ -74,18 +74,18 @@ def test_repeatedly_killed_server_loses_nothing(
             with ledger.traffic(server, fits=True):
                 ledger.until_acknowledged(2)
             ledger.check(server)
-            # Who labelled first stands, whichever life it was in.
+            # The first label counts, whichever run received it.
             other = [{**ids[0], "label": 2}]
             answer = server.ask("POST", f"/v1/models/{MODEL}/labels", json=other)
             assert answer["counts"]["conflict"] == 1
             assert server.stop() == 0
             assert "Traceback" not in server.log()
-        # One that is told to stop writes down everything.
+        # A stopped server flushes everything.
         ledger.check_predictions()
 
 
 def test_upload_interrupted_by_kill_leaves_no_dataset(programs: Programs) -> None:
-    """And no blob under a name."""
+    """No blob remains either."""
     body = npz(*draw(200_000, 4, 2.0))
     with programs.serve("--job-workers", 0) as server:
         server.model()

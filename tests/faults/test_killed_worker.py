@@ -1,4 +1,4 @@
-"""kill -9 of a worker in the middle of publishing, and jobs that a clock set back has left ahead.
+"""kill -9 of a worker that publishes, and jobs after the clock was set back.
 
 Killed in the middle of a fit: `tests/end_to_end/test_workers.py`. At any moment, and paused past
 its lease: `tests/training/test_processes.py`.
@@ -29,7 +29,7 @@ _LEASE_SECONDS = 2.0
 
 @pytest.fixture
 def settings(database_url: str, blob_url: str) -> dict[str, Any]:
-    """Of every worker."""
+    """Settings of every worker."""
     urls = {"database_url": database_url, "blob_url": blob_url}
     return {**urls, "lease_seconds": _LEASE_SECONDS}
 
@@ -37,7 +37,7 @@ def settings(database_url: str, blob_url: str) -> dict[str, Any]:
 def test_workers_killed_while_publishing(
     programs: Programs, registry: Registry, settings: dict[str, Any]
 ) -> None:
-    """Each leaves nothing at all, and the next one publishes once: a fit, then a candidate."""
+    """A killed worker leaves nothing, and the next one publishes once: a fit, then a candidate."""
     model = a_champion(registry, CAPTURING)
     serve(registry, model, ago=2_400, temperature=9.0)
     fit = _ask_for_a_fit(registry, model)
@@ -93,7 +93,7 @@ def _ask_for_a_fit(registry: Registry, model: Model) -> Job:
 
 
 def _set_the_clock_back(registry: Registry) -> None:
-    """By an hour, for the jobs: what is written down is an hour ahead of the clock then."""
+    """Set the clock of the jobs back by an hour: stored times are then an hour ahead."""
     table = tables.jobs
     later = {name: table.c[name] + 3600 for name in ("created_at", "run_after")}
     with registry.transaction() as tx:

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away under traffic, and comes back: stopped, and killed."""
+"""PostgreSQL is stopped or killed under traffic, and started again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHANGES = {"upload", "promote", "label", "fit"}
 
 
 def test_database_outage_and_recovery(programs: Programs) -> None:
-    """What is loaded goes on serving, changes get 503, and nobody has to restart anything."""
+    """Loaded calibrators serve, changes get 503, and recovery is automatic."""
     rows, labels = draw(400, 4, 3.0)
     with _postgresql() as postgresql, open_ledger(postgresql.get_uri(), programs) as ledger:
         url = postgresql.get_uri()
@@ -40,8 +40,8 @@ def test_database_outage_and_recovery(programs: Programs) -> None:
                     assert server.ask("GET", "/readyz")["ready"] is True
                     assert server.ask("GET", "/livez") == {"live": True}
                     until(lambda: ledger.refused.keys() >= _CHANGES, "changes to be refused")
-                    _serving_goes_on(server, ledger, rows)
-                    _others_are_refused(server, npz(rows, labels))
+                    _check_serving(server, ledger, rows)
+                    _check_refusals(server, npz(rows, labels))
                     postgresql.ensure_postgres_running()
                     until(_says(server, "reachable"), "its end")
                 ledger.until_acknowledged(2)
@@ -59,7 +59,7 @@ def test_database_outage_and_recovery(programs: Programs) -> None:
 
 
 def test_server_start_without_database_fails(programs: Programs) -> None:
-    """One line and status 2, for whoever starts it again; a worker waits, and says so."""
+    """The server exits with one line and status 2; a worker waits and logs that."""
     url = "postgresql://me:secret-word@127.0.0.1:1/none"
     worker = programs.worker(database_url=url)
     server = programs.start("serve", "--port", 0, database_url=url)
@@ -81,7 +81,7 @@ def _stop(postgresql: Any) -> None:
 
 
 def _kill(postgresql: Any) -> None:
-    """kill -9 of the postmaster; its children see it and go."""
+    """kill -9 of the postmaster; its children end."""
     postmaster = psutil.Process(postgresql.get_pid())
     children = postmaster.children(recursive=True)
     postmaster.kill()
@@ -93,8 +93,8 @@ def _says(server: Server, registry: str) -> Callable[[], bool]:
     return lambda: server.ask("GET", "/readyz")["registry"] == registry
 
 
-def _serving_goes_on(server: Server, ledger: Ledger, rows: Any) -> None:
-    """By whoever serves; the signing key is loaded too, and who labels waits for the registry."""
+def _check_serving(server: Server, ledger: Ledger, rows: Any) -> None:
+    """Check that loaded calibrators serve, with prediction ids."""
     goal = ledger.predicted + 100
     until(lambda: ledger.predicted >= goal or ledger.wrong, "answers")
     assert None not in server.calibrate(rows[:10])["prediction_ids"]
@@ -102,8 +102,8 @@ def _serving_goes_on(server: Server, ledger: Ledger, rows: Any) -> None:
     assert "recalib_registry_up 0.0" in server.client.get("/metrics").text
 
 
-def _others_are_refused(server: Server, upload: bytes) -> None:
-    """With 503, and when to try again."""
+def _check_refusals(server: Server, upload: bytes) -> None:
+    """Check that other requests get 503 with Retry-After."""
     v1 = "/v1/models"
     answers: list[httpx2.Response] = [
         server.client.post(v1, json={"name": "other", "classes": 3}),

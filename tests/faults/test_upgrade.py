@@ -1,4 +1,4 @@
-"""Two versions at once: a later version migrates under a running server, and back, with data."""
+"""A later version migrates the schema under a running server, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.ledger import open_ledger
 
 pytestmark = pytest.mark.slow
 
-#: What the next version may do to tables that this version uses, and the statements that undo it.
+#: Changes that the next version may make to tables of this one, and the statements that undo them.
 _FORWARD = [
     "ALTER TABLE datasets ADD COLUMN note TEXT",
     "ALTER TABLE labels ADD COLUMN weight FLOAT NOT NULL DEFAULT 1",
@@ -26,14 +26,14 @@ _BACK = [
     "ALTER TABLE datasets DROP COLUMN note",
     "UPDATE alembic_version SET version_num = :head",
 ]
-#: A schema that is too old, as after a restore of the wrong database.
+#: A schema that is too old, as after the restore of a wrong database.
 _OLD = ["UPDATE alembic_version SET version_num = '0008'"]
 
 
 def test_later_schema_version_beside_this_version(
     programs: Programs, empty_database_url: str
 ) -> None:
-    """A running server goes on and loses no data; a program that starts refuses, in one line.
+    """A running server continues without loss; a new program refuses to start, in one line.
 
     A schema that is too old makes the registry unreachable until it is upgraded.
     """

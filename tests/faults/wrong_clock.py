@@ -1,6 +1,6 @@
 """`python -m tests.faults.wrong_clock SECONDS COMMAND...`: `recalib COMMAND` with its clock ahead.
 
-The process' own, not the database's; negative seconds are a clock that was set back.
+Only the process's clock changes, not the database's. Negative seconds set it back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["command_ahead"]
 
 
 def command_ahead(seconds: float, *arguments: object) -> list[str]:
-    """Return the command line of `recalib ARGUMENTS` with such a clock."""
+    """Return the command line of `recalib ARGUMENTS` with that clock."""
     return [
         *(sys.executable, "-m", "tests.faults.wrong_clock", str(seconds)),
         *(str(one) for one in arguments),
