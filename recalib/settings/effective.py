@@ -54,7 +54,7 @@ def misspelt_variables() -> list[str]:
         if name.startswith(_PREFIX) and name not in known:
             intended = nearest(name, sorted(known))
             if intended is not None and _is_similar(name, intended):
-                sentences.append(f"{variable} is no setting: is {intended} meant?")
+                sentences.append(f"{variable} is not a setting: did you mean {intended}?")
     return sentences
 
 

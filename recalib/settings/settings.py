@@ -1,10 +1,9 @@
-"""Every setting of Recalib, in one place.
+"""Every setting of Recalib, in one class.
 
-Each is an environment variable ``RECALIB_<NAME>``, where an empty one is as good as none, or the
-content of the file that ``RECALIB_<NAME>_FILE`` names, or a line of the TOML file that
-``RECALIB_CONFIG`` names; the first of these that has it counts, and the command line before them.
-Relative paths are taken from where the command runs. A setting that `docs/settings.md` does not
-list, or lists otherwise, fails a test.
+Sources, in order of precedence: the command line, the environment variable ``RECALIB_<NAME>``, the
+file that ``RECALIB_<NAME>_FILE`` names, the TOML file that ``RECALIB_CONFIG`` names, the default.
+An empty variable counts as unset. Relative paths start at the working directory. A test compares
+`docs/settings.md` with this class.
 """
 
 from __future__ import annotations
@@ -23,91 +22,97 @@ _MIB = 2**20
 
 
 class Settings(BaseSettings):
-    """What `recalib serve` and `recalib worker` run with."""
+    """Settings of `recalib serve` and `recalib worker`."""
 
     model_config = SettingsConfigDict(env_prefix="RECALIB_", env_ignore_empty=True, extra="ignore")
 
     config: str = Field(
-        "", description="TOML file of settings, by their names in small letters; empty for none."
+        "", description="TOML file of settings, with lower-case names; empty for none."
     )
     require_keys: bool = Field(
         False,
-        description="Whether every request needs an API key; always so at an address that other "
-        "machines reach.",
+        description="Whether every request needs an API key. Always true at an address that other"
+        " machines reach.",
     )
     insecure: bool = Field(
-        False, description="Serve at such an address without API keys all the same."
+        False, description="Serve without API keys at an address that other machines reach."
     )
     oidc_issuer: str = Field(
         "",
-        description="Issuer whose tokens are taken as API keys are (OpenID Connect), as `iss` has "
-        "it; empty for none.",
+        description="OpenID Connect issuer whose tokens are accepted like API keys, as in `iss`; "
+        "empty for none.",
     )
     oidc_audience: str = Field(
-        "", description="What tokens that are for this server have as `aud`; an issuer needs it."
+        "", description="Required `aud` of tokens; mandatory with an issuer."
     )
     oidc_jwks_url: str = Field(
         "",
-        description="Where the issuer's keys are; empty means where its own description says.",
+        description="URL of the issuer's keys; empty means the URL of its discovery document.",
     )
     oidc_algorithms: str = Field(
         "RS256 ES256",
-        description="Algorithms that tokens may be signed with, some of RS256, RS384, RS512, "
-        "PS256, PS384, PS512, ES256, ES384, ES512 and EdDSA.",
+        description="Accepted signature algorithms, some of RS256, RS384, RS512, PS256, PS384, "
+        "PS512, ES256, ES384, ES512 and EdDSA.",
     )
     oidc_scope_claim: str = Field(
         "scope",
         min_length=1,
-        description="Claim that says what a token is for, words or a list; `outer.inner` for one "
-        "within another.",
+        description="Claim with the scopes of a token, a string of words or a list; `outer.inner`"
+        " for a nested claim.",
     )
     oidc_scopes: str = Field(
         "metrics=recalib:metrics predict=recalib:predict label=recalib:label fit=recalib:fit "
         "admin=recalib:admin",
-        description="What the words of that claim mean here: SCOPE=WORD, as many as there are.",
+        description="Mapping of Recalib's scopes to words of that claim, SCOPE=WORD, separated by"
+        " spaces.",
     )
     oidc_models_claim: str = Field(
         "",
-        description="Claim that names the models that a token is for, `*` for all; empty means "
-        "that every token is for all.",
+        description="Claim with the models that a token is for, `*` for all; empty means that "
+        "every token is for all models.",
     )
     oidc_leeway_seconds: float = Field(
-        30.0, ge=0, le=300, description="How far the issuer's clock may be from ours, in seconds."
+        30.0,
+        ge=0,
+        le=300,
+        description="Tolerated difference between the issuer's clock and the server's, in seconds.",
     )
     oidc_keys_seconds: float = Field(
         86_400.0,
         gt=0,
         allow_inf_nan=False,
-        description="How long the issuer's keys are good while it cannot be reached, in seconds.",
+        description="How long the issuer's keys stay valid while the issuer is unreachable, in "
+        "seconds.",
     )
     key_requests_per_second: float = Field(
         0.0,
         ge=0,
         le=1e12,
-        description="Requests a second of each API key or token, where the key has no limit of its "
-        "own; 0 for no limit, as with the next three.",
+        description="Requests per second of each API key or token without its own limit; 0 for no"
+        " limit, as in the next three settings.",
     )
     key_rows_per_second: float = Field(
-        0.0, ge=0, le=1e12, description="Rows a second that each may have calibrated."
+        0.0, ge=0, le=1e12, description="Calibrated rows per second of each API key or token."
     )
     key_concurrency: int = Field(
-        0, ge=0, le=1_000_000, description="Requests that each may have in work at once."
+        0, ge=0, le=1_000_000, description="Concurrent requests of each API key or token."
     )
     key_body_bytes: int = Field(
         0,
         ge=0,
         le=2**50,
-        description="Largest body of each, where it is less than others may send, in bytes.",
+        description="Largest body of each API key or token, if it is below the general limit, in "
+        "bytes.",
     )
     audit_seconds: float = Field(
         365 * 86_400.0,
         gt=0,
         allow_inf_nan=False,
-        description="How long the audit trail is kept, in seconds.",
+        description="Retention of the audit trail, in seconds.",
     )
     home: Path = Field(
         Path.home() / ".recalib",
-        description="Folder of the SQLite database and the blobs, where no URL says otherwise.",
+        description="Folder of the SQLite database and the blobs, unless a URL is set.",
     )
     database_url: str = Field(
         "",
@@ -116,125 +121,124 @@ class Settings(BaseSettings):
     )
     blob_url: str = Field(
         "",
-        description="fsspec URL of the folder for datasets (file:///..., s3://bucket/prefix); "
-        "empty means HOME/blobs.",
+        description="fsspec URL of the folder for blobs (file:///..., s3://bucket/prefix); empty "
+        "means HOME/blobs.",
     )
     training_data: str = Field(
         "",
-        description="Folder of the data that training runs may name; empty means "
-        "HOME/training-data.",
+        description="Folder of the data for training runs; empty means HOME/training-data.",
     )
     max_weights: int = Field(
         100_000_000,
         gt=0,
-        description="Most weights of a network that a training run may name.",
+        description="Maximum number of weights of a network that is trained.",
     )
     log_format: str = Field(
         "text",
         pattern="^(text|json)$",
-        description="Form of the log on standard error: text for people, json for machines.",
+        description="Log format on standard error: text or json.",
     )
     log_level: str = Field(
         "info",
         pattern="^(debug|info|warning|error)$",
-        description="Least severity that is logged: debug, info, warning or error.",
+        description="Lowest logged level: debug, info, warning or error.",
     )
     otlp_endpoint: str = Field(
         "",
-        description="URL of an OpenTelemetry collector that takes OTLP over HTTP and is told of "
+        description="URL of an OpenTelemetry collector (OTLP over HTTP) that receives a span of "
         "every request and job, such as http://127.0.0.1:4318; empty for none.",
     )
-    access_log: bool = Field(False, description="Whether every request gets a line in the log.")
+    access_log: bool = Field(False, description="Whether every request is logged.")
     host: str = Field("127.0.0.1", description="Address that the server listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port of the REST server.")
     grpc_port: int = Field(
         8001, ge=-1, le=65535, description="Port of the gRPC server; -1 for none."
     )
     tls_certificate: str = Field(
-        "", description="File of the server's certificate chain, PEM; REST and gRPC use TLS then."
+        "",
+        description="PEM file of the server's certificate chain; it enables TLS for REST and gRPC.",
     )
-    tls_key: str = Field("", description="File of the certificate's private key, PEM.")
+    tls_key: str = Field("", description="PEM file of the certificate's private key.")
     workers: int = Field(1, ge=1, le=256, description="Server processes.")
     job_workers: int = Field(
-        1, ge=0, le=64, description="Worker processes that `recalib serve` starts beside itself."
+        1, ge=0, le=64, description="Worker processes that `recalib serve` starts."
     )
     max_upload_bytes: int = Field(
-        16 * 1024 * _MIB, gt=0, description="Largest dataset that may be uploaded, in bytes."
+        16 * 1024 * _MIB, gt=0, description="Largest data set that can be uploaded, in bytes."
     )
     max_body_bytes: int = Field(
         64 * _MIB, gt=0, description="Largest body of any other request, in bytes."
     )
     max_rows: int = Field(
-        100_000, gt=0, description="Most rows that one calibrate request may carry."
+        100_000, gt=0, description="Maximum number of rows of one calibrate request."
     )
     prediction_ids: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="Share of predictions that get an id, where the request does not say.",
+        description="Share of predictions that get an id, unless the request sets it.",
     )
-    max_labels: int = Field(10_000, gt=0, description="Most labels that one request may carry.")
+    max_labels: int = Field(10_000, gt=0, description="Maximum number of labels of one request.")
     label_lifetime_seconds: float = Field(
         30 * 86_400.0,
         gt=0,
         allow_inf_nan=False,
-        description="How long after a prediction its label is taken, in seconds.",
+        description="How long after a prediction its label is accepted, in seconds.",
     )
     flush_seconds: float = Field(
         5.0,
         gt=0,
         allow_inf_nan=False,
-        description="How often a server process writes down how many predictions it has made, "
-        "in seconds.",
+        description="Interval at which a server process stores its counts of predictions, in "
+        "seconds.",
     )
     bucket_seconds: int = Field(
         300,
         ge=1,
         le=3600,
-        description="How finely predictions are counted by time, the same in all processes, "
-        "in seconds.",
+        description="Time resolution of the counts of predictions, the same in all processes, in "
+        "seconds.",
     )
     capture_seconds: float = Field(
         60.0,
         gt=0,
         allow_inf_nan=False,
-        description="How often a server process writes down logits that are to be kept, "
-        "in seconds.",
+        description="Interval at which a server process stores sampled logits, in seconds.",
     )
     monitor_seconds: float = Field(
         60.0,
         gt=0,
         allow_inf_nan=False,
-        description="How often a worker looks at what has matured, in seconds.",
+        description="Interval at which a worker assesses matured predictions, in seconds.",
     )
     lease_seconds: float = Field(
         30.0,
         gt=0,
         allow_inf_nan=False,
-        description="How long a job stays a worker's without a heartbeat, in seconds.",
+        description="How long a job belongs to a worker without a heartbeat, in seconds.",
     )
     poll_seconds: float = Field(
         0.5,
         gt=0,
         allow_inf_nan=False,
-        description="How often an idle worker looks for a job, in seconds.",
+        description="Interval at which an idle worker polls for jobs, in seconds.",
     )
     cache_bytes: int = Field(
         1024 * _MIB,
         gt=0,
-        description="Memory that loaded calibrators may take in each server process, in bytes.",
+        description="Memory for loaded calibrators in each server process, in bytes.",
     )
     load_seconds: float = Field(
         5.0,
         gt=0,
         allow_inf_nan=False,
-        description="How long a request waits for a calibrator that is not loaded, in seconds.",
+        description="How long a request waits for a calibrator that is being loaded, in seconds.",
     )
     refresh_seconds: float = Field(
         0.5,
         gt=0,
         allow_inf_nan=False,
-        description="How often a server process looks for promotions made elsewhere, in seconds.",
+        description="Interval at which a server process checks for promotions, in seconds.",
     )
 
     @classmethod
@@ -246,21 +250,21 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Say where settings come from, the first that has one first."""
+        """Return the sources of settings, in order of precedence."""
         files = SettingsFromFiles(settings_cls), SettingsFromToml(settings_cls)
         return (init_settings, env_settings, *files)
 
     @property
     def resolved_database_url(self) -> str:
-        """The registry's URL, the default filled in."""
+        """The database URL, with the default."""
         return self.database_url or f"sqlite:///{self.home.absolute() / 'recalib.db'}"
 
     @property
     def resolved_blob_url(self) -> str:
-        """The blob folder's URL, the default filled in."""
+        """The blob URL, with the default."""
         return self.blob_url or (self.home.absolute() / "blobs").as_uri()
 
     @property
     def resolved_training_data(self) -> Path:
-        """The folder of training data, the default filled in."""
+        """The folder of training data, with the default."""
         return Path(self.training_data) if self.training_data else self.home / "training-data"

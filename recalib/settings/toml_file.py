@@ -1,7 +1,7 @@
-"""Settings from one file: ``RECALIB_CONFIG=/etc/recalib.toml``, with a line ``port = 8000`` each.
+"""Settings from a TOML file: ``RECALIB_CONFIG=/etc/recalib.toml`` with lines ``port = 8000``.
 
-Environment variables come before it. A name that is no setting is an error that says which one was
-meant: in a file of ours, unlike in the environment, nothing else has a place.
+Environment variables override the file. An unknown name is an error that suggests a setting; the
+file, unlike the environment, holds nothing else.
 """
 
 from __future__ import annotations
@@ -15,65 +15,69 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from recalib.errors import InputError
-from recalib.settings.secret_files import small_text, variable
+from recalib.settings.secret_files import read_small_file, variable
 
 __all__ = ["SettingsFromToml", "nearest", "origin_of"]
 
-_VARIABLE = "RECALIB_CONFIG"
+_CONFIG_VARIABLE = "RECALIB_CONFIG"
 
 
 class SettingsFromToml(PydanticBaseSettingsSource):
-    """The settings of the file that ``RECALIB_CONFIG`` names; none where it names none.
+    """Reads the settings of the file that ``RECALIB_CONFIG`` names, if it is set.
 
-    `InputError` where it cannot be read, is not TOML, or holds what is no setting.
+    `InputError` if the file cannot be read, is not TOML, or has an unknown name.
     """
 
     def __call__(self) -> dict[str, Any]:
-        found = _content()
+        values = _read_config()
         known = self.settings_cls.model_fields
-        for name, value in found.items():
+        for name, value in values.items():
             if name not in known or name == "config":
-                raise InputError(_place(name), found="no setting", accepted=_meant(name, known))
+                raise InputError(
+                    _location(name), found="an unknown setting", accepted=_suggestion(name, known)
+                )
             if isinstance(value, dict | list):
                 kind = "a table" if isinstance(value, dict) else "a list"
-                raise InputError(_place(name), found=kind, accepted="text, a number or a boolean")
-        return found
+                raise InputError(
+                    _location(name), found=kind, accepted="text, a number or a boolean"
+                )
+        return values
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return a setting's value or None, its name, and that the value is plain."""
+        """Return the value of a setting or None, its name, and False: the value is not JSON."""
         return self().get(field_name), field_name, False
 
 
 def origin_of(name: str) -> str:
-    """Return where a setting comes from, where the command line does not give it."""
-    own = f"RECALIB_{name.upper()}"
-    if variable(own):
-        return own
-    if path := variable(f"{own}_FILE"):
-        return f"{own}_FILE, {path}"
-    return _place(name) if name in _content() else "default"
+    """Return the source of a setting: a variable, a file or the default."""
+    name_variable = f"RECALIB_{name.upper()}"
+    if variable(name_variable):
+        return name_variable
+    if path := variable(f"{name_variable}_FILE"):
+        return f"{name_variable}_FILE, {path}"
+    return _location(name) if name in _read_config() else "default"
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that was probably meant, if there is one."""
+    """Return the most similar known name, or None."""
     return next(iter(difflib.get_close_matches(name, known, 1, 0.75)), None)
 
 
-def _meant(name: str, known: Collection[str]) -> str:
-    one = nearest(name, known)
-    return "the settings of docs/settings.md, in small letters" if one is None else one
+def _suggestion(name: str, known: Collection[str]) -> str:
+    match = nearest(name, known)
+    return "the settings of docs/settings.md, in lower case" if match is None else match
 
 
-def _place(name: str) -> str:
-    return f"{name} in {variable(_VARIABLE)}"
+def _location(name: str) -> str:
+    return f"{name} in {variable(_CONFIG_VARIABLE)}"
 
 
-def _content() -> dict[str, Any]:
-    path = variable(_VARIABLE)
+def _read_config() -> dict[str, Any]:
+    path = variable(_CONFIG_VARIABLE)
     if not path:
         return {}
     accepted = "a TOML file of settings that can be read"
     try:
-        return tomllib.loads(small_text(_VARIABLE, path, accepted))
+        return tomllib.loads(read_small_file(_CONFIG_VARIABLE, path, accepted))
     except tomllib.TOMLDecodeError as error:
-        raise InputError(_VARIABLE, found=f"{path} ({error})", accepted=accepted) from None
+        raise InputError(_CONFIG_VARIABLE, found=f"{path} ({error})", accepted=accepted) from None

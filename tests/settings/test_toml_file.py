@@ -44,10 +44,13 @@ def test_it_comes_after_the_environment_and_before_the_defaults(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("prot = 1", "prot in {file}: found no setting; accepted: port"),
-        ("RECALIB_PORT = 1", "found no setting; accepted: the settings of docs/settings.md"),
-        ('config = "other.toml"', "config in {file}: found no setting"),
-        ("[server]\nport = 1", "found no setting"),
+        ("prot = 1", "prot in {file}: found an unknown setting; accepted: port"),
+        (
+            "RECALIB_PORT = 1",
+            "found an unknown setting; accepted: the settings of docs/settings.md",
+        ),
+        ('config = "other.toml"', "config in {file}: found an unknown setting"),
+        ("[server]\nport = 1", "found an unknown setting"),
         ("port = [1]", "port in {file}: found a list; accepted: text, a number or a boolean"),
         ("port = ", "RECALIB_CONFIG: found {file} ("),
         ("\x00", "RECALIB_CONFIG: found {file} ("),
@@ -101,7 +104,8 @@ def test_doctor_shows_every_setting_and_no_secret(
     monkeypatch.setenv("RECALIB_API_KEY", "x")  # the client's
     found = cli("doctor", "--database-url", url)
     assert found.out.startswith(
-        "warning  settings: RECALIB_DATABSE_URL is no setting: is RECALIB_DATABASE_URL meant? "
+        "warning  settings: RECALIB_DATABSE_URL is not a setting: "
+        "did you mean RECALIB_DATABASE_URL? "
     )
     assert "hush" not in found.out
     odd = cli("doctor", "--database-url", "postgresql://u:a@b:hush-hush@127.0.0.1:1/x")
