@@ -1,4 +1,4 @@
-"""Bad input is refused at the boundary, by field, with what was found and what is accepted."""
+"""Invalid arrays raise `InputError` with the field, the value and what is accepted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_float_dtypes_are_kept(dtype: type) -> None:
 
 
 def test_huge_finite_logits_are_fine() -> None:
-    """Their sum overflows, which must not be taken for an infinite logit."""
+    """Their sum overflows, which is not an infinite logit."""
     check_logits(np.full((3, 2), 1e308))
 
 
@@ -99,7 +99,7 @@ def test_logits_are_not_taken_for_probabilities(values: object, found: str) -> N
 
 
 def test_float16_probabilities_of_many_classes_are_accepted() -> None:
-    """Their rounding error is no reason to refuse them."""
+    """Their sum differs from 1 by rounding only."""
     rows = np.random.default_rng(0).dirichlet(np.ones(1000), size=5).astype(np.float16)
     check_probabilities(rows)
 

@@ -1,4 +1,4 @@
-"""Classes are read from JSON and plain values, for the first time on several threads at once."""
+"""msgspec types are decoded for the first time by several threads at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recalib.card import Card
 from recalib.decoding import converted, decoder_of
 from recalib.recipe import Recipe
 
-#: What the first reader finds out takes it many steps, between any of which another thread may run.
+#: The first decoding of a type takes many steps; another thread may run between any of them.
 _MANY_THREADS = """
 import sys, threading
 from types import ModuleType
@@ -57,7 +57,7 @@ print("read")
     ],
 )
 def test_threads_that_read_a_class_for_the_first_time(read: str) -> None:
-    """msgspec by itself crashes the process; in one of its own, for that reason."""
+    """Runs in a child process, since unprotected msgspec crashes."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", _MANY_THREADS.replace("READ", read)],
         capture_output=True,

@@ -14,7 +14,7 @@ from recalib.ops import NumpyOps
 from recalib.ops.onnx_ops import OnnxOps
 from recalib.ops.torch_ops import TorchOps
 
-#: Name, the operation as a map would write it, and the same by scipy or plain NumPy.
+#: Name, the operation as a map writes it, and the same by SciPy or plain NumPy.
 OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np.ndarray]]] = [
     ("softmax", lambda o, x: o.softmax(x), lambda x: scipy.special.softmax(x, axis=1)),
     ("log_softmax", lambda o, x: o.log_softmax(x), lambda x: scipy.special.log_softmax(x, axis=1)),
@@ -130,7 +130,7 @@ def test_softmax_survives_any_scale(scale: float) -> None:
 
 
 def test_identity_onnx_graph_is_valid() -> None:
-    """An output that is the input itself needs a node of its own."""
+    """An output equal to the input needs an Identity node."""
     ops = OnnxOps()
     session = onnxruntime.InferenceSession(
         ops.model(ops.input("logits"), classes=2).SerializeToString()
@@ -141,7 +141,7 @@ def test_identity_onnx_graph_is_valid() -> None:
 
 @pytest.mark.parametrize("classes", [2, 10, 32])
 def test_softmax_of_few_is_that_of_many(classes: int) -> None:
-    """In plain Python it is the same to the last digits, of extreme and masked classes too."""
+    """The plain Python version agrees to rounding, for extreme and masked classes as well."""
     rng = np.random.default_rng(classes)
     many = rng.normal(size=(400, classes)) * rng.choice([1e-3, 3.0, 1e3, 1e300], size=(400, 1))
     many[rng.random(many.shape) < 0.2] = -np.inf

@@ -1,4 +1,4 @@
-"""onnxruntime keeps to itself, wherever we are what loads it."""
+"""onnxruntime sends no telemetry and writes no files when Recalib loads it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ warm_up()
 
 
 def kept(code: str, folder: Path) -> list[str]:
-    """Return the files that a program leaves in its user's home.
+    """Return the files that a program writes to its user's home.
 
     It has no variable but those named here: in what looks like CI, onnxruntime is silent by itself.
     """
@@ -38,7 +38,7 @@ def test_nothing_is_kept_to_report(code: str, tmp_path: Path) -> None:
 
 
 def test_otherwise_there_would_be_something(tmp_path: Path) -> None:
-    """A version that does not report needs none of this any more."""
+    """Fails once onnxruntime needs no such protection any more."""
     assert any("deviceid" in name for name in kept("import onnxruntime", tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""Prediction ids: they say what they were given, and nobody else can make or change one."""
+"""Prediction ids round-trip and cannot be forged or changed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refused(one: str, **more: object) -> str:
 
 
 def test_id_round_trip() -> None:
-    """Confidences as float32, the time to a microsecond."""
+    """Confidences are float32, times have microseconds."""
     ids = minted(5)
     found = read_ids(ids, {3: KEY}, model=7, now=NOW, lifetime_seconds=1)
     given_ = predictions(5)
@@ -68,7 +68,7 @@ def test_id_round_trip() -> None:
 
 
 def test_byte_layout() -> None:
-    """Ids are read by versions to come, so that what a byte means may not move unnoticed."""
+    """Later versions read these ids, so the layout must not change unnoticed."""
     content = base64.urlsafe_b64decode(minted(2)[1])
     signed, mac = content[:50], content[50:]
     assert struct.unpack("<HIQIQ", signed[:26]) == (1, 3, 7, 2, round(NOW * 1e6))
@@ -87,7 +87,7 @@ def test_byte_layout() -> None:
 def test_ids_have_88_url_safe_characters(
     number: int, model: int, version: int, at: float, predicted: int
 ) -> None:
-    """Whatever the key, model, version, time and class; the most that was allowed is 120."""
+    """For any key, model, version, time and class."""
     said = Predictions([1.0], [1.0], [predicted])
     key = SigningKey(number, b"x" * 32)
     (one,) = mint(key, model, version, at, said)
@@ -100,7 +100,7 @@ def test_ids_have_88_url_safe_characters(
 
 
 def test_ids_are_unique() -> None:
-    """Equal rows of one batch, and equal batches of one moment."""
+    """Equal rows of a batch and equal batches at one time have different ids."""
     same = Predictions([1.0] * 500, [1.0] * 500, [0] * 500)
     found = [one for _ in range(40) for one in mint(KEY, 7, 2, NOW, same)]
     assert len(set(found)) == 20_000
@@ -109,7 +109,7 @@ def test_ids_are_unique() -> None:
 
 @given(st.integers(0, 66 * 8 - 1))
 def test_id_with_a_changed_bit_is_rejected(bit: int) -> None:
-    """Whichever it is, of what the id says or of its code."""
+    """Any bit of the content or of the authentication code."""
     content = bytearray(base64.urlsafe_b64decode(minted()[0]))
     content[bit // 8] ^= 1 << bit % 8
     assert refused(base64.urlsafe_b64encode(content).decode())
@@ -117,7 +117,7 @@ def test_id_with_a_changed_bit_is_rejected(bit: int) -> None:
 
 @given(st.integers(0, ID_LENGTH - 1), st.sampled_from(_ALPHABET))
 def test_id_with_a_changed_character_is_rejected(place: int, character: str) -> None:
-    """Each character counts: no two texts are one id."""
+    """No two texts decode to the same id."""
     (one,) = minted()
     changed = one[:place] + character + one[place + 1 :]
     found = read(changed)
@@ -126,12 +126,12 @@ def test_id_with_a_changed_character_is_rejected(place: int, character: str) -> 
 
 @given(st.text(max_size=200) | st.text(_ALPHABET, min_size=88, max_size=88) | st.just("A" * 88))
 def test_arbitrary_text_is_not_an_id(text: str) -> None:
-    """And none is an error."""
+    """It is refused without an error."""
     assert refused(text)
 
 
 def test_alternative_encodings_of_an_id_are_rejected() -> None:
-    """Else one prediction could have two labels."""
+    """One prediction could otherwise have two labels."""
     ids = minted(300)
     one = next(one for one in ids if "-" in one and "_" in one)
     assert isinstance(read(one), Prediction)
@@ -148,7 +148,7 @@ def test_id_is_bound_to_its_model() -> None:
 
 
 def test_id_expires() -> None:
-    """By the reader's clock, to the second."""
+    """By the reader's clock."""
     (one,) = minted()
     assert isinstance(read(one, now=NOW + _MONTH - 1), Prediction)
     found = read(one, now=NOW + _MONTH + 1)
@@ -158,7 +158,7 @@ def test_id_expires() -> None:
 
 
 def test_small_clock_skew_is_accepted() -> None:
-    """By five minutes; more is a server whose times mean nothing."""
+    """Up to five minutes."""
     (one,) = minted()
     assert isinstance(read(one, now=NOW - 299), Prediction)
     assert "301 seconds from now" in refused(one, now=NOW - 301)
@@ -173,7 +173,7 @@ def test_rotated_keys_verify_until_removed() -> None:
 
 
 def test_a_key_is_not_shown() -> None:
-    """Not in logs, nor in tracebacks that print their variables."""
+    """Neither logs nor tracebacks with variables show it."""
     assert repr(KEY) == "SigningKey(number=3)"
 
 
@@ -196,14 +196,14 @@ def test_confidences_are_those_of_the_predicted_class(rows: int) -> None:
         best = int(np.argmax(probabilities[row]))
         assert found.predicted[row] == best
         assert found.confidences[row] == probabilities[row, best]
-        # float32 holds a difference of logits near 20 to 1e-6.
+        # float32 represents a difference of logits near 20 to 1e-6.
         assert found.raw_confidences[row] == pytest.approx(softmax[best], rel=1e-5, abs=1e-12)
 
 
 @pytest.mark.parametrize("times", [1, 30])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_confidences_of_extreme_logits_are_in_range(dtype: type, times: int) -> None:
-    """The ends of each type, masked classes, ties; nothing overflows and nothing is NaN."""
+    """Extremes of each type, masked classes and ties give no overflow and no NaN."""
     top = np.finfo(dtype).max
     lowest, masked = [-top] * 3, [0, -np.inf, -np.inf]
     logits = np.array([[top, -top, 0], lowest, masked, [5, 5, 5], [top, -top, 0]] * times, dtype)

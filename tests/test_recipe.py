@@ -1,4 +1,4 @@
-"""A recipe is read the same from TOML and JSON, and says which field is wrong."""
+"""Recipes are equal from TOML and JSON, and errors name the field."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_named(more: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw", "adam", "adagrad"])
 def test_a_record_with_every_default_is_the_recipe(optimiser: str) -> None:
-    """As `recipe.json` has it, in a run's folder."""
+    """As in `recipe.json` of a run."""
     recipe = Recipe.of({**_LEAST, "optimiser": {"name": optimiser}})
     assert Recipe.of(json.loads(recipe.model_dump_json())) == recipe
 

@@ -1,4 +1,4 @@
-"""docs/training.md lists what a recipe can say, and its recipes are some."""
+"""docs/training.md lists every field of a recipe, and its examples are valid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PARTS: dict[str, type[BaseModel]] = {
 
 
 def said(default: Any) -> str:
-    """Return how the page writes a default."""
+    """Return a default as the page writes it."""
     if default is PydanticUndefined or isinstance(default, BaseModel):
         return ""
     if default in (None, [], {}):

@@ -1,7 +1,7 @@
-"""The wheel: the same bytes from the same source, and whole: it works where the source is not.
+"""The wheel is reproducible and complete, and works without the source.
 
-One is built from the source and the other from the source distribution, which must therefore have
-all that the wheel needs.
+One wheel is built from the source and one from the source distribution, which must therefore
+contain everything that the wheel needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = "1767225600"  # any time, so long as it is the same
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two wheels of what git knows, built in folders of their own; the other by way of an sdist."""
+    """Two wheels of the tracked files, the second one from a source distribution."""
     if not _UV.exists():
         pytest.skip("no uv (make install)")
     git = shutil.which("git")
@@ -60,7 +60,7 @@ def test_wheel_build_is_reproducible(wheels: list[Path]) -> None:
 
 
 def test_wheel_contains_every_source_file(wheels: list[Path]) -> None:
-    """Migrations and the report's page are files that a wheel may well lack."""
+    """Including data files such as migrations and the report's page."""
     source = wheels[0].parent.parent / "source"
     with zipfile.ZipFile(wheels[0]) as wheel:
         packed = {name for name in wheel.namelist() if ".dist-info/" not in name}

@@ -1,4 +1,4 @@
-"""The capacity benchmark measures what it says, at a size that takes a second."""
+"""The capacity benchmark at a small size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql"])
 def test_labels_and_their_backup(name: str, tmp_path: Path) -> None:
-    """A label has 16 bytes of digest and five numbers of 8: less would be no row."""
+    """A label has a digest of 16 bytes and five numbers of 8."""
     with ExitStack() as stack:
         database, other = (
             stack.enter_context(sqlite(tmp_path / place) if name == "sqlite" else postgresql())

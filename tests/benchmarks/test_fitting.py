@@ -1,4 +1,4 @@
-"""Benchmarks that compare: peers on the same rows, and a library that is missing."""
+"""Comparisons with peers on the same rows, and missing libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_objective_is_the_likelihood_and_the_penalty() -> None:
 
 
 def test_scikit_learn_ends_at_our_optimum() -> None:
-    """It is always there; the goals are its time over ours, and the objectives' difference."""
+    """The goals are its time divided by ours, and the difference of the objectives."""
     data = fitting.rows_like(400, 5)
     here = {"scikit-learn": peers.PEERS["scikit-learn"][1]["temperature"]}
     ratio, apart = fitting.against("temperature", fitting._temperature, here, data, 1, 1)
@@ -43,7 +43,7 @@ def test_missing_library_is_named_and_skipped(
 
 
 def test_labels_follow_the_slopes_and_intercepts() -> None:
-    """Drawn in parts: each part from the same law, and the same rows for the same seed."""
+    """Rows are drawn in parts of one distribution, and depend on the seed only."""
     logits, labels = fitting.rows_like(3_000, 1_000)
     assert np.array_equal(labels, fitting.rows_like(3_000, 1_000)[1])
     hits = (logits.argmax(axis=1) == labels).mean()

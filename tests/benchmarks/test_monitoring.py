@@ -1,4 +1,4 @@
-"""The benchmark of monitoring: its streams are what they say, and its verdict counts rightly."""
+"""The monitoring benchmark: its streams and its verdicts are correct."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.monitoring.streams import BENT, DRIFTS, LABELS, NULLS, ONSET, TO
 
 
 def z_by_bin(p, y) -> np.ndarray:
-    """Standardised residuals of ten groups of confidence, in which calibration shows."""
+    """Return the standardised residuals of ten groups of confidence."""
     groups = np.array_split(np.argsort(p), 10)
     return np.array([np.sum(y[g] - p[g]) / np.sqrt(np.sum(p[g] * (1 - p[g]))) for g in groups])
 

@@ -1,4 +1,4 @@
-"""The digits of paper 003, by its protocol, on the logits that it was measured on."""
+"""The published digits of paper 003, by its protocol and on its logits."""
 
 from __future__ import annotations
 

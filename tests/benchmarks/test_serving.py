@@ -1,4 +1,4 @@
-"""Servers beside each other: what is asked, what is checked, what is said, and that all end."""
+"""The serving benchmark: requests, checks, report, and the end of all servers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_rows_round_trip_as_json(field: str | None) -> None:
 
 
 def test_tensors_are_the_protocols() -> None:
-    """What we ask the peers with, our own parser reads."""
+    """Our parser reads the requests that the peers receive."""
     from service.inference.tensors import parse
 
     plain, binary = wire.tensor("/", _LOGITS), wire.tensor_bytes("/", _LOGITS)
@@ -78,14 +78,14 @@ def test_an_answer_must_be_the_softmax_of_logits_over_the_temperature() -> None:
 
 
 def test_ratios_are_of_the_same_round() -> None:
-    """A machine that is three times as fast for a round does not change them."""
+    """A machine that is faster for one round does not change the ratios."""
     ours = [Trial(rate, 1, 1, 1, 1) for rate in (200, 600, 100)]
     theirs = [Trial(rate, 1, 1, 1, 1) for rate in (100, 300, 50)]
     assert over(ours, theirs, "requests_per_second") == 2
 
 
 def test_goals() -> None:
-    """Ours at 100 a second; the best model server is the one that answers most."""
+    """Ours at 100 requests a second; the best model server is the fastest one."""
     measured = {
         SMALL: {
             OURS: _trials(100),
@@ -145,7 +145,7 @@ def test_servers_are_verified_and_measured(
 def test_failing_peer_does_not_affect_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its round is missing; where ours fails, there is nothing to compare."""
+    """Its round is missing; without our own result there is no comparison."""
 
     def failing(*_: object) -> None:
         raise RuntimeError("no answer")
@@ -166,7 +166,7 @@ time.sleep(600)
 
 
 def test_all_processes_end_with_the_context(tmp_path: Path) -> None:
-    """Those too whose parent dies without a word to them."""
+    """Including those whose parent is killed."""
     with running([sys.executable, "-c", _FORKS], tmp_path, {}) as tree:
         until(lambda: len(tree.processes()) == 2, tree, "the child")
         started = tree.processes()
@@ -215,7 +215,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _with_folder(folder: Path) -> list[int]:
-    """Return processes that run in a folder."""
+    """Return the processes that run in a folder."""
     found = []
     for process in psutil.process_iter():
         try:

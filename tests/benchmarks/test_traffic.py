@@ -1,4 +1,4 @@
-"""The bound on what a day of traffic takes, whatever the traffic."""
+"""The bound on the storage of a day's traffic."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ pytestmark = pytest.mark.slow
 
 
 def test_storage_grows_with_buckets_and_not_with_traffic(tmp_path: Path) -> None:
-    """A day of 10^9 predictions is as many rows as one of 10^8; with most segments it is small."""
+    """10^9 predictions a day take as many rows as 10^8; many segments still take little."""
     folders = [tmp_path / str(n) for n in range(2)]
     for folder in folders:
         folder.mkdir()
     busy, quiet = day(folders[0], 9), day(folders[1], 9, 10**8)
     assert busy["rows"] == quiet["rows"] == 288 * 10 * 15
     assert busy["rows_after_two_days"] == 24 * 10 * 15
-    # Linear in segments, so that the most take about ten times this.
+    # Linear in segments: the maximum takes about ten times this.
     assert busy["megabytes"] * (MAX_SEGMENTS + 1) / 10 < 50
 
 

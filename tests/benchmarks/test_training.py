@@ -1,4 +1,4 @@
-"""The training benchmark: which runs there are, none done twice, and what is said of them."""
+"""The training benchmark: its runs, their reuse, and its report."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_schedule_is_the_paper_s() -> None:
 
 
 def test_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured is what the network says; a second call reads the file."""
+    """Metrics are those of the network's output; a second call reads the file."""
     splits = _splits()
 
     def sizes(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_measured_before_and_after_maps() -> None:
 
 
 def test_verdicts() -> None:
-    """Only a difference of one sign over seeds, larger than twice its error, is seen."""
+    """A verdict needs one sign over all seeds and twice the standard error."""
     claim = Claim("", "", Side("CE + ACLS"), Side("CE"))
     stories = {
         "CE": [_story("CE", seed, 0.10) for seed in (1, 2, 3)],
@@ -248,7 +248,7 @@ def test_long_tail_measures_every_map_both_ways() -> None:
 
 
 def test_treebank() -> None:
-    """Its objectives can be made, and temperature makes the likelihood better."""
+    """Objectives can be constructed, and temperature improves the likelihood."""
     for part in sst.OBJECTIVES.values():
         TrainingObjective(part, samples=10)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The ecosystem's clients, as PyPI has them, against a real server process.
+"""Clients of other projects from PyPI against a real server process.
 
 Each lives in an environment of its own, since their pins and ours contradict one another; `make
 test` makes those (`.venv-clients`). A script of theirs asks, and what it was told is compared with
@@ -30,7 +30,7 @@ _HERE = Path(__file__).resolve().parent
 _ENVIRONMENTS = _HERE.parent.parent / ".venv-clients"
 
 ROWS = draw(40, 4, 3.0)[0].astype(np.float32).astype(np.float64)
-#: By the bits of a half's mantissa: logits of some tens are off by hundredths.
+#: Error of float16: logits of some tens are rounded to hundredths.
 TOLERANCES = {"FP16": 2e-2, "BF16": 1e-1}
 
 pytestmark = pytest.mark.slow
@@ -53,14 +53,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def expected(server: Server, tmp_path_factory: pytest.TempPathFactory) -> NDArray[Any]:
-    """What the library answers, with the parameters that the server serves."""
+    """Probabilities of the library with the served parameters."""
     path = tmp_path_factory.mktemp("parameters") / "one.calib"
     path.write_bytes(server.client.get("/v1/models/digits/calibrators/1/parameters").content)
     return Calibrator.load(path).predict(ROWS)
 
 
 def answers_of(name: str, server: Server) -> Any:
-    """Run the script of a client and return what it prints."""
+    """Run the script of a client and return its output."""
     python = _ENVIRONMENTS / name / "bin" / "python"
     if not python.is_file():
         assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
@@ -78,7 +78,7 @@ def answers_of(name: str, server: Server) -> Any:
 
 
 def check(found: dict[str, Any], expected: NDArray[Any]) -> None:
-    """Every answer has the probabilities, and an unknown model has an error that says so."""
+    """Every response has the probabilities, and an unknown model gives an error."""
     for case, probabilities in found["probabilities"].items():
         tolerance = TOLERANCES.get(case.split()[0], 1e-5)
         np.testing.assert_allclose(probabilities, expected, atol=tolerance, err_msg=case)
@@ -118,7 +118,7 @@ def test_triton(triton: Any, expected: NDArray[Any]) -> None:
 
 
 def test_the_protocol_s_own_names_are_left_to_clients(triton: Any) -> None:
-    """Triton's messages load into this process beside ours, and are the same on the wire."""
+    """Triton's messages load into the same process as ours, with equal wire format."""
     pool = descriptor_pool.Default()
     files = [FileDescriptorProto.FromString(base64.b64decode(one)) for one in triton["messages"]]
     for one in files:

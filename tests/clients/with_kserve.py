@@ -1,4 +1,4 @@
-"""KServe's two clients ask a server; run by their own interpreter, see `test_clients.py`."""
+"""Requests of KServe's two clients, in their own environment: see `test_clients.py`."""
 
 from __future__ import annotations
 

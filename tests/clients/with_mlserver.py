@@ -1,4 +1,4 @@
-"""MLServer's types, codecs and stub ask a server; run by their own interpreter."""
+"""Requests with MLServer's types, codecs and stub, in their own environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPES = {"FP32": np.float32, "FP64": np.float64}
 
 
 def requests(dtype: Any) -> dict[str, InferenceRequest]:
-    """As one codec writes a tensor, and as the other writes a whole request."""
+    """A tensor by one codec, and a whole request by the other."""
     tensor = NumpyCodec.encode_input("logits", ROWS.astype(dtype))
     whole = NumpyRequestCodec.encode_request(ROWS.astype(dtype))
     whole.inputs[0].name = "logits"

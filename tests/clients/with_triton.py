@@ -1,4 +1,4 @@
-"""Triton's four clients ask a server; run by their own interpreter, see `test_clients.py`."""
+"""Requests of Triton's four clients, in their own environment: see `test_clients.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 HTTP, GRPC = sys.argv[1].removeprefix("http://"), sys.argv[2]
 ROWS = np.array(json.load(sys.stdin))
 DTYPES = {"BF16": ml_dtypes.bfloat16, "FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
-#: Of messages, so that they read as REST's answers.
+#: Options of message conversion, for the field names of REST.
 AS_NAMED = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
 
 
@@ -90,7 +90,7 @@ def compressions(module: Any) -> dict[str, dict[str, str]]:
 
 
 def plain_json(client: Any) -> dict[str, Any]:
-    """Numbers in JSON both ways, as they are and compressed."""
+    """JSON numbers in requests and responses, plain and compressed."""
     http, found = tritonclient.http, {}
     wanted = [http.InferRequestedOutput("probabilities", binary_data=False)]
     for datatype in ("FP32", "FP64"):

@@ -1,4 +1,4 @@
-"""docker-compose.yml, read as `docker compose` reads it: merged, and with defaults filled in."""
+"""docker-compose.yml as `docker compose` resolves it: merged, with defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _filled(text: str) -> str:
-    """Put defaults where variables are; what has none would be a password that has one."""
+    """Replace variables by their defaults; every variable must have one."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: found[2], text)
 
 
@@ -24,12 +24,12 @@ SERVICES: dict[str, dict[str, Any]] = STACK["services"]
 
 
 def once(service: str) -> bool:
-    """Return whether it ends by itself."""
+    """Return whether a service runs once and ends."""
     return bool(SERVICES[service]["restart"] == "no")
 
 
 def mounts(service: str) -> list[tuple[str, str, bool]]:
-    """Return source, target and whether it is read only, of every volume."""
+    """Return source, target and read-only flag of every volume of a service."""
     found = []
     for one in SERVICES[service].get("volumes", []):
         source, target, *flags = one.split(":")
@@ -38,7 +38,7 @@ def mounts(service: str) -> list[tuple[str, str, bool]]:
 
 
 def settings_in(environment: dict[str, Any]) -> set[str]:
-    """Return the names of settings of ours that an environment has."""
+    """Return the names of Recalib settings in an environment."""
     return {
         re.sub(r"_FILE$", "", name).removeprefix("RECALIB_").lower()
         for name in environment

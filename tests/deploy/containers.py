@@ -1,4 +1,4 @@
-"""What docker-compose.yml starts, as processes of this machine.
+"""The services of docker-compose.yml as processes of this machine.
 
 Each service has a folder for a root: below it, volumes and files of the repository lie where the
 compose file mounts them, and every path under a mount that a command or a variable names is led
@@ -22,7 +22,7 @@ from tests.end_to_end.programs import Programs, recalib_command, until
 
 __all__ = ["Containers", "can_confine", "free_port"]
 
-#: In mounts of its own: only the folders whose names come first, up to --, can be written to.
+#: Separate mounts: only the folders before -- are writable.
 _CONFINED = r"""
 set -e
 mount --make-rprivate /
@@ -33,13 +33,13 @@ while read -r _ target _; do
     case "$kept" in *" $target "*) ;; *) mount -o remount,bind,ro "$target" ;; esac
 done < /proc/self/mounts
 shift
-# What is left lets root into the folder of the tests' PostgreSQL, which is another user's.
+# The kept capability lets root read the folder of the tests' PostgreSQL, owned by another user.
 exec setpriv --no-new-privs --bounding-set=-all,+dac_override --inh-caps=-all -- "$@"
 """
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
+    """Return a free port."""
     with socket.socket() as asking:
         asking.bind(("127.0.0.1", 0))
         return int(asking.getsockname()[1])
@@ -47,7 +47,7 @@ def free_port() -> int:
 
 @cache
 def can_confine() -> bool:
-    """Return whether this machine lets us make a file system read-only for one program."""
+    """Return whether this machine permits a read-only file system for one program."""
     tools = [shutil.which(name) for name in ("bash", "mount", "setpriv", "unshare")]
     if os.geteuid() != 0 or None in tools:
         return False
@@ -76,7 +76,7 @@ class Containers:
         return found
 
     def run(self, service: str, command: list[str] | None = None) -> str:
-        """Run a service, or another command in its place, to its end; returns what it printed."""
+        """Run a service, or another command in its place, to its end; return its output."""
         done = subprocess.run(
             self.confined(service, self._words(service, command)),
             env=self._environment(service),
@@ -90,7 +90,7 @@ class Containers:
         return done.stdout
 
     def start(self, service: str) -> subprocess.Popen[bytes]:
-        """Start a service; what it says goes to a file of its name."""
+        """Start a service; its output goes to a file of its name."""
         with (self.folder / f"{service}.log").open("wb") as log:
             process = subprocess.Popen(
                 self.confined(service, self._words(service, None)),
@@ -103,7 +103,7 @@ class Containers:
         return process
 
     def until_healthy(self, service: str) -> None:
-        """Ask as the engine does, until the answer is yes."""
+        """Run the health check until it succeeds."""
         _, *words = SERVICES[service]["healthcheck"]["test"]
         command, said = self._program(service, words), ""
 
@@ -126,13 +126,13 @@ class Containers:
             raise AssertionError(f"{error}: {said}\n{log[-4000:]}") from None
 
     def clean_up(self) -> None:
-        """End all that is left; what those have started, `Programs` ends."""
+        """End all remaining services; `Programs` ends their children."""
         for process in self._started:
             process.kill()
             process.wait()
 
     def localized(self, service: str, text: str) -> str:
-        """Return a word or a value as it is on this machine."""
+        """Return a word or a value with paths and hosts of this machine."""
         for name, address in self.addresses.items():
             text = text.replace(name, address)
         root = self.folder / "roots" / service
@@ -141,17 +141,17 @@ class Containers:
             if not place.exists():
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.symlink_to(ROOT / source if source[0] == "." else self.volume(source))
-        # By whole words: /prometheus is a mount, and a part of /etc/prometheus.
+        # Whole words only: /prometheus is a mount and part of /etc/prometheus.
         tops = {f"/{target.split('/')[1]}" for _, target, _ in mounts(service)}
         head, _, path = text.rpartition("=")
         found = f"{root}{path}" if path[:1] == "/" and f"/{path.split('/')[1]}" in tops else path
         return f"{head}={found}" if head else found
 
     def confined(self, service: str, words: list[str]) -> list[str]:
-        """Return a command in whose file system only what the service may write can be written."""
+        """Return a command whose file system is writable only where the service may write."""
         if not SERVICES[service].get("read_only") or not can_confine():
             return words
-        # Where images have /tmp and /var/lib/recalib.
+        # The /tmp and /var/lib/recalib of the images.
         writable = [self._programs.temporary, self._programs.home]
         writable += [self.volume(source) for source, _, only in mounts(service) if not only]
         for folder in writable:
@@ -179,7 +179,7 @@ class Containers:
         return {**self._programs.environment(), **given, **self.settings(service)}
 
     def settings(self, service: str) -> dict[str, str]:
-        """Return what is not as in the container: ports, which are shared with all others here."""
+        """Return the settings that differ from the container: ports, which this machine shares."""
         if service != "server":
             return {}
         return {

@@ -1,4 +1,4 @@
-"""What the images of the Dockerfile hold: `python -m tests.deploy.images` prints its sizes.
+"""Contents of the Dockerfile's images: `python -m tests.deploy.images` prints sizes.
 
 Of packages as they are installed here, without bytecode; Python and Debian come besides.
 """
@@ -31,14 +31,14 @@ def stage(name: str) -> str:
     return found[1]
 
 
-#: The extras of what serves.
+#: Extras of the serving image.
 SERVING = set(re.findall(r"--extra (\S+)", stage("build")))
-#: Patterns of the folders and files that it goes without.
+#: Patterns of folders and files that the serving image removes.
 CUT = re.findall(r'-path "([^"]+)"', stage("build-serve"))
 
 
 def needed(extras: set[str]) -> set[str]:
-    """Return the names of everything that installing us with these extras brings along."""
+    """Return the names of all packages that these extras install."""
     found: dict[str, set[str]] = {}
     waiting = [("recalib", extras)]
     while waiting:
@@ -55,7 +55,7 @@ def needed(extras: set[str]) -> set[str]:
 
 
 def is_cut(file: str, patterns: Sequence[str] = CUT) -> bool:
-    """Return whether a file is not in the image that serves; relative to site-packages."""
+    """Return whether the serving image removes a file, relative to site-packages."""
     path = PurePosixPath(file)
     parts = [path, *path.parents][:-1]
     return any(
@@ -64,7 +64,7 @@ def is_cut(file: str, patterns: Sequence[str] = CUT) -> bool:
 
 
 def main() -> int:
-    """Print each package's size with and without what is cut, the largest first, and the sums."""
+    """Print the size of each package before and after removal, largest first, and the sums."""
     found = []
     for name in needed(SERVING) - {"recalib"}:
         whole = left = 0

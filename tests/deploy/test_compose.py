@@ -1,4 +1,4 @@
-"""docker-compose.yml: legal, without a secret, and true about our programs."""
+"""docker-compose.yml is valid, has no secrets, and matches the programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRETS = {name for name in STACK["volumes"] if name.endswith("-secrets")}
 
 
 def test_compose_file_is_valid() -> None:
-    """By the specification's own schema, which the validator's package carries."""
+    """Checked by the schema of the Compose specification."""
     done = subprocess.run(
         [
             Path(sys.executable).with_name("check-jsonschema"),
@@ -41,7 +41,7 @@ def test_compose_file_is_valid() -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_has_limits_and_a_health_check(name: str) -> None:
-    """No powers, a limit of memory, an image of one version, and a probe where it goes on."""
+    """No capabilities, resource limits, a pinned image, and a health check if it keeps running."""
     service = SERVICES[name]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -60,7 +60,7 @@ def test_every_service_has_limits_and_a_health_check(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_dependency_has_a_condition(name: str) -> None:
-    """Health of what goes on, success of what ends; and `secrets` stands before all."""
+    """Long-running services must be healthy, others must succeed; `secrets` comes first."""
     before = SERVICES[name].get("depends_on", {})
     for other, wanted in before.items():
         expected = "service_completed_successfully" if once(other) else "service_healthy"
@@ -81,7 +81,7 @@ def test_volumes_and_networks_are_there(name: str) -> None:
 
 
 def test_compose_file_contains_no_secrets() -> None:
-    """Whoever needs a secret gets a file; whoever does not, does not see its volume."""
+    """Secrets are files, and only services that need one mount its volume."""
     for name, service in SERVICES.items():
         environment = service.get("environment", {})
         for variable, value in environment.items():
@@ -104,14 +104,14 @@ def test_database_and_store_have_no_outside_network() -> None:
     for name in ("postgres", "s3", "prepare", "key", "worker", "worker-gpu"):
         assert SERVICES[name]["networks"] == ["inside"]
         assert "ports" not in SERVICES[name]
-    # Nor does who looks at us reach them; it is the server that has a foot in either.
+    # Monitoring does not reach them either; only the server is in both networks.
     for name in ("prometheus", "grafana"):
         assert SERVICES[name]["networks"] == ["outside"]
     assert SERVICES["server"]["networks"] == ["inside", "outside"]
 
 
 def test_commands_exist_in_the_cli() -> None:
-    """`recalib` has what is asked of it."""
+    """Subcommands and options exist."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name in OURS:
         assert SERVICES[name].get("command", ["serve"])[0] in commands, name
@@ -124,7 +124,7 @@ def test_commands_exist_in_the_cli() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_environment_variables_are_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of known names, and of values that are accepted."""
+    """Names are known and values are accepted."""
     environment = SERVICES[name].get("environment", {})
     assert settings_in(environment) <= set(Settings.model_fields)
     for variable, value in environment.items():
@@ -134,7 +134,7 @@ def test_environment_variables_are_settings(name: str, monkeypatch: pytest.Monke
 
 
 def test_ports_agree() -> None:
-    """Of the server's settings, its defaults, the image, what is published, and Prometheus."""
+    """Settings, defaults, image, published ports and Prometheus use the same ports."""
     settings = Settings.model_fields
     environment = SERVICES["server"]["environment"]
     ports = [environment["RECALIB_PORT"], environment["RECALIB_GRPC_PORT"]]
@@ -146,13 +146,13 @@ def test_ports_agree() -> None:
 
 
 def test_stop_grace_period_is_long_enough() -> None:
-    """More than the server takes for what is running and for its workers."""
+    """It exceeds the shutdown time of the server and its workers."""
     seconds = int(SERVICES["server"]["stop_grace_period"].removesuffix("s"))
     assert seconds > GRACE_SECONDS + _STOP_SECONDS
 
 
 def test_grafana_provisioning_paths_exist() -> None:
-    """Where its provisioning says that they are."""
+    """Data source and dashboards are at the provisioned paths."""
     folder = ROOT / "deploy" / "grafana" / "provisioning"
     source = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())["datasources"]
     assert [one["type"] for one in source] == ["prometheus"]

@@ -1,4 +1,4 @@
-"""Dashboards: what is committed is what the code draws, and every query returns data."""
+"""Grafana dashboards match their generator, and every query returns data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ GENERATOR = generator()
 
 
 def queries() -> list[tuple[str, str]]:
-    """Return every query of every panel that is committed, with the panel's title."""
+    """Return every query of every committed panel with the panel's title."""
     found = []
     for name in GENERATOR.DASHBOARDS:
         board = json.loads((_FOLDER / "grafana" / f"{name}.json").read_text())
@@ -59,7 +59,7 @@ def queries() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", GENERATOR.DASHBOARDS)
 def test_committed_dashboards_match_the_generator(name: str) -> None:
-    """And it is a dashboard of the SDK's schema: read and written again, it is the same."""
+    """A dashboard is also valid for the SDK: it round-trips unchanged."""
     text = (_FOLDER / "grafana" / f"{name}.json").read_text()
     assert text == GENERATOR.render(name), "python deploy/grafana/generate.py"
     read = Dashboard.from_json(json.loads(text))
@@ -68,7 +68,7 @@ def test_committed_dashboards_match_the_generator(name: str) -> None:
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> str:
-    """The program, or a skip that says what is missing."""
+    """The path of the program, or a skip with the reason."""
     found = shutil.which("prometheus")
     if found is None:
         assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
@@ -78,7 +78,7 @@ def prometheus(tmp_path: Path) -> str:
 
 @pytest.fixture
 def scraping(prometheus: str, tmp_path: Path, programs: Programs) -> Iterator[tuple[Server, Any]]:
-    """A server, and a Prometheus with our rules that looks at it every second."""
+    """A server, and a Prometheus with our rules that scrapes it every second."""
     with programs.serve("--job-workers", 0, monitor_seconds=3600) as server:
         rules = tmp_path / "recording.yml"
         text = (_FOLDER / "prometheus" / "recording.yml").read_text()
@@ -124,7 +124,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 def test_every_query_of_every_panel_returns_data(
     scraping: tuple[Server, str], programs: Programs
 ) -> None:
-    """Of a service under traffic, with labels that mature meanwhile."""
+    """The service has traffic, and labels that mature."""
     server, address = scraping
     registry = Registry(
         f"sqlite:///{programs.home / 'recalib.db'}", (programs.home / "blobs").as_uri()
@@ -145,8 +145,8 @@ def test_every_query_of_every_panel_returns_data(
     thread.start()
 
     def shown() -> bool:
-        # Minute by minute, so that counters grow while Prometheus looks, however soon it does; on
-        # from what has been looked at: a clock that leaps makes the traffic of just now mature.
+        # Send minute by minute, so that counters grow between scrapes. Continue after the cohorts
+        # that monitoring has read: a clock that leaps makes recent traffic mature.
         with registry.reading() as tx:
             stream.now = tx.labels.clock()
             through = tx.monitors.through(model, [1]).get(1, 0.0)
@@ -166,7 +166,7 @@ def test_every_query_of_every_panel_returns_data(
 
 
 def _empty(address: str) -> list[str]:
-    """Return the panels with a query that has no number to show."""
+    """Return the panels with a query without data."""
     found = []
     for title, query in queries():
         asked = urlencode({"query": query.replace("$model", ".*")})

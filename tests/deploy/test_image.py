@@ -1,4 +1,4 @@
-"""Dockerfile: what it installs is what there is, and what serves needs no torch."""
+"""The Dockerfile installs existing extras, and serving needs no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_hadolint_finds_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["serve", "worker", "worker-gpu"])
 def test_every_image_runs_unprivileged_with_a_health_check(name: str) -> None:
-    """A user of a fixed number, one entry point, and nothing installed after the copy."""
+    """A fixed user id, one entry point, and no installation after the copy."""
     lines = stage(name)
     assert "\nUSER 10001:10001\n" in lines
     probed = re.search(r'\nHEALTHCHECK .*\n    CMD \["python", "-m", "([a-z.]+)"\]\n', lines)
@@ -57,13 +57,13 @@ def test_image_uses_extras_and_versions_of_the_project() -> None:
     assert DOCKERFILE.count("uv pip install -c constraints.txt") == len(
         re.findall(r"-r pyproject", DOCKERFILE)
     )
-    # A minor version that the project takes; the tests run on the oldest.
+    # A supported minor version; the tests run on the oldest.
     assert "FROM python:3.11." in DOCKERFILE
     assert _PROJECT["project"]["requires-python"] == ">=3.11"
 
 
 def test_serving_image_has_no_torch() -> None:
-    """Nor pictures; counted over all that its extras bring along. The worker's bring both."""
+    """Nor plotting packages, transitive requirements included; the worker image has both."""
     serving = needed(SERVING)
     assert {"fastapi", "psycopg-binary", "s3fs", "botocore", "onnxruntime"} <= serving
     besides = {"torch", "lightning-fabric", "pillow", "altair", "vl-convert-python"}
@@ -90,7 +90,7 @@ print(*sorted(mapped | loaded), sep="\n")
 
 
 def test_removed_files_are_not_needed_to_serve() -> None:
-    """Neither modules nor libraries that reading, calibrating and answering load."""
+    """No module or library that reading, calibrating and responding load is removed."""
     done = subprocess.run(
         [sys.executable, "-c", _SERVED], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -100,7 +100,6 @@ def test_removed_files_are_not_needed_to_serve() -> None:
 
 
 def test_every_removal_pattern_matches_a_file() -> None:
-    """Each pattern is for something."""
     assert len(CUT) > 3
     wide = ("numpy", "onnx", "pyarrow", "pysimdjson")
     everything = [str(one) for name in wide for one in files(name) or ()]
@@ -109,7 +108,7 @@ def test_every_removal_pattern_matches_a_file() -> None:
 
 
 def test_build_context_contains_the_sources_of_the_wheel() -> None:
-    """What .dockerignore does not name is not copied: packages, and what the project names."""
+    """The build context has the packages and the files that pyproject.toml names."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     kept = {line[1:] for line in lines if line.startswith("!")}
     packages = {

@@ -1,4 +1,4 @@
-"""Kubernetes: resources that its API takes, which know each other and our programs."""
+"""Kubernetes resources are valid, consistent, and match the programs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.deploy.kubectl import rendered
 
 _FOLDER = ROOT / "deploy" / "kubernetes"
 _OPERATOR = json.loads((Path(__file__).parent / "schemas/monitoring.coreos.com.json").read_text())
-#: The oldest that has all we use, and the newest whose schemas the validator carries.
+#: The oldest version with all used features, and the newest of the validator.
 _VERSIONS = ("1.30", "1.37")
 
 
 def written() -> dict[str, dict[str, Any]]:
-    """Return every resource as it is in the files, by folder, kind and name."""
+    """Return every resource of the files by folder, kind and name."""
     found = {}
     for path in sorted(_FOLDER.rglob("*.yaml")):
         for one in yaml.safe_load_all(path.read_text()):
@@ -57,7 +57,7 @@ CONFIG = RESOURCES["base/ConfigMap/recalib"]["data"]
 
 
 def check(one: dict[str, Any]) -> None:
-    """Raise where Kubernetes, or the Prometheus operator, would refuse a resource."""
+    """Raise if Kubernetes or the Prometheus operator would refuse a resource."""
     if one["apiVersion"].startswith("monitoring.coreos.com/"):
         jsonschema.validate(one, _OPERATOR)
         return
@@ -71,7 +71,7 @@ def test_resource_matches_the_kubernetes_schema(name: str) -> None:
 
 
 def test_schemas_refuse_misspelt_fields() -> None:
-    """Else the test above would show nothing."""
+    """Without this, the test above would pass for any resource."""
     for name, one in RESOURCES.items():
         if "spec" in one:
             wrong = {**one, "spec": {**one["spec"], "misspelt": 1}}
@@ -82,7 +82,7 @@ def test_schemas_refuse_misspelt_fields() -> None:
 
 @pytest.mark.parametrize("folder", ["base", "gpu", "monitoring"])
 def test_kustomize_renders_every_folder(folder: str) -> None:
-    """All of the files, in the namespace, with images that have a version."""
+    """The output has all resources, in the namespace, with pinned images."""
     text = rendered(_FOLDER / folder)
     found = list(yaml.safe_load_all(text))
     names = {f"{one['kind']}/{one['metadata']['name']}" for one in found}
@@ -97,7 +97,7 @@ def test_kustomize_renders_every_folder(folder: str) -> None:
 
 
 def test_documented_overlay_renders(tmp_path: Path) -> None:
-    """With images and a bucket of one's own, as docs/deployment.md has it."""
+    """The overlay of docs/deployment.md, with other images and another bucket."""
     page = (ROOT / "docs" / "deployment.md").read_text()
     text = re.findall(r"```yaml\n(# kustomization.yaml\n.*?)```", page, re.DOTALL)[0]
     base = os.path.relpath(_FOLDER / "base", tmp_path.resolve())
@@ -112,7 +112,7 @@ def test_documented_overlay_renders(tmp_path: Path) -> None:
 
 
 def test_tls_component_enables_tls(tmp_path: Path) -> None:
-    """Certificate, key and probes; nothing else is changed."""
+    """It changes certificate, key and probes, and nothing else."""
     folder = os.path.relpath(_FOLDER, tmp_path.resolve())
     wanted = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
@@ -145,7 +145,7 @@ def test_every_file_is_in_a_kustomization() -> None:
 
 @pytest.mark.parametrize("name", PODS)
 def test_every_pod_meets_the_restricted_profile(name: str) -> None:
-    """Nobody in particular, no token, and a seccomp profile."""
+    """An unprivileged user, no service account token, and a seccomp profile."""
     pod = PODS[name]["spec"]
     context = pod["securityContext"]
     assert context["runAsNonRoot"]
@@ -177,7 +177,7 @@ def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
 def test_container_commands_options_and_settings_exist(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command of ours, options that it has, settings that are some, files that are mounted."""
+    """Subcommands, options and settings exist, and referenced files are mounted."""
     pod, container = CONTAINERS[name]
     image = container["image"].removeprefix("recalib-")
     assert 'ENTRYPOINT ["recalib"]' in stage(image)
@@ -231,18 +231,18 @@ def test_ports_and_probes_match_the_server() -> None:
 
 
 def test_stop_grace_period_is_long_enough() -> None:
-    """More than the pause before SIGTERM and all that the server may then take."""
+    """It exceeds the pause before SIGTERM and the server's shutdown time."""
     pod = SERVER["spec"]["template"]["spec"]
     pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pause >= 5
     assert pod["terminationGracePeriodSeconds"] > pause + GRACE_SECONDS + _STOP_SECONDS
-    # Readiness is asked with more patience than the server has with its registry.
+    # The readiness timeout exceeds the server's registry timeout.
     probe = pod["containers"][0]["readinessProbe"]
     assert probe["timeoutSeconds"] > Settings.model_fields["load_seconds"].default
 
 
 def test_selectors_match_their_pods() -> None:
-    """Each its own pods, and no others'."""
+    """Each selector matches the pods of its own resource only."""
     labels = {name: pod["metadata"]["labels"] for name, pod in PODS.items()}
 
     def found(selector: dict[str, str]) -> set[str]:
@@ -274,7 +274,7 @@ def test_selectors_match_their_pods() -> None:
 
 
 def test_rules_convert_to_a_prometheus_rule() -> None:
-    """All of both files, as the operator takes them."""
+    """The resource has all rules of both files."""
     program = _FOLDER / "monitoring" / "rules.py"
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
     made = yaml.safe_load(done.stdout)

@@ -1,4 +1,4 @@
-"""Prometheus' rules: they are legal, do what they say, and speak of metrics that there are."""
+"""Prometheus rules are valid, pass their tests, and use existing metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 
 @pytest.fixture
 def promtool() -> str:
-    """The program, or a skip that says what is missing."""
+    """The path of the program, or a skip with the reason."""
     found = shutil.which("promtool")
     if found is None:
         assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
@@ -43,7 +43,7 @@ def test_prometheus_rules_pass_promtool(promtool: str, arguments: tuple[str, ...
 
 
 def test_every_alert_is_tested() -> None:
-    """By the file of tests that promtool runs."""
+    """promtool's test file has every alert."""
     alerts = set(re.findall(r"alert: (\w+)", (_RULES / "alerts.yml").read_text()))
     tested = set(re.findall(r"alertname: (\w+)", (_RULES / "tests.yml").read_text()))
     assert len(alerts) >= 10
@@ -51,7 +51,7 @@ def test_every_alert_is_tested() -> None:
 
 
 def test_rules_use_existing_metrics(registry: Registry) -> None:
-    """A metric that was renamed would silence its alert for ever."""
+    """A renamed metric would silence its alert."""
     model = a_champion(registry)
     Stream(registry, model).send(300, ago=1_000)
     watch(registry, model)

@@ -1,4 +1,4 @@
-"""The secrets of docker-compose.yml: made once, whole, and what each program reads is the same."""
+"""The secrets of docker-compose.yml: created once, complete, and readable by each program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recalib.access import check_secret
 from tests.deploy.composed import ROOT, SERVICES, mounts
 
 _PROGRAM = ROOT / "deploy" / "compose" / "make_secrets.py"
-#: What follows from the others.
+#: Files derived from other secrets.
 _DERIVED = ("recalib/database-url", "s3/config.json")
 
 
@@ -29,14 +29,14 @@ def found(root: Path) -> dict[str, str]:
 
 
 def test_secrets_are_created_once(make: Any, tmp_path: Path) -> None:
-    """What was lost of what follows from the rest is made again, and nothing else is touched."""
+    """A missing derived file is created again; nothing else changes."""
     make(tmp_path)
     made = found(tmp_path)
     make(tmp_path)
     assert found(tmp_path) == made
     for name in _DERIVED:
         (tmp_path / name).unlink()
-    # As a start that was cut short leaves it.
+    # The state after an interrupted start.
     (tmp_path / "postgres" / ".password.new").write_text("half")
     make(tmp_path)
     (tmp_path / "postgres" / ".password.new").unlink()
@@ -44,7 +44,7 @@ def test_secrets_are_created_once(make: Any, tmp_path: Path) -> None:
 
 
 def test_secrets_are_unique(make: Any, tmp_path: Path) -> None:
-    """Neither within a system nor between two, and all are beyond guessing."""
+    """Within a system and between two systems; all are long random values."""
     make(tmp_path / "one")
     make(tmp_path / "other")
     secrets = [
@@ -60,7 +60,7 @@ def test_secrets_are_unique(make: Any, tmp_path: Path) -> None:
 def test_programs_read_the_created_secrets(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As S3's clients, the database's, the store and a server read them."""
+    """S3 clients, database clients, the store and the server."""
     make(tmp_path)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "recalib/s3-credentials"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -82,7 +82,7 @@ def test_programs_read_the_created_secrets(
 
 
 def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) -> None:
-    """And lies in the volume that it mounts."""
+    """It is in the volume that the service mounts."""
     make(tmp_path)
     places = {source: target for source, target, _ in mounts("secrets")}
     named = 0

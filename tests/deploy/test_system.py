@@ -1,4 +1,4 @@
-"""`docker compose up`, as processes: the README's main job, from no secrets to a scraped label."""
+"""`docker compose up` as processes: the main workflow, from no secrets to a scraped label."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["programs"]
 
 @pytest.fixture
 def s3(tmp_path: Path) -> Iterator[str]:
-    """An object store's address."""
+    """The address of an object store."""
     port = free_port()
     server = Path(sys.executable).with_name("moto_server")
     with (tmp_path / "moto.log").open("wb") as log:
@@ -62,7 +62,7 @@ def containers(tmp_path: Path, programs: Programs, s3: str) -> Iterator[Containe
 
 
 def at_home(containers: Containers, postgresql_url: str) -> None:
-    """Give the database service its role and database, and say that it is on this machine.
+    """Create the role and the database of the database service on this machine.
 
     The address is all that differs from what the service `secrets` has written.
     """
@@ -85,7 +85,7 @@ def at_home(containers: Containers, postgresql_url: str) -> None:
 
 @pytest.fixture
 def database(postgresql_url: str) -> Iterator[str]:
-    """The server, without what the test makes in it at the end."""
+    """A PostgreSQL server, cleaned up after the test."""
     yield postgresql_url
     execute(
         postgresql_url,
@@ -97,7 +97,7 @@ def database(postgresql_url: str) -> Iterator[str]:
 def test_composed_system_fits_and_serves(
     containers: Containers, database: str, tmp_path: Path
 ) -> None:
-    """In the order of `depends_on`."""
+    """Services start in the order of `depends_on`."""
     containers.run("secrets")
     made = {path: path.read_text() for path in (containers.folder / "volumes").glob("*-secrets/*")}
     assert len(made) == 6
@@ -110,7 +110,7 @@ def test_composed_system_fits_and_serves(
     assert key not in str(said)
 
     server, worker = containers.start("server"), containers.start("worker")
-    # While it starts, as README.md has it: docker compose exec server recalib keys create ...
+    # As in README.md: docker compose exec server recalib keys create ...
     create = ["keys", "create", "me", "--scope", "admin"]
     admin = containers.run("server", create).strip()
     url = f"http://{containers.addresses['server:8000']}"
@@ -141,7 +141,7 @@ def test_composed_system_fits_and_serves(
         assert client.add_labels("resnet", answer.prediction_ids, labels[:40]).counts == {
             "accepted": 40
         }
-    # What Prometheus may: nothing but look.
+    # Prometheus may only read metrics.
     headers = {"Authorization": f"Bearer {key}"}
     text = httpx2.get(f"{url}/metrics", headers=headers, timeout=60).text
     assert 'recalib_labels_total{model="resnet",status="accepted"} 40' in text
@@ -164,12 +164,12 @@ def _answers(url: str) -> bool:
 
 
 def _scraped(containers: Containers) -> None:
-    """Prometheus, with its file of this repository, sees the label."""
+    """Prometheus with the configuration of this repository scrapes the label."""
     place = containers.folder / "roots" / "prometheus" / "etc" / "recalib"
     shutil.copytree(ROOT / "deploy" / "prometheus", place)
     config = place / "prometheus.yml"
     text = config.read_text().replace(": 15s", ": 1s")
-    # Here are no names to look up, nor folders at the root.
+    # This machine has neither the host names nor the root folders of the containers.
     text = re.sub(
         r"dns_sd_configs:.*?\n  - job_name",
         f"static_configs: [{{targets: ['{containers.addresses['server:8000']}']}}]\n  - job_name",
@@ -180,7 +180,7 @@ def _scraped(containers: Containers) -> None:
     config.write_text(text.replace("/secrets/recalib-key", credentials))
     containers.start("prometheus")
     address = containers.addresses["http://127.0.0.1:9090"]
-    # As the engine asks, promtool can from 2.43 on only; Debian has 2.42.
+    # promtool can run the engine's health check from 2.43 on; Debian has 2.42.
     until(lambda: _answers(f"{address}/-/healthy"), "Prometheus to be healthy")
     asked = urlencode({"query": 'recalib_labels_total{status="accepted", job="recalib"}'})
 
@@ -194,7 +194,7 @@ def _scraped(containers: Containers) -> None:
 
 
 def test_read_only_container_cannot_write(tmp_path: Path, programs: Programs) -> None:
-    """What the test above runs in writes only where the compose file says, and has few powers."""
+    """Processes of the test above write only where the compose file permits."""
     if not can_confine():
         pytest.skip("making a file system read-only for one program needs root, and util-linux")
     containers = Containers(tmp_path / "containers", programs, {"server:8000": "127.0.0.1:0"})
@@ -220,7 +220,7 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
 
 
 def test_every_recalib_service_is_covered() -> None:
-    """One that is added to the file has to be added to the test, or to be said to be like one."""
+    """A service that is added to the file must be added to the test."""
     ours = {name for name, one in SERVICES.items() if "build" in one}
     assert ours == {"secrets", "prepare", "key", "server", "worker", "worker-gpu"}
     assert {name for name in SERVICES if once(name)} == {"secrets", "prepare", "key"}

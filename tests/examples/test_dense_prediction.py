@@ -1,4 +1,4 @@
-"""The example of dense prediction runs, and rows and images are the same numbers."""
+"""The dense prediction example runs; rows and images give the same numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE = Path(__file__).parents[2] / "examples" / "dense_prediction.py"
 
 
 def test_example() -> None:
-    """Temperature makes a network of a few steps likelier, and keeps what it predicts."""
+    """Temperature scaling improves the likelihood and keeps predictions."""
     example = runpy.run_path(str(_FILE))
     found = example["compare"](32, 1)
     assert list(found) == [

@@ -1,4 +1,4 @@
-"""The networks whose logits are committed: small files, and what the benchmark says of them."""
+"""The committed logits: small files that match the benchmark's table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("name", "objective"), [("cross-entropy", "CE"), ("focal", "FLSD-53")])
 def test_they_are_the_benchmark_s(name: str, objective: str) -> None:
-    """Metrics of the files, in float16, are those that the committed table has of seed 1."""
+    """Metrics of the float16 files equal those of seed 1 in the committed table."""
     runs = json.loads((_ROOT / "benchmarks/training/cifar10.json").read_text())["runs"]
     (run,) = [one for one in runs if (one["objective"], one["seed"]) == (objective, 1)]
     paths = [

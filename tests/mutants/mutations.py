@@ -250,12 +250,17 @@ _ACCESS = _group(
     ],
 )
 
-_SERVICE = _group(
-    "tests/service",
+_PREDICTION_IDS = _group(
+    "tests/test_prediction_ids.py",
+    "tests/service/test_prediction_ids.py",
     recalib__prediction_ids=[
         ("if of_model != model:", "if False:"),
         ("made_at < now - lifetime_seconds", "made_at < now + lifetime_seconds"),
     ],
+)
+
+_SERVICE = _group(
+    "tests/service",
     service__http__bodies=[
         ("if len(body) + len(part) > limit:", "if len(body) + len(part) >= limit:"),
         ("if seen > limit:", "if False:"),
@@ -281,5 +286,6 @@ MUTATIONS: list[Mutation] = [
     *_DRIFT,
     *_REGISTRY,
     *_ACCESS,
+    *_PREDICTION_IDS,
     *_SERVICE,
 ]
