@@ -49,7 +49,7 @@ _MAPS = _group(
     recalib__maps__structured_vector=[("parameters = 2 * classes", "parameters = classes")],
     recalib__maps__spline=[
         ("bump = (1.0 - t) * t", "bump = (1.0 + t) * t"),
-        ("rise - m1 * place.width", "rise + m1 * place.width"),
+        ("rise - m1 * ", "rise + m1 * "),
     ],
     recalib__maps__beta=[
         ('parameters["high"] - parameters["bias"]', 'parameters["high"] + parameters["bias"]')
