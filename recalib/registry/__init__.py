@@ -5,7 +5,7 @@
 >>> with registry.transaction() as tx:                              # doctest: +SKIP
 ...     tx.models.create("resnet", labels=None, classes=10, actor="me")
 
-One file a table holds all of its queries; callers get frozen records, never rows.
+One module per table holds all its queries. Callers get frozen records, never rows.
 """
 
 from recalib.registry.blobs import BlobStore, BlobWriter

@@ -1,4 +1,4 @@
-"""Queries of the tables of aliases and of the changes made to them."""
+"""Queries of the tables `aliases` and `alias_changes`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 class Aliases(Queries):
-    """Names that point at versions of a model's calibrators; `champion` is what serves."""
+    """Names that point at versions of a model's calibrators; `champion` serves by default."""
 
     def set(
         self,
@@ -37,14 +37,14 @@ class Aliases(Queries):
         reason: str,
         expected: ExpectedVersion | None = None,
     ) -> Alias:
-        """Point `alias` at `version` and write down who did so; no change where it does already.
+        """Point `alias` at `version` and record the change; do nothing if it already points there.
 
-        `ConflictError` where it points elsewhere than `expected`.
+        Raise `ConflictError` if it does not point at `expected`.
 
-        The revision comes from a row that the transaction keeps locked until it commits, so
-        revisions become visible in their order. A sequence would hand out 5 and 6 and may show 6
-        first: a server that polls `revision` would then never notice 5. The same lock keeps two
-        first uses of an alias from both inserting it, and the audit's `from_version` true.
+        The revision is a counter in one row, locked until the transaction commits, so revisions
+        become visible in order. With a sequence, 6 may become visible before 5, and a server that
+        polls `revision` would never see 5. The same lock keeps two transactions from both inserting
+        a new alias, and `from_version` correct.
         """
         check_alias("alias", alias)
         self._check_version(model, version)
@@ -52,10 +52,10 @@ class Aliases(Queries):
             1 + self._connection.scalars(select(_REVISION.c.revision).with_for_update()).one()
         )
         before = self.find(model, alias)
-        found = None if before is None else before.version
-        if expected is not None and found != expected.version:
+        current = None if before is None else before.version
+        if expected is not None and current != expected.version:
             raise ConflictError(
-                f"alias {alias!r} of model {model.name!r} points at version {found}, "
+                f"alias {alias!r} of model {model.name!r} points at version {current}, "
                 f"not at {expected.version} as expected"
             )
         if before is not None and before.version == version:
@@ -66,16 +66,16 @@ class Aliases(Queries):
                 revision=revision,
                 model_id=model.id,
                 alias=alias,
-                from_version=found,
+                from_version=current,
                 to_version=version,
                 actor=actor,
                 reason=reason,
                 changed_at=now(),
             )
         )
-        moved = f"version {version}" if found is None else f"version {found} to {version}"
-        said = f"{moved}: {reason}" if reason else moved
-        Audit(self._connection).record(actor, "set_alias", model.name, alias, said)
+        change = f"version {version}" if current is None else f"version {current} to {version}"
+        detail = f"{change}: {reason}" if reason else change
+        Audit(self._connection).record(actor, "set_alias", model.name, alias, detail)
         self._point(model, alias, version, revision, new=before is None)
         return self.get(model, alias)
 
@@ -88,18 +88,18 @@ class Aliases(Queries):
 
     def get(self, model: Model, alias: str) -> Alias:
         """Return the alias, or raise `NotFoundError`."""
-        found = self.find(model, alias)
-        if found is None:
+        row = self.find(model, alias)
+        if row is None:
             raise NotFoundError("alias", alias, hint=f"looked among those of {model.name}")
-        return found
+        return row
 
     def all(self, model: Model) -> list[Alias]:
-        """Return every alias of the model by name."""
+        """Return all aliases of the model, sorted by name."""
         rows = self._connection.execute(_select(model).order_by(_ALIAS.c.alias))
         return [Alias(model=model.name, **row._mapping) for row in rows]
 
     def page(self, model: Model, after: str | None, limit: int) -> list[Alias]:
-        """Return up to `limit` aliases by name, from the one behind `after`."""
+        """Return up to `limit` aliases sorted by name, after the name `after`."""
         statement = _select(model).order_by(_ALIAS.c.alias).limit(limit)
         if after is not None:
             statement = statement.where(_ALIAS.c.alias > after)
@@ -109,7 +109,7 @@ class Aliases(Queries):
     def history(
         self, model: Model, alias: str, limit: int = 100, after: int | None = None
     ) -> list[AliasChange]:
-        """Return up to `limit` changes, newest first, from the one older than revision `after`."""
+        """Return up to `limit` changes, newest first, older than revision `after`."""
         if not is_name(alias):
             return []
         columns = [column for column in _CHANGE.c if column.name != "model_id"]
@@ -142,17 +142,17 @@ class Aliases(Queries):
         return [Alias(**row._mapping) for row in self._connection.execute(statement)]
 
     def revision(self) -> int:
-        """Return a number that grows with every alias change of any model; cheap to poll."""
+        """Return the number of alias changes of all models; cheap to poll."""
         return int(self._connection.scalars(select(_REVISION.c.revision)).one())
 
     def _check_version(self, model: Model, version: int) -> None:
         calibrators = tables.calibrators
-        found = self._connection.scalar(
+        row = self._connection.scalar(
             select(calibrators.c.version).where(
                 calibrators.c.model_id == model.id, calibrators.c.version == version
             )
         )
-        if found is None:
+        if row is None:
             raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
 
     def _point(self, model: Model, alias: str, version: int, revision: int, *, new: bool) -> None:

@@ -1,4 +1,4 @@
-"""Queries of the table of API keys."""
+"""Queries of the table `api_keys`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ApiKeys"]
 
 _TABLE = tables.api_keys
 _NO_LIMITS = Limits()
-#: What acts without a key.
+#: Actors without a key in the audit trail.
 _RESERVED = frozenset({"anonymous", "cli", "monitor", "worker"})
 
 
 class ApiKeys(Queries):
-    """Keys by name; one that is revoked stays, so that its name in the audit trail stays its."""
+    """Keys by name. A revoked key keeps its name, which then stays unique in the audit trail."""
 
     def create(
         self,
@@ -37,55 +37,57 @@ class ApiKeys(Queries):
         limits: Limits = _NO_LIMITS,
         actor: str = "cli",
     ) -> str:
-        """Make a key, and return its secret, which is kept nowhere.
+        """Create a key and return its secret, which is not stored.
 
         Parameters
         ----------
-        models: what it is bound to; None for all there are and will be. They need not exist yet.
-        limits: its own; what is None is as servers have it.
-        actor: who makes it, as the audit trail is to have it.
-        secret: one that `recalib.access.new_secret` made; a new one where it is None.
+        models: the models that it may use, existing or not; None for all.
+        limits: the limits of the key; None in a field means the server's limit.
+        actor: the actor in the audit trail.
+        secret: a secret from `recalib.access.new_secret`; None creates a new secret.
 
         Raises
         ------
-        InputError: a name, scope, model, lifetime, secret or limit that cannot be one.
-        ExistsError: the name is another key's, or was.
+        InputError: a name, scope, model, lifetime, secret or limit is not valid.
+        ExistsError: an active or revoked key has the name.
         """
         check_name("name", name)
         if name in _RESERVED:
-            accepted = "another name: the audit trail has this one for somebody else"
+            accepted = "another name: this name is reserved in the audit trail"
             raise InputError("name", found=repr(name), accepted=accepted)
-        for one in models or ():
-            check_name("model", one)
+        for model in models or ():
+            check_name("model", model)
         if models is not None and not models:
-            raise InputError("model", found="none", accepted="one or more, or nothing for all")
+            raise InputError(
+                "model", found="none", accepted="at least one model, or no option for all"
+            )
         if lifetime_seconds is not None and not 0 < lifetime_seconds < 1e10:
             raise InputError("expires", found=f"{lifetime_seconds} s", accepted="more than 0 s")
         secret = new_secret() if secret is None else check_secret(secret)
-        made = self._clock()
+        created_at = self._clock()
         self._insert(
             insert(_TABLE).values(
                 name=name,
                 digest=hash_secret(secret),
                 scopes=list(check_scopes(scopes)),
                 models=None if models is None else sorted(set(models)),
-                created_at=made,
-                expires_at=None if lifetime_seconds is None else made + lifetime_seconds,
+                created_at=created_at,
+                expires_at=None if lifetime_seconds is None else created_at + lifetime_seconds,
                 limits=_own(limits.checked()) or None,
             ),
             conflict=f"there is or was an API key named {name!r}",
         )
-        said = f"{', '.join(scopes)}; {'all models' if models is None else ', '.join(models)}"
-        Audit(self._connection).record(actor, "create_key", None, name, said)
+        detail = f"{', '.join(scopes)}; {'all models' if models is None else ', '.join(models)}"
+        Audit(self._connection).record(actor, "create_key", None, name, detail)
         return secret
 
     def is_valid(self, name: str, secret: str) -> bool:
-        """Return whether there is an active key of that name with that secret."""
+        """Return whether an active key has this name and this secret."""
         digest = hash_secret(secret)
         return any(key.name == name and key.digest == digest for key in self.active())
 
     def all(self) -> list[ApiKey]:
-        """Return every key that ever was, the oldest first."""
+        """Return all keys, including revoked and expired keys, oldest first."""
         return [_key(row) for row in self._connection.execute(select(_TABLE).order_by(_TABLE.c.id))]
 
     def active(self) -> list[ApiKey]:
@@ -99,12 +101,12 @@ class ApiKeys(Queries):
     def limit(
         self, name: str, limits: Limits, actor: str = "cli", *, reset: bool = False
     ) -> ApiKey:
-        """Give a key other limits; what is None stays, or with `reset` is as servers have it.
+        """Change the limits of a key; None keeps a limit, or with `reset` removes it.
 
         Raises
         ------
-        InputError: a limit that cannot be one, or a key that is revoked.
-        NotFoundError: no key of that name.
+        InputError: a limit is not valid, or the key is revoked.
+        NotFoundError: there is no key of that name.
         """
         before = self._named(name, locked=True)
         if before.revoked_at is not None:
@@ -114,12 +116,12 @@ class ApiKeys(Queries):
         self._connection.execute(
             update(_TABLE).where(_TABLE.c.name == name).values(limits=own or None)
         )
-        said = ", ".join(f"{field} {value:.15g}" for field, value in own.items())
-        Audit(self._connection).record(actor, "limit_key", None, name, said or "as servers say")
+        detail = ", ".join(f"{field} {value:.15g}" for field, value in own.items())
+        Audit(self._connection).record(actor, "limit_key", None, name, detail or "server limits")
         return replace(before, limits=limits)
 
     def revoke(self, name: str, actor: str = "cli") -> ApiKey:
-        """Give a key up for good; `NotFoundError` where there is none of that name."""
+        """Revoke a key permanently; `NotFoundError` if there is no key of that name."""
         revoked = self._connection.execute(
             update(_TABLE)
             .where(_TABLE.c.name == name, _TABLE.c.revoked_at.is_(None))

@@ -1,4 +1,4 @@
-"""Queries of the table of who did what."""
+"""Queries of the table `audit`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from recalib.sanitize import sanitize_line
 __all__ = ["Audit"]
 
 _TABLE = tables.audit
-_MOST_CHARACTERS = 500
+_MAX_CHARACTERS = 500
 
 
 class Audit(Queries):
-    """Who did what to which object, and what became of it: added to, read, and in time forgotten.
+    """The audit trail: actor, action, object and result.
 
-    What is done is written in the transaction that does it, so that neither is there without the
-    other. Nothing here is secret: names, versions, ids and the reasons that people gave.
+    An entry is written in the transaction of its action, so neither exists without the other. It
+    holds nothing secret: names, versions, ids and reasons.
     """
 
     def record(
@@ -33,7 +33,7 @@ class Audit(Queries):
         detail: str = "",
         result: str = "done",
     ) -> None:
-        """Write down one thing.
+        """Add an entry.
 
         Parameters
         ----------
@@ -86,4 +86,4 @@ class Audit(Queries):
 def _plain(text: str) -> str:
     """Return text as one line that shows all that it has, of a bounded length."""
     text = sanitize_line(text)
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."

@@ -19,10 +19,10 @@ class Queries:
         self._connection = connection
 
     def _insert(self, statement: Insert, *, conflict: str) -> None:
-        """Run `statement`; `ExistsError` where a key is taken.
+        """Run `statement`; raise `ExistsError` if it violates a unique constraint.
 
-        The unique constraint decides, not a look beforehand: two writers may both look and see
-        nothing. In a savepoint, because PostgreSQL refuses whatever follows a failed statement.
+        The constraint decides, not a query beforehand: two writers may both query and see nothing.
+        The savepoint is needed because PostgreSQL rejects statements after a failed statement.
         """
         try:
             with self._connection.begin_nested():

@@ -1,4 +1,4 @@
-"""Queries of the table of published calibrators."""
+"""Queries of the table `calibrators`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from recalib.registry.resource_names import is_name
 __all__ = ["Calibrators"]
 
 _TABLE = tables.calibrators
-#: What a row of the statements below has besides a model's columns.
+#: Columns of the statements below, beside those of the model.
 _SERVING = ("serving_version", "parameters", "revision", "newest")
 
 
 def _serving(*, by_alias: bool) -> Select[Any]:
-    """Return the query of what serves; made once, since making one takes longer than asking it."""
+    """Return the query of `Calibrators.serving`; building it takes longer than running it."""
     models, aliases = tables.models, tables.aliases
     newest = select(tables.alias_revision.c.revision).scalar_subquery()
     joined: Any = models
@@ -35,9 +35,11 @@ def _serving(*, by_alias: bool) -> Select[Any]:
         joined = models.outerjoin(aliases, same)
         version, revision = aliases.c.version, aliases.c.revision
     same = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version)
-    found = (_TABLE.c.version, _TABLE.c.parameters, revision, newest)
+    columns = (_TABLE.c.version, _TABLE.c.parameters, revision, newest)
     return (
-        select(models, *(one.label(name) for one, name in zip(found, _SERVING, strict=True)))
+        select(
+            models, *(column.label(name) for column, name in zip(columns, _SERVING, strict=True))
+        )
         .select_from(joined.outerjoin(_TABLE, same))
         .where(models.c.name == bindparam("name"))
     )
@@ -60,11 +62,14 @@ class Calibrators(Queries):
         reason: str,
         expected: ExpectedVersion | None = None,
     ) -> int:
-        """Add the next version, point `promote_alias` at it if there is one, return its number.
+        """Add the next version, point `promote_alias` at it unless None, and return its number.
 
-        `FencedError` where the job has passed to another worker; `ConflictError` where the alias
-        points elsewhere than `expected`. The caller finishes the job in
-        the same transaction; either both happen or neither.
+        The caller finishes the job in the same transaction: both happen, or neither.
+
+        Raises
+        ------
+        FencedError: another worker has claimed the job.
+        ConflictError: the alias does not point at `expected`.
         """
         Jobs(self._connection).hold(lease)
         version = self._next_version(model)
@@ -106,19 +111,19 @@ class Calibrators(Queries):
         return bytes(content)
 
     def serving(self, name: str, selector: str | int) -> Serving:
-        """Return what serves under an alias, or a version, of the model so named; in one query.
+        """Return the version for an alias or version number of a model, in one query.
 
-        `NotFoundError` where there is no such model. `selector` may be anything.
+        Raise `NotFoundError` if there is no such model. `selector` is not validated by the caller.
         """
         if not is_name(name):
             raise NotFoundError("model", name)
         if isinstance(selector, int):
-            statement, wanted = _BY_VERSION, {"name": name, "version": selector}
+            statement, values = _BY_VERSION, {"name": name, "version": selector}
         else:
-            # What is no name is not looked for; no alias is empty.
+            # PostgreSQL rejects text with NUL, so only names are queried; no alias is empty.
             alias = selector if is_name(selector) else ""
-            statement, wanted = _BY_ALIAS, {"name": name, "alias": alias}
-        row = self._connection.execute(statement, wanted).one_or_none()
+            statement, values = _BY_ALIAS, {"name": name, "alias": alias}
+        row = self._connection.execute(statement, values).one_or_none()
         if row is None:
             raise NotFoundError("model", name)
         columns = dict(row._mapping)
@@ -134,7 +139,7 @@ class Calibrators(Queries):
         return None if row is None else CalibratorVersion(model=model.name, **row._mapping)
 
     def page(self, model: Model, after: int | None, limit: int) -> list[CalibratorVersion]:
-        """Return up to `limit` versions, oldest first, from the one behind `after`."""
+        """Return up to `limit` versions, oldest first, after version `after`."""
         statement = _select(model).order_by(_TABLE.c.version).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.version > after)
@@ -142,8 +147,8 @@ class Calibrators(Queries):
         return [CalibratorVersion(model=model.name, **row._mapping) for row in rows]
 
     def _next_version(self, model: Model) -> int:
-        # The update keeps the model's row locked until commit: publishers of one model queue up
-        # here, and one that rolls back gives its number back.
+        # The update locks the row of the model until commit: concurrent publishers of a model wait
+        # here, and a rollback leaves no gap in the numbers.
         models = tables.models
         statement = (
             update(models)
@@ -157,12 +162,12 @@ class Calibrators(Queries):
         if name is None:
             return None
         datasets = tables.datasets
-        found = self._connection.scalar(
+        dataset_id = self._connection.scalar(
             select(datasets.c.id).where(datasets.c.model_id == model.id, datasets.c.name == name)
         )
-        if found is None:
+        if dataset_id is None:
             raise NotFoundError("dataset", name, hint=f"looked among those of {model.name}")
-        return int(found)
+        return int(dataset_id)
 
 
 def _select(model: Model) -> Select[Any]:

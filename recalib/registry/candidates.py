@@ -1,4 +1,4 @@
-"""Queries of the table of candidates: versions that are compared with the champion."""
+"""Queries of the table `candidates`: versions that are compared with the champion."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from recalib.registry.records import Candidate, Model
 __all__ = ["Candidates"]
 
 _TABLE = tables.candidates
-#: Compared, or proven better and waiting for somebody.
+#: In comparison, or proven better and waiting for a decision.
 _OPEN = _TABLE.c.verdict.is_(None) | (_TABLE.c.verdict == "proven")
 
 
 class Candidates(Queries):
-    """At most one of a model is undecided at a time; an index sees to it."""
+    """At most one candidate of a model is undecided at a time; a unique index ensures this."""
 
     def undecided(self, model: Model) -> Candidate | None:
         """Return the candidate that is being compared, or None."""
-        row = self._connection.execute(_select(model).where(_TABLE.c.verdict.is_(None)))
-        found = row.one_or_none()
-        return None if found is None else Candidate(**found._mapping)
+        result = self._connection.execute(_select(model).where(_TABLE.c.verdict.is_(None)))
+        row = result.one_or_none()
+        return None if row is None else Candidate(**row._mapping)
 
     def open(self, model: Model) -> Candidate | None:
-        """Return the candidate that is being compared, or has proven better and waits; or None."""
+        """Return the candidate in comparison, or proven and waiting for promotion; or None."""
         latest = self.latest(model)
         return latest if latest is not None and latest.verdict in (None, "proven") else None
 
     def latest(self, model: Model) -> Candidate | None:
-        """Return the candidate that began last, or None before the first."""
-        row = self._connection.execute(_select(model).order_by(_TABLE.c.version.desc()).limit(1))
-        found = row.one_or_none()
-        return None if found is None else Candidate(**found._mapping)
+        """Return the newest candidate, or None."""
+        result = self._connection.execute(_select(model).order_by(_TABLE.c.version.desc()).limit(1))
+        row = result.one_or_none()
+        return None if row is None else Candidate(**row._mapping)
 
     def add(self, model: Model, candidate: Candidate) -> None:
-        """Begin to compare a version; `ConflictError` where another is being compared."""
+        """Add a candidate; `ConflictError` if another is in comparison."""
         self._insert(
             insert(_TABLE).values(model_id=model.id, **asdict(candidate)),
             conflict=f"{model.name} has a candidate already",
         )
 
     def get(self, model: Model, version: int) -> Candidate:
-        """Return a version that is or was a candidate; `NotFoundError` for any other."""
-        row = self._connection.execute(_select(model).where(_TABLE.c.version == version))
-        found = row.one_or_none()
-        if found is None:
-            hint = f"no version of {model.name} so numbered was ever one"
+        """Return the candidate of a version; `NotFoundError` if it never was a candidate."""
+        result = self._connection.execute(_select(model).where(_TABLE.c.version == version))
+        row = result.one_or_none()
+        if row is None:
+            hint = f"this version of {model.name} never was a candidate"
             raise NotFoundError("candidate", str(version), hint=hint)
-        return Candidate(**found._mapping)
+        return Candidate(**row._mapping)
 
     def drop(self, model: Model, version: int) -> bool:
-        """End a candidate that is compared, or has proven better and waits; return whether it did.
+        """Drop an open candidate; return whether it was open.
 
-        What a worker has read of it before is outdated then: it can promote it no more.
+        The new turn makes earlier reads of a worker outdated, so it cannot promote the candidate.
         """
         result = self._connection.execute(
             update(_TABLE)
@@ -73,7 +73,7 @@ class Candidates(Queries):
         return result.rowcount == 1
 
     def save(self, model: Model, candidate: Candidate) -> None:
-        """Write the candidate's next turn; `ConflictError` where another has written it."""
+        """Write the next turn of the candidate; `ConflictError` if another process was first."""
         values = asdict(candidate)
         version = values.pop("version")
         result = self._connection.execute(
@@ -87,7 +87,9 @@ class Candidates(Queries):
             .values(**values)
         )
         if result.rowcount != 1:
-            raise ConflictError(f"candidate {version} of {model.name} was written by another")
+            raise ConflictError(
+                f"candidate {version} of {model.name} was changed by another process"
+            )
 
 
 def _select(model: Model) -> Select[Any]:

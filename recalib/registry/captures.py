@@ -1,4 +1,4 @@
-"""Queries of the table of files of logits that were kept, to fit anew on."""
+"""Queries of the table `captures`: files of sampled logits for refits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _COLUMNS = [column for column in _TABLE.c if column.name not in ("id", "model_id
 
 
 class Captures(Queries):
-    """Files in the blob store, each of some predictions of one model."""
+    """Files in the blob store, each with logits of predictions of one model."""
 
     def add(self, model_id: int, capture: Capture) -> None:
-        """Add a file that is in the blob store."""
+        """Add a file; its blob must be committed."""
         values = {column.name: getattr(capture, column.name) for column in _COLUMNS}
         self._connection.execute(insert(_TABLE).values(model_id=model_id, **values))
 
     def between(self, model: Model, start: float, end: float) -> list[Capture]:
-        """Return the files that have predictions from `start` until before `end`, by time."""
+        """Return the files with predictions from `start` until before `end`, by time."""
         rows = self._connection.execute(
             select(*_COLUMNS)
             .where(
@@ -36,16 +36,16 @@ class Captures(Queries):
         return [Capture(**row._mapping) for row in rows]
 
     def delete(self, model: Model, before: float) -> list[str]:
-        """Remove files whose predictions were all made before `before`; return their digests.
+        """Delete files whose predictions are all older than `before`; return their digests.
 
-        Whoever calls it removes them from the blob store, once this is committed.
+        The caller removes the blobs after the commit.
         """
         old = delete(_TABLE).where(_TABLE.c.model_id == model.id, _TABLE.c.last_at < before)
         return list(self._connection.scalars(old.returning(_TABLE.c.digest)))
 
     def totals(self, model: Model) -> tuple[int, int]:
-        """Return how many rows and bytes are kept."""
+        """Return the numbers of stored rows and bytes."""
         rows, size = func.sum(_TABLE.c.rows), func.sum(_TABLE.c.size_bytes)
         where = _TABLE.c.model_id == model.id
-        found = self._connection.execute(select(rows, size).where(where)).one()
-        return int(found[0] or 0), int(found[1] or 0)
+        total = self._connection.execute(select(rows, size).where(where)).one()
+        return int(total[0] or 0), int(total[1] or 0)

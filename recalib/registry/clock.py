@@ -1,7 +1,7 @@
-"""The database's clock, the only one that leases and timestamps are read from.
+"""The database's clock, the only clock for leases and timestamps.
 
-Workers and servers on several machines disagree about the time; the database agrees with itself.
-`now()` is seconds since 1970-01-01 UTC as a double, good to 0.1 ms in either dialect.
+The clocks of workers and servers differ; the database has one. `now()` is seconds since 1970-01-01
+UTC as a double, with a resolution of 0.1 ms in both databases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["now"]
 
 
 class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
-    """The time at which the statement began."""
+    """The time at the start of the statement."""
 
     type = Double()
     inherit_cache = True
@@ -30,6 +30,6 @@ def _sqlite(element: now, compiler: Any, **options: Any) -> str:
 
 @compiles(now, "postgresql")
 def _postgresql(element: now, compiler: Any, **options: Any) -> str:
-    # Not now(): that is when the transaction began, which may have waited for a lock since.
-    # Not clock_timestamp(): it is volatile, so that comparisons with it could use no index.
+    # Not now(): it is the start of the transaction, which may have waited for a lock since.
+    # Not clock_timestamp(): it is volatile, so comparisons with it cannot use an index.
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) AS DOUBLE PRECISION)"

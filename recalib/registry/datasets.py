@@ -1,4 +1,4 @@
-"""Queries of the table of datasets."""
+"""Queries of the table `datasets`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLE = tables.datasets
 
 
 class Datasets(Queries):
-    """Validation logits of a model; the rows are in the blob store, under the digest."""
+    """Validation logits of a model; the rows are in the blob `digest`."""
 
     def create(
         self,
@@ -33,7 +33,7 @@ class Datasets(Queries):
         input: InputKind,
         metrics: dict[str, Any],
     ) -> Dataset:
-        """Add a dataset; `ConflictError` where the model has one of that name."""
+        """Add a dataset; `ExistsError` if the model has a dataset of that name."""
         check_name("name", name)
         if input not in ("logits", "probabilities"):
             raise InputError("input", found=repr(input), accepted="logits, probabilities")
@@ -67,7 +67,7 @@ class Datasets(Queries):
         return dataset
 
     def page(self, model: Model, after: str | None, limit: int) -> list[Dataset]:
-        """Return up to `limit` datasets by name, from the one behind `after`."""
+        """Return up to `limit` datasets sorted by name, after the name `after`."""
         statement = _select(model).order_by(_TABLE.c.name).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)

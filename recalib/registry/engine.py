@@ -1,7 +1,7 @@
-"""The engine behind a registry: what SQLite and PostgreSQL need said differently.
+"""SQLAlchemy engines for SQLite and PostgreSQL.
 
-Everything above speaks one SQL; the differences that remain are here, in `clock` and in
-`migrate`.
+The differences between the databases are here, in `clock`, in `migrate` and in the upserts of
+`labels` and `traffic`; all other SQL is the same for both.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from recalib.errors import InputError, UnavailableError
 __all__ = ["autocommit", "connect_to", "database_errors", "in_use", "reading", "writing"]
 
 _ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
-#: How long a writer of SQLite waits for the one before it. Transactions take milliseconds; this
-#: is for a disk that stalls.
+#: How long a writer of SQLite waits for a lock. Transactions take milliseconds; the limit is for a
+#: disk that stalls.
 _BUSY_SECONDS = 30.0
 _CONNECT_SECONDS = 5
-#: How long PostgreSQL lets a transaction lie open with nothing said in it.
+#: How long PostgreSQL keeps an idle transaction open.
 _IDLE_SECONDS = 30
-#: What SQLite calls a file that is no database, and one that is damaged.
+#: SQLite's error names for a file that is not a database, and for a damaged file.
 _DAMAGED_SQLITE = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
-#: What PostgreSQL calls a table or column that does not exist, in a schema of another version; a
-#: transaction that lay open for too long; a standby, which takes no writes; damaged data.
+#: PostgreSQL's error codes for: a missing table or column (a schema of another version), an idle
+#: transaction timeout, a read-only standby, and damaged data.
 _UNUSABLE_POSTGRESQL = ("42P01", "42703", "25P03", "25006", "XX001", "XX002")
 
 
 def connect_to(database_url: str) -> Engine:
-    """Return an engine that connects when first used; `InputError` where the URL is not ours."""
+    """Return an engine that connects on first use; `InputError` for an unsupported URL."""
     url = _parse(database_url)
-    # hide_parameters: rows must not end up in error messages. allow_nan: NaN is not JSON, and
-    # PostgreSQL refuses it when SQLite would not.
+    # hide_parameters: error messages must not contain rows. allow_nan: NaN is not JSON;
+    # PostgreSQL rejects it, SQLite does not.
     options: dict[str, Any] = {
         "hide_parameters": True,
         "json_serializer": partial(json.dumps, allow_nan=False),
@@ -57,32 +57,32 @@ def connect_to(database_url: str) -> Engine:
     url = url.set(drivername="postgresql+psycopg").update_query_dict(
         {"connect_timeout": str(_CONNECT_SECONDS), "application_name": "recalib", **url.query}
     )
-    # pre_ping: after a restart of the database, the pool's old connections are found dead and
-    # replaced before anybody's statement meets them.
+    # pre_ping: after a restart of the database, dead connections of the pool are replaced before
+    # they are used.
     engine = create_engine(url, pool_pre_ping=True, **options)
     event.listen(engine, "connect", _configure_postgresql)
     return engine
 
 
 def writing(engine: Engine) -> Engine:
-    """Return `engine` for transactions that write; it shares the connections."""
+    """Return `engine` for write transactions; it shares the connections."""
     return engine.execution_options(recalib_use="writing")
 
 
 def reading(engine: Engine) -> Engine:
-    """Return `engine` for transactions that see one snapshot and write nothing."""
+    """Return `engine` for read-only transactions with one snapshot."""
     if engine.dialect.name == "sqlite":
         return engine
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def autocommit(engine: Engine) -> Engine:
-    """Return SQLite's `engine` for the few statements that must stand outside a transaction."""
+    """Return SQLite's `engine` for statements that must run outside a transaction."""
     return engine.execution_options(recalib_use="autocommit")
 
 
 def in_use(engine: Engine) -> bool:
-    """Return whether anybody else has the database open; `engine` must have no connection out."""
+    """Return whether another process uses the database; all connections must be in the pool."""
     if engine.dialect.name == "sqlite":
         return _sqlite_in_use(engine)
     with engine.connect() as connection:
@@ -94,9 +94,10 @@ def in_use(engine: Engine) -> bool:
 
 
 def _sqlite_in_use(engine: Engine) -> bool:
-    """Leaving the log for a moment takes the file to oneself, which is refused while others read.
+    """Return whether another connection has the file open, even an idle connection.
 
-    Their connections have it open for as long as they live, so that idle ones are noticed too.
+    Switching off write-ahead logging needs exclusive access; SQLite refuses it while another
+    connection is open.
     """
     engine.dispose()
     with autocommit(engine).connect() as connection:
@@ -115,7 +116,7 @@ def _sqlite_in_use(engine: Engine) -> bool:
 
 @contextmanager
 def database_errors(engine: Engine) -> Iterator[None]:
-    """Turn "the database cannot be used" in its many forms into `UnavailableError`."""
+    """Turn all errors that mean "the database cannot be used" into `UnavailableError`."""
     try:
         yield
     except (OperationalError, InterfaceError) as error:
@@ -131,41 +132,41 @@ def database_errors(engine: Engine) -> Iterator[None]:
 def _parse(database_url: str) -> URL:
     try:
         url = make_url(database_url)
-    except (ArgumentError, ValueError):  # a port that is no number is the latter
-        # The text may hold a password; it is not repeated.
+    except (ArgumentError, ValueError):  # ValueError: the port is not a number
+        # The URL may contain a password, so the message does not repeat it.
         raise InputError(
-            "database_url", found="something that is not a URL", accepted=_ACCEPTED
+            "database_url", found="text that is not a URL", accepted=_ACCEPTED
         ) from None
     if url.drivername == "postgres":
         return url.set(drivername="postgresql")
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise InputError("database_url", found=url.drivername, accepted=_ACCEPTED)
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        # Each connection would see a database of its own.
+        # Each connection would have a separate database.
         raise InputError("database_url", found="SQLite in memory", accepted=_ACCEPTED)
     return url
 
 
 def _configure_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
-    # None: sqlite3 begins no transactions by itself; `_begin_sqlite` says which kind to begin.
+    # None: sqlite3 starts no transactions; `_begin_sqlite` starts them.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
-    # FULL syncs the log at every commit. NORMAL would be as safe against a crash of ours, but a
-    # power cut could take back a promotion that was already answered; commits are few here.
+    # FULL syncs the log at every commit. NORMAL is as safe if the process crashes, but a power cut
+    # could undo a promotion that was already confirmed. Commits are rare here.
     connection.execute("PRAGMA synchronous = FULL")
 
 
 def _configure_postgresql(connection: Any, _record: Any) -> None:
-    # A worker that is paused in the middle of publishing must not keep its locks for as long as
-    # it is paused: every other publisher would wait with it.
+    # A worker that is paused while it publishes must not keep its locks: all other publishers
+    # would wait for it.
     with connection.cursor() as cursor:
         cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
     connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE takes the writer's lock before the first read. A transaction that upgraded later
-    # would fail without waiting whenever another wrote in between.
+    # IMMEDIATE takes the write lock before the first read. A later upgrade of a read lock fails
+    # without waiting if another transaction has written in between.
     use = connection.get_execution_options().get("recalib_use", "reading")
     connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if use == 'reading' else 'OFF'}")
     if use != "autocommit":

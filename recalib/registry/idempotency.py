@@ -1,4 +1,4 @@
-"""Queries of the table of answers to requests that carried an idempotency key."""
+"""Queries of the table `idempotency`: responses to requests with an idempotency key."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TABLE = tables.idempotency
 
 
 class Idempotency(Queries):
-    """Answers kept for a while, so that a repeated request gets its first answer again.
+    """Stored responses: a repeated request gets the response to the first.
 
-    `scope` keeps the keys of different callers and operations apart; `fingerprint` tells whether
-    a key comes back with another request.
+    `scope` separates the keys of different callers and operations. `fingerprint` shows whether a
+    key is reused for a different request.
     """
 
     def find(self, key: str, scope: str) -> StoredResponse | None:
-        """Return what was answered, or None."""
+        """Return the stored response, or None."""
         row = self._connection.execute(
             select(_TABLE.c.fingerprint, _TABLE.c.status, _TABLE.c.body, _TABLE.c.created_at).where(
                 _TABLE.c.key == key, _TABLE.c.scope == scope
@@ -31,10 +31,10 @@ class Idempotency(Queries):
         return None if row is None else StoredResponse(**row._mapping)
 
     def store(self, key: str, scope: str, fingerprint: str, status: int, body: bytes) -> None:
-        """Keep an answer, in the transaction of the work itself.
+        """Store a response, in the transaction of the work itself.
 
-        `ConflictError` where another request with the key committed first: its work stands, the
-        caller's rolls back, and a second look with `find` has the answer to give.
+        Raise `ExistsError` if another request with the key has committed first. The caller then
+        rolls back, and `find` returns the response of the other request.
         """
         self._insert(
             insert(_TABLE).values(
@@ -49,7 +49,7 @@ class Idempotency(Queries):
         )
 
     def purge(self, older_than_seconds: float) -> int:
-        """Forget answers older than that; return how many."""
+        """Delete responses older than that; return their number."""
         result = self._connection.execute(
             delete(_TABLE).where(_TABLE.c.created_at < now() - older_than_seconds)
         )

@@ -1,9 +1,9 @@
-"""Queries of the table of jobs: a queue with leases, in the database that the work changes.
+"""Queries of the table `jobs`: a job queue with leases, in the database that the jobs change.
 
-A worker claims a job for a while and keeps extending the lease while it works. Every claim raises
-the job's fence; whatever a worker writes names the fence that it was given, so one that was
-paused past its lease changes nothing. A lease that runs out has cost an attempt, and a job
-without attempts left fails: it may be what kills its workers.
+A worker claims a job for a lease time and extends the lease while it works. Every claim increments
+the fencing token (`fence`) of the job. A worker writes only with its own token, so a worker that
+was paused past its lease cannot change anything. An expired lease costs an attempt. A job without
+attempts left fails, because it may be what kills its workers.
 
 States: queued -> running -> succeeded | failed | cancelled, and back from running to queued.
 """
@@ -42,15 +42,15 @@ _TABLE = tables.jobs
 _UNFINISHED = _TABLE.c.state.in_(("queued", "running"))
 _EXPIRED = and_(_TABLE.c.state == "running", _TABLE.c.lease_expires < now())
 _NO_ATTEMPTS_LEFT = (
-    "no attempts left: the worker of the last one vanished, or was paused past its lease; "
-    "the job itself may be what ends them"
+    "no attempts left: the worker of the last attempt vanished, or was paused past its lease; "
+    "the job itself may end its workers"
 )
-#: Longest error text kept, in characters.
-_LONGEST_ERROR = 4000
+#: Longest stored error text, in characters.
+_MAX_ERROR_LENGTH = 4000
 
 
 class Jobs(Queries):
-    """Work for workers."""
+    """The job queue."""
 
     def enqueue(
         self,
@@ -63,7 +63,7 @@ class Jobs(Queries):
         max_attempts: int = 3,
         unique: str | None = None,
     ) -> Job:
-        """Add a job; with `unique`, return the unfinished job of that key where there is one."""
+        """Add a job; with `unique`, return the unfinished job of that key if there is one."""
         job_id = uuid4().hex
         statement = insert(_TABLE).values(
             id=job_id,
@@ -85,7 +85,7 @@ class Jobs(Queries):
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
         except ConflictError:
             existing = self._unfinished(unique)
-            # None: it finished between our insert and this look; insert again.
+            # None: the job finished between the insert and this query; insert again.
             if existing is None:
                 self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
             return existing or self.get(job_id)
@@ -103,7 +103,7 @@ class Jobs(Queries):
     def page(
         self, model: Model | None, state: JobState | None, after: str | None, limit: int
     ) -> list[Job]:
-        """Return up to `limit` jobs, newest first, from the one older than job `after`."""
+        """Return up to `limit` jobs, newest first, older than job `after`."""
         statement = _SELECT.order_by(_TABLE.c.sequence.desc()).limit(limit)
         if model is not None:
             statement = statement.where(_TABLE.c.model_id == model.id)
@@ -122,44 +122,44 @@ class Jobs(Queries):
         return None if row is None else Job(**row._mapping)
 
     def last_success(self, kind: str) -> float | None:
-        """Return when a job of a kind last succeeded, None where none is known to have."""
+        """Return the time of the last success of a job of this kind, or None."""
         of_kind = (_TABLE.c.kind == kind, _TABLE.c.state == "succeeded")
-        found: float | None = self._connection.scalar(
+        finished_at: float | None = self._connection.scalar(
             select(func.max(_TABLE.c.finished_at)).where(*of_kind)
         )
-        return found
+        return finished_at
 
     def is_waiting(self, unique: str) -> bool:
-        """Return whether there is an unfinished job of a key."""
+        """Return whether there is an unfinished job with this unique key."""
         return self._unfinished(unique) is not None
 
     def prune(self, kind: str, keep: int) -> int:
-        """Remove finished jobs of a kind that comes again and again, but for the newest `keep`.
+        """Delete finished jobs of a periodic kind, except the newest `keep`; return their number.
 
-        Only of kinds that publish nothing: calibrators name the job that they come from.
+        Only for kinds that publish nothing: a calibrator refers to its job.
         """
         of_kind = (_TABLE.c.kind == kind, ~_UNFINISHED)
         newest = select(_TABLE.c.sequence).where(*of_kind).order_by(_TABLE.c.sequence.desc())
-        oldest_kept = self._connection.scalar(newest.offset(keep - 1).limit(1))
-        if oldest_kept is None:
+        oldest = self._connection.scalar(newest.offset(keep - 1).limit(1))
+        if oldest is None:
             return 0
-        statement = delete(_TABLE).where(*of_kind, _TABLE.c.sequence < oldest_kept)
+        statement = delete(_TABLE).where(*of_kind, _TABLE.c.sequence < oldest)
         return int(self._connection.execute(statement).rowcount)
 
     def leftover_checkpoints(self, limit: int = 100) -> dict[str, dict[str, Any]]:
-        """Return what jobs that are over have left to go on from, by the job's id."""
-        left = (~_UNFINISHED, _TABLE.c.checkpoint.is_not(None))
-        statement = select(_TABLE.c.id, _TABLE.c.checkpoint).where(*left).limit(limit)
+        """Return the checkpoints of finished jobs, by job id."""
+        leftover = (~_UNFINISHED, _TABLE.c.checkpoint.is_not(None))
+        statement = select(_TABLE.c.id, _TABLE.c.checkpoint).where(*leftover).limit(limit)
         return {row.id: row.checkpoint for row in self._connection.execute(statement)}
 
     def clear_checkpoints(self, job_ids: Sequence[str]) -> None:
-        """Note that nothing is left of jobs that are over."""
+        """Remove the checkpoints of finished jobs."""
         self._connection.execute(
             update(_TABLE).where(_TABLE.c.id.in_(job_ids), ~_UNFINISHED).values(checkpoint=null())
         )
 
     def counts(self) -> dict[tuple[str, JobState], int]:
-        """Return how many jobs there are of each kind and state."""
+        """Return the number of jobs by kind and state."""
         rows = self._connection.execute(
             select(_TABLE.c.kind, _TABLE.c.state, func.count()).group_by(
                 _TABLE.c.kind, _TABLE.c.state
@@ -168,10 +168,9 @@ class Jobs(Queries):
         return {(kind, state): count for kind, state, count in rows}
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a queued job at once, ask a running one to stop, leave a finished one alone.
+        """Cancel a queued job, request cancellation of a running job, ignore a finished job.
 
-        In one statement: between two, the job could move from the state that the second looks
-        for into the one that the first looked for.
+        It is one statement: between two statements the job could change its state.
         """
         if not is_name(job_id):
             raise NotFoundError("job", job_id)
@@ -188,13 +187,13 @@ class Jobs(Queries):
         return self.get(job_id)
 
     def claim(self, worker: str, kinds: Sequence[str], lease_seconds: float) -> Lease | None:
-        """Take the next job of these kinds: highest priority, then oldest; None if there is none.
+        """Claim the next job of these kinds: highest priority, then oldest; None if there is none.
 
-        SKIP LOCKED lets several workers of PostgreSQL pick different jobs at the same moment; in
-        SQLite, the writer's lock on the whole file keeps them apart.
+        With SKIP LOCKED, concurrent workers of PostgreSQL claim different jobs. In SQLite, the write
+        lock on the file serialises them.
         """
-        self._bury()
-        # A job from the future: the clock was set back, and what it is to wait for means nothing.
+        self._end_expired_jobs()
+        # created_at > now(): the clock was set back, so `run_after` means nothing.
         due = or_(_TABLE.c.run_after <= now(), _TABLE.c.created_at > now())
         ready = and_(_TABLE.c.state == "queued", due)
         chosen = (
@@ -223,36 +222,36 @@ class Jobs(Queries):
         return None if row is None else Lease(self.get(row.id), row.fence, row.trace)
 
     def hold(self, lease: Lease) -> None:
-        """Lock the job until the transaction ends; `FencedError` where the lease is lost.
+        """Lock the job until the transaction ends; `FencedError` if the lease is lost.
 
-        A lease that has run out but was not taken by another is still good: with the row locked,
-        nobody can take it before this transaction is over.
+        An expired lease is still valid if no other worker has claimed the job: the row is locked,
+        so no worker can claim it before this transaction ends.
         """
-        found = self._connection.scalar(
-            select(_TABLE.c.sequence).where(_held(lease)).with_for_update()
+        sequence = self._connection.scalar(
+            select(_TABLE.c.sequence).where(_is_held(lease)).with_for_update()
         )
-        if found is None:
+        if sequence is None:
             raise _fenced(lease)
 
     def heartbeat(
         self, lease: Lease, lease_seconds: float, progress: dict[str, Any] | None = None
     ) -> bool:
-        """Extend the lease, note progress if given; return whether cancelling was asked for."""
+        """Extend the lease, store the progress; return whether cancellation is requested."""
         values: dict[str, Any] = {"lease_expires": now() + lease_seconds}
         if progress is not None:
             values["progress"] = progress
         return self._write(lease, **values)
 
     def checkpoint(self, lease: Lease, checkpoint: dict[str, Any]) -> None:
-        """Leave something for the next attempt to go on from."""
+        """Store a checkpoint, from which the next attempt resumes."""
         self._write(lease, checkpoint=checkpoint)
 
     def succeed(self, lease: Lease, result: dict[str, Any]) -> None:
-        """Finish the job, in the transaction that publishes what it made."""
+        """Finish the job, in the transaction that publishes its result."""
         self._write(lease, state="succeeded", result=result, **_FINISHED)
 
     def fail(self, lease: Lease, error: str, retry_after_seconds: float | None) -> None:
-        """Queue the job again after a while, or fail it: with None, or without attempts left."""
+        """Requeue the job after a delay; fail it if the delay is None or no attempts are left."""
         error = _storable(error)
         if retry_after_seconds is None or lease.job.attempts >= lease.job.max_attempts:
             self._write(lease, state="failed", error=error, **_FINISHED)
@@ -260,38 +259,40 @@ class Jobs(Queries):
             self._requeue(lease, error=error, run_after=now() + retry_after_seconds)
 
     def release(self, lease: Lease) -> None:
-        """Give the job back unfinished, without its counting as an attempt."""
+        """Requeue the job without counting the attempt."""
         self._requeue(lease, attempts=_TABLE.c.attempts - 1)
 
     def acknowledge_cancel(self, lease: Lease) -> None:
-        """Finish a job that was asked to stop, and did."""
+        """Finish a job that has stopped on request."""
         self._write(lease, state="cancelled", **_FINISHED)
 
     def _requeue(self, lease: Lease, **values: Any) -> None:
-        # Cancelling may have been asked for since the worker looked; nobody would run it again.
-        asked = _TABLE.c.cancel_requested
+        # Cancellation may have been requested since the last heartbeat; then the job must not run.
+        requested = _TABLE.c.cancel_requested
         self._write(
             lease,
-            state=case((asked, "cancelled"), else_="queued"),
-            finished_at=case((asked, now()), else_=null()),
+            state=case((requested, "cancelled"), else_="queued"),
+            finished_at=case((requested, now()), else_=null()),
             lease_expires=None,
             **values,
         )
 
     def _write(self, lease: Lease, **values: Any) -> bool:
-        """Change the leased job; return whether cancelling was asked for."""
-        asked = self._connection.scalar(
-            update(_TABLE).where(_held(lease)).values(**values).returning(_TABLE.c.cancel_requested)
+        """Change the leased job; return whether cancellation is requested."""
+        requested = self._connection.scalar(
+            update(_TABLE)
+            .where(_is_held(lease))
+            .values(**values)
+            .returning(_TABLE.c.cancel_requested)
         )
-        if asked is None:
+        if requested is None:
             raise _fenced(lease)
-        return bool(asked)
+        return bool(requested)
 
-    def _bury(self) -> None:
-        """End the jobs whose lease ran out with nothing left to try.
+    def _end_expired_jobs(self) -> None:
+        """End the jobs with an expired lease and no attempts left.
 
-        SKIP LOCKED: a worker that is publishing at this moment holds its job, late as it is, and
-        will finish it.
+        SKIP LOCKED: a late worker that is publishing has its job locked and will finish it.
         """
         self._end_expired(_TABLE.c.cancel_requested, state="cancelled")
         self._end_expired(
@@ -336,7 +337,7 @@ _SELECT: Select[Any] = select(
 ).outerjoin(tables.models, tables.models.c.id == _TABLE.c.model_id)
 
 
-def _held(lease: Lease) -> ColumnElement[bool]:
+def _is_held(lease: Lease) -> ColumnElement[bool]:
     return and_(
         _TABLE.c.id == lease.job.id, _TABLE.c.fence == lease.fence, _TABLE.c.state == "running"
     )
@@ -347,7 +348,7 @@ def _fenced(lease: Lease) -> FencedError:
 
 
 def _storable(error: str) -> str:
-    # PostgreSQL's text takes neither NUL nor lone surrogates; a job whose error cannot be stored
-    # would come back for ever.
-    text = error[:_LONGEST_ERROR].replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    # PostgreSQL text allows neither NUL nor lone surrogates. A job whose error cannot be stored
+    # would be retried for ever.
+    text = error[:_MAX_ERROR_LENGTH].replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Queries of the table of predictions whose labels have come."""
+"""Queries of the table `labels`: predictions with labels."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ __all__ = ["LabelColumns", "Labels"]
 
 _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
-#: What a row is given; the rest is the same in all.
-_GIVEN = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
-#: After every time that there is.
+#: Columns with values per row; the others are the same in all rows.
+_ROW_COLUMNS = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
+#: Later than any time.
 _NEVER = 1e300
-#: Rows that are fetched at once.
+#: Rows per fetch.
 _PART = 10_000
 Values = NDArray[np.float64]
-#: Rows are kept for longer than their ids are accepted, so that none is accepted twice.
+#: Rows outlive their ids by this time, so that no id is accepted twice.
 _SLACK_SECONDS = 3600.0
 
 
 class LabelColumns(NamedTuple):
     """Labelled predictions in the order in which they were made, (N,) each."""
 
-    #: Of the model's segments, from 1; 0 for the rest.
+    #: The number of the segment, from 1; 0 for none.
     segment: Values
     confidence: Values
     #: Zeros and ones.
@@ -55,37 +55,37 @@ class LabelColumns(NamedTuple):
 
 
 class Labels(Queries):
-    """Labelled predictions; the first label of each stands."""
+    """Labelled predictions; the first label of a prediction is final."""
 
     def add(self, model: Model, labelled: Sequence[tuple[Prediction, int]]) -> list[int | None]:
-        """Add labels in their order; return for each what stood before it, None where it is new.
+        """Add labels in order; return the earlier label of each prediction, None if there is none.
 
-        Whoever comes first is decided by the table's key, for batches of several processes too. A
-        label other than the one that stands leaves nothing but the mark that there was one.
+        The primary key decides which label is first, also between processes. A different later
+        label only sets the flag `disputed`.
         """
         first: dict[bytes, tuple[Prediction, int]] = {}
         for prediction, label in labelled:
             first.setdefault(prediction.digest, (prediction, label))
         returned = self._upsert(model, first.values())
-        standing = {digest: label for digest, (_, label) in first.items()} | returned
-        # What was there before with the same label is not returned.
+        final = {digest: label for digest, (_, label) in first.items()} | returned
+        # The upsert does not return rows that already exist with the same label.
         new = {digest for digest, label in returned.items() if first[digest][1] == label}
-        stood: list[int | None] = []
+        earlier: list[int | None] = []
         later: dict[bytes, tuple[Prediction, int]] = {}
         for prediction, label in labelled:
             digest = prediction.digest
-            stood.append(None if digest in new else standing[digest])
+            earlier.append(None if digest in new else final[digest])
             new.discard(digest)
-            if label != standing[digest] and first[digest][1] == standing[digest]:
+            if label != final[digest] and first[digest][1] == final[digest]:
                 later.setdefault(digest, (prediction, label))
         if later:
             self._upsert(model, later.values())
-        return stood
+        return earlier
 
     def between(
         self, model: Model, version: int, start: float, end: float
     ) -> list[LabelledPrediction]:
-        """Return what was predicted from `start` until before `end`, in that order."""
+        """Return predictions made from `start` until before `end`, by time."""
         columns = [column for column in _TABLE.c if column.name != "model_id"]
         rows = self._connection.execute(
             select(*columns)
@@ -95,7 +95,7 @@ class Labels(Queries):
         return [LabelledPrediction(**row._mapping) for row in rows]
 
     def columns(self, model: Model, version: int, start: float, end: float) -> LabelColumns:
-        """Return the same as `between`, in columns, of what a calibration error is made of."""
+        """Return the same rows as `between`, with the columns of a calibration error."""
         names = ("segment", "confidence", "correct", "predicted_at", "labelled_at")
         correct = (_TABLE.c.predicted == _TABLE.c.label).label("correct")
         columns = [correct if name == "correct" else _TABLE.c[name] for name in names]
@@ -103,7 +103,7 @@ class Labels(Queries):
             select(*columns)
             .where(*_between(model, version, start, end))
             .order_by(_TABLE.c.predicted_at, _TABLE.c.digest),
-            # A row of Python's objects is ten times as large as its numbers.
+            # A row of Python objects takes ten times the memory of its numbers.
             execution_options={"yield_per": _PART},
         )
         parts = [np.zeros((0, len(names)))]
@@ -113,9 +113,9 @@ class Labels(Queries):
     def by_digest(
         self, model: Model, version: int, start: float, end: float, maturity_seconds: float
     ) -> dict[bytes, tuple[float, int]]:
-        """Return time and label of predictions from `start` until before `end`, by their digests.
+        """Return time and label of predictions from `start` until before `end`, by digest.
 
-        Of those whose labels came within `maturity_seconds`.
+        Only predictions whose labels arrived within `maturity_seconds`.
         """
         rows = self._connection.execute(
             select(_TABLE.c.digest, _TABLE.c.predicted_at, _TABLE.c.label).where(
@@ -126,48 +126,48 @@ class Labels(Queries):
         return {bytes(row.digest): (row.predicted_at, row.label) for row in rows}
 
     def first(self, model: Model, version: int, since: float) -> float | None:
-        """Return when the first labelled prediction from `since` on was made, None without any."""
-        found: float | None = self._connection.scalar(
+        """Return the time of the first labelled prediction from `since` on, or None."""
+        predicted_at: float | None = self._connection.scalar(
             select(_TABLE.c.predicted_at)
             .where(*_between(model, version, since, _NEVER))
             .order_by(_TABLE.c.predicted_at)
             .limit(1)
         )
-        return found
+        return predicted_at
 
     def clock(self) -> float:
-        """Return the time now, by the clock that labels are late by."""
+        """Return the time of the database."""
         return float(self._connection.execute(select(now())).scalar_one())
 
-    def purge(self, lifetime_seconds: float, most: int = 10_000) -> int:
-        """Forget rows whose ids have expired, not many more than `most`; return how many.
+    def purge(self, lifetime_seconds: float, max_rows: int = 10_000) -> int:
+        """Delete rows with expired ids, about `max_rows` at most; return their number.
 
-        Whoever wants all forgotten goes on until it is 0, each in a transaction of its own: one
-        that takes long keeps SQLite's other writers waiting.
+        Repeat it until it returns 0 to delete all, each time in a new transaction: a long
+        transaction blocks the other writers of SQLite.
         """
         before = self.clock() - (lifetime_seconds + _SLACK_SECONDS)
         versions = tables.calibrators
-        forgotten = 0
+        deleted = 0
         for model_id, version in self._connection.execute(
             select(versions.c.model_id, versions.c.version)
         ).all():
-            forgotten += self._purge_version(model_id, version, before, most - forgotten)
-            if forgotten >= most:
+            deleted += self._purge_version(model_id, version, before, max_rows - deleted)
+            if deleted >= max_rows:
                 break
-        return forgotten
+        return deleted
 
-    def _purge_version(self, model_id: int, version: int, before: float, most: int) -> int:
+    def _purge_version(self, model_id: int, version: int, before: float, max_rows: int) -> int:
         old = (
             _TABLE.c.model_id == model_id,
             _TABLE.c.version == version,
             _TABLE.c.predicted_at < before,
         )
-        # The time of the last row to go, since neither database can delete the first so many.
+        # The time of the last row to delete: neither database has DELETE with LIMIT.
         until = self._connection.scalar(
             select(_TABLE.c.predicted_at)
             .where(*old)
             .order_by(_TABLE.c.predicted_at)
-            .offset(most - 1)
+            .offset(max_rows - 1)
             .limit(1)
         )
         statement = delete(_TABLE).where(*old)
@@ -176,10 +176,10 @@ class Labels(Queries):
         return int(self._connection.execute(statement).rowcount)
 
     def _upsert(self, model: Model, labelled: Iterable[tuple[Prediction, int]]) -> dict[bytes, int]:
-        """Add rows, each of another prediction; return the labels that stand, but for repetitions.
+        """Add rows with distinct predictions; return the final labels of new and disputed rows.
 
-        A row that is there with another label is marked, and its own label returned; one that is
-        there with the same label is not returned.
+        If a row exists with a different label, it is marked as disputed and its label is returned.
+        If it exists with the same label, it is not returned.
         """
         rows = [
             {
@@ -195,12 +195,11 @@ class Labels(Queries):
             }
             for prediction, label in labelled
         ]
-        # In one order for all: batches with the same ids would else wait for each other in a
-        # circle.
+        # One lock order for all: two batches with the same ids would otherwise deadlock.
         rows.sort(key=itemgetter(*_KEY))
         if not rows:
             return {}
-        result = _executed(self._connection, rows)
+        result = _execute_upsert(self._connection, rows)
         return {bytes(row.digest): int(row.label) for row in result}
 
 
@@ -213,23 +212,25 @@ def _between(model: Model, version: int, start: float, end: float) -> list[Colum
     ]
 
 
-def _executed(connection: Connection, rows: list[dict[str, Any]]) -> CursorResult[Any]:
-    """Run the insert of `rows` in the way that is quick in the connection's database."""
+def _execute_upsert(connection: Connection, rows: list[dict[str, Any]]) -> CursorResult[Any]:
+    """Run the upsert of `rows` in the way that is fast in the database."""
     same = {"disputed": literal(False), "labelled_at": now()}
     if connection.dialect.name == "sqlite":
         values = sqlite.insert(_TABLE).values(same)
-        return connection.execute(_marking(values), rows)
-    # An array a column is one parameter, where rows of values are thousands: a sixth of the time.
-    arrays = [func.unnest(bindparam(name, type_=ARRAY(_TABLE.c[name].type))) for name in _GIVEN]
-    names = [*_GIVEN, *same]
+        return connection.execute(_mark_disputed(values), rows)
+    # One array per column instead of thousands of parameters: a sixth of the time.
+    arrays = [
+        func.unnest(bindparam(name, type_=ARRAY(_TABLE.c[name].type))) for name in _ROW_COLUMNS
+    ]
+    names = [*_ROW_COLUMNS, *same]
     selected = postgresql.insert(_TABLE).from_select(names, select(*arrays, *same.values()))
     return connection.execute(
-        _marking(selected), {name: [row[name] for row in rows] for name in _GIVEN}
+        _mark_disputed(selected), {name: [row[name] for row in rows] for name in _ROW_COLUMNS}
     )
 
 
-def _marking(statement: Any) -> Any:
-    """Return an insert that marks, and returns too, rows that are there with another label."""
+def _mark_disputed(statement: Any) -> Any:
+    """Return an insert that marks and returns existing rows with a different label."""
     return statement.on_conflict_do_update(
         index_elements=_KEY,
         set_={"disputed": True},

@@ -1,4 +1,4 @@
-"""Queries of the table of models."""
+"""Queries of the table `models`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLE = tables.models
 
 
 class Models(Queries):
-    """Classifiers to be calibrated."""
+    """Classifiers with calibrators."""
 
     def create(
         self,
@@ -31,7 +31,7 @@ class Models(Queries):
         actor: str,
         monitoring: MonitoringConfig | None = None,
     ) -> Model:
-        """Add a model; `ConflictError` where the name is taken."""
+        """Add a model; `ExistsError` if the name is taken."""
         check_name("name", name)
         _check_classes(labels, classes)
         statement = insert(_TABLE).values(
@@ -56,32 +56,32 @@ class Models(Queries):
         return model_of(row._mapping)
 
     def set_monitoring(self, name: str, monitoring: MonitoringConfig) -> Model:
-        """Declare what is watched from now on; the row stays locked until the transaction ends.
+        """Change the monitoring settings; the row stays locked until the transaction ends.
 
         Raises
         ------
-        ConflictError: segments that would change their numbers.
+        ConflictError: the numbers of segments would change.
         """
         if not is_name(name):
             raise NotFoundError("model", name)
-        found = self._connection.execute(
+        row = self._connection.execute(
             select(_TABLE.c.monitoring).where(_TABLE.c.name == name).with_for_update()
         ).one_or_none()
-        if found is None:
+        if row is None:
             raise NotFoundError("model", name)
-        MonitoringConfig.of(found.monitoring).check_change(monitoring)
+        MonitoringConfig.of(row.monitoring).check_change(monitoring)
         statement = update(_TABLE).where(_TABLE.c.name == name)
         self._connection.execute(statement.values(monitoring=monitoring.to_dict()))
         return self.get(name)
 
-    def monitoring(self, numbers: Collection[int]) -> dict[int, MonitoringConfig]:
-        """Return what the models of these numbers declare, by number."""
+    def monitoring(self, ids: Collection[int]) -> dict[int, MonitoringConfig]:
+        """Return the monitoring settings of these models, by id."""
         columns = select(_TABLE.c.id, _TABLE.c.monitoring)
-        rows = self._connection.execute(columns.where(_TABLE.c.id.in_(numbers)))
+        rows = self._connection.execute(columns.where(_TABLE.c.id.in_(ids)))
         return {row.id: MonitoringConfig.of(row.monitoring) for row in rows}
 
     def page(self, after: str | None, limit: int) -> list[Model]:
-        """Return up to `limit` models by name, from the one behind `after`."""
+        """Return up to `limit` models sorted by name, after the name `after`."""
         statement = select(_TABLE).order_by(_TABLE.c.name).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
@@ -89,7 +89,7 @@ class Models(Queries):
 
 
 def model_of(row: RowMapping | dict[str, Any]) -> Model:
-    """Return the model of a row of its table, by column."""
+    """Return the model of a row."""
     columns = dict(row)
     labels, monitoring = columns.pop("labels"), MonitoringConfig.of(columns.pop("monitoring"))
     return Model(**columns, labels=None if labels is None else tuple(labels), monitoring=monitoring)
@@ -101,6 +101,8 @@ def _check_classes(labels: tuple[str, ...] | None, classes: int) -> None:
     if labels is None:
         return
     if len(labels) != classes:
-        raise InputError("labels", found=f"{len(labels)} labels", accepted=f"{classes}, one each")
+        raise InputError(
+            "labels", found=f"{len(labels)} labels", accepted=f"{classes}, one per class"
+        )
     if len(set(labels)) != classes:
         raise InputError("labels", found="a label twice", accepted="a different label per class")

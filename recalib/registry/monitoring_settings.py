@@ -1,4 +1,4 @@
-"""What a model wants watched: how well calibrated it must be, and what is kept to see whether."""
+"""Monitoring settings of a model: objective, cohorts, segments, logit sampling and refits."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from recalib.registry.resource_names import check_name
 
 __all__ = ["MAX_SEGMENTS", "MonitoringConfig"]
 
-#: Segments of a model: storage grows with them, and evidence is shared out among them. A
+#: Largest number of segments of a model: storage grows with it, and α is shared among segments. A
 #: prediction id has room for 255.
 MAX_SEGMENTS = 100
 
 
 @dataclass(frozen=True)
 class MonitoringConfig:
-    """Declared on a model, and changed at any time; what is not said has these defaults."""
+    """Settings of a model with their defaults; they may change at any time."""
 
-    #: The calibration error that is still good, a fraction.
+    #: The largest acceptable calibration error (ECE), a fraction.
     objective: float = 0.05
-    #: How far a probability may be off before the test takes it for drift, a fraction.
+    #: The deviation of a probability that does not count as drift, a fraction.
     tolerance: float = 0.02
-    #: The probability of ever calling a calibrator stale that is not, over all of its versions.
+    #: The probability of ever calling a good calibrator stale, over all versions of the model.
     alpha: float = 0.05
-    #: How long after a prediction its label is waited for, in seconds. Predictions are looked at
-    #: only then: before, those whose labels come first are no fair sample.
+    #: How long after a prediction its label may arrive, in seconds. Predictions are assessed only
+    #: then: before, the labels that arrive early are no random sample.
     maturity_seconds: float = 86_400.0
-    #: Predictions are looked at in cohorts of so long, in seconds.
+    #: Length of a cohort of predictions, in seconds.
     cohort_seconds: float = 3_600.0
-    #: Labels below which nothing is said, and labels that are enough for a window, which never
-    #: holds fewer than that.
+    #: Fewest labels of a window that counts as evidence, and labels at which a window is full. The
+    #: larger of the two applies to the window.
     least_labels: int = 300
     window_labels: int = 4_000
-    #: Values of the request's label `segment` that are watched by themselves; others, and none,
-    #: count as the rest. Their order numbers them, so that the list may only grow.
+    #: Values of the request's field `segment` with separate monitoring; all other predictions count
+    #: as the rest. The position is the number of a segment, so values may only be appended.
     segments: tuple[str, ...] = ()
-    #: Share of predictions with ids whose logits are kept, so that a new calibrator can be fitted.
+    #: Share of predictions with ids whose logits are stored for refits.
     capture: float = 0.0
-    #: How long they are kept, in seconds.
+    #: How long the logits are stored, in seconds.
     capture_seconds: float = 14 * 86_400.0
-    #: Whether a calibrator that has become stale is fitted anew without anybody's asking.
+    #: Whether a stale calibrator is refitted automatically.
     refit: Literal["on_stale", "manual"] = "on_stale"
-    #: Fit anew so often, in seconds, whatever the state; None for never.
+    #: Refit at this interval in every state, in seconds; None for never.
     refit_every_seconds: float | None = None
-    #: Whether a candidate that has proven better becomes the champion by itself.
+    #: Whether a candidate that is proven better becomes the champion automatically.
     promote: Literal["automatic", "manual"] = "automatic"
 
     def __post_init__(self) -> None:
@@ -63,31 +63,31 @@ class MonitoringConfig:
         _check("refit", self.refit, self.refit in ("on_stale", "manual"), "on_stale, manual")
         promote = self.promote
         _check("promote", promote, promote in ("automatic", "manual"), "automatic, manual")
-        many = len(self.segments)
-        if many > MAX_SEGMENTS or len(set(self.segments)) < many:
-            found = f"{many} segments, {len(set(self.segments))} of them different"
+        count = len(self.segments)
+        if count > MAX_SEGMENTS or len(set(self.segments)) < count:
+            found = f"{count} segments, {len(set(self.segments))} of them different"
             accepted = f"at most {MAX_SEGMENTS}, all different"
             raise InputError("segments", found=found, accepted=accepted)
-        for place, name in enumerate(self.segments):
-            check_name(f"segments[{place}]", name)
+        for index, name in enumerate(self.segments):
+            check_name(f"segments[{index}]", name)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> Self:
-        """Return what a model's row says; what a later version has stored besides is left alone."""
-        known = {one.name for one in fields(cls)}
-        given = {name: value for name, value in (stored or {}).items() if name in known}
-        return cls(**{**given, "segments": tuple(given.get("segments", ()))})
+        """Return the settings of a model's row; fields of a later version are ignored."""
+        known = {field.name for field in fields(cls)}
+        values = {name: value for name, value in (stored or {}).items() if name in known}
+        return cls(**{**values, "segments": tuple(values.get("segments", ()))})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the settings as JSON."""
         return {**asdict(self), "segments": list(self.segments)}
 
     def check_change(self, to: MonitoringConfig) -> None:
-        """Raise `ConflictError` where segments would change their numbers: old ids carry those."""
+        """Raise `ConflictError` if a segment would change its number, which old ids contain."""
         if to.segments[: len(self.segments)] != self.segments:
             raise ConflictError(
-                f"the segments are {', '.join(self.segments)}, and others can only come behind "
-                f"them, not {', '.join(to.segments) or 'take their place'}"
+                f"the segments are {', '.join(self.segments)}, and new segments can only be appended "
+                f"to them, found {', '.join(to.segments) or 'none'}"
             )
 
 

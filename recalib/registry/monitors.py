@@ -1,4 +1,4 @@
-"""Queries of the tables of monitors, of cohorts, and of what has happened to calibrators."""
+"""Queries of the tables `monitors`, `cohorts` and `monitoring_events`."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ __all__ = ["Monitors"]
 _MONITOR = tables.monitors
 _COHORT = tables.cohorts
 _EVENT = tables.monitoring_events
-#: States, `recalib.drift.STATES`: nobody does them.
-_SEEN = ("fresh", "unverified", "suspect", "stale")
+#: Events that are states (`recalib.drift.STATES`), not actions: no entry in the audit trail.
+_STATES = ("fresh", "unverified", "suspect", "stale")
 
 
 class Monitors(Queries):
-    """What is known of how calibrators hold up."""
+    """Monitoring state of calibrators."""
 
     def find(self, model: Model, version: int) -> MonitorRow | None:
-        """Return the monitor of a version, None where it was never watched."""
-        row = self._connection.execute(_select(model).where(_MONITOR.c.version == version))
-        found = row.one_or_none()
-        return None if found is None else MonitorRow(**found._mapping)
+        """Return the monitor of a version, or None."""
+        result = self._connection.execute(_select(model).where(_MONITOR.c.version == version))
+        row = result.one_or_none()
+        return None if row is None else MonitorRow(**row._mapping)
 
     def all(self, model: Model) -> list[MonitorRow]:
-        """Return the monitors of all versions that were ever watched, by version."""
+        """Return all monitors of a model, by version."""
         rows = self._connection.execute(_select(model).order_by(_MONITOR.c.version))
         return [MonitorRow(**row._mapping) for row in rows]
 
     def champions(self) -> list[tuple[str, MonitoringConfig, MonitorRow]]:
-        """Return models with a watched champion: name, what is declared, and the monitor."""
+        """Return the monitored champions: model, monitoring settings and monitor."""
         models, aliases = tables.models, tables.aliases
         columns = [column for column in _MONITOR.c if column.name != "model_id"]
         statement = (
@@ -54,15 +54,15 @@ class Monitors(Queries):
             .select_from(models)
             .order_by(models.c.name)
         )
-        found = []
+        champions = []
         for row in self._connection.execute(statement):
             values = dict(row._mapping)
             name, declared = values.pop("model"), values.pop("monitoring")
-            found.append((name, MonitoringConfig.of(declared), MonitorRow(**values)))
-        return found
+            champions.append((name, MonitoringConfig.of(declared), MonitorRow(**values)))
+        return champions
 
     def champions_without_monitor(self) -> list[tuple[str, int, float]]:
-        """Return champions that nobody has looked at: model, version, and since when they serve."""
+        """Return champions without a monitor: model, version, and the time of promotion."""
         models, aliases, changes = tables.models, tables.aliases, tables.alias_changes
         statement = (
             select(models.c.name, aliases.c.version, changes.c.changed_at)
@@ -82,27 +82,26 @@ class Monitors(Queries):
         ]
 
     def next_number(self, model: Model) -> int:
-        """Return which test of the model the next one is, from 1."""
-        most = select(func.max(_MONITOR.c.number)).where(_MONITOR.c.model_id == model.id)
-        return 1 + (self._connection.scalar(most) or 0)
+        """Return the number of the next test of the model, from 1."""
+        last = select(func.max(_MONITOR.c.number)).where(_MONITOR.c.model_id == model.id)
+        return 1 + (self._connection.scalar(last) or 0)
 
     def save(self, model: Model, row: MonitorRow, cohorts: Sequence[CohortRow] = ()) -> None:
-        """Write a monitor's next turn, and the cohorts that it has taken since the last.
+        """Write the next turn of a monitor, with the cohorts added since the last turn.
 
-        Whoever wrote the turn before this one comes first: two that have read the same cannot
-        both write what comes of it, so that no cohort is taken twice. Late labels are left alone:
-        `count_late` adds to them at any time.
+        Optimistic locking: of two processes that have read the same turn, only one can write the
+        next, so no cohort is added twice. `late` is not written: `count_late` changes it.
 
         Raises
         ------
-        ConflictError: another has written this turn.
+        ConflictError: another process has written this turn.
         """
         values = asdict(row)
         version = values.pop("version")
         if row.turn == 1:
             self._insert(
                 insert(_MONITOR).values(model_id=model.id, version=version, **values),
-                conflict=_overtaken(model, version),
+                conflict=_conflict(model, version),
             )
         else:
             result = self._connection.execute(
@@ -112,17 +111,17 @@ class Monitors(Queries):
                     _MONITOR.c.version == version,
                     _MONITOR.c.turn == row.turn - 1,
                 )
-                .values(**{name: one for name, one in values.items() if name != "late"})
+                .values(**{name: value for name, value in values.items() if name != "late"})
             )
             if result.rowcount != 1:
-                raise ConflictError(_overtaken(model, version))
-        for one in cohorts:
+                raise ConflictError(_conflict(model, version))
+        for cohort in cohorts:
             self._connection.execute(
-                insert(_COHORT).values(model_id=model.id, version=version, **asdict(one))
+                insert(_COHORT).values(model_id=model.id, version=version, **asdict(cohort))
             )
 
     def through(self, model: Model, versions: Collection[int]) -> dict[int, float]:
-        """Return until when predictions have been looked at, of those versions that ever were."""
+        """Return the time before which predictions are assessed, by monitored version."""
         rows = self._connection.execute(
             select(_MONITOR.c.version, _MONITOR.c.through).where(
                 _MONITOR.c.model_id == model.id, _MONITOR.c.version.in_(versions)
@@ -131,15 +130,15 @@ class Monitors(Queries):
         return {row.version: row.through for row in rows}
 
     def count_late(self, model: Model, version: int, labels: int) -> None:
-        """Count labels that came too late, whoever finds out."""
+        """Add to the number of late labels."""
         self._connection.execute(
             update(_MONITOR)
             .where(_MONITOR.c.model_id == model.id, _MONITOR.c.version == version)
             .values(late=_MONITOR.c.late + labels)
         )
 
-    def cohorts(self, model: Model, version: int, since: float, most: int) -> list[CohortRow]:
-        """Return up to `most` cohorts that began at `since` or later, the newest first."""
+    def cohorts(self, model: Model, version: int, since: float, limit: int) -> list[CohortRow]:
+        """Return up to `limit` cohorts that began at `since` or later, the newest first."""
         columns = (_COHORT.c.started_at, _COHORT.c.ended_at, _COHORT.c.segment, _COHORT.c.sums)
         rows = self._connection.execute(
             select(*columns)
@@ -149,7 +148,7 @@ class Monitors(Queries):
                 _COHORT.c.started_at >= since,
             )
             .order_by(_COHORT.c.started_at.desc(), _COHORT.c.segment)
-            .limit(most)
+            .limit(limit)
         )
         return [CohortRow(**row._mapping) for row in rows]
 
@@ -162,27 +161,27 @@ class Monitors(Queries):
         reason: str,
         evidence: dict[str, Any] | None = None,
     ) -> None:
-        """Write down what has happened: a state that was entered, or what was done about it."""
+        """Add an event: a new state, or an action."""
         values = {"version": version, "kind": kind, "actor": actor, "reason": reason}
         statement = insert(_EVENT).values(model_id=model.id, at=now(), evidence=evidence or {})
         self._connection.execute(statement.values(**values))
-        if kind not in _SEEN:
+        if kind not in _STATES:
             target = f"version {version}"
             Audit(self._connection).record(actor, f"candidate_{kind}", model.name, target, reason)
 
-    def events(self, model: Model, most: int) -> list[MonitoringEvent]:
-        """Return up to `most` of what has happened, newest first."""
+    def events(self, model: Model, limit: int) -> list[MonitoringEvent]:
+        """Return up to `limit` events, newest first."""
         columns = [column for column in _EVENT.c if column.name != "model_id"]
         rows = self._connection.execute(
             select(*columns)
             .where(_EVENT.c.model_id == model.id)
             .order_by(_EVENT.c.id.desc())
-            .limit(most)
+            .limit(limit)
         )
         return [MonitoringEvent(**row._mapping) for row in rows]
 
     def delete_cohorts(self, model: Model, before: float) -> int:
-        """Remove cohorts that ended before `before`; return how many."""
+        """Delete cohorts that ended before `before`; return their number."""
         result = self._connection.execute(
             delete(_COHORT).where(_COHORT.c.model_id == model.id, _COHORT.c.ended_at < before)
         )
@@ -194,5 +193,5 @@ def _select(model: Model) -> Any:
     return select(*columns).where(_MONITOR.c.model_id == model.id)
 
 
-def _overtaken(model: Model, version: int) -> str:
-    return f"the monitor of {model.name}, version {version}, has been written by another meanwhile"
+def _conflict(model: Model, version: int) -> str:
+    return f"the monitor of {model.name}, version {version}, was changed by another process"

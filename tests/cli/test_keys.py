@@ -121,7 +121,7 @@ def test_limits_of_a_key_can_be_changed(cli: Cli, database_url: str) -> None:
         said = [one.detail for one in tx.audit.page(None, 9, action="limit_key")]
     registry.close()
     assert said == [
-        "as servers say",
+        "server limits",
         "rows_per_second 7",
         "requests_per_second 100, concurrency 3, body_bytes 0",
     ]

@@ -215,7 +215,7 @@ def test_rows_go_when_their_ids_have_expired(registry: Registry) -> None:
     gone = []
     while True:
         with registry.transaction() as tx:
-            gone.append(tx.labels.purge(10 * _DAY, most=15))
+            gone.append(tx.labels.purge(10 * _DAY, max_rows=15))
         if gone[-1] == 0:
             break
     assert sum(gone) == 70

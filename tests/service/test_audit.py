@@ -236,7 +236,7 @@ def test_candidates_are_done_and_states_are_seen(registry: Registry) -> None:
 
 def test_nobody_is_called_as_what_acts_by_itself(registry: Registry) -> None:
     for name in ("anonymous", "monitor", "cli", "worker"):
-        with pytest.raises(InputError, match="somebody else"), registry.transaction() as tx:
+        with pytest.raises(InputError, match="reserved"), registry.transaction() as tx:
             tx.api_keys.create(name, ["fit"])
 
 

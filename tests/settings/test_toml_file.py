@@ -110,5 +110,5 @@ def test_doctor_shows_every_setting_and_no_secret(
     assert "hush" not in found.out
     odd = cli("doctor", "--database-url", "postgresql://u:a@b:hush-hush@127.0.0.1:1/x")
     assert odd.status == 2
-    assert odd.err.startswith("error: database_url: found something that is not a URL")
+    assert odd.err.startswith("error: database_url: found text that is not a URL")
     assert "hush" not in odd.out + odd.err
