@@ -1,12 +1,12 @@
-"""A whole registry in one file: every table as of one moment, and every blob that it names.
+"""Back up a registry into one file: a snapshot of all tables, and all blobs that they refer to.
 
-The file is a ZIP archive of tables as JSON lines (`recalib.registry.table_dump`), blobs under their
-digests, and a manifest, which is written last. It holds nothing of either database's own form: what
-was read from SQLite can be restored into PostgreSQL, and the other way round.
+The file is a ZIP archive: tables as JSON lines (`recalib.registry.table_dump`), blobs by digest,
+and a manifest, which is written last. It does not depend on the database: a backup of SQLite can be
+restored into PostgreSQL, and vice versa.
 
-It is made while the registry is used. Blobs never change, so those are copied first, without
-holding anybody up; the tables are then read in one snapshot, and what blobs they name besides are
-copied after. A blob that was removed meanwhile, by retention, has its snapshot taken again.
+A backup works while the registry is in use. Blobs never change, so they are copied first, without
+a transaction. Then the tables are read in one snapshot, and new blobs are copied. If retention has
+removed a blob of the snapshot meanwhile, the snapshot is repeated.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ FORMAT = "recalib-backup"
 VERSION = 1
 MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
-#: Snapshots that are taken before giving up, where each time a blob of it is gone at once.
-_MOST_SNAPSHOTS = 5
+#: Largest number of snapshots; a snapshot is repeated if one of its blobs was removed.
+_MAX_SNAPSHOTS = 5
 
 Progress = Callable[[str], None]
 
@@ -58,33 +58,33 @@ Progress = Callable[[str], None]
 class TableEntry:
     """A table in the archive."""
 
-    #: Its member's name.
+    #: The name of the member of the archive.
     member: str
     columns: list[str]
     rows: int
-    #: Of its lines, before compression.
+    #: SHA-256 of the lines, before compression.
     sha256: str
 
 
 @dataclass
 class Manifest:
-    """What an archive holds."""
+    """The contents of an archive."""
 
     format: str
     version: int
-    #: The version of Recalib that has written it.
+    #: The version of Recalib that wrote it.
     recalib: str
-    #: The revision of the schema that the tables are in.
+    #: The schema revision of the tables.
     schema: str
-    #: When the snapshot was taken, by this machine's clock; ISO 8601 in UTC.
+    #: Time of the snapshot by this machine's clock; ISO 8601 in UTC.
     made_at: str
-    #: The database that it comes from; any other will do.
+    #: The database of the backup, for information: it can be restored into either database.
     database: str
-    #: By name, those that others refer to first.
+    #: By name, referenced tables first.
     tables: dict[str, TableEntry] = field(default_factory=dict)
     #: Sizes in bytes by digest.
     blobs: dict[str, int] = field(default_factory=dict)
-    #: What the tables name and the store did not have whole: digests, and what they were.
+    #: Missing or damaged blobs: a description by digest.
     left_out: dict[str, str] = field(default_factory=dict)
 
 
@@ -95,16 +95,16 @@ def backup(
     leave_out_damaged: bool = False,
     progress: Progress = lambda _: None,
 ) -> Manifest:
-    """Write the whole registry to `target`, a new file that only its owner may read.
+    """Write the registry to `target`, a new file that only its owner may read.
 
     Parameters
     ----------
-    leave_out_damaged: go on without blobs that are missing or damaged, and note them.
+    leave_out_damaged: leave out missing and damaged blobs and list them in the manifest.
 
     Raises
     ------
     InputError: `target` exists or cannot be written, or there is no registry.
-    CorruptError: a blob that the registry names is missing or damaged.
+    CorruptError: a blob is missing or damaged.
     UnavailableError: the database or the blobs cannot be reached.
     """
     if registry.missing_database_file is not None:
@@ -112,46 +112,47 @@ def backup(
             "home", found=f"no {registry.missing_database_file}", accepted="a registry"
         )
     with _new_file(target) as file, zipfile.ZipFile(file, "w") as archive:
-        manifest = _Making(registry, archive, leave_out_damaged, progress).make()
+        manifest = _Backup(registry, archive, leave_out_damaged, progress).write()
         with archive.open(_member(MANIFEST, zipfile.ZIP_DEFLATED), "w") as member:
             member.write(json.dumps(asdict(manifest), indent=1).encode())
     return manifest
 
 
-class _Making:
-    """One backup in the making."""
+class _Backup:
+    """A backup in progress."""
 
     def __init__(
         self, registry: Registry, archive: zipfile.ZipFile, leave_out: bool, progress: Progress
     ) -> None:
         self._registry, self._archive = registry, archive
         self._leave_out, self._progress = leave_out, progress
-        #: What the archive has, by digest.
+        #: Sizes of the blobs in the archive, by digest.
         self._sizes: dict[str, int] = {}
         self._damaged: set[str] = set()
 
-    def make(self) -> Manifest:
-        """Write everything but the manifest."""
+    def write(self) -> Manifest:
+        """Write everything except the manifest."""
         with self._registry.reading() as tx:
             named = named_blobs(tx.connection, tables_of(tx.connection))
         self._copy(named)
-        for number in range(_MOST_SNAPSHOTS):
+        for number in range(_MAX_SNAPSHOTS):
             manifest, named = self._snapshot(number)
             absent = self._copy(named)
-            # What nothing names any more was removed since the snapshot; the next has it no more.
-            still = self._named_now(absent)
-            lost = {one: what for one, what in absent.items() if one in still}
+            # A blob without a reference was removed since the snapshot; the next has no such blob.
+            current = self._named_now(absent)
+            lost = {digest: owner for digest, owner in absent.items() if digest in current}
             if lost and not self._leave_out:
-                one, what = next(iter(lost.items()))
-                raise CorruptError(f"blob {one} of {what} is missing or damaged")
+                digest, owner = next(iter(lost.items()))
+                raise CorruptError(f"blob {digest} of {owner} is missing or damaged")
             if lost.keys() == absent.keys():
-                manifest.blobs = {one: self._sizes[one] for one in named if one in self._sizes}
+                sizes = self._sizes
+                manifest.blobs = {digest: sizes[digest] for digest in named if digest in sizes}
                 manifest.left_out = lost
                 return manifest
         raise UnavailableError("blobs are removed faster than they are copied; try again")
 
     def _snapshot(self, number: int) -> tuple[Manifest, dict[str, str]]:
-        """Write all tables; return the manifest without blobs, and which those are."""
+        """Write all tables; return the manifest without blobs, and the blobs to copy."""
         with self._registry.reading() as tx:
             connection = tx.connection
             tables = tables_of(connection)
@@ -160,44 +161,44 @@ class _Making:
                 raise InputError(
                     "schema",
                     found=f"a database at {schema or 'no schema'}",
-                    accepted=f"one that this version can upgrade to {migrate.head()}",
+                    accepted=f"a schema that this version can upgrade to {migrate.head()}",
                 )
             made_at = datetime.now(UTC).isoformat(timespec="seconds")
             manifest = Manifest(
                 FORMAT, VERSION, recalib.__version__, schema, made_at, connection.dialect.name
             )
-            for one in tables:
-                self._progress(f"table {one.name}")
-                member = f"tables/{number}/{one.name}.jsonl"
-                manifest.tables[one.name] = self._table(connection, one, member)
+            for table in tables:
+                self._progress(f"table {table.name}")
+                member = f"tables/{number}/{table.name}.jsonl"
+                manifest.tables[table.name] = self._table(connection, table, member)
             return manifest, named_blobs(connection, tables)
 
-    def _table(self, connection: Connection, of: Table, member: str) -> TableEntry:
-        count, found = 0, hashlib.sha256()
+    def _table(self, connection: Connection, table: Table, member: str) -> TableEntry:
+        count, checksum = 0, hashlib.sha256()
         with self._archive.open(_member(member, zipfile.ZIP_DEFLATED), "w", force_zip64=True) as to:
-            for line in read_rows(connection, of):
+            for line in read_rows(connection, table):
                 to.write(line)
-                found.update(line)
+                checksum.update(line)
                 count += 1
-        return TableEntry(member, columns_of(of), count, found.hexdigest())
+        return TableEntry(member, columns_of(table), count, checksum.hexdigest())
 
     def _copy(self, named: dict[str, str]) -> dict[str, str]:
-        """Copy the blobs that the archive lacks; return those that the store has not got whole."""
+        """Copy the blobs that the archive lacks; return the missing and damaged blobs."""
         absent = {}
-        for number, (digest, what) in enumerate(named.items()):
+        for number, (digest, owner) in enumerate(named.items()):
             if digest in self._sizes:
                 continue
-            self._progress(f"blob {number + 1} of {len(named)}: {what}")
+            self._progress(f"blob {number + 1} of {len(named)}: {owner}")
             size = None if digest in self._damaged else self._blob(digest)
             if size is None:
-                absent[digest] = what
+                absent[digest] = owner
             else:
                 self._sizes[digest] = size
         return absent
 
     def _blob(self, digest: str) -> int | None:
-        """Copy a blob and return its size; None where it is not there, or not whole."""
-        blobs, found, size = self._registry.blobs, hashlib.sha256(), 0
+        """Copy a blob and return its size; None if it is missing or damaged."""
+        blobs, checksum, size = self._registry.blobs, hashlib.sha256(), 0
         try:
             source = blobs.open(digest)
         except NotFoundError:
@@ -208,9 +209,9 @@ class _Making:
         ):
             while chunk := _read(source, blobs.url):
                 to.write(chunk)
-                found.update(chunk)
+                checksum.update(chunk)
                 size += len(chunk)
-        if found.hexdigest() != digest:
+        if checksum.hexdigest() != digest:
             self._damaged.add(digest)
             return None
         return size
@@ -223,30 +224,31 @@ class _Making:
 
 
 def named_blobs(connection: Connection, tables: list[Table]) -> dict[str, str]:
-    """Return the digests of all blobs that the registry needs, each with what it is."""
-    by_name = {one.name: one.c for one in tables}
+    """Return the digests of all blobs that the registry refers to, with a description."""
+    by_name = {table.name: table.c for table in tables}
     named: dict[str, str] = {}
-    for name, what in (("datasets", "data set {}"), ("captures", "kept logits {}")):
+    for name, description in (("datasets", "data set {}"), ("captures", "sampled logits {}")):
         if name in by_name:
-            of = by_name[name]
-            label = of.name if name == "datasets" else of.id
-            for digest, said in connection.execute(select(of.digest, label).order_by(of.id)):
-                named.setdefault(digest, what.format(said))
+            columns = by_name[name]
+            label = columns.name if name == "datasets" else columns.id
+            statement = select(columns.digest, label).order_by(columns.id)
+            for digest, value in connection.execute(statement):
+                named.setdefault(digest, description.format(value))
     if "jobs" in by_name:
-        named |= _of_jobs(connection, by_name["jobs"])
+        named |= _job_blobs(connection, by_name["jobs"])
     return named
 
 
-def _of_jobs(connection: Connection, jobs: Any) -> dict[str, str]:
-    """Return what training runs have delivered, and what unfinished ones go on from."""
+def _job_blobs(connection: Connection, jobs: Any) -> dict[str, str]:
+    """Return the files of finished training runs and the checkpoints of unfinished runs."""
     unfinished = jobs.state.in_(("queued", "running"))
     statement = select(jobs.id, jobs.kind, jobs.checkpoint, jobs.result, unfinished).where(
         or_(jobs.checkpoint.is_not(None), jobs.result.is_not(None))
     )
     named = {}
-    for job, kind, checkpoint, result, goes_on in connection.execute(statement):
-        # Its `others` may be gone at any time, and are asked for by nobody.
-        if goes_on and "digest" in (checkpoint or {}):
+    for job, kind, checkpoint, result, is_unfinished in connection.execute(statement):
+        # The `others` of a checkpoint may be removed at any time and are not needed.
+        if is_unfinished and "digest" in (checkpoint or {}):
             named[checkpoint["digest"]] = f"the checkpoint of {kind} job {job}"
         for name, file in (result or {}).get("files", {}).items():
             named[file["digest"]] = f"{name} of {kind} job {job}"
@@ -259,11 +261,11 @@ def blob_name(digest: str) -> str:
 
 
 def _member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
-    found = zipfile.ZipInfo(name)
-    found.compress_type = compression
-    # Whoever unpacks it by other means should be the only one to read it.
-    found.external_attr = 0o600 << 16
-    return found
+    info = zipfile.ZipInfo(name)
+    info.compress_type = compression
+    # Other programs that unpack the archive then make files for the owner only.
+    info.external_attr = 0o600 << 16
+    return info
 
 
 def _read(source: IO[bytes], url: str) -> bytes:
@@ -273,9 +275,9 @@ def _read(source: IO[bytes], url: str) -> bytes:
 
 @contextmanager
 def _new_file(target: Path) -> Iterator[IO[bytes]]:
-    """Yield a file that takes the name `target` at the end, and never somebody else's place.
+    """Yield a file that gets the name `target` at the end; never overwrite a file.
 
-    What a killed one leaves is called `.NAME.unfinished`; the next to the same name begins it anew.
+    A killed backup leaves `.NAME.unfinished`; the next backup to the same name overwrites it.
     """
     if target.exists() or target.is_symlink():
         raise InputError("to", found=f"{target}, which exists", accepted="a new file")
@@ -290,7 +292,7 @@ def _new_file(target: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(descriptor)
-                # Unlike a rename, a link fails where the name has been taken meanwhile.
+                # Unlike a rename, a link fails if the name has been taken meanwhile.
                 os.link(unfinished, target)
             finally:
                 with suppress(OSError):
@@ -301,16 +303,17 @@ def _new_file(target: Path) -> Iterator[IO[bytes]]:
         finally:
             os.close(folder)
     except OSError as error:
-        said = f"{target} ({error.strerror})"
-        raise InputError("to", found=said, accepted="a new file on a disk with room") from error
+        found = f"{target} ({error.strerror})"
+        accepted = "a new file on a disk with free space"
+        raise InputError("to", found=found, accepted=accepted) from error
 
 
 def _claim(file: IO[bytes], target: Path) -> None:
-    """Begin the file anew, unless another process is writing it."""
+    """Lock and empty the file; `InputError` if another process is writing it."""
     try:
         flock(file, LOCK_EX | LOCK_NB)
     except OSError:
-        said = f"{target}, which another backup is writing"
-        raise InputError("to", found=said, accepted="a new file") from None
+        found = f"{target}, which another backup is writing"
+        raise InputError("to", found=found, accepted="a new file") from None
     os.fchmod(file.fileno(), 0o600)
     file.truncate(0)

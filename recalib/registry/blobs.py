@@ -1,7 +1,8 @@
-"""Large files: written under a temporary name, renamed to their digest once they are whole.
+"""The blob store: files named by the SHA-256 of their content.
 
-A blob is named by the SHA-256 of its bytes, at ``<first two digits>/<digest>`` below the store's
-folder. What stands under a digest is therefore complete, never changes, and is stored once.
+A blob is at ``<first two digits>/<digest>`` below the folder of the store. It is written under a
+temporary name and renamed when it is complete, so a blob is complete, never changes, and is stored
+once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class BlobStore:
 
     @contextmanager
     def writer(self) -> Iterator[BlobWriter]:
-        """Write a new blob; what is not committed when the block ends is removed."""
+        """Write a new blob; it is removed at the end of the block unless committed."""
         blob = BlobWriter(self)
         try:
             yield blob
@@ -43,7 +44,7 @@ class BlobStore:
             blob.discard()
 
     def open(self, digest: str) -> BinaryIO:
-        """Return the blob as a seekable file; `NotFoundError` where there is none."""
+        """Return the blob as a seekable file; `NotFoundError` if there is none."""
         path = self.path(digest)
         with storage_errors(self.url):
             try:
@@ -52,21 +53,21 @@ class BlobStore:
                 raise NotFoundError("blob", digest) from None
 
     def verify(self, digest: str) -> None:
-        """Raise `CorruptError` unless the blob's bytes are those that its name promises."""
+        """Raise `CorruptError` if the content of the blob does not match its digest."""
         with self.open(digest) as file, storage_errors(self.url):
-            found = hashlib.sha256()
+            checksum = hashlib.sha256()
             while chunk := file.read(_CHUNK):
-                found.update(chunk)
-        if found.hexdigest() != digest:
+                checksum.update(chunk)
+        if checksum.hexdigest() != digest:
             raise CorruptError(
                 f"blob {digest} holds other bytes than its name promises; the same file, uploaded "
                 "again, mends it"
             )
 
     def remove(self, digest: str) -> None:
-        """Remove a blob that nothing names any more; one that is not there is no error.
+        """Remove a blob without references; a missing blob is no error.
 
-        For content that only its owner can have: whoever stored the same bytes would lose them.
+        Only for content that is unique to its owner: another owner of the same bytes would lose it.
         """
         path = self.path(digest)
         with storage_errors(self.url), suppress(FileNotFoundError):
@@ -128,7 +129,7 @@ class BlobStore:
         return filesystem, root.rstrip("/")
 
     def _remove_if_older(self, path: str, seconds: float) -> int:
-        # Its writer may commit or discard it meanwhile: then it is gone, which is what we want.
+        # Its writer may commit or discard it meanwhile; then there is nothing to remove.
         try:
             age = time.time() - self.filesystem.modified(path).timestamp()
             if age < seconds:
@@ -140,7 +141,7 @@ class BlobStore:
 
 
 class BlobWriter:
-    """A blob in the making; use it through `BlobStore.writer`."""
+    """A blob that is being written; use it through `BlobStore.writer`."""
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
@@ -156,11 +157,11 @@ class BlobWriter:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what has been written so far."""
+        """SHA-256 of the bytes written so far."""
         return self._hash.hexdigest()
 
     def write(self, data: bytes) -> int:
-        """Append `data`; `UnavailableError` where the disk is full."""
+        """Append `data`; `UnavailableError` if the disk is full."""
         if self._file is None:
             raise ValueError("this blob is closed; write before open_temporary and commit")
         with storage_errors(self._store.url):
@@ -170,7 +171,7 @@ class BlobWriter:
         return len(data)
 
     def open_temporary(self) -> BinaryIO:
-        """Return what has been written as a seekable file; nothing can be added any more."""
+        """Finish writing; return the content as a seekable file."""
         self._close()
         with storage_errors(self._store.url):
             return cast(BinaryIO, self._store.filesystem.open(self._path, "rb"))
@@ -182,29 +183,28 @@ class BlobWriter:
         return url
 
     def commit(self) -> str:
-        """Give the blob its name for good and return its digest.
+        """Rename the file to its digest and return the digest.
 
-        The file is on the disk before the name is, and the name before this returns: a power cut
-        leaves either the whole blob or none. Two writers of the same bytes may both come here;
-        each renames equal content over the other's.
+        The content is synced before the name, and the name before this returns: a power cut leaves
+        the whole blob or none. If two writers commit the same content, one file replaces the other.
         """
         self._close()
         store, target = self._store, self._store.path(self.digest)
         with storage_errors(store.url):
             if store.is_local:
-                # Also over one that stands: it may have been damaged, and is whole again.
+                # Replace an existing blob too: it may be damaged.
                 _sync(self._path)
                 store.filesystem.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH120
                 os.replace(self._path, target)  # noqa: PTH105
                 _sync(os.path.dirname(target))  # noqa: PTH120
                 _sync(store.root)
-            elif not self._stands(target):
+            elif not self._exists(target):
                 store.filesystem.mv(self._path, target)
         return self.digest
 
     def discard(self) -> None:
         """Remove the temporary file, if it is still there."""
-        # Closing may fail for the reason that brought us here, a full disk; the file goes anyway.
+        # Closing may fail because of a full disk; the file is removed all the same.
         with suppress(Exception):
             self._close()
         with suppress(Exception):
@@ -216,8 +216,8 @@ class BlobWriter:
             with storage_errors(self._store.url):
                 file.close()
 
-    def _stands(self, target: str) -> bool:
-        # One of another size was damaged from outside; it is replaced.
+    def _exists(self, target: str) -> bool:
+        # A blob of another size is damaged and is replaced.
         try:
             return bool(self._store.filesystem.size(target) == self.size)
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class BlobWriter:
 
 @contextmanager
 def storage_errors(url: str) -> Iterator[None]:
-    """Turn what disks and buckets raise into `UnavailableError`."""
+    """Turn errors of disks and buckets into `UnavailableError`."""
     try:
         yield
     except OSError as error:
@@ -238,7 +238,7 @@ def storage_errors(url: str) -> Iterator[None]:
 
 
 def _bucket_errors() -> tuple[type[Exception], ...]:
-    # Only the S3 driver raises these; where it was never imported, they do not exist.
+    # Only the S3 driver raises these errors; they do not exist before it is imported.
     botocore = sys.modules.get("botocore.exceptions")
     return () if botocore is None else (botocore.BotoCoreError,)
 

@@ -189,8 +189,8 @@ class Jobs(Queries):
     def claim(self, worker: str, kinds: Sequence[str], lease_seconds: float) -> Lease | None:
         """Claim the next job of these kinds: highest priority, then oldest; None if there is none.
 
-        With SKIP LOCKED, concurrent workers of PostgreSQL claim different jobs. In SQLite, the write
-        lock on the file serialises them.
+        With SKIP LOCKED, concurrent workers of PostgreSQL claim different jobs. In SQLite, the
+        write lock on the file serialises them.
         """
         self._end_expired_jobs()
         # created_at > now(): the clock was set back, so `run_after` means nothing.

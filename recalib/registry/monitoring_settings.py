@@ -86,8 +86,8 @@ class MonitoringConfig:
         """Raise `ConflictError` if a segment would change its number, which old ids contain."""
         if to.segments[: len(self.segments)] != self.segments:
             raise ConflictError(
-                f"the segments are {', '.join(self.segments)}, and new segments can only be appended "
-                f"to them, found {', '.join(to.segments) or 'none'}"
+                f"the segments are {', '.join(self.segments)}, and new segments can only be "
+                f"appended to them, found {', '.join(to.segments) or 'none'}"
             )
 
 

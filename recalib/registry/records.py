@@ -1,4 +1,4 @@
-"""What the registry returns: frozen records without a connection behind them.
+"""Records that the registry returns: frozen, without a database connection.
 
 Times are seconds since 1970-01-01 UTC by the database's clock, as doubles.
 """
@@ -38,17 +38,17 @@ JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier to be calibrated."""
+    """A classifier with calibrators."""
 
     id: int
     name: str
     classes: int
     labels: tuple[str, ...] | None
-    #: The newest version published for it, 0 before the first.
+    #: The newest published version, 0 before the first.
     latest_version: int
     created_by: str
     created_at: float
-    #: What of it is watched, and how.
+    #: Its monitoring settings.
     monitoring: MonitoringConfig
 
 
@@ -71,7 +71,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class CalibratorVersion:
-    """A published calibrator; its parameters are fetched apart, they may be large."""
+    """A published calibrator, without its parameters, which may be large."""
 
     model: str
     version: int
@@ -83,12 +83,12 @@ class CalibratorVersion:
 
 @dataclass(frozen=True)
 class Alias:
-    """A name that points at a version, and who pointed it there last."""
+    """A name that points at a version, with its last change."""
 
     model: str
     alias: str
     version: int
-    #: The revision that this change brought: see `Aliases.revision`.
+    #: The revision of this change: see `Aliases.revision`.
     revision: int
     actor: str
     reason: str
@@ -97,23 +97,23 @@ class Alias:
 
 @dataclass(frozen=True)
 class Serving:
-    """What serves under an alias or a version of a model, all as of one moment."""
+    """The version behind an alias or version number of a model, from one snapshot."""
 
     model: Model
-    #: None where the model has no such alias or version; so is the content then.
+    #: None if the model has no such alias or version; `parameters` is then None too.
     version: int | None
     parameters: bytes | None
-    #: Of the change that pointed the alias there; 0 for a version, which never changes.
+    #: The revision of the alias; 0 for a version number, which never changes.
     revision: int
-    #: The newest of any alias, of any model.
+    #: The newest revision of all aliases of all models.
     newest_revision: int
 
 
 @dataclass(frozen=True)
 class ExpectedVersion:
-    """Where an alias is believed to point: a version, or None for an alias that is not set.
+    """The version that an alias must point at before a change; None for an alias that is not set.
 
-    Given to whoever moves it, so that a decision made about one champion does not fall on another.
+    It prevents that a decision about one champion is applied to another.
     """
 
     version: int | None
@@ -135,16 +135,16 @@ class AliasChange:
 
 @dataclass(frozen=True)
 class Job:
-    """Work to be done by some worker."""
+    """A job of the queue."""
 
     id: str
     kind: str
     state: JobState
     model: str | None
     payload: dict[str, Any]
-    #: What the running handler last told about itself.
+    #: The last progress of the running handler.
     progress: dict[str, Any] | None
-    #: What an attempt left for the next one to go on from.
+    #: The checkpoint from which the next attempt resumes.
     checkpoint: dict[str, Any] | None
     result: dict[str, Any] | None
     error: str | None
@@ -152,43 +152,43 @@ class Job:
     max_attempts: int
     priority: int
     cancel_requested: bool
-    #: Who runs it, or ran it last.
+    #: The current or last worker.
     worker: str | None
     created_at: float
-    #: When its first attempt began.
+    #: Start of the first attempt.
     started_at: float | None
     finished_at: float | None
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to work on a job until it expires or passes on.
+    """The exclusive right to work on a job for a limited time.
 
-    `fence` grows with each claim of the job; whoever shows an older one is refused.
+    `fence` is the fencing token: it grows with each claim, and writes with an older token fail.
     """
 
     job: Job
     fence: int
-    #: The `traceparent` of what asked for the job, or None.
+    #: The `traceparent` of the request that created the job, or None.
     trace: str | None = None
 
 
 @dataclass(frozen=True)
 class LabelledPrediction:
-    """A prediction whose label has come."""
+    """A prediction with a label."""
 
     version: int
-    #: By the clock of the server that made it.
+    #: By the clock of the server that made the prediction.
     predicted_at: float
-    #: Which prediction it is: see `recalib.prediction_ids`.
+    #: Identifies the prediction: see `recalib.prediction_ids`.
     digest: bytes
     #: Both of the predicted class.
     raw_confidence: float
     confidence: float
     predicted: int
-    #: The first that came.
+    #: The first label.
     label: int
-    #: Whether another one came for it too.
+    #: Whether a different label was sent later.
     disputed: bool
     labelled_at: float
     #: See `recalib.registry.monitoring_settings`; 0 for none.
@@ -197,29 +197,29 @@ class LabelledPrediction:
 
 @dataclass(frozen=True)
 class MonitorRow:
-    """What is known of how one version holds up."""
+    """The monitor of one version."""
 
     version: int
-    #: Which of the model's tests this is, from 1.
+    #: The number of the test of the model, from 1.
     number: int
-    #: Counts what has been written: see `Monitors.save`.
+    #: Counts the writes: see `Monitors.save`.
     turn: int
-    #: Options of the test, which cannot change while it goes on.
+    #: Options of the test; they are fixed while it runs.
     options: dict[str, Any]
-    #: Predictions before this time have been looked at.
+    #: Predictions before this time are assessed.
     through: float
-    #: What `recalib.drift.Monitor` knows, what it last said, and the sums of all cohorts.
+    #: State of `recalib.drift.Monitor`, its last status, and the sums of all cohorts.
     state: dict[str, Any]
     status: dict[str, Any]
     totals: dict[str, Any]
-    #: Labels that came too late to count, before or after their predictions were looked at.
+    #: Number of labels that arrived too late to count.
     late: int
     assessed_at: float
 
 
 @dataclass(frozen=True)
 class CohortRow:
-    """The sums of what was predicted in some stretch of time, of one segment; 0 for the rest."""
+    """The sums of a cohort of one segment; segment 0 is the rest."""
 
     started_at: float
     ended_at: float
@@ -247,7 +247,7 @@ class Capture:
     digest: str
     rows: int
     size_bytes: int
-    #: When the first and the last of its predictions were made.
+    #: Times of the first and the last prediction.
     first_at: float
     last_at: float
 
@@ -259,22 +259,22 @@ class Candidate:
     version: int
     #: The version that it is compared with.
     champion: int
-    #: Counts what has been written: see `Candidates.save`.
+    #: Counts the writes: see `Candidates.save`.
     turn: int
     began_at: float
-    #: Predictions before this have been compared, or were fitted on.
+    #: Predictions before this time are compared, or were used for the fit.
     through: float
-    #: Of the comparison, as `recalib.drift.ScoreTest` has them.
+    #: α and state of the `recalib.drift.ScoreTest`.
     alpha: float
     state: dict[str, Any]
-    #: `promoted`, `dropped` or `proven`, which waits for somebody to promote it; None before.
+    #: `promoted`, `dropped` or `proven` (waits for promotion); None during the comparison.
     verdict: str | None
     ended_at: float | None
 
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """What was answered to the first request with an idempotency key."""
+    """The response to the first request with an idempotency key."""
 
     fingerprint: str
     status: int
@@ -284,11 +284,11 @@ class StoredResponse:
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One thing that somebody did, or was refused."""
+    """One action, done or refused."""
 
     id: int
     at: float
-    #: A key's name, `oidc:SUBJECT`, `cli:USER`, or what did it by itself.
+    #: A key's name, `oidc:SUBJECT`, `cli:USER`, `monitor` or a worker.
     actor: str
     action: str
     model: str | None

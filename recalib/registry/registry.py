@@ -21,8 +21,8 @@ __all__ = ["Registry"]
 class Registry:
     """Durable state, in SQLite or PostgreSQL and a folder or bucket of blobs.
 
-    Making one is cheap and connects to nothing; threads may share it, forked processes may not.
-    Whatever cannot be reached is an `UnavailableError`, and a later call may succeed.
+    The constructor does not connect. Threads may share a registry, forked processes may not. A
+    method raises `UnavailableError` if the database is unreachable; a later call may succeed.
     """
 
     def __init__(self, database_url: str, blob_url: str) -> None:
@@ -32,34 +32,34 @@ class Registry:
         self.blobs = BlobStore(blob_url)
 
     def close(self) -> None:
-        """Close the pool's connections: those in use elsewhere once they are given back."""
+        """Close the pool; connections in use close when they are returned."""
         event.listen(self._engine.pool, "checkin", _close)
         self._engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Read and write; commits at the end, rolls back when an error leaves the block.
+        """Read and write; commit at the end of the block, roll back on an exception.
 
-        Keep it short: in SQLite, everybody else who writes is waiting meanwhile.
+        Keep it short: in SQLite, all other writers wait for it.
         """
         with self._begin(self._writing) as transaction:
             yield transaction
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """See one snapshot of everything, without keeping anybody from writing."""
+        """Read one snapshot, without blocking writers."""
         with self._begin(self._reading) as transaction:
             yield transaction
 
     @property
     def missing_database_file(self) -> Path | None:
-        """The file of SQLite's that the first look would make, or None."""
+        """The path of the SQLite file if it does not exist yet, otherwise None."""
         url = self._engine.url
         path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
         return None if path is None or path.exists() else path
 
     def in_use(self) -> bool:
-        """Whether another process has the database open: a server or a worker, say."""
+        """Return whether another process, such as a server or a worker, uses the database."""
         with engines.database_errors(self._engine):
             return engines.in_use(self._engine)
 

@@ -1,9 +1,8 @@
-"""Making a registry what a backup says it was (`recalib.registry.backup`).
+"""Restore a registry from a backup (`recalib.registry.backup`).
 
-Tables are checked before anything is changed. Blobs come first, which nothing names yet, each
-checked as it is written; then one transaction makes the tables, fills them and brings them up to
-this version's schema. Whoever looks sees the registry as it was before, or all of the other one.
-After one that was killed, it is run again.
+All tables are checked before anything changes. Blobs are written first and checked; nothing refers
+to them yet. Then one transaction creates the tables, fills them and upgrades the schema. Readers
+see the old registry or the whole new one. A killed restore can be repeated.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ __all__ = ["read_manifest", "restore"]
 
 _CHUNK = 1 << 20
 #: Longest line of a table: a calibrator of some hundred megabytes.
-_LONGEST_LINE = 1 << 30
-#: Added to the fences of unfinished jobs: more claims than there were since the backup, so that a
-#: worker that lives on from then holds no number that is given out again.
+_MAX_LINE_BYTES = 1 << 30
+#: Added to the fences of unfinished jobs. It exceeds the number of claims since the backup, so no
+#: fence of a worker that still runs is issued again.
 _FENCES = 2**32
-#: What a server makes for itself as it starts; a registry with no more than that is empty.
+#: Tables that a server fills at its start; a registry with no other rows is empty.
 _MADE_BY_SERVERS = {"alias_revision", "signing_keys"}
 
 
@@ -56,21 +55,21 @@ def restore(
 ) -> Manifest:
     """Fill an empty registry from the archive `source`, of either database.
 
-    Jobs that were running are queued again, without its counting as an attempt.
+    Running jobs are requeued; the attempt does not count.
 
     Parameters
     ----------
-    actor: who the audit trail says has done it.
-    force: replace whatever the registry holds. Blobs that nothing names then stay in the store.
+    actor: the actor in the audit trail.
+    force: replace the contents of the registry. Old blobs stay in the store.
 
     Raises
     ------
-    InputError: `source` is no backup, or that of a later version.
-    CorruptError: it is cut short or damaged; nothing has been changed.
-    ConflictError: the registry is in use, or holds something and `force` is not given.
+    InputError: `source` is not a backup, or a backup of a later version.
+    CorruptError: it is incomplete or damaged; nothing has changed.
+    ConflictError: the registry is in use, or it is not empty and `force` is not given.
     UnavailableError: the database or the blobs cannot be reached.
     """
-    with _opened(source) as archive:
+    with _open(source) as archive:
         manifest = _manifest(archive, source)
         for name, part in manifest.tables.items():
             progress(f"checking table {name}")
@@ -85,20 +84,20 @@ def restore(
             progress(f"blob {number + 1} of {len(manifest.blobs)}")
             _blob(registry, archive, digest, size)
         with registry.transaction() as tx:
-            _check_empty(tx.connection, force)  # a server may have begun to fill it since
+            _check_empty(tx.connection, force)  # a server may have written since
             _tables(tx.connection, archive, manifest, progress)
             tx.audit.record(actor, "restore", None, source.name, f"as of {manifest.made_at}")
     return manifest
 
 
 def read_manifest(source: Path) -> Manifest:
-    """Return what an archive says that it holds; raises as `restore`."""
-    with _opened(source) as archive:
+    """Return the manifest of an archive; raises as `restore`."""
+    with _open(source) as archive:
         return _manifest(archive, source)
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[zipfile.ZipFile]:
+def _open(source: Path) -> Iterator[zipfile.ZipFile]:
     accepted = "a file that `recalib backup` has written"
     try:
         with source.open("rb") as file:
@@ -111,27 +110,27 @@ def _opened(source: Path) -> Iterator[zipfile.ZipFile]:
     except (zlib.error, EOFError) as error:
         raise CorruptError(f"{source} is damaged: {error}") from error
     except OSError as error:
-        said = f"{source} ({error.strerror or error})"
-        raise InputError("from", found=said, accepted=accepted) from error
+        found = f"{source} ({error.strerror or error})"
+        raise InputError("from", found=found, accepted=accepted) from error
 
 
 def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
     try:
-        found: dict[str, Any] = json.loads(archive.read(MANIFEST))
-        if found["format"] != FORMAT:
+        data: dict[str, Any] = json.loads(archive.read(MANIFEST))
+        if data["format"] != FORMAT:
             raise KeyError("format")
-        if found["version"] <= VERSION:
-            parts = {name: TableEntry(**part) for name, part in found.pop("tables").items()}
-            manifest = Manifest(**found, tables=parts)
+        if data["version"] <= VERSION:
+            parts = {name: TableEntry(**part) for name, part in data.pop("tables").items()}
+            manifest = Manifest(**data, tables=parts)
             if migrate.is_known(manifest.schema):
                 return manifest
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         accepted = "a file that `recalib backup` has written"
         raise InputError("from", found=f"{source}, which is none", accepted=accepted) from error
-    schema = found.get("schema")
+    schema = data.get("schema")
     raise InputError(
         "from",
-        found=f"a backup by Recalib {found.get('recalib')}, schema {schema}",
+        found=f"a backup by Recalib {data.get('recalib')}, schema {schema}",
         accepted=migrate.development_advice(schema)
         or f"a backup up to schema {migrate.head()}; this one needs a later Recalib",
     )
@@ -143,11 +142,11 @@ def _check_empty(connection: Connection, force: bool) -> None:
         raise ConflictError(f"the database is at schema {revision}, a later version's")
     if force:
         return
-    for one in tables_of(connection):
-        count = connection.scalar(select(func.count()).select_from(one))
-        if count and one.name not in _MADE_BY_SERVERS:
+    for table in tables_of(connection):
+        count = connection.scalar(select(func.count()).select_from(table))
+        if count and table.name not in _MADE_BY_SERVERS:
             raise ConflictError(
-                f"the registry is not empty: {one.name} has {count} rows; --force replaces it all"
+                f"the registry is not empty: {table.name} has {count} rows; --force replaces it all"
             )
 
 
@@ -156,7 +155,7 @@ def _blob(registry: Registry, archive: zipfile.ZipFile, digest: str, size: int) 
     if name not in archive.NameToInfo:
         raise CorruptError(f"the backup lacks blob {digest}, which its manifest names")
     with archive.open(name) as source, registry.blobs.writer() as blob:
-        # No more than was promised: what is packed may unpack to anything.
+        # Read at most one byte more than promised: packed data may unpack to any size.
         while chunk := source.read(min(_CHUNK, size - blob.size + 1)):
             blob.write(chunk)
             if blob.size > size:
@@ -170,45 +169,45 @@ def _tables(
     connection: Connection, archive: zipfile.ZipFile, manifest: Manifest, progress: Progress
 ) -> None:
     migrate.rebuild(connection, manifest.schema)
-    there = {one.name: one for one in tables_of(connection)}
-    if unknown := manifest.tables.keys() - there.keys():
+    existing = {table.name: table for table in tables_of(connection)}
+    if unknown := manifest.tables.keys() - existing.keys():
         raise CorruptError(f"the backup has tables that its schema has not: {sorted(unknown)}")
-    for name, of in there.items():
-        connection.execute(of.delete())  # what migrations put there
+    for name, table in existing.items():
+        connection.execute(table.delete())  # rows that migrations insert
         part = manifest.tables.get(name)
         if part is not None:
             progress(f"table {name}, {part.rows} rows")
-            fill(connection, of, part.columns, _lines(archive, name, part))
+            fill(connection, table, part.columns, _lines(archive, name, part))
     migrate.advance(connection)
-    _put_back(connection)
+    _requeue(connection)
 
 
 def _lines(archive: zipfile.ZipFile, name: str, part: TableEntry) -> Iterator[bytes]:
-    """Yield a table's lines; `CorruptError` at their end unless they are what was written."""
+    """Yield the lines of a table; `CorruptError` at the end if the checksum differs."""
     if part.member not in archive.NameToInfo:
         raise CorruptError(f"the backup lacks its table {name}")
-    found, count = hashlib.sha256(), 0
+    checksum, count = hashlib.sha256(), 0
     with archive.open(part.member) as source:
-        while line := source.readline(_LONGEST_LINE):
-            found.update(line)
+        while line := source.readline(_MAX_LINE_BYTES):
+            checksum.update(line)
             count += 1
             yield line
-    if (found.hexdigest(), count) != (part.sha256, part.rows):
+    if (checksum.hexdigest(), count) != (part.sha256, part.rows):
         raise CorruptError(f"the table {name} of the backup holds other rows than it promises")
 
 
-def _put_back(connection: Connection) -> None:
-    """Queue what was running, and give no fence twice."""
+def _requeue(connection: Connection) -> None:
+    """Requeue running jobs, and raise the fences so that no fence is issued twice."""
     jobs = tables.jobs.c
     unfinished = jobs.state.in_(("queued", "running"))
     connection.execute(update(tables.jobs).where(unfinished).values(fence=jobs.fence + _FENCES))
-    asked = jobs.cancel_requested
+    cancelled = jobs.cancel_requested
     connection.execute(
         update(tables.jobs)
         .where(jobs.state == "running")
         .values(
-            state=case((asked, "cancelled"), else_="queued"),
-            finished_at=case((asked, now()), else_=null()),
+            state=case((cancelled, "cancelled"), else_="queued"),
+            finished_at=case((cancelled, now()), else_=null()),
             attempts=jobs.attempts - 1,
             worker=None,
             lease_expires=None,

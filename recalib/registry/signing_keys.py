@@ -1,6 +1,6 @@
-"""Queries of the table of keys that prediction ids are signed with.
+"""Queries of the table `signing_keys`: keys that sign prediction ids.
 
-The newest signs; the ones before it still verify, until every id that they signed has expired.
+The newest key signs. Older keys verify until all ids that they have signed have expired.
 """
 
 from __future__ import annotations
@@ -20,34 +20,31 @@ __all__ = ["SigningKeys"]
 
 _TABLE = tables.signing_keys
 _SECRET_BYTES = 32
-#: A server that cannot reach the registry goes on signing with the key that it has.
+#: A server that cannot reach the registry may sign with an old key for this long.
 _SLACK_SECONDS = 86_400.0
 
 
 class SigningKeys(Queries):
-    """Keys, numbered from 1 and made here; all server processes share them."""
+    """Keys, numbered from 1, shared by all server processes."""
 
     def newest(self) -> SigningKey | None:
-        """Return the key to sign with, or None before the first."""
+        """Return the signing key, or None if there is no key."""
         row = self._connection.execute(
             select(_TABLE.c.number, _TABLE.c.secret).order_by(_TABLE.c.number.desc()).limit(1)
         ).one_or_none()
         return None if row is None else SigningKey(row.number, bytes(row.secret))
 
     def first(self) -> SigningKey:
-        """Return the key to sign with, making one where there is none."""
-        return self.newest() or self._made(1)
+        """Return the signing key; create it if there is none."""
+        return self.newest() or self._create(1)
 
     def rotate(self) -> SigningKey:
-        """Make a new key to sign with; ids that are out stay good."""
+        """Create a new signing key; existing ids stay valid."""
         newest = self.newest()
-        return self._made(1 if newest is None else newest.number + 1)
+        return self._create(1 if newest is None else newest.number + 1)
 
     def revoke(self) -> int:
-        """Give up all but the newest key, as after a leak: ids signed with them are invalid now.
-
-        Return how many were given up.
-        """
+        """Delete all keys but the newest, which invalidates their ids; return their number."""
         newest = self.newest()
         if newest is None:
             return 0
@@ -55,14 +52,14 @@ class SigningKeys(Queries):
         return int(result.rowcount)
 
     def all(self) -> dict[int, SigningKey]:
-        """Return every key that verifies, by number."""
+        """Return all keys by number."""
         rows = self._connection.execute(select(_TABLE.c.number, _TABLE.c.secret))
         return {row.number: SigningKey(row.number, bytes(row.secret)) for row in rows}
 
     def purge(self, lifetime_seconds: float) -> int:
-        """Forget keys whose last ids have expired; return how many."""
+        """Delete keys whose ids have all expired; return their number."""
         oldest = now() - (lifetime_seconds + _SLACK_SECONDS)
-        # The newest of those that were no longer the newest: all before it were replaced earlier.
+        # Keys before the newest key that is older than `oldest` were replaced before `oldest`.
         successor = (
             select(_TABLE.c.number)
             .where(_TABLE.c.created_at < oldest)
@@ -73,8 +70,8 @@ class SigningKeys(Queries):
         result = self._connection.execute(delete(_TABLE).where(_TABLE.c.number < successor))
         return int(result.rowcount)
 
-    def _made(self, number: int) -> SigningKey:
-        # Where another process has made the key of this number meanwhile, that one serves both.
+    def _create(self, number: int) -> SigningKey:
+        # If another process has created this number meanwhile, its key is used.
         with suppress(ConflictError):
             self._insert(
                 insert(_TABLE).values(
@@ -83,5 +80,5 @@ class SigningKeys(Queries):
                 conflict=f"signing key {number} exists",
             )
         key = self.newest()
-        assert key is not None  # noqa: S101  (made just now, by us or by another)
+        assert key is not None  # noqa: S101  (it was created just now)
         return key

@@ -1,4 +1,4 @@
-"""Every table of the registry, as the newest migration leaves it.
+"""All tables of the registry, as after the newest migration.
 
 A test compares this with the migrated schema in both databases.
 """
@@ -47,7 +47,7 @@ __all__ = [
     "traffic",
 ]
 
-# Named constraints, so that later migrations can speak of them.
+# Names of constraints, for use in migrations.
 METADATA = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -58,9 +58,9 @@ METADATA = MetaData(
     }
 )
 
-# SQLite numbers rows by itself only where the key's type is exactly INTEGER.
+# SQLite generates keys only if their type is exactly INTEGER.
 _Key = BigInteger().with_variant(Integer, "sqlite")
-# Collation C sorts by bytes as SQLite does, so that pages come in the same order from both.
+# Collation C sorts by bytes, as SQLite does: pages have the same order in both databases.
 _Name = String(128).with_variant(String(128, collation="C"), "postgresql")
 _Json = JSON(none_as_null=True)
 
@@ -74,7 +74,7 @@ models = Table(
     Column("latest_version", Integer, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("created_at", Double, nullable=False),
-    # See `recalib.registry.monitoring_settings`; null where nothing was said.
+    # See `recalib.registry.monitoring_settings`; null for the defaults.
     Column("monitoring", _Json),
 )
 
@@ -98,7 +98,7 @@ datasets = Table(
 jobs = Table(
     "jobs",
     METADATA,
-    # The order of arrival; `id` is what callers see.
+    # The order of arrival; callers see `id`.
     Column("sequence", _Key, primary_key=True),
     Column("id", String(32), nullable=False, unique=True),
     Column("kind", _Name, nullable=False),
@@ -121,14 +121,14 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
-    # The `traceparent` of what asked for it, where requests are traced.
+    # The `traceparent` of the request that created the job, if it was traced.
     Column("trace", String(64)),
     CheckConstraint(
         "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"
     ),
     Index("ix_jobs_state_priority_sequence", "state", "priority", "sequence"),
     Index("ix_jobs_model_id_sequence", "model_id", "sequence"),
-    # At most one unfinished job of a key: what keeps two schedulers from doubling a periodic job.
+    # At most one unfinished job per key: two schedulers cannot create a periodic job twice.
     Index(
         "uq_jobs_unfinished_unique_key",
         "unique_key",
@@ -144,11 +144,11 @@ calibrators = Table(
     Column("model_id", _Key, ForeignKey("models.id"), primary_key=True, autoincrement=False),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("dataset_id", _Key, ForeignKey("datasets.id")),
-    # Unique: a job publishes once, whatever goes wrong around it.
+    # Unique: a job publishes once, also if it is retried.
     Column("job_id", String(32), ForeignKey("jobs.id"), nullable=False, unique=True),
     Column("card", _Json, nullable=False),
     Column("created_at", Double, nullable=False),
-    # Last, so that reading cards does not walk over it in SQLite's pages.
+    # Last: reading cards then skips its pages in SQLite.
     Column("parameters", LargeBinary, nullable=False),
 )
 
@@ -176,7 +176,7 @@ alias_changes = Table(
     Index("ix_alias_changes_model_id_alias_revision", "model_id", "alias", "revision"),
 )
 
-# One row: the number of alias changes ever made. See `Aliases.set` for why it is not a sequence.
+# One row: the number of alias changes. `Aliases.set` says why it is not a sequence.
 alias_revision = Table("alias_revision", METADATA, Column("revision", _Key, nullable=False))
 
 idempotency = Table(
@@ -193,7 +193,7 @@ idempotency = Table(
 signing_keys = Table(
     "signing_keys",
     METADATA,
-    # The newest signs; of two that are made at once, one finds its number taken.
+    # The newest key signs. The primary key lets only one of two concurrent inserts succeed.
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("secret", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
@@ -202,22 +202,22 @@ signing_keys = Table(
 labels = Table(
     "labels",
     METADATA,
-    # Neither has a foreign key: a signed id has proven them, and ten thousand rows of a batch
-    # would each be looked up again.
+    # No foreign keys: the signature of the id proves both, and the database would check each of
+    # the ten thousand rows of a batch.
     Column("model_id", _Key, primary_key=True, autoincrement=False),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    # When the prediction was made. The digest alone would do as a key; with these before it,
-    # labels of one time lie together, for cohorts that are read and for rows that are added.
+    # Time of the prediction. The digest alone is unique; with these columns before it, labels of
+    # one time are stored together, which speeds up inserts and reads of cohorts.
     Column("predicted_at", Double, primary_key=True, autoincrement=False),
     Column("digest", LargeBinary, primary_key=True),
     Column("raw_confidence", Double, nullable=False),
     Column("confidence", Double, nullable=False),
     Column("predicted", Integer, nullable=False),
     Column("label", Integer, nullable=False),
-    # Whether another label came as well, and was refused.
+    # Whether a different label was sent later and refused.
     Column("disputed", Boolean, nullable=False),
     Column("labelled_at", Double, nullable=False),
-    # A number in the model's list of segments, from 1; 0 for a prediction of none.
+    # Position in the model's list of segments, from 1; 0 for none.
     Column("segment", Integer, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
@@ -225,10 +225,10 @@ labels = Table(
 traffic = Table(
     "traffic",
     METADATA,
-    # No foreign keys, as above. A row a bin and bucket of time: so many, however many requests.
+    # No foreign keys, as above. One row per bin and time bucket, for any number of requests.
     Column("model_id", _Key, primary_key=True, autoincrement=False),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    # When the bucket began, in seconds since 1970.
+    # Start of the bucket, in seconds since 1970.
     Column("started_at", BigInteger, primary_key=True, autoincrement=False),
     Column("segment", Integer, primary_key=True, autoincrement=False),
     Column("bin", Integer, primary_key=True, autoincrement=False),
@@ -241,19 +241,19 @@ monitors = Table(
     METADATA,
     Column("model_id", _Key, primary_key=True, autoincrement=False),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    # Which of the model's tests this is, from 1: each has its share of the model's alpha.
+    # The number of the test of the model, from 1: it determines the test's share of alpha.
     Column("number", Integer, nullable=False),
-    # Counts what has been written here: whoever has read an older turn writes nothing.
+    # Counts the writes, for optimistic locking.
     Column("turn", BigInteger, nullable=False),
-    # Those of the test, which cannot change while it goes on.
+    # Options of the test; they are fixed while it runs.
     Column("options", _Json, nullable=False),
-    # Predictions before this have been looked at.
+    # Predictions before this time are assessed.
     Column("through", Double, nullable=False),
-    # What `recalib.drift.Monitor` knows, what it last said, and the sums of all cohorts.
+    # State of `recalib.drift.Monitor`, its last status, and the sums of all cohorts.
     Column("state", _Json, nullable=False),
     Column("status", _Json, nullable=False),
     Column("totals", _Json, nullable=False),
-    # Labels that came after their predictions had been looked at.
+    # Number of labels that arrived after the assessment of their predictions.
     Column("late", BigInteger, nullable=False),
     Column("assessed_at", Double, nullable=False),
     ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),
@@ -278,7 +278,7 @@ monitoring_events = Table(
     Column("model_id", _Key, ForeignKey("models.id"), nullable=False),
     Column("version", Integer, nullable=False),
     Column("at", Double, nullable=False),
-    # A state that was entered, or what was done about it.
+    # A new state, or an action.
     Column("kind", String(32), nullable=False),
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -291,11 +291,11 @@ captures = Table(
     METADATA,
     Column("id", _Key, primary_key=True),
     Column("model_id", _Key, ForeignKey("models.id"), nullable=False),
-    # Of the file in the blob store.
+    # The blob of the file.
     Column("digest", String(64), nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
-    # When the first and the last of its predictions were made.
+    # Times of the first and the last prediction.
     Column("first_at", Double, nullable=False),
     Column("last_at", Double, nullable=False),
     Index("ix_captures_model_id_last_at", "model_id", "last_at"),
@@ -306,21 +306,21 @@ candidates = Table(
     METADATA,
     Column("model_id", _Key, primary_key=True, autoincrement=False),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    # The version that it is compared with.
+    # The version in comparison.
     Column("champion", Integer, nullable=False),
-    # Counts what has been written here: whoever has read an older turn writes nothing.
+    # Counts the writes, for optimistic locking.
     Column("turn", BigInteger, nullable=False),
     Column("began_at", Double, nullable=False),
-    # Predictions before this have been compared, or were fitted on.
+    # Predictions before this time are compared, or were used for the fit.
     Column("through", Double, nullable=False),
-    # Of the comparison, as `recalib.drift.ScoreTest` has them.
+    # α and state of the `recalib.drift.ScoreTest`.
     Column("alpha", Double, nullable=False),
     Column("state", _Json, nullable=False),
-    # Null while it is compared.
+    # Null during the comparison.
     Column("verdict", String(16)),
     Column("ended_at", Double),
     ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),
-    # At most one at a time.
+    # At most one undecided candidate per model.
     Index(
         "uq_candidates_undecided_model_id",
         "model_id",
@@ -334,9 +334,9 @@ api_keys = Table(
     "api_keys",
     METADATA,
     Column("id", _Key, primary_key=True),
-    # Of a revoked key as well: in the audit trail, a name is one key's.
+    # Unique over revoked keys too: a name in the audit trail means one key.
     Column("name", _Name, nullable=False, unique=True),
-    # SHA-256 of the secret, which is nowhere.
+    # SHA-256 of the secret; the secret is not stored.
     Column("digest", LargeBinary, nullable=False, unique=True),
     Column("scopes", _Json, nullable=False),
     # Names of models; null for all.
@@ -344,7 +344,7 @@ api_keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
-    # Those of `recalib.access.Limits` that are the key's own; null where none is.
+    # Limits of the key, see `recalib.access.Limits`; null for none.
     Column("limits", _Json),
 )
 
@@ -355,7 +355,7 @@ audit = Table(
     Column("at", Double, nullable=False, index=True),
     Column("actor", Text, nullable=False),
     Column("action", String(64), nullable=False),
-    # A name and no key: what was done outlives whom it was done to.
+    # A name, not a foreign key: an entry outlives its model.
     Column("model", _Name),
     Column("target", Text, nullable=False),
     Column("detail", Text, nullable=False),

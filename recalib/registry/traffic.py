@@ -1,4 +1,4 @@
-"""Queries of the table of how many predictions were made, by time and by confidence."""
+"""Queries of the table `traffic`: numbers of predictions by time, segment and bin."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _COLUMNS = [*_KEY, "predictions"]
 
 
 class TrafficCount(NamedTuple):
-    """Predictions of one version, in one bucket of time, of one segment and one bin."""
+    """Number of predictions of one version, time bucket, segment and bin."""
 
     model_id: int
     version: int
-    #: Of the bucket, in seconds since 1970.
+    #: Start of the bucket, in seconds since 1970.
     started_at: int
     segment: int
     bin: int
@@ -33,31 +33,32 @@ class TrafficCount(NamedTuple):
 
 
 class Traffic(Queries):
-    """Counts that add up, whichever process brings them."""
+    """Counts; all server processes add to them."""
 
-    def add(self, counted: Iterable[TrafficCount]) -> None:
-        """Add counts to those that are there; each bin of a bucket comes at most once.
+    def add(self, counts: Iterable[TrafficCount]) -> None:
+        """Add to the stored counts; each key may occur once.
 
-        Sorted, so that processes that count the same buckets do not wait for each other in a
-        circle.
+        The rows are sorted so that processes that add to the same buckets cannot deadlock.
         """
-        rows = sorted(counted)
+        rows = sorted(counts)
         if not rows:
             return
         if self._connection.dialect.name == "sqlite":
-            values = [one._asdict() for one in rows]
-            self._connection.execute(_adding(sqlite.insert(_TABLE)), values)
+            values = [row._asdict() for row in rows]
+            self._connection.execute(_add_on_conflict(sqlite.insert(_TABLE)), values)
             return
-        # An array a column is one parameter, where rows of values are thousands.
+        # One array per column instead of thousands of parameters.
         types = {name: ARRAY(_TABLE.c[name].type) for name in _COLUMNS}
         arrays = select(*(func.unnest(bindparam(name, type_=types[name])) for name in types))
         statement = postgresql.insert(_TABLE).from_select(_COLUMNS, arrays)
         columns = zip(*rows, strict=True)
-        given = {name: list(column) for name, column in zip(_COLUMNS, columns, strict=True)}
-        self._connection.execute(_adding(statement), given)
+        arrays_by_name = {
+            name: list(column) for name, column in zip(_COLUMNS, columns, strict=True)
+        }
+        self._connection.execute(_add_on_conflict(statement), arrays_by_name)
 
     def between(self, model: Model, version: int, start: float, end: float) -> list[TrafficCount]:
-        """Return counts of buckets that began from `start` until before `end`, by time."""
+        """Return the counts of buckets that start from `start` until before `end`, by time."""
         rows = self._connection.execute(
             select(*(_TABLE.c[name] for name in _COLUMNS))
             .where(
@@ -71,8 +72,8 @@ class Traffic(Queries):
         return [TrafficCount(*row) for row in rows]
 
     def first(self, model: Model, version: int, since: float) -> int | None:
-        """Return when the first bucket from `since` on began, None without any."""
-        found: int | None = self._connection.scalar(
+        """Return the start of the first bucket from `since` on, or None."""
+        started_at: int | None = self._connection.scalar(
             select(_TABLE.c.started_at)
             .where(
                 _TABLE.c.model_id == model.id,
@@ -82,12 +83,12 @@ class Traffic(Queries):
             .order_by(_TABLE.c.started_at)
             .limit(1)
         )
-        return found
+        return started_at
 
     def compact(self, model: Model, version: int, before: float, seconds: int) -> int:
-        """Put buckets that began before `before` into ones of `seconds`; return how many rows.
+        """Merge buckets from before `before` into buckets of `seconds`; return the merged rows.
 
-        Whoever adds to an old bucket meanwhile makes it anew; the next time takes it along.
+        If a process adds to an old bucket meanwhile, the bucket is merged at the next call.
         """
         where = (
             _TABLE.c.model_id == model.id,
@@ -99,14 +100,14 @@ class Traffic(Queries):
             delete(_TABLE).where(*where).returning(*(_TABLE.c[name] for name in _COLUMNS))
         ).all()
         sums: Counter[TrafficCount] = Counter()
-        for one in map(TrafficCount._make, removed):
-            began = one.started_at - one.started_at % seconds
-            sums[one._replace(started_at=began, predictions=0)] += one.predictions
-        self.add(one._replace(predictions=total) for one, total in sums.items())
+        for count in map(TrafficCount._make, removed):
+            start = count.started_at - count.started_at % seconds
+            sums[count._replace(started_at=start, predictions=0)] += count.predictions
+        self.add(key._replace(predictions=total) for key, total in sums.items())
         return len(removed)
 
     def delete(self, model: Model, version: int, before: float) -> int:
-        """Remove buckets that began before `before`; return how many rows."""
+        """Delete buckets that started before `before`; return the number of rows."""
         result = self._connection.execute(
             delete(_TABLE).where(
                 _TABLE.c.model_id == model.id,
@@ -117,6 +118,6 @@ class Traffic(Queries):
         return int(result.rowcount)
 
 
-def _adding(statement: Any) -> Any:
+def _add_on_conflict(statement: Any) -> Any:
     total = _TABLE.c.predictions + statement.excluded.predictions
     return statement.on_conflict_do_update(index_elements=_KEY, set_={"predictions": total})

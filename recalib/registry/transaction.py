@@ -1,4 +1,4 @@
-"""One transaction, seen as the tables it may touch."""
+"""A transaction, with the queries of each table as an attribute."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ __all__ = ["Transaction"]
 
 
 class Transaction:
-    """What `Registry.transaction` and `Registry.reading` hand out; not for keeping.
+    """The result of `Registry.transaction` and `Registry.reading`; valid inside their block only.
 
-    Writers lock in this order, so that none waits for another in a circle: job, model, alias
-    revision.
+    Writers lock rows in this order, so that they cannot deadlock: job, model, alias revision.
     """
 
     def __init__(self, connection: Connection) -> None:
