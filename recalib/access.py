@@ -1,4 +1,4 @@
-"""Who may do what: scopes, API keys and those who come with them."""
+"""Authorisation: scopes, limits, principals and API keys."""
 
 from __future__ import annotations
 
@@ -24,151 +24,151 @@ __all__ = [
     "new_secret",
 ]
 
-#: What a key may be for. `metrics` is what any key may do and nothing else, `predict` is
-#: calibration, `label` late labels; `fit` is uploads, fits, training and reading everything about a
-#: model; `admin` is all of these, models, promotions and what is watched.
+#: The scopes. Every key may read metrics; `metrics` allows nothing else. `predict` allows
+#: calibration and `label` late labels. `fit` allows uploads, fits, training and reading everything
+#: about a model. `admin` allows all of these, and changes of models, aliases and monitoring.
 SCOPES = ("metrics", "predict", "label", "fit", "admin")
 
-#: What every key begins with, so that scanners for leaked secrets can know one.
-_MARK = "recalib_"
+#: Prefix of every key, which scanners for leaked secrets can recognise.
+_PREFIX = "recalib_"
 _SECRET_BYTES = 32
-#: Of any limit.
-_MOST = 1e12
-_SECRET = re.compile(rf"{_MARK}[A-Za-z0-9_-]{{43}}")
+#: Largest value of a limit.
+_MAX_LIMIT = 1e12
+_SECRET = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one caller may ask for; 0 is no limit, and None is what a server has for all."""
+    """Limits of one caller; 0 means unlimited, None means the server's limit."""
 
     requests_per_second: float | None = None
-    #: Of logits to be calibrated.
+    #: Rows of logits to calibrate.
     rows_per_second: float | None = None
-    #: Requests in work at once.
+    #: Concurrent requests.
     concurrency: int | None = None
-    #: Of one request; an upload is one.
+    #: Body of one request, uploads included.
     body_bytes: int | None = None
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is limited."""
+        """Whether there is no limit."""
         return not any((self.requests_per_second, self.rows_per_second)) and not any(
             (self.concurrency, self.body_bytes)
         )
 
-    def over(self, usual: Limits) -> Limits:
-        """Return these, with what is usual where nothing is said."""
+    def over(self, defaults: Limits) -> Limits:
+        """Return these limits, with `defaults` in place of None."""
         own = {name: value for name, value in asdict(self).items() if value is not None}
-        return replace(usual, **own)
+        return replace(defaults, **own)
 
     def checked(self) -> Limits:
-        """Return these if they can be limits; `InputError` otherwise."""
+        """Return these limits; `InputError` if a value is out of range."""
         for name, value in asdict(self).items():
-            if value is not None and not 0 <= value <= _MOST:
-                raise InputError(name, found=str(value), accepted=f"0, no limit, to {_MOST:g}")
+            if value is not None and not 0 <= value <= _MAX_LIMIT:
+                raise InputError(name, found=str(value), accepted=f"0, no limit, to {_MAX_LIMIT:g}")
         return self
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who asks, and what that one may do."""
+    """An authenticated caller and its permissions."""
 
-    #: As the audit trail has it: a key's name, or `oidc:` before a token's subject.
+    #: The actor in the audit trail: a key's name, or `oidc:` and the subject of a token.
     name: str
     scopes: frozenset[str]
-    #: The models that it is for; None for all.
+    #: The models that it may use; None for all.
     models: frozenset[str] | None = None
-    #: None where there are none.
+    #: None for unlimited.
     limits: Limits | None = None
 
-    def limited(self, usual: Limits) -> Principal:
-        """Return the same one with its limits, which are the usual ones but for its own."""
-        limits = (self.limits or Limits()).over(usual)
+    def limited(self, defaults: Limits) -> Principal:
+        """Return the principal with its own limits, and `defaults` for the others."""
+        limits = (self.limits or Limits()).over(defaults)
         return replace(self, limits=None if limits.is_none else limits)
 
     def check_scope(self, scope: str) -> None:
-        """Return if there is one that allows it; `ForbiddenError` otherwise."""
+        """Raise `ForbiddenError` unless it has the scope."""
         if scope not in self.scopes and "admin" not in self.scopes:
             raise ForbiddenError(f"{self.name!r} lacks the scope {scope!r}")
 
     def check_any_scope(self) -> None:
-        """Return if there is anything that it may do; `ForbiddenError` otherwise."""
+        """Raise `ForbiddenError` unless it has at least one scope."""
         if not self.scopes:
             raise ForbiddenError(f"{self.name!r} has none of the scopes {', '.join(SCOPES)}")
 
     def check_model(self, model: str | None) -> None:
-        """Return if it may be done to a model, None being all; `ForbiddenError` otherwise."""
+        """Raise `ForbiddenError` unless it may use the model; None means all models."""
         if self.models is None or model in self.models:
             return
         if model is None:
             raise ForbiddenError(f"{self.name!r} is bound to models, and this concerns all")
-        # The same whether or not there is such a model: its name is nothing of theirs.
+        # The same error whether or not the model exists, so that its existence stays secret.
         raise ForbiddenError(f"{self.name!r} is not for the model {model!r}")
 
 
-#: Who asks where nobody has to say who it is.
+#: The principal of all requests if authentication is off.
 ANONYMOUS = Principal("anonymous", frozenset({"admin"}))
 
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A key as the registry knows it: everything but the secret, of which it has a digest."""
+    """An API key in the registry; it holds a digest of the secret, not the secret."""
 
     name: str
     digest: bytes
     scopes: tuple[str, ...]
-    #: None for all.
+    #: The models that it may use; None for all.
     models: tuple[str, ...] | None
-    #: Seconds since 1970; None is never.
+    #: Seconds since 1970; None for never.
     created_at: float
     expires_at: float | None
     revoked_at: float | None
-    #: Its own; what is None is as the server has it.
+    #: Limits of the key; None in a field means the server's limit.
     limits: Limits = Limits()
 
     @property
     def state(self) -> str:
-        """One of active, expired and revoked."""
+        """`active`, `expired` or `revoked`."""
         if self.revoked_at is not None:
             return "revoked"
         return "active" if self.expires_at is None or time.time() < self.expires_at else "expired"
 
     @cached_property
     def principal(self) -> Principal:
-        """Whoever comes with it."""
+        """The principal of requests with this key."""
         models = None if self.models is None else frozenset(self.models)
         return Principal(self.name, frozenset(self.scopes), models, self.limits)
 
 
 def new_secret() -> str:
-    """Return what a client sends, 256 random bits behind a mark; shown once and kept by nobody."""
-    return _MARK + secrets.token_urlsafe(_SECRET_BYTES)
+    """Return a new secret: a prefix and 256 random bits. It is shown once and not stored."""
+    return _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def check_secret(secret: str) -> str:
-    """Return `secret` if it is one that `new_secret` might have made; `InputError` otherwise.
+    """Return `secret`; `InputError` unless it has the form of `new_secret`.
 
-    One that somebody thought up would be guessed, and hashes of secrets are fast here.
+    A secret that a person chooses can be guessed, and the hash of secrets is fast.
     """
     if not _SECRET.fullmatch(secret):
         raise InputError(
             "secret",
-            found=f"{len(secret)} characters that are no key",
-            accepted=f"{_MARK} and 32 random bytes in URL-safe base64, without padding",
+            found=f"{len(secret)} characters that are not a key",
+            accepted=f"{_PREFIX} and 32 random bytes in URL-safe base64, without padding",
         )
     return secret
 
 
 def hash_secret(secret: str) -> bytes:
-    """Return what is stored of a secret: with 256 random bits, a plain hash is beyond guessing."""
+    """Return SHA-256 of a secret; with 256 random bits, it needs no slow hash."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def check_scopes(scopes: Collection[str]) -> tuple[str, ...]:
-    """Return scopes in their order, each once; `InputError` for none, or for what is none."""
-    for one in scopes:
-        if one not in SCOPES:
-            raise InputError("scope", found=repr(one[:40]), accepted=", ".join(SCOPES))
+    """Return the distinct scopes in order; `InputError` if empty or if one is unknown."""
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise InputError("scope", found=repr(scope[:40]), accepted=", ".join(SCOPES))
     if not scopes:
         raise InputError("scope", found="none", accepted=f"one or more of {', '.join(SCOPES)}")
-    return tuple(one for one in SCOPES if one in scopes)
+    return tuple(scope for scope in SCOPES if scope in scopes)

@@ -1,15 +1,15 @@
-"""Prediction ids: what a late label must know of a prediction, signed, in 88 characters.
+"""Prediction ids: the data of a prediction that a late label needs, signed, in 88 characters.
 
-Whoever serves writes nothing down for a prediction. Its id carries what calibration errors are
-made of, so that the label needs no join with a log, and a message authentication code by a key of
-ours, so that nobody else can make one. It holds, little-endian and in base64url::
+A server stores nothing for a prediction. Its id contains the data for calibration errors, so that a
+label needs no join with a log, and a message authentication code, so that it cannot be forged.
+Format, little-endian and in base64url::
 
     format 1 | segment 1 | key 4 | model 8 | version 4 | microseconds 8 | batch 8
-                                                                           the same in a batch
+                                                                           equal in a batch
     raw confidence 4 | confidence 4 | class 4 | row 4                      of one row
     BLAKE2b 16                                                             of the 50 before it
 
-66 bytes are 88 characters without padding, for every model. Nothing in an id is secret.
+66 bytes are 88 characters without padding. An id contains nothing secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "summarise_predictions",
 ]
 
-#: Characters of an id.
+#: Length of an id in characters.
 ID_LENGTH = 88
 
 _FORMAT = 1
@@ -50,15 +50,15 @@ _HEAD = struct.Struct("<BBIQIQQ")
 _ROW = struct.Struct("<ffII")
 _MAC_BYTES = 16
 _SIGNED = _HEAD.size + _ROW.size
-#: BLAKE2b's own mark of what its keys are used for, at most 16 bytes.
+#: The personalisation string of BLAKE2b, at most 16 bytes.
 _PURPOSE = b"prediction id"
 _ALPHABET = re.compile(rf"[A-Za-z0-9_-]{{{ID_LENGTH}}}")
-#: Numbers in a batch below which plain Python is quicker: 3 us for a row of 10 instead of 19.
-_FEW = 64
-#: A difference of logits whose exponential is 10^304: a confidence that float32 calls 0.
-_FAR = 700.0
+#: Up to this number of values, plain Python is faster: 3 us for a row of 10 instead of 19.
+_SMALL_BATCH = 64
+#: A difference of logits whose exponential is 10^304: the confidence is 0 in float32.
+_MAX_EXPONENT = 700.0
 _ALL_BITS = 2**64 - 1
-#: A process is never copied while it serves, so that each has a beginning of its own.
+#: Batch numbers start at a random number; a process does not fork while it serves.
 _batches = count(int.from_bytes(os.urandom(8), "little"))
 #: How far ahead another server's clock may be.
 _SKEW_SECONDS = 300.0
@@ -66,7 +66,7 @@ _SKEW_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A key that ids are signed with, and the number that they name it by, from 1."""
+    """A key that signs ids, and its number in ids, from 1."""
 
     number: int
     #: 32 random bytes.
@@ -74,11 +74,11 @@ class SigningKey:
 
 
 class Predictions(NamedTuple):
-    """What ids say of the rows of a batch, each a list with an entry a row."""
+    """The data of a batch for ids; lists with one entry per row."""
 
-    #: What the classifier itself gave the predicted class, in [0, 1].
+    #: The uncalibrated probability of the predicted class, in [0, 1].
     raw_confidences: list[float]
-    #: What the calibrator gives it, in [0, 1].
+    #: Its calibrated probability, in [0, 1].
     confidences: list[float]
     #: The class with the highest calibrated probability.
     predicted: list[int]
@@ -86,7 +86,7 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What one id says."""
+    """The data of one id."""
 
     model: int
     version: int
@@ -95,53 +95,53 @@ class Prediction:
     raw_confidence: float
     confidence: float
     predicted: int
-    #: The id's authentication code, by which it can be told from every other.
+    #: The authentication code of the id, which identifies it.
     digest: bytes
-    #: Of the model's segments, from 1; 0 for none.
+    #: The number of the segment, from 1; 0 for none.
     segment: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an id is of no use."""
+    """The reason why an id is rejected."""
 
     status: Literal["expired", "invalid"]
     reason: str
 
 
 def summarise_predictions(logits: Floats, probabilities: Floats) -> Predictions:
-    """Return what ids say of a batch.
+    """Return the data of a batch for its ids.
 
-    Both confidences are of one class, the one with the highest calibrated probability (the lowest
-    of several), because the event that they are compared with must be one: that this is the label.
-    Maps that keep the order of classes have the same class first in both.
+    Both confidences are of the class with the highest calibrated probability (the first of equal
+    ones), because both are compared with one event: that this class is the label. A map that
+    preserves the order of classes has the same top class before and after.
 
     Parameters
     ----------
-    logits: the classifier's, checked, (N, K).
-    probabilities: the calibrated ones, (N, K).
+    logits: validated logits, (N, K).
+    probabilities: calibrated probabilities, (N, K).
     """
-    if logits.size <= _FEW:
-        return _of_few(logits.tolist(), probabilities.tolist())
+    if logits.size <= _SMALL_BATCH:
+        return _summarise_few(logits.tolist(), probabilities.tolist())
     predicted = probabilities.argmax(axis=1)
     rows = np.arange(len(predicted))
     wide = logits.astype(np.float32) if logits.dtype == np.float16 else logits
-    # Of a class that is far behind another, the sum is infinite and the confidence 0.
+    # If another class is far ahead, the sum is infinite and the confidence 0.
     with np.errstate(over="ignore"):
         raw = 1 / np.exp(wide - wide[rows, predicted][:, None]).sum(axis=1)
     confidences = probabilities[rows, predicted]
     return Predictions(raw.tolist(), confidences.tolist(), predicted.tolist())
 
 
-def _of_few(logits: list[list[float]], probabilities: list[list[float]]) -> Predictions:
-    """Return the same without NumPy, whose calls take longer than a few numbers do."""
+def _summarise_few(logits: list[list[float]], probabilities: list[list[float]]) -> Predictions:
+    """Return the same without NumPy, whose calls are slow for a few numbers."""
     raw, confidences, predicted = [], [], []
     for values, row in zip(logits, probabilities, strict=True):
         confidence = max(row)
         best = row.index(confidence)
         own = values[best]
-        far = max(values) - own > _FAR  # another class is so far ahead that a power would overflow
-        raw.append(0.0 if far else 1 / sum([exp(value - own) for value in values]))
+        overflows = max(values) - own > _MAX_EXPONENT  # exp would overflow
+        raw.append(0.0 if overflows else 1 / sum([exp(value - own) for value in values]))
         confidences.append(confidence)
         predicted.append(best)
     return Predictions(raw, confidences, predicted)
@@ -155,16 +155,16 @@ def mint(
     predictions: Predictions,
     segment: int = 0,
 ) -> list[str]:
-    """Return an id for each row, about a microsecond each.
+    """Return one id per row; an id takes about a microsecond.
 
-    No two are alike: those of a batch count their rows, batches of a process are counted from a
-    random number of 64 bits on, and they differ by when they were made.
+    Ids are unique: they contain the row number, a batch number that starts at a random 64-bit
+    number in each process, and the time.
 
     Parameters
     ----------
-    model: its number in the registry.
+    model: id of the model in the registry.
     made_at: seconds since 1970.
-    segment: the number of the model's segment that the batch is of, at most 255; 0 for none.
+    segment: number of the segment of the batch, at most 255; 0 for none.
     """
     head = _HEAD.pack(
         _FORMAT,
@@ -175,19 +175,19 @@ def mint(
         int(made_at * 1e6),
         next(_batches) & _ALL_BITS,
     )
-    # The key and the head are hashed once; each row goes on from there.
-    begun = _mac(key)
-    begun.update(head)
+    # The key and the head are hashed once; each row continues from a copy.
+    head_mac = _mac(key)
+    head_mac.update(head)
     if len(predictions.predicted) == 1:  # most requests
-        row = _ROW.pack(*(one[0] for one in predictions), 0)
-        begun.update(row)
-        return [base64.urlsafe_b64encode(head + row + begun.digest()).decode()]
+        row = _ROW.pack(*(column[0] for column in predictions), 0)
+        head_mac.update(row)
+        return [base64.urlsafe_b64encode(head + row + head_mac.digest()).decode()]
     parts = []
     for row in map(_ROW.pack, *predictions, range(len(predictions.predicted))):
-        mac = begun.copy()
+        mac = head_mac.copy()
         mac.update(row)
         parts.append(head + row + mac.digest())
-    # Each takes a whole number of base64's groups, so that all can be encoded at once.
+    # 66 bytes are a multiple of 3, so all ids can be encoded at once.
     text = base64.urlsafe_b64encode(b"".join(parts)).decode()
     return [text[start : start + ID_LENGTH] for start in range(0, len(text), ID_LENGTH)]
 
@@ -200,34 +200,34 @@ def read_ids(
     now: float,
     lifetime_seconds: float,
 ) -> list[Prediction | Refusal]:
-    """Return what each id says, or why it is refused; one that is does not touch the others.
+    """Return the data of each id, or the reason why this id is rejected.
 
     Parameters
     ----------
-    ids: any text at all.
-    keys: those that are still good, by number.
-    model: the number of the model that the ids must be of.
-    now: seconds since 1970. An id may be a little younger, since servers' clocks differ.
+    ids: untrusted text.
+    keys: the valid keys, by number.
+    model: id of the model that the ids must belong to.
+    now: seconds since 1970. An id may be up to 300 s younger: the clocks of servers differ.
     """
-    begun = {number: _mac(key) for number, key in keys.items()}
-    return [_read(one, begun, model, now, lifetime_seconds) for one in ids]
+    macs = {number: _mac(key) for number, key in keys.items()}
+    return [_read(text, macs, model, now, lifetime_seconds) for text in ids]
 
 
 def _read(
-    text: str, begun: Mapping[int, Any], model: int, now: float, lifetime_seconds: float
+    text: str, macs: Mapping[int, Any], model: int, now: float, lifetime_seconds: float
 ) -> Prediction | Refusal:
     if _ALPHABET.fullmatch(text) is None:
         return Refusal("invalid", f"not {ID_LENGTH} characters of base64url, as every id is")
     content = base64.urlsafe_b64decode(text)
     format, segment, number, of_model, version, microseconds, _ = _HEAD.unpack_from(content)
-    if format != _FORMAT or number not in begun:
+    if format != _FORMAT or number not in macs:
         return Refusal("invalid", "not signed by a key of this service, or by one given up since")
-    mac = begun[number].copy()
+    mac = macs[number].copy()
     mac.update(content[:_SIGNED])
     digest = content[_SIGNED:]
     if not compare_digest(mac.digest(), digest):
         return Refusal("invalid", "changed, or not made by this service")
-    # From here on it is ours, and says what we wrote.
+    # The signature is valid: the content can be trusted.
     made_at = microseconds / 1e6
     if of_model != model:
         return Refusal("invalid", "a prediction of another model")
@@ -245,10 +245,10 @@ def _read(
 
 
 def _mac(key: SigningKey) -> Any:
-    return _begun(key.secret).copy()
+    return _keyed_hash(key.secret).copy()
 
 
 # The key is hashed once, not for every batch.
 @lru_cache(maxsize=16)
-def _begun(secret: bytes) -> Any:
+def _keyed_hash(secret: bytes) -> Any:
     return hashlib.blake2b(key=secret, digest_size=_MAC_BYTES, person=_PURPOSE)

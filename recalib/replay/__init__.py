@@ -1,6 +1,6 @@
-"""What the monitor would have said of a log of predictions: its states over time, with evidence.
+"""Replay a log of predictions through the monitor: states over time, with evidence.
 
-`log.py` reads a log of any size in bounded memory, `run.py` feeds a monitor with its cohorts.
+`log.py` reads a log of any size in bounded memory; `run.py` adds its cohorts to a monitor.
 """
 
 from recalib.replay.class_shares import ClassShares

@@ -1,4 +1,4 @@
-"""How often each class occurs now, were the shares of classes all that has changed in a log."""
+"""Class shares at the start and the end of a log, under the assumption of label shift."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from recalib.drift import estimate_priors
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log, Survey
 
-__all__ = ["ClassShares", "Stretch", "class_shares"]
+__all__ = ["ClassShares", "Period", "class_shares"]
 
 Values = NDArray[np.float64]
 
-#: Probabilities that are held at once, 32 MB of them; of more rows, each n-th is taken.
-_NUMBERS = 1 << 22
+#: Largest number of probabilities in memory, 32 MB; of more rows, every n-th is used.
+_MAX_VALUES = 1 << 22
 
 
 @dataclass(frozen=True)
 class ClassShares:
-    """Shares of classes at a log's beginning and in its last window, and what labels say of them.
+    """Class shares at the start of a log and in its last window, checked with labels.
 
-    An estimate by `estimate_priors`, which is right where only the shares have changed. Labels
-    tell: `brier` is the mean of (confidence − correct)² on those of the window, and
-    `brier_rescaled` the same with confidences rescaled to the shares of now. Where the second is
-    not clearly lower, it is another kind of drift, and to rescale would do harm.
+    `estimate_priors` gives the shares, which are valid if only the shares have changed. `brier` is
+    the mean of (confidence − correct)² over the labels of the window; `brier_rescaled` is the same
+    with confidences rescaled to the current shares. If it is not clearly lower, the drift is of
+    another kind, and rescaling would do harm.
     """
 
-    #: Prediction times of the window, in seconds, and how many of its rows were read.
+    #: Prediction times of the window, in seconds, and the number of rows read.
     start: float
     end: float
     rows: int
-    #: (K,) each, in all one.
+    #: (K,) each; both sum to 1.
     before: list[float]
     now: list[float]
-    #: Half of Σ|now − before|: the share of predictions that would have to change class.
+    #: Total variation distance, Σ|now − before| / 2.
     moved: float
-    #: What it would be by chance, by the same estimate between first rows alone: the more, the more
-    #: classes and the fewer rows there are.
+    #: The distance that chance alone gives, estimated between first rows; it grows with the number
+    #: of classes and falls with the number of rows.
     moved_by_chance: float
-    #: Labels that came in time.
+    #: Number of labels in time.
     labels: int
     brier: float | None
     brier_rescaled: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return asdict(self)
 
 
-class Stretch(NamedTuple):
-    """Predictions from `start` until before `end`, in seconds, and about how many they are."""
+class Period(NamedTuple):
+    """A period from `start` until before `end`, in seconds, with its number of rows."""
 
     start: float
     end: float
@@ -62,12 +62,11 @@ class Stretch(NamedTuple):
 
 
 def class_shares(
-    log: Log, survey: Survey, reference: Stretch, window: Stretch, horizon: float
+    log: Log, survey: Survey, reference: Period, window: Period, horizon: float
 ) -> ClassShares | None:
-    """Return shares of classes in the first predictions and in the last window.
+    """Return the class shares in the first predictions and in the last window.
 
-    None where there is nothing to compare: no probabilities, or a window that begins before the
-    reference ends.
+    Return None without probabilities, or if the window begins before the reference ends.
 
     Parameters
     ----------
@@ -75,16 +74,16 @@ def class_shares(
     """
     if not log.has_probabilities or window.start < reference.end:
         return None
-    first, _ = _some(log, survey, reference)
-    last, rows = _some(log, survey, window)
+    first, _ = _read(log, survey, reference)
+    last, rows = _read(log, survey, window)
     if not len(first) or not len(last):
         return None
-    # A calibrated classifier's mean probabilities are the shares of its classes.
+    # The mean probabilities of a calibrated classifier are its class shares.
     before = first.mean(axis=0)
     before /= before.sum()
     now = estimate_priors(last, before)
     timely = rows.delay <= horizon
-    rescaled = _rescaled(last[timely], before, now)
+    rescaled = _rescale(last[timely], before, now)
     correct = rows.correct[timely]
     return ClassShares(
         start=window.start,
@@ -92,47 +91,47 @@ def class_shares(
         rows=len(last),
         before=before.tolist(),
         now=now.tolist(),
-        moved=_moved(before, now),
-        moved_by_chance=_by_chance(first, len(last)),
+        moved=_distance(before, now),
+        moved_by_chance=_chance_distance(first, len(last)),
         labels=len(correct),
         brier=_brier(rows.confidence[timely], correct),
         brier_rescaled=_brier(rescaled, correct),
     )
 
 
-def _moved(before: Values, now: Values) -> float:
+def _distance(before: Values, now: Values) -> float:
     return float(np.abs(now - before).sum() / 2)
 
 
-def _by_chance(first: Values, rows: int) -> float:
-    """Return what is found to have moved between rows that are all like the first.
+def _chance_distance(first: Values, rows: int) -> float:
+    """Return the distance that the estimate gives for unchanged rows.
 
-    Between two halves of those, since the estimate on the very rows that its priors are the mean of
-    is those priors; and made smaller as 1/√rows is, on both sides.
+    It compares two halves of the first rows: on the rows whose mean is the prior, the estimate
+    would return the prior. The distance is then scaled by 1/√rows of both sides.
     """
-    one, other = first[::2], first[1::2]
-    if not len(other):
+    half, rest = first[::2], first[1::2]
+    if not len(rest):
         return 0.0
-    before = one.mean(axis=0)
+    before = half.mean(axis=0)
     before /= before.sum()
-    found = _moved(before, estimate_priors(other, before))
-    spread = 1 / len(one) + 1 / len(other)
-    return found * math.sqrt((1 / len(first) + 1 / rows) / spread)
+    distance = _distance(before, estimate_priors(rest, before))
+    spread = 1 / len(half) + 1 / len(rest)
+    return distance * math.sqrt((1 / len(first) + 1 / rows) / spread)
 
 
-def _some(log: Log, survey: Survey, of: Stretch) -> tuple[Values, Rows]:
-    every = max(1, math.ceil(of.rows * (log.classes or 1) / _NUMBERS))
-    probabilities, rows = log.probabilities(survey, of.start, of.end, every)
+def _read(log: Log, survey: Survey, period: Period) -> tuple[Values, Rows]:
+    every = max(1, math.ceil(period.rows * (log.classes or 1) / _MAX_VALUES))
+    probabilities, rows = log.probabilities(survey, period.start, period.end, every)
     return probabilities.astype(np.float64), rows
 
 
-def _rescaled(probabilities: Values, before: Values, now: Values) -> Values:
-    """Return what the confidence of the class that was answered would be, (N,)."""
+def _rescale(probabilities: Values, before: Values, now: Values) -> Values:
+    """Return the rescaled confidence of the predicted class, (N,)."""
     ratio = np.divide(now, before, out=np.zeros_like(now), where=before > 0)
     weighted = probabilities * ratio
     totals = weighted.sum(axis=1)
     own = weighted[np.arange(len(weighted)), probabilities.argmax(axis=1)]
-    # A row all of whose classes have died out is left as it is.
+    # A row whose classes all have share 0 now is not rescaled.
     rescaled: Values = np.divide(own, totals, out=probabilities.max(axis=1), where=totals > 0)
     return rescaled
 

@@ -1,4 +1,4 @@
-"""Columns of a log's record batches to checked arrays."""
+"""Convert the columns of a log to checked arrays."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ pc = LazyModule("pyarrow.compute")
 
 Values = NDArray[np.float64]
 
-_NEEDED = ("time", "confidence", "correct")
+_REQUIRED = ("time", "confidence", "correct")
 _OPTIONAL = ("label_time", "segment", "probabilities")
-#: All that is ever read of a log.
-COLUMNS = (*_NEEDED, *_OPTIONAL)
-#: How far clocks may differ: a label that is earlier than its prediction by more is an error.
+#: All columns that are read.
+COLUMNS = (*_REQUIRED, *_OPTIONAL)
+#: Tolerance for clocks: a label may not be earlier than its prediction by more.
 _SKEW_SECONDS = 300.0
-#: The end of the year 9999. Milliseconds since 1970 are beyond it: taken for seconds, they would
-#: make every window a thousandth of what it should be.
+#: The end of the year 9999. Milliseconds since 1970 exceed it, so they are not taken for seconds.
 _LATEST = 253_402_300_799.0
 _SECONDS = "a finite number of seconds, up to the year 9999; a timestamp for any other unit"
 _TICKS = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
@@ -36,53 +35,52 @@ _TICKS = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 class Rows:
     """Predictions (N,), in any order."""
 
-    #: When each was made, in seconds.
+    #: Prediction times in seconds.
     time: Values
     confidence: Values
-    #: 1 or 0, NaN where the label has not come.
+    #: 1 or 0, NaN without a label.
     correct: Values
-    #: Seconds from prediction to label, at least 0; NaN where there is no label, 0 where the log
-    #: does not say.
+    #: Seconds from prediction to label, at least 0; NaN without a label, 0 without `label_time`.
     delay: Values
-    #: Names, or None where the log has none.
+    #: Names, or None without the column.
     segment: NDArray[np.object_] | None
 
-    def some(self, index: NDArray[Any]) -> Rows:
+    def select(self, index: NDArray[Any]) -> Rows:
         """Return the rows of an index or a mask."""
         segment = None if self.segment is None else self.segment[index]
         time, confidence = self.time[index], self.confidence[index]
         return Rows(time, confidence, self.correct[index], self.delay[index], segment)
 
     @staticmethod
-    def together(parts: list[Rows]) -> Rows:
+    def concatenate(parts: list[Rows]) -> Rows:
         """Return the rows of all parts."""
-        named = [one.segment for one in parts if one.segment is not None]
+        segments = [part.segment for part in parts if part.segment is not None]
 
         def joined(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
 
         return Rows(
-            joined([one.time for one in parts]),
-            joined([one.confidence for one in parts]),
-            joined([one.correct for one in parts]),
-            joined([one.delay for one in parts]),
-            np.concatenate(named) if named else None,
+            joined([part.time for part in parts]),
+            joined([part.confidence for part in parts]),
+            joined([part.correct for part in parts]),
+            joined([part.delay for part in parts]),
+            np.concatenate(segments) if segments else None,
         )
 
 
 def check_schema(schema: Any) -> list[str]:
-    """Return which columns to read.
+    """Return the columns to read.
 
-    Where there are `probabilities`, their largest is the confidence, and none needs to be there.
+    With `probabilities`, `confidence` is optional: it is the largest probability.
 
     Raises
     ------
-    InputError: one is missing, there twice, or of a type that it cannot have.
+    InputError: a column is missing, occurs twice, or has a wrong type.
     """
-    for name in _NEEDED:
-        told = name == "confidence" and "probabilities" in schema.names
-        if name not in schema.names and not told:
-            accepted = f"columns {', '.join(_NEEDED)}, and {', '.join(_OPTIONAL)} where known"
+    for name in _REQUIRED:
+        derived = name == "confidence" and "probabilities" in schema.names
+        if name not in schema.names and not derived:
+            accepted = f"columns {', '.join(_REQUIRED)}, and {', '.join(_OPTIONAL)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
     names = [name for name in COLUMNS if name in schema.names]
@@ -109,7 +107,7 @@ def _legal(name: str, kind: Any) -> bool:
     types = pa.types
     if name == "probabilities":
         return is_lists(kind)
-    if pa.types.is_null(kind):  # a column of nothing but nulls
+    if pa.types.is_null(kind):  # a column of nulls only
         return name in ("correct", *_OPTIONAL)
     number = types.is_floating(kind) or types.is_integer(kind)
     if name in ("time", "label_time"):
@@ -130,21 +128,21 @@ def times_of(batch: Any) -> Values:
 
 
 def rows_of(batch: Any, first_row: int, classes: int | None = None) -> Rows:
-    """Return the rows of a batch, checked; rows count from `first_row` in errors.
+    """Return the rows of a batch, checked; errors count rows from `first_row`.
 
     Parameters
     ----------
-    classes: how many `probabilities` each row must have, where the batch has them.
+    classes: required number of `probabilities` per row.
 
     Raises
     ------
-    InputError: a time or a confidence that is null, not finite or out of range; a `correct` that
-        is neither 1 nor 0; a label that came before its prediction, or a time of a label that
-        there is none of; probabilities that are none, or of another confidence.
+    InputError: a time or a confidence is null, not finite or out of range; `correct` is neither 1
+        nor 0; a label is earlier than its prediction, or has a time but no value; probabilities
+        are not valid, or do not agree with the confidence.
     """
     names = batch.schema.names
     time = _numbers(batch, "time")
-    # Also not NaN, of which no comparison is true.
+    # `~(<=)` also rejects NaN.
     _refuse("time", ~(np.abs(time) <= _LATEST), time, first_row, _SECONDS)
     confidence = _confidences(batch, first_row, classes)
     correct = _numbers(batch, "correct")
@@ -181,18 +179,18 @@ def _delays(
     beyond = known & ~(np.abs(label_time) <= _LATEST)
     _refuse("label_time", beyond, label_time, first_row, accepted)
     _refuse("label_time", known & ~labelled, label_time, first_row, "null, since `correct` is null")
-    waited = np.where(known, label_time - time, 0.0)
-    early = known & (waited < -_SKEW_SECONDS)
+    delay = np.where(known, label_time - time, 0.0)
+    early = known & (delay < -_SKEW_SECONDS)
     accepted = "a time that is not before the prediction's"
     _refuse("label_time", early, label_time, first_row, accepted)
-    return np.where(labelled, np.maximum(waited, 0.0), np.nan)
+    return np.where(labelled, np.maximum(delay, 0.0), np.nan)
 
 
 def _numbers(batch: Any, name: str) -> Values:
     """Return a column as float64, NaN where it is null."""
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
-        # Not by way of another unit, which would overflow for far dates or refuse to round.
+        # A cast to another unit would overflow for distant dates or refuse to round.
         return _plain(pc.cast(column, pa.int64())) / _TICKS[column.type.unit]
     return _plain(column)
 
@@ -206,7 +204,7 @@ def _plain(column: Any) -> Values:
 
 
 def _segments(column: Any) -> NDArray[np.object_]:
-    """Return names; a null one is empty."""
+    """Return the names; null becomes an empty name."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     text = pc.fill_null(pc.cast(column, pa.string()), "")

@@ -1,4 +1,4 @@
-"""A log of predictions in a Parquet file, read in order of prediction time in bounded memory."""
+"""Read a log of predictions from a Parquet file, in time order and in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = ["Log", "Survey"]
 pa = LazyModule("pyarrow")
 
 _BATCH = 1 << 16
-#: Rows with probabilities that are read at a time: 32 MB of 1,000 classes.
+#: Rows with probabilities per read: 32 MB with 1,000 classes.
 _WIDE_BATCH = 1 << 12
-#: Rows that are sorted at a time, of some 50 bytes; a cohort of more comes whole.
-_MOST_ROWS = 1 << 20
-_MOST_SEGMENTS = 64
-#: Delays are counted in cells that are so much wider than the one before, from a millisecond on.
-_FINE, _SHORTEST, _CELLS = 1.01, 1e-3, 3_000
+#: Rows sorted at a time, about 50 bytes each; a larger cohort is read as a whole.
+_MAX_ROWS = 1 << 20
+_MAX_SEGMENTS = 64
+#: Delays are counted in cells that grow by a factor, from one millisecond on.
+_FACTOR, _MIN_DELAY, _CELLS = 1.01, 1e-3, 3_000
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one pass over a log tells."""
+    """Summary of one pass over a log."""
 
     rows: int
     labelled: int
@@ -45,36 +45,36 @@ class Survey:
     last: float
     end: float
     segments: list[str]
-    #: Counts (3002,) of delays of labels by cell; the first is of 0.
+    #: Counts (3002,) of label delays by cell; the first cell is delay 0.
     delays: NDArray[np.int64]
     #: First and last prediction time of each row group.
     groups: list[tuple[float, float]]
 
     def delay_quantile(self, share: float) -> float:
-        """Return the seconds within which this share of labels came, to 1%."""
+        """Return the quantile of the label delay in seconds, to 1%."""
         total = int(self.delays.sum())
         if not total:
             return 0.0
         cell = int(np.searchsorted(np.cumsum(self.delays), share * total))
-        return 0.0 if cell == 0 else _SHORTEST * _FINE ** (cell - 1)
+        return 0.0 if cell == 0 else _MIN_DELAY * _FACTOR ** (cell - 1)
 
 
 class Log:
     """An open log; use it as a context manager.
 
-    Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct`, null where no
-    label has come, and where known `label_time` in seconds, `segment` and `probabilities`, whose
-    largest is the confidence where that is not there. Others are not read.
-    Rows may stand in any order; a file that is nearly in order of time is read about twice, any
-    other once more for each million rows.
+    Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct` (null without a
+    label), and optionally `label_time` in seconds, `segment` and `probabilities`. Without
+    `confidence`, the largest probability is the confidence. Other columns are not read.
+    Rows may have any order. A file that is nearly sorted by time is read about twice, any other
+    file once more for each million rows.
 
     Raises
     ------
-    InputError: here or while reading: a file that is not what it should be, with the row.
+    InputError: here or while reading: the file or a row is not valid; the error names the row.
 
     Parameters
     ----------
-    classes: how many probabilities a row must have; by default as many as the first.
+    classes: number of probabilities per row; by default that of the first row.
     """
 
     def __init__(self, path: Path, classes: int | None = None) -> None:
@@ -93,15 +93,15 @@ class Log:
         except BaseException:
             self._stream.close()
             raise
-        #: K, None until a row has been read, or for good where there are no probabilities.
+        #: K; None before the first row is read, and always None without probabilities.
         self.classes = classes
-        #: What is read once all rows have been checked.
+        #: Columns to read after all rows are checked.
         wide = "probabilities" in self._names and "confidence" in self._names
-        self._checked = [one for one in self._names if not wide or one != "probabilities"]
+        self._checked = [name for name in self._names if not wide or name != "probabilities"]
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether rows say the probabilities of all classes."""
+        """Whether the log has the column `probabilities`."""
         return "probabilities" in self._names
 
     def __enter__(self) -> Self:
@@ -116,7 +116,7 @@ class Log:
         self._stream.close()
 
     def survey(self) -> Survey:
-        """Read all of it once; raise `InputError` for whatever row is wrong."""
+        """Read the whole log once; raise `InputError` for an invalid row."""
         rows = labelled = 0
         end = -math.inf
         names: set[str] = set()
@@ -136,34 +136,34 @@ class Log:
             groups.append((first, last))
         if not rows:
             raise InputError("log", found="no rows", accepted="at least one prediction")
-        filled = [one for one in groups if one[0] <= one[1]]
-        start, last = min(one[0] for one in filled), max(one[1] for one in filled)
+        filled = [(first, last) for first, last in groups if first <= last]
+        start, last = min(first for first, _ in filled), max(last for _, last in filled)
         return Survey(rows, labelled, start, last, end, sorted(names), delays, groups)
 
     def counts(self, survey: Survey, cohort: float, cohorts: int) -> NDArray[np.int64]:
-        """Return how many predictions each cohort of so many seconds has, (C,)."""
-        found = np.zeros(cohorts, np.int64)
+        """Return the number of predictions in each cohort of `cohort` seconds, (C,)."""
+        counts = np.zeros(cohorts, np.int64)
         for group in range(self._file.num_row_groups):
             for batch in self._raw(group, ["time"]):
                 where = cohort_of(times_of(batch), survey.start, cohort, cohorts)
-                found += np.bincount(where, minlength=cohorts)
-        return found
+                counts += np.bincount(where, minlength=cohorts)
+        return counts
 
     def slices(
         self, survey: Survey, cohort: float, counts: NDArray[np.int64]
     ) -> Iterator[tuple[int, Rows]]:
-        """Yield each cohort's number and its rows, by time; cohorts without rows too."""
+        """Yield number and rows of each cohort, by time; also cohorts without rows."""
         number = 0
         while number < len(counts):
-            taken = int(np.searchsorted(np.cumsum(counts[number:]), _MOST_ROWS, side="right"))
-            upto = number + max(taken, 1)
+            cohorts = int(np.searchsorted(np.cumsum(counts[number:]), _MAX_ROWS, side="right"))
+            upto = number + max(cohorts, 1)
             rows = self._between(survey, cohort, len(counts), number, upto)
             where = cohort_of(rows.time, survey.start, cohort, len(counts))
             order = np.lexsort((rows.time, where))
-            rows, where = rows.some(order), where[order]
+            rows, where = rows.select(order), where[order]
             ends = np.searchsorted(where, np.arange(number, upto + 1))
             for k in range(upto - number):
-                yield number + k, rows.some(np.arange(ends[k], ends[k + 1]))
+                yield number + k, rows.select(np.arange(ends[k], ends[k + 1]))
             number = upto
 
     def probabilities(
@@ -171,9 +171,9 @@ class Log:
     ) -> tuple[Floats, Rows]:
         """Return probabilities (P, K) and rows of predictions from `start` until before `end`.
 
-        In the order of the file, and of them each `every`-th.
+        They are in the order of the file; only every `every`-th row is returned.
         """
-        kept: list[Floats] = []
+        matrices: list[Floats] = []
         parts: list[Rows] = []
         passed = 0
         for group, ends in enumerate(survey.groups):
@@ -185,10 +185,12 @@ class Log:
                 chosen = inside[-passed % every :: every]
                 passed += len(inside)
                 if len(chosen):
-                    some = batch.take(pa.array(chosen))
-                    kept.append(matrix_of(some.column("probabilities"), 0, self.classes))
-                    parts.append(rows_of(some, 0, self.classes))
-        return np.concatenate([np.zeros((0, self.classes or 0)), *kept]), Rows.together(parts)
+                    sample = batch.take(pa.array(chosen))
+                    matrices.append(matrix_of(sample.column("probabilities"), 0, self.classes))
+                    parts.append(rows_of(sample, 0, self.classes))
+        return np.concatenate([np.zeros((0, self.classes or 0)), *matrices]), Rows.concatenate(
+            parts
+        )
 
     def _between(self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int) -> Rows:
         parts = []
@@ -198,8 +200,8 @@ class Log:
                 continue
             for batch in self._batches(group, 0, self._checked):
                 where = cohort_of(batch.time, survey.start, cohort, cohorts)
-                parts.append(batch.some((where >= first) & (where < upto)))
-        return Rows.together(parts)
+                parts.append(batch.select((where >= first) & (where < upto)))
+        return Rows.concatenate(parts)
 
     def _batches(self, group: int, first_row: int, names: list[str]) -> Iterator[Rows]:
         for batch in self._raw(group, names):
@@ -227,13 +229,13 @@ class Log:
 def cohort_of(
     time: NDArray[np.float64], start: float, cohort: float, cohorts: int
 ) -> NDArray[np.intp]:
-    """Return which cohort each time is in; what rounding puts behind the last is in the last."""
+    """Return the cohort of each time; rounding cannot exceed the last cohort."""
     return np.clip(np.floor((time - start) / cohort), 0, cohorts - 1).astype(np.intp)
 
 
 def _cells(delays: NDArray[np.float64]) -> NDArray[np.intp]:
     with np.errstate(divide="ignore"):
-        powers = np.log(delays / _SHORTEST) / math.log(_FINE)
+        powers = np.log(delays / _MIN_DELAY) / math.log(_FACTOR)
     cells = 1 + np.clip(np.ceil(powers), 0, _CELLS)
     return np.where(delays > 0, cells, 0).astype(np.intp)
 
@@ -242,6 +244,6 @@ def _add_names(names: set[str], batch: Rows) -> None:
     if batch.segment is None:
         return
     names.update(batch.segment.tolist())
-    if len(names) > _MOST_SEGMENTS:
-        found = f"more than {_MOST_SEGMENTS} different"
-        raise InputError("segment", found=found, accepted=f"at most {_MOST_SEGMENTS}")
+    if len(names) > _MAX_SEGMENTS:
+        found = f"more than {_MAX_SEGMENTS} different"
+        raise InputError("segment", found=found, accepted=f"at most {_MAX_SEGMENTS}")

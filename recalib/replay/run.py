@@ -1,4 +1,4 @@
-"""A monitor fed with the cohorts of a log, as it would have been at the time."""
+"""Replay: run the monitor over the cohorts of a log, as it would have run at the time."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
 from recalib.options import check_option
-from recalib.replay.class_shares import ClassShares, Stretch, class_shares
+from recalib.replay.class_shares import ClassShares, Period, class_shares
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log, Survey
 
 __all__ = ["Replay", "ReplayOptions", "replay"]
 
-#: Cohorts of a log, unless their length is given: at most so many, of so many labels on average.
+#: Default cohorts of a log: at most 300, with 50 labels on average.
 _COHORTS, _LABELS = 300, 50
-_MOST_COHORTS = 10_000
-#: Labels that are waited for, unless the time is given.
+_MAX_COHORTS = 10_000
+#: Share of labels that arrive within the default maturity.
 _MATURED = 0.99
-#: The first predictions stand for the calibration set: this share, and at least or most so many.
-_REFERENCE, _FEWEST, _MOST = 0.1, 1_000, 100_000
+#: The first predictions stand for the calibration set: this share, with a minimum and a maximum.
+_REFERENCE_SHARE, _MIN_REFERENCE, _MAX_REFERENCE = 0.1, 1_000, 100_000
 _WEEK = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What `MonitorOptions` says, and how the log is cut."""
+    """Options of the monitor and of the cohorts."""
 
     alpha: float = 0.05
     tolerance: float = 0.02
     objective: float = 0.05
     window_labels: int = 4_000
     least_labels: int = 300
-    #: Seconds from prediction to when its cohort is read; by default those in which 99% of the
-    #: labels came.
+    #: Maturity in seconds, from the end of a cohort to its assessment; by default the time in which
+    #: 99% of the labels arrive.
     maturity: float | None = None
-    #: Seconds of a cohort; by default what makes 300 of them, or fewer where labels are few.
+    #: Length of a cohort in seconds; by default there are 300 cohorts, or fewer with few labels.
     cohort: float | None = None
 
     def __post_init__(self) -> None:
@@ -63,39 +63,39 @@ class Event:
     status: Status
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        found = self.status.to_dict()
+        """Return the event as JSON."""
+        status = self.status.to_dict()
         order = ("state", "reason", "evidence", "onset", "segment")
-        return {"time": self.time, **{name: found[name] for name in order}}
+        return {"time": self.time, **{name: status[name] for name in order}}
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay found."""
+    """The result of a replay."""
 
     rows: int
     labelled: int
-    #: Labels that came after the horizon, which nobody would have waited for: not used.
+    #: Number of labels that arrived after the maturity; they are not used.
     late: int
-    #: Predictions in cohorts that had not matured when the log ends: not used.
+    #: Number of predictions in cohorts that had not matured at the end of the log; not used.
     immature: int
-    #: Seconds, and whether the log's delays or the caller chose them.
+    #: Maturity in seconds, and its source: the delays in the log or the caller.
     maturity: float
     maturity_from: Literal["delays", "given"]
     cohort: float
-    #: What confidences are compared with: rows of the calibration set, or first predictions.
+    #: Number of reference rows, and their source: the calibration set or the first predictions.
     reference: int
     reference_from: Literal["calibrator", "log"]
-    #: The last state, `unverified` where nothing has matured.
+    #: The last state; `unverified` if no cohort has matured.
     state: str
     events: list[Event]
-    #: A line for each matured cohort, what was known when it had been read.
+    #: The evidence after each matured cohort.
     windows: list[dict[str, Any]] = field(repr=False)
-    #: None where rows have no probabilities, or the last window reaches back to the first rows.
+    #: None without probabilities, or if the last window overlaps the first rows.
     class_shares: ClassShares | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return {
             "state": self.state,
             "rows": self.rows,
@@ -107,7 +107,7 @@ class Replay:
             "reference_rows": self.reference,
             "reference_from": self.reference_from,
             "class_shares": None if self.class_shares is None else self.class_shares.to_dict(),
-            "events": [one.to_dict() for one in self.events],
+            "events": [event.to_dict() for event in self.events],
             "windows": self.windows,
         }
 
@@ -118,35 +118,36 @@ def replay(
     progress: Callable[[str], None] = lambda text: None,
     card: Card | None = None,
 ) -> Replay:
-    """Return what the monitor would have said of a log, cohort by cohort.
+    """Return the states that the monitor would have had over a log, cohort by cohort.
 
-    A cohort is read when its horizon has passed, by which time later labels have not come; what
-    has not matured when the log ends is left out. All times are those of predictions: a state
-    that begins at time t is of predictions until t, and was known one horizon later.
+    A cohort is assessed after the maturity; later labels are not used. Cohorts that have not
+    matured at the end of the log are left out. All times are prediction times: a state that begins
+    at time t concerns predictions until t and would have been known one maturity later.
 
-    Without a card, the first tenth of the predictions stands for the calibration set: bins are at
-    its quantiles, and later confidences are compared with it. It is watched like the rest.
+    Without a card, the first tenth of the predictions is the reference: bins are at its quantiles,
+    and later confidences are compared with it. It is monitored like the rest.
 
     Parameters
     ----------
-    card: of the calibrator whose predictions these are: bins and what confidences are compared
-        with are those of its calibration set.
+    card: the card of the calibrator; its calibration set then gives the bins and the reference.
 
     Raises
     ------
-    InputError: a log that cannot be read, or with a row that cannot be; options out of range; a
-        card that does not say how sure the calibrator was, or of other classes than the log.
+    InputError: the log cannot be read or has an invalid row; an option is out of range; the card
+        has no confidence histogram, or another number of classes than the log.
     """
     chosen = options or ReplayOptions()
     MonitorOptions(alpha=chosen.alpha, tolerance=chosen.tolerance, objective=chosen.objective)
     if card is not None and card.confidences is None:
         found = "a card without the confidences of the calibration set"
-        raise InputError("calibrator", found=found, accepted="one fitted by a newer Recalib")
+        raise InputError(
+            "calibrator", found=found, accepted="a calibrator fitted by a newer Recalib"
+        )
     with Log(path, None if card is None else card.classes) as log:
         progress("reading")
         survey = log.survey()
         horizon = survey.delay_quantile(_MATURED) if chosen.maturity is None else chosen.maturity
-        cohort, cohorts = _cut(survey, chosen.cohort)
+        cohort, cohorts = _cohorts(survey, chosen.cohort)
         counts = log.counts(survey, cohort, cohorts)
         edges, reference = _reference(log, survey, cohort, counts, card)
         monitor = Monitor(edges, reference, _monitor_options(chosen, survey, cohort))
@@ -176,12 +177,12 @@ def replay(
 
 @dataclass
 class _Reader:
-    """Feeds a monitor with matured cohorts, and notes what it says."""
+    """Add matured cohorts to a monitor and record its states."""
 
     monitor: Monitor
     edges: NDArray[np.float64]
     horizon: float
-    #: The last time in the log: what matures later is too young.
+    #: The last time in the log; cohorts that mature later are left out.
     end: float
     late: int = 0
     immature: int = 0
@@ -189,14 +190,14 @@ class _Reader:
     windows: list[dict[str, Any]] = field(default_factory=list)
 
     def read(self, start: float, end: float, rows: Rows) -> None:
-        """Take the cohort of predictions from `start` until before `end`, if it has matured."""
-        # Without waiting, the last cohort has matured, although it ends after the last prediction.
+        """Add the cohort of predictions from `start` until before `end` if it has matured."""
+        # With maturity 0, the last cohort counts, although it ends after the last prediction.
         if self.horizon > 0 and end + self.horizon > self.end:
             self.immature += len(rows.time)
             return
         on_time = rows.delay <= self.horizon
         self.late += int(np.count_nonzero(rows.delay > self.horizon))
-        self.monitor.add(start, end, _parts(rows, on_time, self.edges))
+        self.monitor.add(start, end, _cohorts_by_segment(rows, on_time, self.edges))
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
             self.events.append(Event(_time_of(status, end), status))
@@ -204,26 +205,28 @@ class _Reader:
         self.windows.append({"start": start, "time": end, "state": status.state, **evidence})
 
 
-def _cut(survey: Survey, cohort: float | None) -> tuple[float, int]:
-    """Return the seconds of a cohort, and how many cohorts there are."""
+def _cohorts(survey: Survey, cohort: float | None) -> tuple[float, int]:
+    """Return the length of a cohort in seconds and the number of cohorts."""
     span = survey.last - survey.start
     if cohort is None:
-        wanted = min(_COHORTS, max(survey.labelled // _LABELS, 1))
-        # The last prediction is in the last cohort, whose end is not part of it.
-        return (math.nextafter(span / wanted, math.inf), wanted) if span > 0 else (1.0, 1)
+        count = min(_COHORTS, max(survey.labelled // _LABELS, 1))
+        # The end of a cohort is exclusive, and the last prediction must be in the last cohort.
+        return (math.nextafter(span / count, math.inf), count) if span > 0 else (1.0, 1)
     cohorts = math.floor(span / cohort) + 1
-    legal = cohorts <= _MOST_COHORTS
-    accepted = f"at least {span / _MOST_COHORTS:.3g}, which makes {_MOST_COHORTS:,} cohorts"
+    legal = cohorts <= _MAX_COHORTS
+    accepted = f"at least {span / _MAX_COHORTS:.3g}, which makes {_MAX_COHORTS:,} cohorts"
     check_option("cohort", cohort, legal, accepted)
     return cohort, cohorts
 
 
 def _reference_rows(survey: Survey) -> int:
-    return int(min(survey.rows, max(_FEWEST, min(_MOST, _REFERENCE * survey.rows))))
+    return int(
+        min(survey.rows, max(_MIN_REFERENCE, min(_MAX_REFERENCE, _REFERENCE_SHARE * survey.rows)))
+    )
 
 
 def _first_cohorts(survey: Survey, counts: NDArray[np.int64]) -> int:
-    """Return how many cohorts the first predictions are in, that stand for the calibration set."""
+    """Return the number of cohorts that hold the reference predictions."""
     return int(np.searchsorted(np.cumsum(counts), _reference_rows(survey))) + 1
 
 
@@ -235,26 +238,26 @@ def _shares(
     start, end = last.get("window_start"), last.get("window_end")
     if start is None or end is None:
         return None
-    begun, upto = (round((time - survey.start) / cohort) for time in (start, end))
-    window = Stretch(start, end, int(counts[begun:upto].sum()))
-    many = _first_cohorts(survey, counts)
-    first = Stretch(survey.start, survey.start + many * cohort, int(counts[:many].sum()))
+    first_cohort, end_cohort = (round((time - survey.start) / cohort) for time in (start, end))
+    window = Period(start, end, int(counts[first_cohort:end_cohort].sum()))
+    number = _first_cohorts(survey, counts)
+    first = Period(survey.start, survey.start + number * cohort, int(counts[:number].sum()))
     return class_shares(log, survey, first, window, reader.horizon)
 
 
 def _reference(
     log: Log, survey: Survey, cohort: float, counts: NDArray[np.int64], card: Card | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return edges of bins, and the counts in them, of the card or of the first predictions."""
+    """Return the edges and counts of the reference histogram."""
     if card is not None and card.confidences is not None:
         return reference_edges(card), np.array(card.confidences.counts, np.int64)
-    wanted, upto = _reference_rows(survey), _first_cohorts(survey, counts)
+    reference_rows, upto = _reference_rows(survey), _first_cohorts(survey, counts)
     first: list[NDArray[np.float64]] = []
     for number, rows in log.slices(survey, cohort, counts):
         if number >= upto:
             break
         first.append(rows.confidence)
-    confidences = np.concatenate(first)[:wanted]
+    confidences = np.concatenate(first)[:reference_rows]
     edges = quantile_edges(confidences)
     edges = edges[edges > 0]
     return edges, np.bincount(bin_indices(edges, confidences), minlength=len(edges) + 1)
@@ -267,34 +270,36 @@ def _monitor_options(options: ReplayOptions, survey: Survey, cohort: float) -> M
         objective=options.objective,
         least_labels=options.least_labels,
         window_labels=options.window_labels,
-        # A log may be of years: a window is of some cohorts whatever their length.
+        # A log may span years: a window holds at least 24 cohorts of any length.
         oldest_seconds=max(_WEEK, 24 * cohort),
         segments=len(survey.segments),
     )
 
 
-def _parts(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> dict[str, Cohort]:
+def _cohorts_by_segment(
+    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]
+) -> dict[str, Cohort]:
     if rows.segment is None:
-        return {"": _part(rows, on_time, edges)}
-    parts = {}
+        return {"": _cohort(rows, on_time, edges)}
+    cohorts = {}
     for name in dict.fromkeys(rows.segment.tolist()):
         own = rows.segment == name
-        parts[name] = _part(rows.some(own), on_time[own], edges)
-    return parts
+        cohorts[name] = _cohort(rows.select(own), on_time[own], edges)
+    return cohorts
 
 
-def _part(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> Cohort:
+def _cohort(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> Cohort:
     traffic = CalibrationSums.empty(edges)
     traffic.add_traffic(rows.confidence)
-    used = rows.some(on_time)
+    used = rows.select(on_time)
     return Cohort(traffic.traffic, used.confidence, used.correct, used.delay, used.time)
 
 
 def _time_of(status: Status, end: float) -> float:
-    """Return when a state began: a rejection at a prediction, all else where a cohort ends."""
-    whose = status.evidence
+    """Return the start of a state: the prediction of a rejection, or the end of a cohort."""
+    evidence = status.evidence
     if status.segment is not None:
-        whose = status.segments[status.segment].evidence
-    if status.state == "stale" and whose.rejected_time is not None:
-        return whose.rejected_time
+        evidence = status.segments[status.segment].evidence
+    if status.state == "stale" and evidence.rejected_time is not None:
+        return evidence.rejected_time
     return end

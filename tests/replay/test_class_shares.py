@@ -70,7 +70,7 @@ def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
     assert (shares.brier, shares.brier_rescaled) == pytest.approx((own, rescaled))
     assert rescaled < own - 0.03
     assert found.to_dict()["class_shares"]["now"] == shares.now
-    with mock.patch.object(module, "_NUMBERS", 3_000):
+    with mock.patch.object(module, "_MAX_VALUES", 3_000):
         some = replay(tmp_path / "a.parquet").class_shares
     assert some is not None
     assert 500 <= some.rows <= 1_000

@@ -38,7 +38,7 @@ def test_any_order_of_rows_is_read_in_order_of_time(tmp_path: Path, most: int):
     one = read(
         write(tmp_path / "one.parquet", dict(zip(columns.column_names, columns, strict=True)))
     )
-    with mock.patch.object(module, "_MOST_ROWS", most), mock.patch.object(module, "_BATCH", 50):
+    with mock.patch.object(module, "_MAX_ROWS", most), mock.patch.object(module, "_BATCH", 50):
         path = tmp_path / "other.parquet"
         pa.parquet.write_table(shuffled, path, row_group_size=128)
         other = read(path)
