@@ -1,10 +1,10 @@
-"""Recalib makes the probabilities of deployed classifiers tell the truth.
+"""Recalib calibrates the probabilities of deployed classifiers.
 
 >>> import recalib
 >>> calibrator = recalib.fit(logits, labels, map="temperature")     # doctest: +SKIP
 >>> calibrator.predict(new_logits)                                  # doctest: +SKIP
 
-Names are loaded when first used: importing the package costs nothing, and never loads torch.
+Names are imported on first use, so importing the package is fast and never loads torch.
 """
 
 from importlib import import_module
@@ -21,7 +21,7 @@ __all__ = ["Calibrator", "__version__", "evaluate", "fit", "fuse", "load"]
 
 __version__ = version("recalib")
 
-_HOMES = {
+_MODULES = {
     "Calibrator": "recalib.calibrator",
     "evaluate": "recalib.api",
     "fit": "recalib.fitting.fit",
@@ -31,6 +31,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'recalib' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

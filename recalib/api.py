@@ -1,4 +1,4 @@
-"""The two public functions that are a line each."""
+"""The public functions `evaluate` and `load`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def evaluate(
 
     Raises
     ------
-    InputError: anything that cannot be used, or both or neither of the two.
+    InputError: invalid input, or both or neither of the two arrays.
     """
     estimates = _evaluate(labels, logits=logits, probabilities=probabilities)
     return {name: estimate.value for name, estimate in estimates.items()}

@@ -1,4 +1,4 @@
-"""A fitted calibrator: parameters plus a card, never code."""
+"""A fitted calibrator: parameters and a card, without code."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ from recalib.options import configure
 
 __all__ = ["SMALL_BATCH", "Calibrator"]
 
-#: A file that claims more is not read: K = 100,000 classes with a K x K matrix is no calibrator
-#: that serves, and a header of a lying file must not decide how much memory is taken.
-_LARGEST_FILE = 2**30
+#: Larger files are rejected, so that a hostile header cannot allocate much memory.
+_MAX_FILE_BYTES = 2**30
 
 _REFERENCE = NumpyOps()
 
-#: Numbers of a batch up to which float64 NumPy is faster than entering onnxruntime, which takes
-#: 20 us between other work, although 9 us in a loop of its own.
+#: Batches up to this size are computed in float64 NumPy: a call of onnxruntime takes 20 us between
+#: other work, and 9 us in a tight loop.
 SMALL_BATCH = 256
 
 _OUTPUTS = ("probabilities",)
@@ -47,16 +46,16 @@ class Calibrator:
     Parameters
     ----------
     parameters: the fitted arrays, float64, as the map named in the card declares them.
-    card: what it is and where it comes from.
+    card: the description of the calibrator.
 
     Raises
     ------
-    CorruptError: parameters or options that the map named in the card cannot have.
+    CorruptError: parameters or options that are illegal for the map named in the card.
     """
 
     def __init__(self, parameters: Parameters, card: Card) -> None:
         self.card = card
-        #: Of the session: 0 is one a core.
+        #: Options of the session; 0 threads means one for each core.
         self._threads, self._shares_memory = 0, False
         self.parameters = {name: np.asarray(v, np.float64) for name, v in parameters.items()}
         try:
@@ -71,7 +70,7 @@ class Calibrator:
     def predict(self, values: ArrayLike, *, input: _Input = "logits") -> Floats:
         """Return calibrated probabilities, (N, K).
 
-        float64 input is computed in float64; float16 and float32 give float32, by onnxruntime
+        float64 input gives float64. float16 and float32 give float32, computed by onnxruntime
         unless the batch is small.
 
         Parameters
@@ -81,8 +80,8 @@ class Calibrator:
 
         Raises
         ------
-        InputError: as `recalib.arrays` states, K other than the card's, or an `input` other than
-            the fit's where that matters.
+        InputError: invalid values (see `recalib.arrays`), another K than the card's, or another
+            `input` than the fit's if the map is not shift invariant.
         """
         logits = self.to_logits(values, input)
         if logits.dtype == np.float64:
@@ -90,7 +89,7 @@ class Calibrator:
         return self.predict_float32(logits)
 
     def predict_float32(self, logits: Floats) -> NDArray[np.float32]:
-        """Return probabilities in float32, for checked logits: what servers and files use."""
+        """Return probabilities in float32 for checked logits; used by servers and files."""
         if logits.size <= SMALL_BATCH:
             return self.predict_float64(logits).astype(np.float32, order="C")
         feed = {"logits": logits.astype(np.float32, copy=False)}
@@ -98,19 +97,19 @@ class Calibrator:
         return probabilities
 
     def accepts(self, input: str) -> bool:
-        """Return whether values may be `input`: what the fit took, or what makes no difference."""
-        # A map that ignores shifts treats logits and their log-probabilities alike.
+        """Return whether values may be `input`: that of the fit, or either if equivalent."""
+        # Logits and their log-probabilities are equivalent for a shift-invariant map.
         return input == self.card.input or self.map.shift_invariant
 
     def to_logits(self, values: ArrayLike, input: _Input) -> Floats:
-        """Return checked logits for the map from `values`, which are `input`."""
+        """Return checked logits from `values`, which are of the kind `input`."""
         self._check_input(input)
         if input == "logits":
             return check_logits(values, classes=self.card.classes)
         return log_probabilities(check_probabilities(values, classes=self.card.classes))
 
     def predict_float64(self, logits: Floats) -> NDArray[np.float64]:
-        """Return probabilities by float64 NumPy, for checked logits: the reference."""
+        """Return probabilities in float64 by NumPy for checked logits: the reference."""
         wide = logits.astype(np.float64, copy=False)
         result: NDArray[np.float64] = self.map.probabilities(_REFERENCE, wide, self.parameters)
         return result
@@ -129,7 +128,7 @@ class Calibrator:
 
     @cached_property
     def session(self) -> Any:
-        """The graph, loaded into onnxruntime; made on first use, which few rows never are."""
+        """The onnxruntime session, created on first use; small batches do not need it."""
         from recalib.ort import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -141,10 +140,10 @@ class Calibrator:
         return onnxruntime.InferenceSession(self.to_onnx(), options, providers=providers)
 
     def configure_session(self, threads: int) -> None:
-        """Have the session run on `threads` threads: a server has its own processes.
+        """Run the session on `threads` threads with memory shared between sessions.
 
-        Its intermediate results lie in memory that all sessions made so have in common: a
-        session's own grows to the largest batch that it has seen, and stays that large.
+        A server uses one thread because it has several processes. A session's own memory would
+        grow to the size of its largest batch and keep it; sessions configured here share one arena.
         """
         self._threads, self._shares_memory = threads, True
 
@@ -158,9 +157,9 @@ class Calibrator:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Calibrator:
-        """Return the calibrator in a parameter file's bytes; `CorruptError` if it is none."""
-        if len(data) > _LARGEST_FILE:
-            raise CorruptError(f"the file has {len(data)} bytes, over {_LARGEST_FILE}")
+        """Return the calibrator in a parameter file's bytes; raise `CorruptError` if invalid."""
+        if len(data) > _MAX_FILE_BYTES:
+            raise CorruptError(f"the file has {len(data)} bytes, over {_MAX_FILE_BYTES}")
         try:
             arrays = safetensors.numpy.load(data)
             header_length = int.from_bytes(data[:8], "little")
@@ -171,13 +170,13 @@ class Calibrator:
             raise CorruptError("not a Recalib parameter file: its metadata has no card")
         if any(array.dtype != np.float64 for array in arrays.values()):
             raise CorruptError("not a Recalib parameter file: parameters are not float64")
-        found = _digest(header["card"], arrays)
-        if header.get("sha256", found) != found:  # files of the first days have none
+        digest = _digest(header["card"], arrays)
+        if header.get("sha256", digest) != digest:  # the oldest files have no checksum
             raise CorruptError("the parameter file is damaged: its checksum is another")
         return cls(arrays, Card.from_json(header["card"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the parameter file, whole or not at all."""
+        """Write the parameter file atomically."""
         write_atomically(Path(path), self.to_bytes())
 
     @classmethod
@@ -186,8 +185,8 @@ class Calibrator:
 
         Raises
         ------
-        InputError: there is no such file.
-        CorruptError: it is damaged, or not a parameter file.
+        InputError: the file does not exist.
+        CorruptError: the file is damaged or not a parameter file.
         """
         try:
             return cls.from_bytes(Path(path).read_bytes())
@@ -211,7 +210,7 @@ class Calibrator:
 
 @cache
 def _share_memory() -> None:
-    """Make the memory that sessions of this process may share, once."""
+    """Create the memory arena that sessions of this process share, once."""
     from recalib.ort import onnxruntime
 
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
@@ -220,15 +219,15 @@ def _share_memory() -> None:
 
 
 def _digest(card: str, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return SHA-256 of all that a parameter file says: one flipped bit is still a number."""
-    found = hashlib.sha256(card.encode())
+    """Return the SHA-256 of a card and its parameters, which detects flipped bits."""
+    digest = hashlib.sha256(card.encode())
     for name, array in sorted(arrays.items()):
-        found.update(f"\0{name}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
+        digest.update(f"\0{name}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 class _Header(msgspec.Struct):
-    """The one entry of a safetensors header that its NumPy reader does not hand out."""
+    """The header entry that the NumPy reader of safetensors does not return."""
 
     metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)

@@ -1,7 +1,7 @@
-"""The card of a calibrator: what it is, what it was fitted on, and how well that went.
+"""The card of a calibrator: its map, options, data, fit and metrics.
 
-Cards travel as JSON: in the metadata of a parameter file, in the registry, over REST. Numbers are
-fractions, never percentages; times are ISO 8601 in UTC.
+Cards are JSON: in the metadata of a parameter file, in the registry and over REST. Metrics are
+fractions, not percentages; times are ISO 8601 in UTC.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = [
     "Selection",
 ]
 
-#: The version of the card's form; a reader refuses a newer one than it knows.
+#: The version of the card's format; a reader rejects newer versions.
 FORMAT = 1
 
 
 class MetricValue(msgspec.Struct, frozen=True):
-    """A metric's value, and its interval where one was computed."""
+    """A metric's value, with its interval if one was computed."""
 
     value: float
     low: float | None = None
@@ -37,34 +37,34 @@ class MetricValue(msgspec.Struct, frozen=True):
 
 
 class DataSummary(msgspec.Struct, frozen=True):
-    """What a calibrator was fitted on."""
+    """The data that a calibrator was fitted on."""
 
     rows: int
-    #: SHA-256 of the file's bytes, where there was a file.
+    #: SHA-256 of the file's bytes, if the data came from a file.
     digest: str | None = None
     #: The data set's name in the registry, or the file's name.
     name: str | None = None
 
 
 class FitSummary(msgspec.Struct, frozen=True):
-    """How the fit went."""
+    """The result of the fit."""
 
     seconds: float
     iterations: int
     converged: bool
-    #: The objective at the parameters, on the data fitted to.
+    #: The objective at the fitted parameters on the fitted data.
     objective: float
-    #: Parameters that ended on a bound of their range, in words.
+    #: Descriptions of the parameters that ended on a bound of their range.
     bounds_reached: tuple[str, ...] = ()
-    #: Options of the objective that the fit itself has set.
+    #: Options of the objective that were set by the fit.
     settled: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """How the map compared with what served before it, on rows that its fit had not seen.
+    """Comparison with the previously served calibrator on held-out rows.
 
-    Scores are mean negative log-likelihoods by cross-validation; `standard_error` is that of the
+    Scores are mean negative log-likelihoods by cross-validation; `standard_error` is that of their
     paired difference.
     """
 
@@ -78,28 +78,28 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class CandidateResult(msgspec.Struct, frozen=True):
-    """How one candidate did on held-out folds; without scores where it did not compete."""
+    """A candidate's scores on held-out folds; without scores if it did not compete."""
 
     map: str
     objective: str
     seconds: float
     chosen: bool
-    #: Why it was chosen or was not.
+    #: The reason why it was chosen or not.
     verdict: str
     #: Means over held-out rows, with 95% intervals by bootstrap.
     nll: MetricValue | None = None
     brier: MetricValue | None = None
-    #: Its NLL less temperature scaling's on the same rows: negative is better.
+    #: Its NLL minus temperature scaling's on the same rows; negative is better.
     nll_difference: MetricValue | None = None
 
 
 class AutoChoice(msgspec.Struct, frozen=True):
-    """Why `auto` took the map that the card names."""
+    """The reason for the choice of `auto`."""
 
     map: str
     objective: str
     reason: str
-    #: How many rows were cross-validated, in how many folds.
+    #: The number of rows and folds of the cross-validation.
     rows: int
     folds: int
     preserve_accuracy: bool
@@ -107,44 +107,44 @@ class AutoChoice(msgspec.Struct, frozen=True):
 
 
 class ConfidenceHistogram(msgspec.Struct, frozen=True):
-    """How sure the calibrator was on the rows that it was fitted on: a histogram.
+    """Reference histogram of the confidences on the fitted rows.
 
-    Bins are [edge, next edge), at the quantiles of those confidences.
+    Bins are [edge, next edge), with edges at the quantiles of those confidences.
     """
 
-    #: The inner ones (B - 1,), ascending.
+    #: The inner edges (B - 1,), ascending.
     edges: tuple[float, ...]
     #: Rows in each bin (B,).
     counts: tuple[int, ...]
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a calibrator but its numbers."""
+    """All data of a calibrator except its parameters."""
 
     format: int = FORMAT
     map: str
     objective: str
-    #: All options of the map, those left at their defaults too.
+    #: All options of the map, defaults included.
     options: dict[str, Any] = {}
     #: All options of the objective.
     objective_options: dict[str, Any] = {}
     #: K.
     classes: int
-    #: Names of the classes, where known.
+    #: Names of the classes, if known.
     labels: tuple[str, ...] | None = None
-    #: What the fit was given: logits, or probabilities taken as clipped log-probabilities.
+    #: The input of the fit: logits, or probabilities as clipped log-probabilities.
     input: Literal["logits", "probabilities"] = "logits"
-    #: Version of Recalib that fitted it.
+    #: The version of Recalib that fitted it.
     library: str
     created_at: str
     data: DataSummary
     fit: FitSummary
-    #: On the data fitted to, `before` and `after` the map: in sample, and so a little flattering.
+    #: On the fitted data, `before` and `after` the map; in sample, so slightly optimistic.
     metrics: dict[str, dict[str, MetricValue]] = {}
-    #: What served confidences are compared with; None where the fit is older than this field.
+    #: The reference for served confidences; None for fits older than this field.
     confidences: ConfidenceHistogram | None = None
     selection: Selection | None = None
-    #: Present where the policy `auto` chose the map.
+    #: Present if the policy `auto` chose the map.
     choice: AutoChoice | None = None
     #: The classifier's name in the registry.
     model: str | None = None
@@ -160,7 +160,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Card:
-        """Return the card in `text`; `CorruptError` where it is not one, or of a newer form."""
+        """Return the card in `text`; raise `CorruptError` if it is invalid or newer."""
         try:
             card = decoder_of(cls).decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,24 +1,24 @@
-"""What can go wrong, for every caller of Recalib.
+"""The exceptions of Recalib.
 
 The tree::
 
     RecalibError
-    ├── InputError              what the caller sent cannot be used
-    │   ├── TooLargeError       it exceeds a stated limit
-    │   ├── UnsupportedError    its format or its content type is not one we read
-    │   └── NotAcceptableError  it accepts no answer in a form that we write
+    ├── InputError              the input is invalid
+    │   ├── TooLargeError       the input exceeds a limit
+    │   ├── UnsupportedError    the format or content type cannot be read
+    │   └── NotAcceptableError  the client accepts none of the response formats
     ├── NotFoundError           a name that does not exist
-    ├── ConflictError           it contradicts what is already there
-    │   └── ExistsError         something else has that name
-    ├── UnauthorizedError       nobody knows who asks
-    ├── ForbiddenError          whoever asks may not
-    ├── LimitedError            whoever asks has asked for too much, for now
-    ├── CorruptError            something we stored, or a file of ours, is damaged
+    ├── ConflictError           the request contradicts the current state
+    │   └── ExistsError         the name is already in use
+    ├── UnauthorizedError       not authenticated
+    ├── ForbiddenError          authenticated but not permitted
+    ├── LimitedError            a rate limit is exceeded
+    ├── CorruptError            stored data or a parameter file is damaged
     ├── UnavailableError        the database or the blob store cannot be reached
-    └── FencedError             this worker has lost the lease on its job
+    └── FencedError             the worker has lost the lease on its job
 
-The class says what happened; the message says which field, what was found and what
-is accepted. Front ends translate classes, never texts.
+The class states what happened; the message names the field, the value found and the accepted
+values. Front ends map classes to status codes and never parse messages.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ __all__ = [
 
 
 class RecalibError(Exception):
-    """Root of every error that Recalib raises on purpose."""
+    """Base class of all errors that Recalib raises."""
 
 
 class InputError(RecalibError):
-    """What the caller sent cannot be used.
+    """The input is invalid.
 
     Parameters
     ----------
-    field: where it is, as a path: ``logits[3][1]``, ``labels``, ``options.bins``.
-    found: what stands there.
-    accepted: what would have been accepted.
+    field: the path of the invalid field: ``logits[3][1]``, ``labels``, ``options.bins``.
+    found: the value found.
+    accepted: the accepted values.
     """
 
     def __init__(self, field: str, *, found: str, accepted: str) -> None:
@@ -63,19 +63,19 @@ class InputError(RecalibError):
 
 
 class TooLargeError(InputError):
-    """It exceeds a limit, which `accepted` states."""
+    """The input exceeds a limit, which `accepted` states."""
 
 
 class UnsupportedError(InputError):
-    """Its format or content type is not one of those that `accepted` lists."""
+    """The format or content type is not supported; `accepted` lists the supported ones."""
 
 
 class NotAcceptableError(InputError):
-    """It accepts no answer in one of the forms that `accepted` lists."""
+    """The client accepts none of the response formats that `accepted` lists."""
 
 
 class NotFoundError(RecalibError):
-    """A name that does not exist: a model, dataset, version, alias or job."""
+    """A model, dataset, version, alias or job does not exist."""
 
     def __init__(self, kind: str, name: str, hint: str = "") -> None:
         self.kind = kind
@@ -84,39 +84,39 @@ class NotFoundError(RecalibError):
 
 
 class ConflictError(RecalibError):
-    """It contradicts what is already there: a taken name, other data under the same name."""
+    """The request contradicts the current state, such as other data under the same name."""
 
 
 class ExistsError(ConflictError):
-    """Something else has the name that this was to get."""
+    """The name is already in use."""
 
 
 class CorruptError(RecalibError):
-    """Something stored, or a parameter file, is damaged or not what it says it is."""
+    """Stored data or a parameter file is damaged or has an unexpected content."""
 
 
 class UnavailableError(RecalibError):
-    """The database or the blob store cannot be reached; trying again may help."""
+    """The database or the blob store cannot be reached; a retry may succeed."""
 
 
 class FencedError(RecalibError):
-    """The worker's lease on this job has passed to another; nothing it does now counts."""
+    """Another worker holds the lease on this job; changes by this worker are rejected."""
 
 
 class UnauthorizedError(RecalibError):
-    """Nobody knows who asks: no API key where one is needed, or one that is no good."""
+    """Not authenticated: the credentials are missing or invalid."""
 
 
 class ForbiddenError(RecalibError):
-    """Whoever asks is known, and may not do this."""
+    """Authenticated but not permitted."""
 
 
 class LimitedError(RecalibError):
-    """Whoever asks has asked for too much of late, and may ask again after a while.
+    """A rate limit is exceeded.
 
     Parameters
     ----------
-    retry_after_seconds: when it makes sense to.
+    retry_after_seconds: seconds until a retry may succeed.
     """
 
     def __init__(self, message: str, retry_after_seconds: int) -> None:

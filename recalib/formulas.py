@@ -1,7 +1,6 @@
-"""What losses and objectives share: scores of a row, soft bins, means by class.
+"""Formulas that losses and objectives share: scores of rows, soft bins, means by class.
 
-Written in the operations of `recalib.ops`, for the backends that compute. Legend: N rows,
-K classes, M bins.
+They are written in the operations of `recalib.ops`. Legend: N rows, K classes, M bins.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = [
 def focal_terms(
     ops: FittingOps, log_probabilities: Array, labels: Array, gamma: float | Array
 ) -> Array:
-    """Return −(1 − p_y)^γ log p_y of each row, (N,); `gamma` is one number, or one a row.
+    """Return −(1 − p_y)^γ log p_y of each row, (N,); `gamma` is a number or (N,).
 
     Source: paper 004, section 4.
     """
@@ -36,9 +35,9 @@ def focal_terms(
 
 def focal_terms_from_log_p(ops: FittingOps, log_p: Array, gamma: float | Array) -> Array:
     """Return `focal_terms` from log p_y, (N,)."""
-    # A root has no slope at 0, and a p rounded above 1 would lead a broken power to NaN.
-    rest = ops.clip_min(1 - ops.exp(log_p), 1e-12)
-    return -(rest**gamma * log_p)
+    # A root has no slope at 0, and the power of a negative number (p rounded above 1) is NaN.
+    complement = ops.clip_min(1 - ops.exp(log_p), 1e-12)
+    return -(complement**gamma * log_p)
 
 
 def squared_error(ops: FittingOps, log_probabilities: Array, labels: Array) -> Array:
@@ -52,16 +51,16 @@ def smoothed_cross_entropy(
 ) -> Array:
     """Return −(1 − α) log p_y − α/(K−1) Σ_{k≠y} log p_k of each row, (N,).
 
-    The share α/(K−1) goes to the classes that are not masked, K counting those of the row.
+    The other unmasked classes get α/(K−1), with K the number of unmasked classes of the row.
 
     Source: paper 004, section 5.1.
     """
     masked = ops.is_masked(log_probabilities)
     log_p = ops.where(masked, 0.0, log_probabilities)
     of_label = ops.pick(log_p, labels)
-    others = ops.sum(ops.where(masked, 0.0, 1.0))[:, 0] - 1
-    # A row with one class left has no others, and log p = 0.
-    share = smoothing / ops.where(others > 0, others, 1.0)
+    other_classes = ops.sum(ops.where(masked, 0.0, 1.0))[:, 0] - 1
+    # A row with one unmasked class has no others, and log p = 0.
+    share = smoothing / ops.where(other_classes > 0, other_classes, 1.0)
     of_others = ops.sum(log_p)[:, 0] - of_label
     return -((1 - smoothing) * of_label + share * of_others)
 
@@ -69,13 +68,13 @@ def smoothed_cross_entropy(
 def top_predictions(
     ops: FittingOps, log_probabilities: Array, labels: Array
 ) -> tuple[Array, Array]:
-    """Return the confidence of each prediction, and 1 where it is right or 0, each (N,)."""
+    """Return the confidence and the correctness (1 or 0) of each prediction, each (N,)."""
     confidence = ops.exp(ops.max(log_probabilities))[:, 0]
     return confidence, ops.is_top_label(log_probabilities, labels)
 
 
 def soft_bins(ops: FittingOps, confidence: Array, bins: int, temperature: float) -> Array:
-    """Return log u, u being how much each confidence belongs to each bin, (N, M), in all one.
+    """Return log u (N, M), u the membership of each confidence in each bin; rows of u sum to 1.
 
     u_j(c) = softmax_j(−(c − ξ_j)² / T), where ξ_j = (j − ½)/M are the centres of equal-width bins;
     T → 0 gives hard bins. Source: paper 000, section 4.1.
@@ -95,7 +94,7 @@ def soft_binned_error(
     order: float,
     variant: Literal["binned", "label_binned"],
 ) -> Array:
-    """Return the calibration error over soft bins of rows (N,) that weigh `weights` on mean 1.
+    """Return the calibration error over soft bins of rows (N,) with `weights` of mean 1.
 
     With u_j(c_i) as in `soft_bins`, S_j = Σ u_j(c_i), C_j = Σ u_j(c_i) c_i / S_j and
     A_j = Σ u_j(c_i) a_i / S_j:
@@ -107,7 +106,7 @@ def soft_binned_error(
     """
     log_membership = soft_bins(ops, confidence, bins, temperature)
     membership = ops.exp(log_membership) * weights[:, None] / len(confidence)
-    # Shares of a bin by softmax, not by dividing: next to nothing may belong to it.
+    # Weights within a bin by softmax, not by division, since a bin's total may underflow.
     within = ops.softmax((log_membership + ops.log(weights)[:, None]).T)
     accuracy = within @ correct
     if variant == "binned":
@@ -115,7 +114,7 @@ def soft_binned_error(
     else:
         gaps = accuracy[None, :] - confidence[:, None]
         total = (membership * _power(gaps, order)).sum()
-    # The root has no slope at 0: this much is far below what any sample can tell apart.
+    # The root has no slope at 0; this constant is far below the resolution of any sample.
     return (total + 1e-18) ** (1 / order)
 
 
@@ -126,9 +125,9 @@ def _power(gaps: Array, order: float) -> Array:
 def class_means(
     ops: FittingOps, values: Array, labels: Array, weights: Array, classes: int
 ) -> tuple[Array, Array]:
-    """Return the weighted mean of `values` (N,) in each class that occurs, and which those are.
+    """Return the weighted means of `values` (N,) by class, (C,), and the C class indices.
 
-    Classes without weight are left out: (C,) means and the (C,) indices of their classes.
+    Classes without weight are left out.
     """
     counts = ops.sum_by_label(weights, labels, classes)
     present = np.flatnonzero(np.asarray(counts) > 0)

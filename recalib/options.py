@@ -1,4 +1,4 @@
-"""From option names and values, as a user writes them, to a configured family member."""
+"""Create members of a family (maps, objectives, ...) from their names and options."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def configure(
 
     Raises
     ------
-    InputError: no such member, no such option, or an option of the wrong type; names the field
-        (`map`, or `options.<name>`), what was found and what is accepted.
+    InputError: an unknown member, an unknown option, or an option of the wrong type; the error
+        names the field (`map`, or `options.<name>`), the value and the accepted values.
     """
     member = family.get(name)
     if member is None:
         raise InputError(field, found=repr(name), accepted=", ".join(family))
-    known = [one.name for one in fields(member)]  # type: ignore[arg-type]
+    known = [option.name for option in fields(member)]  # type: ignore[arg-type]
     for option in options:
         if option not in known:
             accepted = ", ".join(known) or f"none: {name} has no options"
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
     try:
-        found = converted(dict(options), member)
+        values = converted(dict(options), member)
     except msgspec.ValidationError as error:
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
-    # Defaults are options too: a card names them all, whatever they become in a later version.
-    return member(**{option: getattr(found, option) for option in known})
+    # Include defaults, so that a card names all options even if a later version changes a default.
+    return member(**{option: getattr(values, option) for option in known})
 
 
 def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
@@ -50,8 +50,8 @@ def check_option(name: str, value: float, legal: bool, accepted: str) -> None:
 
 
 def options_of(member: object) -> dict[str, Any]:
-    """Return the options that `configure` would need to make `member` again."""
-    # Not the member itself: msgspec would take its properties for options.
-    values = {one.name: getattr(member, one.name) for one in fields(member)}  # type: ignore[arg-type]
+    """Return the options from which `configure` creates `member` again."""
+    # Not the member itself, because msgspec would include its properties.
+    values = {field.name: getattr(member, field.name) for field in fields(member)}  # type: ignore[arg-type]
     plain: dict[str, Any] = msgspec.to_builtins(values)
     return plain

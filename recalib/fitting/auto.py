@@ -1,4 +1,4 @@
-"""`map: auto`, a policy: the map that held-out rows prefer, temperature scaling unless it is clear.
+"""The policy `auto`: select a map by cross-validation, temperature scaling by default.
 
 Legend: N rows, K classes, C columns.
 """
@@ -32,64 +32,63 @@ from recalib.objectives.nll import NegativeLogLikelihood
 
 __all__ = ["AUTO", "Auto", "choose"]
 
-#: The policy's name, where a map's is asked for.
+#: The name of the policy, used in place of a map's name.
 AUTO = "auto"
 
-#: The maps that compete. Those that may change predictions do so only where that is allowed.
+#: The candidate maps. Maps that may change predictions compete only if the options allow it.
 _COMPETING = (
     "identity", "temperature", "ensemble_temperature", "parameterized_temperature",
     "intra_order_preserving", "class_temperature", "structured_vector", "structured_matrix",
 )  # fmt: skip
 
-#: By how many standard errors another map must be better than temperature scaling.
-#: `python -m benchmarks.selection` shows what comes of it; with one, `identity` was taken too
-#: often.
+#: Another map must be better than temperature scaling by this many standard errors. With one
+#: standard error `identity` was chosen too often, see `python -m benchmarks.selection`.
 _ERRORS = 2.0
-#: Fewer rows prefer nothing to temperature scaling: of 20, those that by chance preferred
-#: `identity`, by three standard errors even, were misled, and lost up to 20% of the NLL by it.
+#: With fewer rows no map is preferred to temperature scaling: samples of 20 rows that preferred
+#: `identity`, even by three standard errors, were wrong and lost up to 20% of the NLL.
 _MIN_ROWS = 100
-#: Of more logits than this, some rows stand for all; and where even `_ENOUGH_ROWS` rows hold more,
-#: maps with more than one number to fit do not compete.
+#: More logits than this are subsampled, to at least `_ENOUGH_ROWS` rows. If those rows still have
+#: more logits, maps with more than one fitted number do not compete.
 _MAX_LOGITS, _ENOUGH_ROWS = 2_000_000, 1_000
 
 _RESAMPLES = 1_000
-#: Of more rows, sums over as many groups are resampled.
+#: More rows are summed into this many groups, which are resampled.
 _MAX_GROUPS = 10_000
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The policy, with its one option.
+    """The policy with its option.
 
-    Each map that competes is cross-validated in five folds, stratified by label and the same for
-    all; its score is the mean NLL of held-out rows. Temperature scaling is taken unless
+    Each candidate map is cross-validated in five folds, stratified by label and the same for
+    all; its score is the mean NLL of held-out rows. Temperature scaling is selected unless
 
-    - its best temperature is the lowest there is, since rows that are separable determine none, and
-      the first error to come would cost without limit; then `identity` is taken;
+    - its best temperature is on the lower bound: separable rows determine no temperature, and the
+      first new error would have an unbounded loss. Then `identity` is selected.
     - there are at least 100 rows, and another map is better by more than two standard errors of
-      the paired difference, and by Brier score not worse by more than one.
+      the paired difference, and not worse by more than one in Brier score.
 
-    Of the maps that pass, the one with the fewest numbers to fit is taken that is within one
-    standard error of the best. Fewer than five rows are not compared, and `identity` is taken. Of
-    more than 2,000,000 logits, as many rows as hold these are compared, at least 1,000.
+    Of the maps that pass and are within one standard error of the best, the one with the fewest
+    fitted numbers is selected. With fewer than five rows `identity` is selected. At most 2,000,000
+    logits are compared, but at least 1,000 rows.
     """
 
-    #: Whether maps that may change the predicted class are kept out.
+    #: True to exclude maps that may change the predicted class.
     preserve_accuracy: bool = True
 
     def candidates(self, objective: Objective) -> list[Candidate]:
-        """Return what competes: each map that can be fitted by `objective`."""
-        found = []
+        """Return the candidates: each map that can be fitted with `objective`."""
+        candidates = []
         for name in _COMPETING:
-            one = MAPS[name]()
-            if self.preserve_accuracy and not one.preserves_accuracy:
+            map = MAPS[name]()
+            if self.preserve_accuracy and not map.preserves_accuracy:
                 continue
             try:
-                check_pair(one, objective)
+                check_pair(map, objective)
             except InputError:
                 continue
-            found.append(Candidate(one, objective))
-        return found
+            candidates.append(Candidate(map, objective))
+        return candidates
 
 
 def choose(
@@ -101,15 +100,15 @@ def choose(
     preserve_accuracy: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Candidate, AutoChoice]:
-    """Return the candidate that held-out rows prefer, as `Auto` says, and how that came about.
+    """Return the candidate that `Auto` selects, and the results of the comparison.
 
     Parameters
     ----------
-    candidates: what competes; `identity` and `temperature` do even where they are not listed.
+    candidates: the candidates; `identity` and `temperature` are always added.
     logits: (N, K), checked.
     labels: (N,), checked.
-    weights: (N,), how much each row counts; rows of weight 0 take no part.
-    preserve_accuracy: compare maps that may change predictions, but take none of them.
+    weights: (N,), the weights of rows; rows of weight 0 are left out.
+    preserve_accuracy: compare maps that may change predictions, but never select them.
     progress: called with the candidate, the fold and the stage, the iteration and the value of
         the objective.
     """
@@ -117,13 +116,13 @@ def choose(
     z, y = logits[rows], labels[rows]
     w = None if weights is None else weights[rows]
     identity, temperature = (_reference(name, candidates) for name in ("identity", "temperature"))
-    everyone = list(dict.fromkeys([identity, temperature, *candidates]))
+    contenders = list(dict.fromkeys([identity, temperature, *candidates]))
     undecided = _undecided(temperature, z, y, w)
-    objections = {one: undecided for one in everyone if undecided and one != identity}
+    objections = {one: undecided for one in contenders if undecided and one != identity}
     seconds: dict[Candidate, float] = {}
     scores: dict[Candidate, HeldOutScores] = {}
     folds = stratified_folds(y) if len(y) >= FOLDS else None
-    for one in everyone:
+    for one in contenders:
         started = time.perf_counter()
         unfit = _unfit(one, *z.shape)
         if folds is not None and unfit is None:
@@ -141,7 +140,7 @@ def choose(
     else:
         objections |= _no_better(scores, temperature, objections, w)
         winner, reason = _best(scores, temperature, objections, w, z.shape[1])
-    measured = _measured(scores, temperature, w)
+    measured = _score_intervals(scores, temperature, w)
     choice = AutoChoice(
         map=winner.map.name,
         objective=winner.objective.name,
@@ -160,23 +159,23 @@ def choose(
                 else objections.get(one, f"{winner.name} is better, or as good and simpler"),
                 *measured.get(one, ()),
             )
-            for one in everyone
+            for one in contenders
         ),
     )
     return winner, choice
 
 
 def _rows_of(count: int, classes: int, weights: Weights | None) -> NDArray[np.intp]:
-    """Return the rows to compare on: those that count, or some of very many."""
+    """Return the rows to compare on: those with weight, subsampled if there are too many."""
     rows = np.arange(count) if weights is None else np.flatnonzero(weights > 0)
-    most = max(_ENOUGH_ROWS, _MAX_LOGITS // classes)
-    if len(rows) > most:
-        rows = np.sort(np.random.default_rng(0).permutation(rows)[:most])
+    limit = max(_ENOUGH_ROWS, _MAX_LOGITS // classes)
+    if len(rows) > limit:
+        rows = np.sort(np.random.default_rng(0).permutation(rows)[:limit])
     return rows
 
 
 def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
-    """Return the candidate of that map, by NLL if there are several; one by NLL if none is."""
+    """Return the candidate with that map, preferably by NLL; create one if there is none."""
     own = [one for one in candidates if one.map.name == name]
     by_nll = [one for one in own if one.objective.name == "nll"]
     return next(iter([*by_nll, *own]), Candidate(MAPS[name](), NegativeLogLikelihood()))
@@ -185,7 +184,7 @@ def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
 def _undecided(
     temperature: Candidate, logits: Floats, labels: Integers, weights: Weights | None
 ) -> str | None:
-    """Return why these rows do not even determine a temperature, or none."""
+    """Return why these rows do not determine a temperature, or None."""
     if len(labels) < FOLDS:
         return f"fewer rows than {FOLDS} folds: {len(labels)}"
     bounds = temperature.fitted(logits, labels, weights).bounds
@@ -194,8 +193,8 @@ def _undecided(
 
 
 def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:
-    """Return why a candidate does not compete on N x K logits, or none."""
-    if candidate.numbers(classes) <= 1:
+    """Return why a candidate does not compete on N x K logits, or None."""
+    if candidate.count_parameters(classes) <= 1:
         return None
     if rows < _MIN_ROWS:
         return _few(rows)
@@ -214,7 +213,7 @@ def _no_better(
     objections: Mapping[Candidate, str],
     weights: Weights | None,
 ) -> dict[Candidate, str]:
-    """Return what else is to be said against candidates: that temperature scaling is as good."""
+    """Return the candidates that are not clearly better than temperature scaling, with reasons."""
     base, found = scores[temperature], {}
     for one, own in scores.items():
         if one == temperature or one in objections:
@@ -241,7 +240,7 @@ def _best(
     weights: Weights | None,
     classes: int,
 ) -> tuple[Candidate, str]:
-    """Return the simplest of those within one standard error of the best, and why."""
+    """Return the simplest candidate within one standard error of the best, and the reason."""
     passed = [one for one in scores if one not in objections and one != temperature]
     if not passed:
         if len(scores[temperature].nll) < _MIN_ROWS:
@@ -253,7 +252,7 @@ def _best(
         behind, error = mean_and_standard_error(scores[one].nll - scores[best].nll, weights)
         if behind <= error:
             within.append(one)
-    winner = min(within, key=lambda one: one.numbers(classes))
+    winner = min(within, key=lambda one: one.count_parameters(classes))
     gain, error = mean_and_standard_error(scores[temperature].nll - scores[winner].nll, weights)
     return winner, f"better than {temperature.name} on held-out folds: {_lower(gain, error)}"
 
@@ -262,7 +261,7 @@ def _lower(gain: float, error: float) -> str:
     return f"NLL {'lower' if gain >= 0 else 'higher'} by {abs(gain):.3g} ± {error:.2g}"
 
 
-def _measured(
+def _score_intervals(
     scores: Mapping[Candidate, HeldOutScores], temperature: Candidate, weights: Weights | None
 ) -> dict[Candidate, tuple[MetricValue, ...]]:
     """Return NLL, Brier score and the difference of NLLs of each, with intervals."""
@@ -270,15 +269,15 @@ def _measured(
         return {}
     base = scores[temperature].nll
     columns = np.stack([(one.nll, one.brier, one.nll - base) for one in scores.values()])
-    means = _bootstrapped(columns.reshape(-1, len(base)).T, weights)
+    means = _bootstrap(columns.reshape(-1, len(base)).T, weights)
     return {one: tuple(means[3 * i : 3 * i + 3]) for i, one in enumerate(scores)}
 
 
-def _bootstrapped(columns: NDArray[np.float64], weights: Weights | None) -> list[MetricValue]:
-    """Return the mean of each column of (N, C) with its 95% interval: percentiles of resamples.
+def _bootstrap(columns: NDArray[np.float64], weights: Weights | None) -> list[MetricValue]:
+    """Return the mean of each column of (N, C) with a 95% interval by the percentile bootstrap.
 
-    All columns are resampled together, so that differences are paired. Very many rows are summed
-    into random groups first, which resample alike.
+    All columns are resampled together, so differences are paired. Many rows are first summed into
+    random groups, which have the same sampling distribution.
     """
     rng = np.random.default_rng(0)
     w = np.ones(len(columns)) if weights is None else weights

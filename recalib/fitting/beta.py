@@ -23,12 +23,12 @@ _Vector = NDArray[np.float64]
 
 #: a = b = 1, c = 0: temperature scaling.
 _CENTRE = np.array([1.0, 1.0, 0.0])
-#: One row's worth, as a normal prior: of variance 1 for a and b, 4 for c.
+#: A normal prior with the weight of one row: variance 1 for a and b, 4 for c.
 _STRENGTH = np.array([1.0, 1.0, 0.25])
-#: a and b stay above this; the penalty keeps them from infinity, and c from either.
+#: The lower bound of a and b; the penalty bounds them above, and c on both sides.
 _SMALLEST = 1e-6
 _LOWEST = np.array([_SMALLEST, _SMALLEST, -np.inf])
-#: A step that promises less than this share of the sum is not taken: the search has ended.
+#: The search ends with a step whose predicted gain is below this fraction of the sum.
 _MIN_GAIN, _ROUNDING = 1e-14, 1e-9
 _MIN_STEP, _MAX_STEPS = 1e-10, 100
 
@@ -61,11 +61,10 @@ def fit_beta(problem: Problem) -> Solution:
 
 
 def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
-    """Return (a, b, c) of one class, and whether the search for them ended at the optimum.
+    """Return (a, b, c) of one class, and whether the search converged.
 
-    The sum of log-losses over rows plus the penalty is strictly convex, and the bounds are a box:
-    Newton's method among the numbers that are not held by a bound, with steps halved until the
-    sum falls, finds the one optimum.
+    The log-loss plus the penalty is strictly convex, and the bounds are a box. Newton's method on
+    the numbers that are not on an active bound, with step halving, finds the optimum.
     """
     inputs = np.stack(
         [
@@ -94,7 +93,7 @@ def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
         while (new := value(moved := np.maximum(curve + length * step, _LOWEST))) >= at:
             length /= 2
             if length < _MIN_STEP:
-                # No way down: lost in rounding at the bottom, or in trouble.
+                # No descent: rounding error at the minimum, or failure.
                 return curve, bool(-slope @ step < _ROUNDING * (1 + abs(at)))
         curve, at = moved, new
     return curve, False

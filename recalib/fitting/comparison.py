@@ -1,4 +1,4 @@
-"""Several maps, fitted to one file and measured on another, and the one to be recommended."""
+"""Compare maps: fit them to one file, evaluate them on another, and recommend one."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ["Comparison", "ComparisonEntry", "compare"]
 
 @dataclass(frozen=True)
 class ComparisonEntry:
-    """One map by one objective."""
+    """A map fitted with an objective."""
 
     calibrator: Calibrator
     #: On the test rows, by the names of metrics.
     metrics: dict[str, Estimate]
-    #: What cross-validation on the validation rows said.
+    #: The result of cross-validation on the validation rows.
     held_out: CandidateResult
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that were asked for and could be fitted, and what held-out validation rows prefer."""
+    """The fitted pairs, and the recommendation by cross-validation."""
 
     entries: tuple[ComparisonEntry, ...]
     choice: AutoChoice
-    #: The recommended calibrator, fitted to all validation rows; it need not be among the entries.
+    #: The recommended calibrator, fitted to all validation rows; it may not be among the entries.
     recommended: Calibrator
-    #: Why others were left out.
+    #: The reasons why pairs were left out.
     left_out: tuple[str, ...]
 
 
@@ -56,12 +56,12 @@ def compare(
 
     Parameters
     ----------
-    validation: what is fitted to, and cross-validated on.
-    test: what is measured on; it has no part in the recommendation.
+    validation: the data for fits and cross-validation.
+    test: the data for metrics; it does not affect the recommendation.
     pairs: names of maps and objectives.
     preserve_accuracy: recommend only maps that never change predictions.
     level: confidence of the metrics' intervals, such as 0.95; none by default.
-    progress: called with what is being done.
+    progress: called with a description of the current step.
     """
     fitted, left_out = [], []
     for name, objective in pairs:
@@ -86,6 +86,6 @@ def compare(
     )
     chosen = (choice.map, choice.objective)
     own = [one for one, _ in fitted if (one.card.map, one.card.objective) == chosen]
-    if not own:  # a reference that was not asked for
+    if not own:  # a reference that is not among the pairs
         own = [fit(validation.logits, validation.labels, *chosen, input=input)]
     return Comparison(entries, choice, own[0], tuple(left_out))

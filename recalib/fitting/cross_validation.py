@@ -1,4 +1,4 @@
-"""Cross-validation: how contenders do on rows that their fits have not seen, and who is better.
+"""Cross-validation of candidates, and their comparison on held-out rows.
 
 Legend: N rows, K classes.
 """
@@ -32,7 +32,7 @@ __all__ = [
     "stratified_folds",
 ]
 
-#: How many folds there are, where there are as many rows.
+#: The number of folds, if there are at least as many rows.
 FOLDS = 5
 #: Numbers of a block of predictions: 32 MB of float64.
 _BLOCK = 4_000_000
@@ -42,20 +42,20 @@ Weights = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A map with its objective: something that can be fitted to any rows."""
+    """A map and an objective, which can be fitted to any rows."""
 
     map: Map
     objective: Objective
 
     @property
     def name(self) -> str:
-        """What reasons call it."""
+        """The name in messages."""
         by = "" if self.objective.name == "nll" else f" by {self.objective.name}"
         return f"{self.map.name}{by}"
 
-    def numbers(self, classes: int) -> int:
-        """Return how many numbers a fit for K = `classes` finds."""
-        return sum(math.prod(one.shape) for one in self.map.parameters(classes).values())
+    def count_parameters(self, classes: int) -> int:
+        """Return the number of fitted numbers for K = `classes`."""
+        return sum(math.prod(array.shape) for array in self.map.parameters(classes).values())
 
     def fitted(
         self,
@@ -66,8 +66,8 @@ class Candidate:
     ) -> Solution:
         """Return a fit to checked rows, whose weights (N,) are on any scale."""
         problem = Problem(self.map, self.objective, logits, labels, weights, progress=progress)
-        if weights is not None:  # `where` scales those of its rows to a mean of 1
-            problem = problem.where(np.ones(len(labels), np.bool_))
+        if weights is not None:  # `subset` scales weights to a mean of 1
+            problem = problem.subset(np.ones(len(labels), np.bool_))
         return solve(problem)
 
 
@@ -91,22 +91,21 @@ def compare_by_cross_validation(
 
     The score is the negative log-likelihood of each row under a fit to the other folds (five, or
     as many as there are rows), stratified by label. A reference given as a candidate is refitted
-    in the same folds, as it must be where it was fitted on these very rows; a calibrator that was
-    fitted elsewhere is taken as it is. The standard error is that of the paired difference.
+    in the same folds, which is necessary if it was fitted on these rows; a calibrator that was
+    fitted on other rows is used unchanged. The standard error is that of the paired difference.
 
-    What nothing in these rows contradicts cannot be compared, and is not better: where each
-    held-out row's own class had more than half of the probability, the surer always seems the
-    better, and what one error would cost is not among the scores; labels of one class say nothing
-    of the others.
+    Some rows do not allow a comparison, and the candidate is then not better: if every held-out
+    label has a probability above one half, more confident candidates always score better, because
+    the scores include no error; and labels of a single class have no information on the others.
 
-    Where a policy picked the candidate by these rows, its score flatters it a little: the policy
-    asks for a clear gain, but is not itself repeated in each fold.
+    If a policy selected the candidate on these rows, its score is slightly optimistic, because the
+    policy is not repeated in each fold.
 
     Parameters
     ----------
     logits: (N, K), checked.
     labels: (N,), checked.
-    progress: called with the folds done and their number.
+    progress: called with the number of finished folds and the number of folds.
     """
     folds = stratified_folds(labels)
     count = int(folds.max()) + 1
@@ -117,15 +116,17 @@ def compare_by_cross_validation(
             better=False, reason="one row cannot be cross-validated",
         )  # fmt: skip
 
-    def done(fold: int) -> None:
+    def on_fold(fold: int) -> None:
         if progress is not None:
             progress(fold, count if isinstance(reference, Calibrator) else 2 * count)
 
-    ours = held_out(candidate, logits, labels, folds, done=done)
+    ours = held_out(candidate, logits, labels, folds, on_fold=on_fold)
     if isinstance(reference, Calibrator):
         theirs = _scored(reference.map, reference.parameters, logits, labels)
     else:
-        theirs = held_out(reference, logits, labels, folds, done=lambda fold: done(count + fold))
+        theirs = held_out(
+            reference, logits, labels, folds, on_fold=lambda fold: on_fold(count + fold)
+        )
     unknown = _incomparable(ours.nll, labels)
     return _verdict(ours.nll, theirs.nll, count, candidate.name, name, unknown)
 
@@ -138,40 +139,40 @@ def held_out(
     weights: Weights | None = None,
     *,
     progress: Progress | None = None,
-    done: Callable[[int], None] | None = None,
+    on_fold: Callable[[int], None] | None = None,
 ) -> HeldOutScores:
-    """Return each row's scores under a fit to the folds that it is not in.
+    """Return the scores of each row under a fit to the other folds.
 
     Parameters
     ----------
     folds: (N,), from 0; at least two.
-    weights: (N,), how much each row counts in the fits.
-    progress: what the fits report to.
-    done: called with the number of folds done.
+    weights: (N,), weights of rows in the fits.
+    progress: the progress callback of the fits.
+    on_fold: called with the number of finished folds.
     """
     count = int(folds.max()) + 1
     scores = HeldOutScores(np.empty(len(labels)), np.empty(len(labels)))
     for fold in range(count):
         out = folds == fold
         some = None if weights is None else weights[~out]
-        told = _titled(progress, f"{candidate.name}, fold {fold + 1} of {count}")
-        fit = candidate.fitted(logits[~out], labels[~out], some, told)
-        found = _scored(candidate.map, fit.parameters, logits[out], labels[out])
-        scores.nll[out], scores.brier[out] = found.nll, found.brier
-        if done is not None:
-            done(fold + 1)
+        fold_progress = _titled(progress, f"{candidate.name}, fold {fold + 1} of {count}")
+        fit = candidate.fitted(logits[~out], labels[~out], some, fold_progress)
+        fold_scores = _scored(candidate.map, fit.parameters, logits[out], labels[out])
+        scores.nll[out], scores.brier[out] = fold_scores.nll, fold_scores.brier
+        if on_fold is not None:
+            on_fold(fold + 1)
     return scores
 
 
 def _titled(progress: Progress | None, title: str) -> Progress | None:
-    """Return `progress`, told what the stages belong to."""
+    """Return `progress` with `title` added to the stages."""
     if progress is None:
         return None
     return lambda stage, iteration, value: progress(f"{title}: {stage}", iteration, value)
 
 
 def stratified_folds(labels: Integers) -> NDArray[np.int64]:
-    """Return the fold of each row: classes spread evenly, the same for the same labels."""
+    """Return the fold of each row, stratified by label and deterministic."""
     order = np.random.default_rng(0).permutation(len(labels))
     by_label = order[np.argsort(labels[order], kind="stable")]
     folds = np.empty(len(labels), dtype=np.int64)
@@ -184,8 +185,8 @@ def mean_and_standard_error(
 ) -> tuple[float, float]:
     """Return the mean of `values` (N,) and its standard error, N ≥ 2.
 
-    With weights, the mean Σ w v / Σ w and √(N / (N − 1) Σ w² (v − mean)²) / Σ w, which is the
-    usual one for equal weights.
+    With weights, the mean Σ w v / Σ w and √(N / (N − 1) Σ w² (v − mean)²) / Σ w, which is
+    the usual one for equal weights.
     """
     w = np.ones(len(values)) if weights is None else weights
     mean = float(np.average(values, weights=w))
@@ -195,7 +196,7 @@ def mean_and_standard_error(
 
 
 def _incomparable(nll: NDArray[np.float64], labels: Integers) -> str | None:
-    """Return why held-out scores (N,) say nothing of how sure a candidate may be, or None."""
+    """Return why held-out scores (N,) do not limit confidence, or None."""
     if (labels == labels[0]).all():
         return f"all labels are of class {labels[0]}, which say nothing of the others"
     if nll.max() < math.log(2):
@@ -214,12 +215,12 @@ def _verdict(
     gain, error = mean_and_standard_error(theirs - ours)
     better = gain > error and unknown is None
     verb = "beats" if better else "does not beat"
-    told = (
+    message = (
         f"{name} {verb} {reference} by more than one standard error: "
         f"NLL lower by {gain:.3g} ± {error:.2g} on held-out folds"
     )
     if unknown is not None:
-        told = f"{name} cannot be compared with {reference}: {unknown}"
+        message = f"{name} cannot be compared with {reference}: {unknown}"
     return Selection(
         folds=folds,
         nll=float(ours.mean()),
@@ -227,12 +228,12 @@ def _verdict(
         reference_nll=float(theirs.mean()),
         standard_error=error,
         better=better,
-        reason=told,
+        reason=message,
     )
 
 
 def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) -> HeldOutScores:
-    """Return the scores of rows (N, K), blocks of them at a time."""
+    """Return the scores of rows (N, K), computed in blocks."""
     ops = NumpyOps()
     constants = map.constants(ops, parameters)
     nll, brier = np.empty(len(labels)), np.empty(len(labels))
@@ -241,7 +242,7 @@ def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) 
         rows = slice(start, start + step)
         z = logits[rows].astype(np.float64, copy=False)
         log_p = map.log_probabilities(ops, z, constants)
-        # A mixture whose every term underflows says "under 1e-323", not "impossible".
+        # The limit is for mixtures whose terms all underflow: p < 1e-323 is not 0.
         nll[rows] = np.minimum(-ops.pick(log_p, labels[rows]), 750.0)
         errors = np.exp(log_p)
         errors[np.arange(len(z)), labels[rows]] -= 1

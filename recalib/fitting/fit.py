@@ -1,4 +1,4 @@
-"""From logits and labels to a calibrator."""
+"""Fit a calibrator to logits and labels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from recalib.options import configure, options_of
 
 __all__ = ["AutoPolicy", "check_data", "configure_pair", "fit", "resolve_fit"]
 
-#: A bound for each of 50,000 classes is no message.
+#: The largest number of reached bounds in a card.
 _MAX_TEXTS = 10
 
 
@@ -59,33 +59,33 @@ def fit(
 
     Parameters
     ----------
-    logits: (N, K); −inf masks a class. Probabilities where `input` says so: they are taken as
-        their logarithm, clipped at 1e-38.
+    logits: (N, K); −inf masks a class. If `input` is `probabilities`, their logarithms are
+        used, clipped at 1e-38.
     labels: (N,), integers in [0, K).
-    map: a name in `recalib.maps.MAPS`, or `auto` for the one that held-out rows prefer: see
-        `recalib.fitting.auto.Auto`. The card names it, and says why in `choice`.
+    map: a name in `recalib.maps.MAPS`, or `auto` for selection by cross-validation, see
+        `recalib.fitting.auto.Auto`. The card then has the reason in `choice`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
-    input: what `logits` holds; never guessed.
-    weights: (N,), how much each row counts: non-negative, on any scale; by default, all the same.
-    start: an earlier fit of the same map, with the same options, to begin from.
+    input: the kind of values in `logits`; never guessed.
+    weights: (N,), weights of rows: non-negative, on any scale; equal by default.
+    start: an earlier fit of the same map with the same options, used as the start.
     class_labels: names of the classes, for the card.
-    data: where the rows come from, for the card.
+    data: the source of the rows, for the card.
     progress: called with the stage's name, the iteration and the objective's value.
     options: the map's and the objective's own options; of `auto`, `preserve_accuracy`.
 
     Raises
     ------
-    InputError: anything in the input that cannot be used, or an unknown name or option.
+    InputError: invalid input, or an unknown name or option.
     """
-    wish = resolve_fit(map, objective, options)
-    if start is not None and not isinstance(wish, Candidate):
+    request = resolve_fit(map, objective, options)
+    if start is not None and not isinstance(request, Candidate):
         raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
     z, y = check_data(logits, labels, input)
     w = check_weights(weights, rows=len(z))
-    if isinstance(wish, Candidate):
-        chosen, choice = wish, None
+    if isinstance(request, Candidate):
+        chosen, choice = request, None
     else:
-        chosen, choice = wish.choose(z, y, w, progress)
+        chosen, choice = request.choose(z, y, w, progress)
     the_map, the_objective = chosen.map, chosen.objective
     warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
     started = time.perf_counter()
@@ -107,18 +107,18 @@ def fit(
             iterations=solution.iterations,
             converged=solution.converged,
             objective=solution.objective,
-            bounds_reached=tuple(_some(solution.bounds)),
+            bounds_reached=tuple(_limit(solution.bounds)),
             settled=solution.settled,
             warnings=(*solution.warnings, *_warnings(z, y)),
         ),
         choice=choice,
     )
-    return _measured(Calibrator(solution.parameters, card), z, y)
+    return _with_metrics(Calibrator(solution.parameters, card), z, y)
 
 
 @dataclass(frozen=True)
 class AutoPolicy:
-    """`auto`, with the objective by which its candidates are fitted."""
+    """The policy `auto` with the objective of its candidates."""
 
     auto: Auto
     objective: Objective
@@ -130,7 +130,7 @@ class AutoPolicy:
         weights: NDArray[np.float64] | None,
         progress: Progress | None,
     ) -> tuple[Candidate, AutoChoice]:
-        """Return what these checked rows prefer, and why."""
+        """Return the selected candidate and the reason."""
         return choose(
             self.auto.candidates(self.objective),
             logits,
@@ -142,11 +142,11 @@ class AutoPolicy:
 
 
 def resolve_fit(map: str, objective: str, options: Mapping[str, Any]) -> Candidate | AutoPolicy:
-    """Return the candidate, or the policy that will pick one, that names and options describe.
+    """Return the candidate, or the policy that selects one, for the given names and options.
 
     Raises
     ------
-    InputError: an unknown map, objective or option, or a pair of them that does not go together.
+    InputError: an unknown map, objective or option, or an incompatible pair.
     """
     if map != AUTO:
         return Candidate(*configure_pair(map, objective, options))
@@ -155,9 +155,9 @@ def resolve_fit(map: str, objective: str, options: Mapping[str, Any]) -> Candida
 
 
 def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
-    """Return the map and the objective that names and options describe.
+    """Return the map and the objective for the given names and options.
 
-    Options are shared out by name. An option that neither knows is an `InputError`.
+    Options are assigned by name. An option that neither has raises `InputError`.
     """
     if map not in MAPS:
         raise InputError("map", found=repr(map), accepted=", ".join([*MAPS, AUTO]))
@@ -168,7 +168,7 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
 
 
 def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:
-    """Return the objective with its own among `options`, and the other options."""
+    """Return the objective with its options, and the remaining options."""
     known = getattr(OBJECTIVES.get(name), "__dataclass_fields__", {})
     own = {option: value for option, value in options.items() if option in known}
     others = {option: value for option, value in options.items() if option not in known}
@@ -180,7 +180,7 @@ def check_data(
     labels: ArrayLike,
     input: str,
 ) -> tuple[Floats, Integers]:
-    """Return checked logits and labels from what the caller says is `input`."""
+    """Return checked logits and labels; `input` is the kind of values in `logits`."""
     if input == "logits":
         z = check_logits(logits)
     elif input == "probabilities":
@@ -191,7 +191,7 @@ def check_data(
 
 
 def _parameters_of(earlier: Calibrator, map: Map, classes: int) -> Parameters:
-    """Return the parameters of a calibrator from which a fit of `map` may begin."""
+    """Return the parameters of an earlier calibrator as the start of a fit of `map`."""
     if earlier.map != map or earlier.card.classes != classes:
         raise InputError(
             "start",
@@ -201,15 +201,15 @@ def _parameters_of(earlier: Calibrator, map: Map, classes: int) -> Parameters:
     return earlier.parameters
 
 
-def _some(texts: list[str]) -> list[str]:
-    """Return the texts, or the first of very many and how many more there are."""
+def _limit(texts: list[str]) -> list[str]:
+    """Return the texts, or the first of them and the number of the others."""
     if len(texts) <= _MAX_TEXTS:
         return texts
     return [*texts[:_MAX_TEXTS], f"... and {len(texts) - _MAX_TEXTS} more"]
 
 
 def _warnings(logits: Floats, labels: Integers) -> list[str]:
-    """Return what a careful colleague would say about these rows, whatever the map."""
+    """Return warnings about these rows, independent of the map."""
     rows, classes = logits.shape
     absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
     warnings = []
@@ -221,7 +221,7 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
     return warnings
 
 
-def _measured(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calibrator:
+def _with_metrics(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calibrator:
     """Return the calibrator with its metrics and confidences on these rows in its card."""
     after = calibrator.predict_float64(logits)
     measurements = {

@@ -1,8 +1,8 @@
-"""Maps whose scores are linear in their parameters, by negative log-likelihood.
+"""Fit maps with scores linear in their parameters by negative log-likelihood.
 
-For those the objective is convex, and Newton's method finds its one minimum in some ten steps.
-Slopes are measured in units of the best single temperature, from which the fit begins: then
-numbers are near 1 whatever the logits' scale, and no square of one leaves its type's range.
+The objective is convex, and Newton's method reaches its minimum in about ten steps. Slopes are in
+units of the best single temperature, the start of the fit, so numbers are near 1 for any scale of
+the logits and squares do not overflow.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["LINEAR_MAPS", "fit_linear"]
 
 Numbers = NDArray[np.float64]
 
-#: The search ends with a step that promises less than this, in nats a row.
+#: The search ends with a step whose predicted gain is below this, in nats per row.
 _TOLERANCE = 1e-10
-#: In float32, a promise of this much is a hundred times what rounding hides.
+#: The same in float32, a hundred times the rounding error.
 _COARSE = 1e-5
-#: Elements from which the first steps are in float32, twice to four times as fast.
+#: Larger inputs take their first steps in float32, which is two to four times as fast.
 _LARGE = 200_000
-#: Elements up to which features are kept in float64 though the logits have less: 160 MB.
+#: Smaller inputs have float64 features even for narrower logits: at most 160 MB.
 _WIDE = 20_000_000
 
 
 @dataclass(frozen=True)
 class _Form:
-    """How a map's parameters make a linear score."""
+    """The linear score of a map."""
 
     design: Design
     #: Features (N, K) from logits and the temperature, in the logits' type.
@@ -59,13 +59,13 @@ def fit_linear(problem: Problem) -> Solution:
     start = problem.map.start(problem.classes, single.temperature)
     stages = problem.map.stages(problem.classes)
     if problem.start is not None:
-        # What no stage moves is fitted to these rows, and not taken from others.
+        # Parameters that no stage moves are fitted to these rows, not copied from the start.
         start |= {name: problem.start[name] for names in stages for name in names}
     unit = 1.0 if form.dimensionless else single.temperature
     nll = _objective(problem, form, single.temperature, unit)
     box = _box(form)
-    # Passes have threads of their own, which wait asleep; those of BLAS spin, and on a machine that
-    # is busy with something else, 5,000 x 100 took them 19 s instead of 1.
+    # Passes use their own threads, which sleep while waiting. BLAS threads spin: on a busy machine
+    # 5,000 x 100 took 19 s instead of 1.
     with _threads().limit(limits=1, user_api="blas"):
         found = _minimise(problem, nll, _theta(form, start, unit), box)
     natural = start | _natural(form, found.x, unit)
@@ -82,12 +82,12 @@ def fit_linear(problem: Problem) -> Solution:
 
 @cache
 def _threads() -> ThreadpoolController:
-    """Return what holds the threads of BLAS; looking for the loaded libraries takes 30 ms."""
+    """Return the controller of BLAS threads; creating it takes 30 ms."""
     return ThreadpoolController()
 
 
 def _minimise(problem: Problem, nll: LinearNll, theta: Numbers, box: Box) -> Minimum:
-    """Return the minimum, found in float32 first where there are many rows."""
+    """Return the minimum; large inputs are first minimised in float32."""
     steps, name = 0, problem.map.name
     if nll.x.size > _LARGE:
         coarse = minimise(
@@ -178,7 +178,7 @@ def _box(form: _Form) -> Box:
 def _bounds(
     form: _Form, single: TemperatureFit, theta: Numbers, natural: Mapping[str, Numbers], box: Box
 ) -> list[str]:
-    """Return in words which bounds were reached, the single temperature's among them."""
+    """Return descriptions of the reached bounds, including the single temperature's."""
     reached = []
     if single.bound:
         reached.append(f"temperature at its {single.bound} bound {single.temperature:.6g}")
@@ -207,7 +207,7 @@ def _softened(z: Floats, temperature: float) -> Floats:
 
 
 def _log_softmax(z: Floats) -> Floats:
-    """Return log softmax(z) in chunks of rows: whole, it would hold four arrays of z's size."""
+    """Return log softmax(z) in chunks of rows, which avoids four arrays of z's size."""
     x = np.empty_like(z)
     step = max(1, 1_000_000 // z.shape[1])
     for start in range(0, len(z), step):

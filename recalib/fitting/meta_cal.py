@@ -1,4 +1,4 @@
-"""Thresholds of Meta-Cal, with bounds that hold for finite samples.
+"""Thresholds of the Meta-Cal maps, with finite-sample bounds.
 
 Legend: G groups of rows with equal scores.
 """
@@ -23,11 +23,11 @@ from recalib.fitting.temperature_preprocessing import (
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 
-__all__ = ["REFUSE_ALL", "accuracy_threshold", "fit_meta", "miscoverage_threshold"]
+__all__ = ["REJECT_ALL", "accuracy_threshold", "fit_meta", "miscoverage_threshold"]
 
-#: A threshold that no row reaches, except those with a single class; its negative refuses none.
-REFUSE_ALL = 1e30
-#: How many thresholds are tried: more would cost certainty, fewer precision.
+#: The threshold that rejects all rows with two or more classes; its negative accepts all.
+REJECT_ALL = 1e30
+#: The number of tested thresholds: more lowers the power of each test, fewer the resolution.
 _TRIALS = 16
 
 _Vector = NDArray[np.float64]
@@ -41,20 +41,20 @@ def fit_meta(problem: Problem) -> Solution:
     warnings = []
     if isinstance(map, MetaMiscoverage):
         threshold = miscoverage_threshold(groups, map.miscoverage, map.sureness)
-        if threshold == -REFUSE_ALL:
+        if threshold == -REJECT_ALL:
             warnings.append(
                 f"too few right predictions to refuse any and keep {1 - map.miscoverage:g} of them"
             )
     else:
         threshold = accuracy_threshold(groups, map.accuracy, map.sureness)
-        if threshold == REFUSE_ALL:
+        if threshold == REJECT_ALL:
             warnings.append(
                 f"no part of the rows is right with {map.accuracy:g} for sure: all are refused"
             )
-    kept = (scaled.odds >= threshold) & (scaled.weights > 0)
+    accepted = (scaled.odds >= threshold) & (scaled.weights > 0)
     single = scaled.single
-    if kept.any() and not kept.all():
-        some = problem.where(kept)
+    if accepted.any() and not accepted.all():
+        some = problem.subset(accepted)
         single = fit_temperature(some.logits, some.labels, some.weights)
     parameters = {
         "temperature": np.array(single.temperature),
@@ -65,10 +65,10 @@ def fit_meta(problem: Problem) -> Solution:
 
 
 def miscoverage_threshold(groups: Groups, miscoverage: float, sureness: float) -> float:
-    """Return the highest threshold under which at most `miscoverage` of right rows fall.
+    """Return the highest threshold that rejects at most `miscoverage` of right rows.
 
-    With k − 1 right rows under a group, k of n at most up to its score: the share of right rows to
-    come under it is no larger than the k-th of n uniform order statistics, Beta(k, n − k + 1).
+    With k − 1 of n right rows below a group, the fraction of new right rows below it is at most the
+    k-th of n uniform order statistics, Beta(k, n − k + 1).
     """
     under = np.cumsum(groups.hits) - groups.hits
     total = groups.hits.sum()
@@ -76,27 +76,31 @@ def miscoverage_threshold(groups: Groups, miscoverage: float, sureness: float) -
     k = under[right] + 1
     passes = scipy.special.betainc(k, np.maximum(total - k, 0) + 1, miscoverage) >= sureness
     if not passes.any():
-        return -REFUSE_ALL
+        return -REJECT_ALL
     return _below(groups.odds, int(np.flatnonzero(right)[np.flatnonzero(passes)[-1]]))
 
 
 def accuracy_threshold(groups: Groups, accuracy: float, sureness: float) -> float:
-    """Return the lowest of the tried thresholds above which at least `accuracy` is shown."""
+    """Return the lowest tested threshold above which the accuracy is at least `accuracy`."""
     rows = np.cumsum(groups.rows[::-1])[::-1]
     errors = np.cumsum((groups.rows - groups.hits)[::-1])[::-1]
     shares = np.arange(_TRIALS, 0, -1) / _TRIALS
-    # From the group at which at most that share of rows is left; the first keeps all.
+    # The first group of the rows that each threshold accepts; the first threshold accepts all.
     for first in np.searchsorted(-rows, -shares * rows[0] * (1 + 1e-9)):
         if first == len(rows):
             continue
-        kept, wrong = rows[first], max(float(errors[first]), 0.0)
+        accepted, wrong = rows[first], max(float(errors[first]), 0.0)
         # P(at most so many errors | an error rate of 1 − accuracy): the binomial, for any weights.
-        luck = scipy.special.betaincc(wrong + 1, kept - wrong, 1 - accuracy) if kept > wrong else 1
+        luck = (
+            scipy.special.betaincc(wrong + 1, accepted - wrong, 1 - accuracy)
+            if accepted > wrong
+            else 1
+        )
         if luck <= (1 - sureness) / _TRIALS:
-            return -REFUSE_ALL if first == 0 else _below(groups.odds, int(first))
-    return REFUSE_ALL
+            return -REJECT_ALL if first == 0 else _below(groups.odds, int(first))
+    return REJECT_ALL
 
 
 def _below(odds: _Vector, i: int) -> float:
-    """Return a number between group i and the one before: rounding moves no row across it."""
+    """Return a number between groups i − 1 and i, so that rounding moves no row across it."""
     return float((odds[i] + odds[i - 1]) / 2) if i > 0 else float(odds[0] - 1.0)

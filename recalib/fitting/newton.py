@@ -1,12 +1,11 @@
 """One temperature by negative log-likelihood: Newton's method on 1/T, safeguarded.
 
 The objective f(β) = mean(log Σ exp(β z) − β z_y), β = 1/T, is convex, and its two derivatives are
-moments of the softmax: f' = mean(E z − z_y), f'' = mean(Var z). One pass over the logits gives all
-three, in chunks that stay in the processor's cache. For large data a subsample finds the
-neighbourhood, one pass in float32, twice as fast, comes close, and the last pass, usually one, is
-in float64: what a step leaves depends on the numbers of that step alone. How the curvature changes
-with β, the third derivative, is known well enough from the subsample to take most of a Newton
-step's error out of it (Chebyshev's method): that saves a pass.
+moments of the softmax: f' = mean(E z − z_y), f'' = mean(Var z). One pass over the logits computes
+all three, in chunks that fit into the processor's cache. Large data takes three phases: a
+subsample, a pass in float32, which is twice as fast, and usually one pass in float64, which alone
+determines the final error. The third derivative from the subsample corrects most of the error of a
+Newton step (Chebyshev's method), which saves a pass.
 """
 
 from __future__ import annotations
@@ -37,19 +36,18 @@ _RANGE = 1_000.0
 #: A logit this many scales under the row's largest has a probability of exactly 0 at every
 #: temperature in range: what −inf becomes, since −inf · 0 would be NaN in the moments.
 _MASKED = -1e6
-#: A last step this small, relative to β, is taken without looking again: Newton's error after it
-#: is of the order of its square,
+#: The search ends after a step this small relative to β: its error is of the order of its square,
 _TOLERANCE = 1e-5
-#: and where a subsample tells of the third derivative, a hundredth of that at most.
+#: and with the third derivative of a subsample at most a hundredth of that.
 _BENT_TOLERANCE = 1e-4
-#: Where a step promises less than this of the objective, only the end of the range is of interest.
+#: If the predicted gain of a step is below this, the search continues at the end of the range.
 _MIN_GAIN = 1e-10
 _MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """The temperature, and how it was found."""
+    """The temperature and the result of the search."""
 
     temperature: float
     nll: float
@@ -83,7 +81,7 @@ def fit_temperature(
     ----------
     logits: (N, K), checked; −inf masks a class.
     labels: (N,), checked.
-    weights: (N,) with mean 1; none where all rows count the same.
+    weights: (N,) with mean 1; None for equal weights.
     """
     scale = _scale(logits)
     if scale == 0:
@@ -91,11 +89,11 @@ def fit_temperature(
         warning = "all logits of each row are equal: no temperature has any effect"
         return TemperatureFit(1.0, nll, 0, True, "", (warning,))
     if not 1e-12 < scale < 1e12:  # so that no square leaves the range of float32
-        found = fit_temperature(logits.astype(np.float64) / scale, labels, weights)
-        return replace(found, temperature=found.temperature * scale)
+        scaled = fit_temperature(logits.astype(np.float64) / scale, labels, weights)
+        return replace(scaled, temperature=scaled.temperature * scale)
     start, steps, tolerance, bend = 1.0, 0, _TOLERANCE, 0.0
     if len(logits) > 4 * _SUBSAMPLE:
-        # Evenly spaced rows: no random numbers, and no trust in the order of the file either.
+        # Evenly spaced rows are deterministic and independent of sorted blocks in the file.
         rows = np.linspace(0, len(logits) - 1, _SUBSAMPLE).astype(np.intp)
         some = None if weights is None else weights[rows]
         sample = _moments_of(logits[rows], labels[rows], some, scale)
@@ -136,7 +134,7 @@ def _minimise(
         if (beta == _RANGE and at.slope <= 0) or (beta == 1 / _RANGE and at.slope >= 0):
             return beta, at, step
         if at.slope == 0 and at.curvature == 0:
-            return _RANGE, at, step  # every label has probability 1 to the last bit: separable
+            return _RANGE, at, step  # every label has probability 1: separable
         change = -at.slope / at.curvature if at.curvature > 0 else np.inf * -np.sign(at.slope)
         if abs(change) <= tolerance * beta:
             change -= bend * change**2 / 2
@@ -144,7 +142,7 @@ def _minimise(
         if high - low <= 1e-12 * low:
             return beta, at, step
         if at.slope < 0 and not high_seen and -at.slope * change < _MIN_GAIN:
-            beta = high  # separable, or as good as: steps of equal length would take hundreds
+            beta = high  # nearly separable: Newton steps of equal length would take hundreds
             continue
         beta = beta + change
         if beta >= high:
@@ -184,7 +182,7 @@ def _moments_of(
     def at(beta: float) -> _Moments:
         if len(ranges) == 1:
             sums = of_range(ranges[0], beta)
-        else:  # NumPy lets go of the interpreter inside its loops
+        else:  # NumPy releases the GIL in its loops
             with ThreadPoolExecutor(len(ranges)) as pool:
                 sums = np.sum(list(pool.map(of_range, ranges, [beta] * len(ranges))), axis=0)
         value, slope, curvature = sums / len(logits)  # the weights' mean is 1
@@ -204,7 +202,7 @@ def _sums(
 ) -> NDArray[np.float64]:
     """Return Σ over rows of w [−log p(y), its slope, its curvature], for β in units of 1/scale."""
     step = max(1, _CHUNK // logits.shape[1])
-    # Two buffers for all chunks: fresh ones would be fresh pages, which cost as much as the sums.
+    # Reuse two buffers: new pages cost as much as the sums.
     z_of, p_of = np.empty((2, min(step, len(logits)), logits.shape[1]), dtype)
     sums = np.zeros(3)
     for start in range(0, len(logits), step):
@@ -236,10 +234,10 @@ def _scale(logits: Floats) -> float:
         spread = logits.max(axis=1) - logits.mean(axis=1, dtype=np.float64)
     else:
         finite = np.isfinite(logits)
-        kept = np.where(finite, logits, 0.0).astype(np.float64)
-        lowest = float(kept.min())
-        spread = logits.max(axis=1) - kept.sum(axis=1) / finite.sum(axis=1)
+        unmasked = np.where(finite, logits, 0.0).astype(np.float64)
+        lowest = float(unmasked.min())
+        spread = logits.max(axis=1) - unmasked.sum(axis=1) / finite.sum(axis=1)
     scale = float(np.mean(spread, dtype=np.float64))
-    # Rounding in the mean of equal numbers is not a spread.
+    # Rounding error in the mean of equal numbers is not a spread.
     noise = float(np.finfo(logits.dtype).eps) * max(abs(lowest), abs(highest))
     return scale if scale > noise else 0.0

@@ -1,4 +1,4 @@
-"""What a solver is given, and what it returns.
+"""The input and the result of a solver.
 
 Legend: N rows, K classes.
 """
@@ -17,8 +17,8 @@ from recalib.objectives import Objective
 
 __all__ = ["RANGE", "Problem", "Progress", "Solution", "Solver"]
 
-#: A positive parameter stays within this factor of where it starts, the best single temperature
-#: or its inverse: one number for all solvers, which otherwise would report different bounds.
+#: A positive parameter stays within this factor of its start, the best single temperature or its
+#: inverse. All solvers use this range, so they report the same bounds.
 RANGE = 1_000.0
 
 #: Called with the stage's name, the iteration and the objective's value.
@@ -27,7 +27,7 @@ Progress = Callable[[str, int, float], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """A map to be fitted to checked rows by an objective."""
+    """A map, an objective and checked rows."""
 
     map: Map
     objective: Objective
@@ -35,9 +35,9 @@ class Problem:
     logits: Floats
     #: (N,).
     labels: Integers
-    #: (N,) with mean 1, or none where all rows count the same.
+    #: (N,) with mean 1, or None for equal weights.
     weights: NDArray[np.float64] | None = None
-    #: Parameters to begin from: those of an earlier fit of the same map.
+    #: Start parameters, from an earlier fit of the same map.
     start: Parameters | None = None
     progress: Progress | None = None
 
@@ -47,34 +47,34 @@ class Problem:
         return int(self.logits.shape[1])
 
     def report(self, stage: str, iteration: int, value: float) -> None:
-        """Tell whoever waits how far the fit has come."""
+        """Report progress to the callback."""
         if self.progress is not None:
             self.progress(stage, iteration, value)
 
-    def where(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Problem:
+    def subset(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Problem:
         """Return the same problem on some of the rows."""
         weights = None
         if self.weights is not None:
             weights = self.weights[rows]
             total = weights.sum()
-            # Rows that count for nothing, all of them: then they count the same.
+            # If all weights are 0, the rows have equal weights.
             weights = weights * (len(weights) / total) if total > 0 else None
         return replace(self, logits=self.logits[rows], labels=self.labels[rows], weights=weights)
 
 
 @dataclass
 class Solution:
-    """The parameters, and how they were found."""
+    """The fitted parameters and the result of the search."""
 
     parameters: dict[str, NDArray[np.float64]]
     #: The objective at the parameters.
     objective: float
     iterations: int = 0
     converged: bool = True
-    #: Parameters that ended on a bound of their range, in words.
+    #: Descriptions of the parameters that ended on a bound of their range.
     bounds: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    #: Options of the objective that the fit itself has set.
+    #: Options of the objective that were set by the fit.
     settled: dict[str, float] = field(default_factory=dict)
 
 

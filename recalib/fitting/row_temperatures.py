@@ -1,9 +1,9 @@
-"""The likelihood where each row has a temperature of its own: value and slopes in one pass.
+"""Likelihood with a temperature for each row: value and derivatives in one pass.
 
 With β_i = 1 / T_i and gaps g_ik = z_ik − max_k z_ik, the loss of a row is
-ℓ_i = log Σ_k exp(β_i g_ik) − β_i g_iy, and ∂ℓ_i/∂β_i = Σ_k p_ik g_ik − g_iy. A map that only asks
-for T_i from a few numbers of each row is then differentiated on those, and the N x K logits are
-read once for each evaluation, where torch would hold five arrays of their size.
+ℓ_i = log Σ_k exp(β_i g_ik) − β_i g_iy, and ∂ℓ_i/∂β_i = Σ_k p_ik g_ik − g_iy. A map that
+computes T_i from a few numbers of each row is differentiated by torch only on those. Each
+evaluation reads the N x K logits once, where torch would hold five arrays of their size.
 
 Legend: N rows, K classes.
 """

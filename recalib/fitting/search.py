@@ -1,7 +1,7 @@
-"""Objectives that a gradient does not lead down: searched, first widely and then finely.
+"""Minimise objectives without useful gradients by search, first coarse and then fine.
 
-A calibration error has local minima in the temperature, and steps where bins are hard. In one
-dimension all of its range can be looked at; several parameters take turns.
+A calibration error has local minima in the temperature, and jumps if bins are hard. One parameter
+is searched over its whole range; several parameters by coordinate search.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from recalib.ops.base import Array, FittingOps
 
 __all__ = ["search_class_grid", "search_coordinates", "search_grid", "search_temperature"]
 
-#: Temperatures are sought within this factor of the likelihood's answer. A calibration error is
-#: least within some tens of percent of it; beyond, it is least for a bad reason, that confidence
-#: is 1 everywhere or as good as guessed.
+#: Temperatures are searched within this factor of the best by NLL. The minimum of a calibration
+#: error is normally within some tens of percent of it. Minima beyond are degenerate: confidences
+#: are all 1 or close to uniform.
 _FACTOR = 4.0
-#: Points of the first look, 3.5 percent apart, and of each finer one around the best of them.
+#: Points of the coarse grid, 3.5 percent apart, and of each finer grid around its best points.
 _WIDE, _FINE = 81, 21
-#: So few elements that the first look can be eight times as close. Few rows make a rough
-#: objective, whose lowest place a coarse look misses.
+#: Smaller inputs have an eight times finer first grid: few rows make a rough objective, whose
+#: minimum a coarse grid may miss.
 _FEW, _CLOSE = 20_000, 641
-#: Basins that are looked into, and how often the distance of points is divided by ten.
+#: The number of local minima that are refined, and the number of refinements by ten.
 _BASINS, _LEVELS = 3, 3
-#: More elements than this are looked at in float32: its confidences are right to 1e-6, far below
-#: what tells one temperature from another.
+#: Larger inputs use float32: its confidences are accurate to 1e-6, which is enough to compare
+#: temperatures.
 _MANY = 2_000_000
-#: Parameters that can take turns within minutes.
+#: The largest number of parameters for a coordinate search of minutes.
 _MAX_PARAMETERS = 200
 #: Steps of a coordinate, as factors of positive parameters or summands of others.
 _STEPS = (0.3, 0.1, 0.03, 0.01, 0.003)
@@ -44,7 +44,7 @@ _MAX_ROUNDS = 20
 
 
 class _OfConfidence(Protocol):
-    """An objective that reads top predictions alone."""
+    """An objective of top predictions only."""
 
     def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
@@ -55,19 +55,18 @@ _Function = Callable[[float], float]
 
 
 def search_temperature(problem: Problem) -> Solution:
-    """Return the temperature at which the objective is least, over all of its range.
+    """Return the temperature that minimises the objective over its range.
 
-    The range is a factor of 4 around the likelihood's answer, both ways. Where the least value
-    lies on an end of it, the objective has no minimum worth the name: the likelihood's answer is
-    returned, with a warning.
+    The range is a factor of 4 below and above the best temperature by NLL. If the minimum is at an
+    end of the range, the best temperature by NLL is returned with a warning.
     """
     nll = fit_temperature(problem.logits, problem.labels, problem.weights)
     value_at = _value_of_temperature(problem)
-    if nll.bound or nll.warnings:  # nothing to search around
+    if nll.bound or nll.warnings:  # no centre of a range
         return _solution(nll.temperature, value_at, nll, 0)
     ends = np.log(nll.temperature) + np.array([-1, 1]) * np.log(_FACTOR)
     count = _CLOSE if problem.logits.size <= _FEW else _WIDE
-    points, values = _look(value_at, np.linspace(ends[0], ends[1], count), problem)
+    points, values = _evaluate_points(value_at, np.linspace(ends[0], ends[1], count), problem)
     best = _least(points, values, np.log(nll.temperature))
     if best in (points[0], points[-1]):
         solution = _solution(nll.temperature, value_at, nll, count)
@@ -83,7 +82,7 @@ def search_temperature(problem: Problem) -> Solution:
         around = [
             np.linspace(centre - step, centre + step, _FINE) for centre in _basins(points, values)
         ]
-        points, values = _look(value_at, np.unique(np.concatenate(around)), problem)
+        points, values = _evaluate_points(value_at, np.unique(np.concatenate(around)), problem)
         count += len(points)
         step /= (_FINE - 1) / 2
     best = _least(points, values, np.log(nll.temperature))
@@ -95,7 +94,7 @@ def search_grid(problem: Problem) -> Solution:
     nll = fit_temperature(problem.logits, problem.labels, problem.weights)
     grid = cast("EceGrid", problem.objective).grid()
     value_at = _value_of_temperature(problem)
-    points, values = _look(value_at, np.log(grid), problem)
+    points, values = _evaluate_points(value_at, np.log(grid), problem)
     best = int(np.flatnonzero(points == _least(points, values, np.log(nll.temperature)))[0])
     solution = _solution(float(grid[best]), value_at, nll, len(grid))
     solution.bounds = [
@@ -107,9 +106,9 @@ def search_grid(problem: Problem) -> Solution:
 
 
 def search_class_grid(problem: Problem) -> Solution:
-    """Return temperatures of classes from the objective's grid, each in its turn the best.
+    """Return class temperatures from the objective's grid by coordinate search.
 
-    Frenkel & Goldberger's own way to class-based temperatures, from the best single one.
+    The method of Frenkel & Goldberger, started at the best single temperature.
     """
     grid = cast("EceGrid", problem.objective).grid()
     single = search_grid(problem)
@@ -119,17 +118,17 @@ def search_class_grid(problem: Problem) -> Solution:
     def candidates(value: float, link: str) -> Iterator[float]:
         yield from grid
 
-    return _in_turns(problem, parameters, lambda step: candidates, (0.0,))
+    return _coordinate_search(problem, parameters, lambda step: candidates, (0.0,))
 
 
 def search_coordinates(problem: Problem) -> Solution:
-    """Return parameters from which no single step improves the objective, by finer steps.
+    """Minimise the objective by coordinate search with decreasing steps.
 
-    Begins where the likelihood's temperature puts the map, or at a warm start.
+    It starts at the best single temperature by NLL, or at a warm start.
 
     Raises
     ------
-    InputError: more parameters than can take turns.
+    InputError: too many parameters for a coordinate search.
     """
     nll = fit_temperature(problem.logits, problem.labels, problem.weights)
     parameters = dict(problem.start or problem.map.start(problem.classes, nll.temperature))
@@ -141,16 +140,16 @@ def search_coordinates(problem: Problem) -> Solution:
 
         return candidates
 
-    return _in_turns(problem, parameters, of_step, _STEPS)
+    return _coordinate_search(problem, parameters, of_step, _STEPS)
 
 
-def _in_turns(
+def _coordinate_search(
     problem: Problem,
     parameters: dict[str, NDArray[np.float64]],
     candidates_of: Callable[[float], Callable[[float, str], Iterator[float]]],
     steps: tuple[float, ...],
 ) -> Solution:
-    """Try candidates for one coordinate after another, until a round brings nothing."""
+    """Try candidates for each coordinate in turn until a round gives no improvement."""
     moving = [name for stage in problem.map.stages(problem.classes) for name in stage]
     count = sum(parameters[name].size for name in moving)
     if count > _MAX_PARAMETERS:
@@ -180,8 +179,8 @@ def _in_turns(
                     trial = {**parameters, name: _with(parameters[name], index, candidate)}
                     if links[name] == "simplex":
                         trial[name] /= trial[name].sum()
-                    if (found := value_at(trial)) < best:
-                        best, parameters, improved = found, trial, True
+                    if (value_of_trial := value_at(trial)) < best:
+                        best, parameters, improved = value_of_trial, trial, True
             problem.report(problem.map.name, rounds, best)
     return Solution(parameters, best, rounds, converged=not improved)
 
@@ -216,10 +215,10 @@ def _gaps(logits: Floats) -> Floats:
     return gaps
 
 
-def _look(
+def _evaluate_points(
     value_at: _Function, points: NDArray[np.float64], problem: Problem
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the points, logarithms of temperatures, and the objective there."""
+    """Return the points, which are log temperatures, and the objective at them."""
     values = np.empty(len(points))
     for i, point in enumerate(points):
         values[i] = value_at(float(np.exp(point)))
@@ -228,13 +227,13 @@ def _look(
 
 
 def _least(points: NDArray[np.float64], values: NDArray[np.float64], near: float) -> float:
-    """Return the point of the least value; of several, the one nearest to `near`."""
+    """Return the point of the smallest value, the one nearest to `near` in a tie."""
     equals = points[values == values.min()]
     return float(equals[np.argmin(np.abs(equals - near))])
 
 
 def _basins(points: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the points that are no higher than their neighbours, the lowest few of them."""
+    """Return the lowest few local minima."""
     padded = np.concatenate([[np.inf], values, [np.inf]])
     lowest = np.flatnonzero((values <= padded[:-2]) & (values <= padded[2:]))
     return points[lowest[np.argsort(values[lowest], kind="stable")][:_BASINS]]

@@ -1,4 +1,8 @@
-"""Which solver fits which map with which objective: a visible table."""
+"""The tables of solvers: which solver fits which map with which objective.
+
+A map that is fitted by gradient needs no entry. A map with `fitted_by = "solver"` needs one in
+`MAP_SOLVERS`. `PAIR_SOLVERS` names faster or more reliable solvers than the gradient method.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,9 @@ from recalib.ops import NumpyOps
 
 __all__ = ["check_pair", "solve"]
 
-#: How much of the likelihood a calibration error may cost before it is not believed: the best
-#: temperature by either differs by some percent, and a tenth of the likelihood by far more.
-_WORSE, _WORSE_NATS = 0.1, 0.01
+#: The largest loss of NLL, relative and in nats, that a fit by a calibration error may have. The
+#: best temperatures by both differ by some percent, which costs much less.
+_MAX_NLL_LOSS, _MAX_NLL_LOSS_NATS = 0.1, 0.01
 
 
 def solve(problem: Problem) -> Solution:
@@ -42,11 +46,11 @@ def solve(problem: Problem) -> Solution:
         return MAP_SOLVERS[problem.map.name](problem)
     default = _by_gradient if problem.objective.smooth else search_coordinates
     solution = PAIR_SOLVERS.get((problem.map.name, problem.objective.name), default)(problem)
-    return _sane(problem, solution) if problem.objective.top_label_only else solution
+    return _check_against_nll(problem, solution) if problem.objective.top_label_only else solution
 
 
 def check_pair(map: Map, objective: Objective) -> None:
-    """Raise `InputError` for an objective that the map cannot be fitted with."""
+    """Raise `InputError` if the map cannot be fitted with the objective."""
     if objective.name == "ece_grid" and (map.name, objective.name) not in PAIR_SOLVERS:
         maps = [name for name, of in PAIR_SOLVERS if of == "ece_grid"]
         raise InputError(
@@ -62,19 +66,18 @@ def check_pair(map: Map, objective: Objective) -> None:
         )
 
 
-def _sane(problem: Problem, solution: Solution) -> Solution:
-    """Return the solution, or the likelihood's where it costs too much of the likelihood.
+def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
+    """Return the solution, or the solution by NLL if the first has a much larger NLL.
 
-    A calibration error can be least where confidence is 1 everywhere, or where it is the same for
-    all rows.
+    A calibration error can be smallest if all confidences are 1 or all are equal.
     """
     nll = solve(replace(problem, objective=NegativeLogLikelihood()))
-    limit = nll.objective + max(_WORSE * nll.objective, _WORSE_NATS)
-    found = _value(problem, NegativeLogLikelihood(), solution.parameters)
-    if found <= limit:
+    limit = nll.objective + max(_MAX_NLL_LOSS * nll.objective, _MAX_NLL_LOSS_NATS)
+    value = _value(problem, NegativeLogLikelihood(), solution.parameters)
+    if value <= limit:
         return solution
     nll.warnings.append(
-        f"{problem.objective.name} is least where the negative log-likelihood is {found:.4g}, "
+        f"{problem.objective.name} is least where the negative log-likelihood is {value:.4g}, "
         f"{nll.objective:.4g} at its own best: the parameters by nll were taken instead"
     )
     nll.objective = _value(problem, problem.objective, nll.parameters)
@@ -82,27 +85,27 @@ def _sane(problem: Problem, solution: Solution) -> Solution:
 
 
 def _newton(problem: Problem) -> Solution:
-    found = fit_temperature(problem.logits, problem.labels, problem.weights)
-    problem.report("temperature", found.iterations, found.nll)
-    reached = f"temperature at its {found.bound} bound {found.temperature:.6g}"
+    single = fit_temperature(problem.logits, problem.labels, problem.weights)
+    problem.report("temperature", single.iterations, single.nll)
+    reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return Solution(
-        {"temperature": np.array(found.temperature)},
-        objective=found.nll,
-        iterations=found.iterations,
-        converged=found.converged,
-        bounds=[reached] if found.bound else [],
-        warnings=list(found.warnings),
+        {"temperature": np.array(single.temperature)},
+        objective=single.nll,
+        iterations=single.iterations,
+        converged=single.converged,
+        bounds=[reached] if single.bound else [],
+        warnings=list(single.warnings),
     )
 
 
 def _by_gradient(problem: Problem) -> Solution:
-    # Here and not above: torch takes a second to import, and temperature scaling needs none.
+    # Imported here because torch takes a second, and temperature scaling does not need it.
     from recalib.fitting.gradient import fit_by_gradient
 
     single = fit_temperature(problem.logits, problem.labels, problem.weights)
     start = problem.map.start(problem.classes, single.temperature)
     if problem.start is not None:
-        # What no stage moves is fitted to these rows, and not taken from others.
+        # Parameters that no stage moves are fitted to these rows, not copied from the start.
         stages = problem.map.stages(problem.classes)
         start |= {name: problem.start[name] for names in stages for name in names}
     solution = fit_by_gradient(problem, start)
@@ -113,19 +116,19 @@ def _by_gradient(problem: Problem) -> Solution:
 
 
 def _ensemble(problem: Problem) -> Solution:
-    """Return temperature scaling by the same objective, and then what mixing adds to it."""
+    """Fit temperature scaling with the same objective, then the weights of the mixture."""
     single = solve(replace(problem, map=Temperature()))
-    alone = problem.map.start(problem.classes, float(single.parameters["temperature"]))
+    start = problem.map.start(problem.classes, float(single.parameters["temperature"]))
     if problem.objective.smooth:
         from recalib.fitting.gradient import fit_by_gradient
 
-        solution = fit_by_gradient(problem, alone)
+        solution = fit_by_gradient(problem, start)
     else:
-        # The search steps by shares of a weight: from 0 it would go nowhere.
-        mixed = {**alone, "weights": np.array([0.98, 0.01, 0.01])}
+        # The search changes weights by factors, so it cannot leave 0.
+        mixed = {**start, "weights": np.array([0.98, 0.01, 0.01])}
         solution = search_coordinates(replace(problem, start=mixed))
         if single.objective <= solution.objective:
-            solution = Solution(alone, single.objective)
+            solution = Solution(start, single.objective)
     solution.iterations += single.iterations
     solution.converged &= single.converged
     solution.bounds[:0] = single.bounds
@@ -138,7 +141,7 @@ def _nothing_to_fit(problem: Problem) -> Solution:
 
 
 def _value(problem: Problem, objective: Objective, parameters: Parameters) -> float:
-    """Return the value of an objective at given parameters, in float64."""
+    """Return the objective at given parameters, in float64."""
     ops = NumpyOps()
     z = problem.logits.astype(np.float64, copy=False)
     log_p = problem.map.log_probabilities(ops, z, parameters)
@@ -146,7 +149,7 @@ def _value(problem: Problem, objective: Objective, parameters: Parameters) -> fl
     return float(objective.loss(ops, log_p, problem.labels, weights))
 
 
-#: Where something faster or surer than the general gradient method exists.
+#: Solvers of pairs of map and objective that replace the gradient method.
 PAIR_SOLVERS: dict[tuple[str, str], Solver] = {
     ("temperature", "nll"): _newton,
     ("temperature", "sb_ece"): search_temperature,
@@ -162,7 +165,7 @@ PAIR_SOLVERS: dict[tuple[str, str], Solver] = {
     ("structured_matrix", "nll"): fit_linear,
 }
 
-#: How maps are fitted that do not minimise an objective by its gradient.
+#: Solvers of maps that are not fitted by gradient.
 MAP_SOLVERS: dict[str, Solver] = {
     "histogram_binning": fit_histogram_binning,
     "isotonic": fit_isotonic,

@@ -1,6 +1,6 @@
-"""What the fits of lookup maps begin with: temperature scaling, and log-odds after it.
+"""The first step of fits of lookup maps: temperature scaling, then log-odds.
 
-Rows are taken in blocks, since the odds of all classes in float64 are as large as the logits.
+Rows are processed in blocks to bound memory.
 
 Legend: N rows, K classes, G groups of rows with equal odds.
 """
@@ -35,18 +35,18 @@ class ScaledRows:
 
     problem: Problem
     single: TemperatureFit
-    #: (N,): the predicted class, the first of equals.
+    #: (N,): the predicted class, the first of ties.
     top: NDArray[np.intp]
     #: (N,): log-odds of the prediction, within ±`MAX_LOG_ODDS`.
     odds: _Vector
     #: (N,): log Σ exp(z / T).
     total: _Vector
-    #: (N,), all ones where rows count the same.
+    #: (N,), all ones for equal weights.
     weights: _Vector
 
     @classmethod
     def from_problem(cls, problem: Problem) -> ScaledRows:
-        """Fit the temperature, and take all rows apart."""
+        """Fit the temperature and compute the log-odds of predictions."""
         single = fit_temperature(problem.logits, problem.labels, problem.weights)
         problem.report("temperature", single.iterations, single.nll)
         rows = len(problem.labels)
@@ -62,16 +62,16 @@ class ScaledRows:
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """(N,): where the prediction is the label."""
+        """(N,): true if the prediction is the label."""
         return np.asarray(self.top == self.problem.labels)
 
     @property
     def count(self) -> float:
-        """The number of rows, weighed."""
+        """The sum of weights."""
         return float(self.weights.sum())
 
     def iter_classes(self) -> Iterator[tuple[int, _Vector, NDArray[np.bool_]]]:
-        """Yield each class, its log-odds (N,) within ±`MAX_LOG_ODDS`, and where it is the label."""
+        """Yield each class, its log-odds (N,) within ±`MAX_LOG_ODDS`, and a mask of its label."""
         z, labels = self.problem.logits, self.problem.labels
         for some in _blocks(self.problem.classes, len(labels)):
             logs = z[:, some].astype(np.float64) / self.single.temperature - self.total[:, None]
@@ -84,39 +84,39 @@ class ScaledRows:
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows of a yes-or-no question, those with the same log-odds together."""
+    """Binary outcomes, grouped by equal log-odds."""
 
-    #: (G,), ascending, each once.
+    #: (G,), ascending and distinct.
     odds: _Vector
-    #: (G,): the number of rows, weighed, and of hits among them.
+    #: (G,): the weighted numbers of rows and of hits.
     rows: _Vector
     hits: _Vector
 
     @property
     def probability(self) -> _Vector:
-        """(G,): what the log-odds say."""
+        """(G,): the probability of a hit by the log-odds."""
         return np.asarray(scipy.special.expit(self.odds))
 
 
 def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
-    """Return rows (N,) by their odds; rows without weight are left out."""
-    counted = weights > 0
-    distinct, of = np.unique(odds[counted], return_inverse=True)
-    w = weights[counted]
-    rows, hit = (np.bincount(of, one).astype(np.float64) for one in (w, w * hits[counted]))
+    """Group rows (N,) by their log-odds; rows without weight are left out."""
+    used = weights > 0
+    distinct, group = np.unique(odds[used], return_inverse=True)
+    w = weights[used]
+    rows, hit = (np.bincount(group, v).astype(np.float64) for v in (w, w * hits[used]))
     return Groups(distinct, rows, hit)
 
 
 def make_solution(
     scaled: ScaledRows, parameters: dict[str, _Vector], warnings: list[str]
 ) -> Solution:
-    """Return fitted parameters as a solution: its objective is the NLL of the rows, weighed."""
+    """Return fitted parameters as a solution whose objective is the weighted NLL."""
     single, problem = scaled.single, scaled.problem
-    found = {"temperature": np.array(single.temperature), **parameters}
+    all_parameters = {"temperature": np.array(single.temperature), **parameters}
     reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return Solution(
-        found,
-        objective=mean_nll(problem, found),
+        all_parameters,
+        objective=mean_nll(problem, all_parameters),
         iterations=single.iterations,
         converged=single.converged,
         bounds=[reached] if single.bound else [],

@@ -1,8 +1,8 @@
-"""What a fit minimises.
+"""The contract of an objective, the function that a fit minimises.
 
-An objective is a frozen value whose fields are its options. It reads calibrated log-probabilities
-and labels, and returns one number, lower being better. Like a map it is written in the operations
-of `recalib.ops`, so that importing it costs nothing and NumPy can check what torch computes.
+An objective is an immutable dataclass whose fields are its options. It maps calibrated
+log-probabilities and labels to one number; lower is better. Like a map it is written in the
+operations of `recalib.ops`, so importing it is cheap and NumPy can check the results of torch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["Objective", "TopLabelObjective"]
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """A function of predictions and labels that a fit makes small."""
+    """A function of predictions and labels that a fit minimises."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: It has a gradient almost everywhere that leads somewhere. Step functions are searched.
+    #: True if it has a useful gradient almost everywhere. Step functions are minimised by search.
     smooth: ClassVar[bool] = True
-    #: It is a mean over rows of what depends on that row alone, and may be summed in parts.
+    #: True if it is a mean over rows of a function of each row, so it can be summed in chunks.
     by_row: ClassVar[bool] = False
     #: It reads only the confidence and correctness of top predictions, by `loss_of_confidences`.
     #: It does not reward sharpness, so a fit also checks the likelihood.
@@ -41,23 +41,23 @@ class Objective(ABC):
         ----------
         log_probabilities: calibrated log p, (N, K); −inf for a masked class.
         labels: integers (N,).
-        weights: how much each row counts, (N,), with mean 1.
+        weights: weights of rows (N,), with mean 1.
         """
 
     def settled(
         self, ops: FittingOps, before: Array, after: Array, labels: Array, weights: Array
     ) -> Objective:
-        """Return the objective for the rest of a fit, once a first step has been made.
+        """Return the objective for the rest of a fit, after its first step.
 
-        `before` and `after` are the log p of the rows before and after a step down the gradient
-        from the map's start at temperature 1. Most objectives do not ask.
+        `before` and `after` are the log p of the rows before and after one gradient step from the
+        map's start at temperature 1. Most objectives ignore them and return themselves.
         """
         return self
 
 
 @dataclass(frozen=True)
 class TopLabelObjective(Objective):
-    """An objective of the confidence and the correctness of top predictions alone."""
+    """An objective of the confidence and the correctness of top predictions only."""
 
     top_label_only: ClassVar[bool] = True
 
@@ -72,4 +72,4 @@ class TopLabelObjective(Objective):
     def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
     ) -> Array:
-        """Return the objective of confidences, correctness and weights, each (N,)."""
+        """Return the objective from confidences, correctness and weights, each (N,)."""

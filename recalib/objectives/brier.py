@@ -16,7 +16,7 @@ __all__ = ["Brier"]
 class Brier(Objective):
     """Mean squared distance of p from the one-hot label, 1/N Σ Σ_k (p_k − y_k)²; range [0, 2].
 
-    A proper score that, unlike the likelihood, a few very wrong rows cannot rule.
+    A proper score. It is bounded, unlike the likelihood, so a few very wrong rows cannot dominate.
 
     Source: Brier 1950; paper 004, section 3, as a training loss.
     """

@@ -1,4 +1,4 @@
-"""Class-wise scaled negative log-likelihood: classes with a high loss count more."""
+"""Class-wise scaled negative log-likelihood: classes with a large loss have a large weight."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from recalib.options import check_option
 
 __all__ = ["ClasswiseScaledNll"]
 
-#: Where alpha and beta begin (paper 003, section 5.1), and beta's range.
+#: The start of alpha and beta (paper 003, section 5.1), and the range of beta.
 _ALPHA, _BETA = 1.0, 1.5
 _BETA_RANGE = (1.5, 2.0)
 _LEAST_ALPHA = 0.1
-#: Losses this close to each other, as a fraction of their mean, are as good as equal.
+#: Losses this close, as a fraction of their mean, are treated as equal.
 _LEAST_SPREAD = 1e-2
 _TINY = 1e-30
 
@@ -35,32 +35,32 @@ class ClasswiseScaledNll(Objective):
 
         w_i = β / (1 + exp(−n_i / α)) − β / 2,   in (−β/2, β/2).
 
-    A class whose loss is above the others' counts more, up to twice as much. Every class counts
-    the same, however rare it is: this is not the likelihood, even with w = 0. Classes that never
-    occur are left out of means, deviations and the sum; with one class left, w = 0.
+    A class with an above-average loss has a larger weight, up to twice as large. Rare classes have
+    the same weight as frequent ones, so this is not the likelihood even with w = 0. Classes without
+    rows are left out of means, deviations and the sum; if one class remains, w = 0.
 
     Normalisations of L: `nd`, (L − mean) / standard deviation (eqs. 4 and 9); `mm`, (L − min) /
     (max − min) (eq. 10); `cm`, (L − mean) / (max − min) (eq. 11).
 
-    α and β are set by SLSQP once a first step has been made from the uncalibrated start, from
-    (1, 1.5), to make eq. 6 least, and then stay. Eq. 6 writes the losses after the next step as
-    L⁰ − w (L¹ − L⁰), whose sign is opposite to that of a first-order step under weights 1 + w;
-    taken as printed it is least at the mildest weights, the bounds α = ln(K)/2 and β = 1.5, and
-    these give the published digits. The gradient passes through w, so that there is one function
-    to minimise; the published digits come from weights that each step takes as given.
+    After a first step from the uncalibrated start, SLSQP sets α and β to the minimum of eq. 6,
+    starting at (1, 1.5); then they stay fixed. Eq. 6 writes the losses after the next step as
+    L⁰ − w (L¹ − L⁰), with the opposite sign of a first-order step under weights 1 + w. As printed,
+    its minimum is at the mildest weights, the bounds α = ln(K)/2 and β = 1.5, which reproduce the
+    published digits. The gradient includes w, so a fit minimises one function; the published digits
+    come from weights that are constant in each step.
 
-    Where the paper contradicts itself: eq. 3 and the text sum the losses of a class, while its
-    digits come from their mean, taken here; eq. 4 is the population's deviation (ddof 0) while
-    common code uses the sample's (ddof 1), between which the published column moves by .03.
+    The paper contradicts itself: eq. 3 and the text sum the losses of a class, but the published
+    digits come from their mean, which is used here; eq. 4 is the population deviation (ddof 0), but
+    common code uses the sample deviation (ddof 1), which changes the published column by .03.
 
-    Options: `normalisation`; `ddof`, 0 or 1; `alpha` > 0 and `beta` in [0, 2], set by the fit where
-    they are not given.
+    Options: `normalisation`; `ddof`, 0 or 1; `alpha` > 0 and `beta` in [0, 2], set by the fit if
+    not given.
 
     Source: paper 003, eqs. 3 to 11.
     """
 
     name: ClassVar[str] = "classwise_scaled_nll"
-    summary: ClassVar[str] = "mean loss of each class, the higher ones scaled up"
+    summary: ClassVar[str] = "mean loss of each class, with larger weights for larger losses"
 
     normalisation: Literal["nd", "mm", "cm"] = "nd"
     ddof: Literal[0, 1] = 0
@@ -71,7 +71,7 @@ class ClasswiseScaledNll(Objective):
         if self.alpha is not None:
             check_option("alpha", self.alpha, self.alpha > 0, "alpha > 0")
         if self.beta is not None:
-            # Above 2 a class could count less than nothing.
+            # Above 2 a class could have a negative weight.
             check_option("beta", self.beta, 0 <= self.beta <= 2, "0 ≤ beta ≤ 2")
 
     def loss(
@@ -108,8 +108,8 @@ class ClasswiseScaledNll(Objective):
         if len(losses) < 2:
             return losses * 0.0
         mean = losses.mean()
-        # Equal losses need no scaling. Without this the objective has a kink there, to which a
-        # map with a summand for each class goes, and where no gradient method comes to rest.
+        # Equal losses need no scaling. Without this term the objective has a kink at equal losses,
+        # which maps with a bias for each class reach, and where gradient methods do not converge.
         least = _LEAST_SPREAD * mean
         if self.normalisation == "nd":
             variance = ((losses - mean) ** 2).sum() / (len(losses) - self.ddof)
@@ -120,7 +120,7 @@ class ClasswiseScaledNll(Objective):
     def _shape(
         self, before: NDArray[np.float64], after: NDArray[np.float64], classes: int
     ) -> tuple[float, float]:
-        """Return the α and β that make eq. 6 least, as it is printed; a given one stays."""
+        """Return the α and β that minimise eq. 6 as printed; a given one stays fixed."""
         normalised, mean = self._normalised(after), after.mean()
 
         def spread(shape: NDArray[np.float64]) -> float:
@@ -130,7 +130,7 @@ class ClasswiseScaledNll(Objective):
         widest = max(float(np.log(classes)) / 2, _LEAST_ALPHA)
         alphas = (_LEAST_ALPHA, widest) if self.alpha is None else (self.alpha, self.alpha)
         betas = _BETA_RANGE if self.beta is None else (self.beta, self.beta)
-        # After a long step eq. 6 has local minima, most of them on a side of the box.
+        # After a long step eq. 6 has local minima, most of them on an edge of the box.
         starts = [(float(np.clip(_ALPHA, *alphas)), betas[0]), *product(alphas, betas)]
         ends = [_slsqp(spread, start, (alphas, betas)) for start in starts]
         alpha, beta = min(ends, key=spread)
@@ -142,9 +142,9 @@ def _slsqp(
     start: tuple[float, float],
     bounds: tuple[tuple[float, float], tuple[float, float]],
 ) -> NDArray[np.float64]:
-    # A first step changes the losses by a thousandth: the default would stop at once.
-    found = scipy.optimize.minimize(
+    # A first step changes the losses by a thousandth, so the default ftol would stop immediately.
+    result = scipy.optimize.minimize(
         function, np.array(start), method="SLSQP", bounds=bounds, options={"ftol": 1e-15}
     )
-    inside: NDArray[np.float64] = np.clip(found.x, *np.transpose(bounds))
+    inside: NDArray[np.float64] = np.clip(result.x, *np.transpose(bounds))
     return inside

@@ -1,4 +1,4 @@
-"""The calibration error at temperatures on a grid: a plain and strong baseline."""
+"""Calibration error at temperatures on a grid, a simple and strong baseline."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["EceGrid"]
 class EceGrid(TopLabelObjective):
     """ECE over equal-width bins, at temperatures on a fixed grid of numbers; range [0, 1].
 
-    The grid is in units of the logits, whatever those are: 0.1, 0.2, ..., 10 by default. Where a
-    neural network's logits are of another size, an end of the grid is reported as reached.
+    The grid is in units of the logits: 0.1, 0.2, ..., 10 by default. If the logits have another
+    scale, the fit reports that it reached an end of the grid.
 
     Options: `bins` M; `lowest`, `highest` and `step` of the grid.
 
     Source: paper 004, section 5 and appendix ("we perform a grid search over T from 0 to 10 with a
-    step of 0.1 by the validation set's ECE"); 0 itself is no temperature.
+    step of 0.1 by the validation set's ECE"); 0 itself is not a temperature.
     """
 
     name: ClassVar[str] = "ece_grid"
@@ -50,7 +50,7 @@ class EceGrid(TopLabelObjective):
     def grid(self) -> NDArray[np.float64]:
         """Return the temperatures, ascending."""
         count = int((self.highest - self.lowest) / self.step + 1e-9) + 1
-        # Counted, not accumulated: 0.1 added a hundred times is not 10.
+        # Multiplied, not accumulated: 0.1 added a hundred times is not 10.
         return self.lowest + np.arange(count, dtype=np.float64) * self.step
 
     def loss_of_confidences(

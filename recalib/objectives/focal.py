@@ -1,4 +1,4 @@
-"""Focal loss: a rival of paper 003."""
+"""Focal loss, a baseline of paper 003."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Focal"]
 class Focal(Objective):
     """Focal loss, −1/N Σ (1 − p_y)^γ log p_y; range [0, ∞).
 
-    Rows that the classifier has right count less, the more the larger γ; γ = 0 is the negative
-    log-likelihood. Improper: it prefers less confidence than the truth.
+    Rows with a large p_y have a small weight, smaller for a larger γ; γ = 0 is the negative
+    log-likelihood. Improper: its minimum is less confident than the truth.
 
     Options: `gamma` γ ≥ 0, by default 3, that of paper 003.
 

@@ -18,8 +18,8 @@ __all__ = ["HardBinnedEce", "hard_binned_ece"]
 class HardBinnedEce(TopLabelObjective):
     """ECE of the top prediction over equal-width bins closed on the right; range [0, 1].
 
-    (Σ_j n_j/N |A_j − C_j|^p)^(1/p). A step function, which a fit searches in resolutions that
-    become finer around the best points of the one before.
+    (Σ_j n_j/N |A_j − C_j|^p)^(1/p). A step function, minimised by search with ever finer
+    steps around the best points.
 
     Options: `bins` M; `order` p ≥ 1.
 
@@ -27,7 +27,7 @@ class HardBinnedEce(TopLabelObjective):
     """
 
     name: ClassVar[str] = "hb_ece"
-    summary: ClassVar[str] = "hard-binned calibration error, searched; improper"
+    summary: ClassVar[str] = "hard-binned calibration error, by search; improper"
     smooth: ClassVar[bool] = False
 
     bins: int = 15
@@ -51,7 +51,7 @@ def hard_binned_ece(
     gaps = ops.sum_by_label((correct - confidence) * weights, index, bins)
     if order == 1:
         return abs(gaps).sum() / len(confidence)
-    held = ops.sum_by_label(weights, index, bins)
-    kept = np.flatnonzero(np.asarray(held) > 0)
-    powers = held[kept] * abs(gaps[kept] / held[kept]) ** order
+    sums = ops.sum_by_label(weights, index, bins)
+    filled = np.flatnonzero(np.asarray(sums) > 0)
+    powers = sums[filled] * abs(gaps[filled] / sums[filled]) ** order
     return (powers.sum() / len(confidence)) ** (1 / order)

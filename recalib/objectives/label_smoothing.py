@@ -1,4 +1,4 @@
-"""Cross-entropy with smoothed labels: a rival of paper 003."""
+"""Cross-entropy with smoothed labels, a baseline of paper 003."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["LabelSmoothing"]
 class LabelSmoothing(Objective):
     """Cross-entropy with α of each label spread over the other classes; range [0, ∞).
 
-    −1/N Σ [(1 − α) log p_y + α/(K−1) Σ_{k≠y} log p_k]. The share α/(K−1) goes to the classes that
-    are not masked, K counting those of the row. Improper: it asks for confidence 1 − α at most.
+    −1/N Σ [(1 − α) log p_y + α/(K−1) Σ_{k≠y} log p_k]. The other unmasked classes get
+    α/(K−1), with K the number of unmasked classes. Improper: the target confidence is 1 − α.
 
     Options: `smoothing` α in [0, 1), by default 0.05, that of paper 003.
 
-    Source: paper 003, section 5.1; the share as in paper 004, where paper 003 gives none.
+    Source: paper 003, section 5.1; α/(K−1) as in paper 004, since paper 003 gives no formula.
     """
 
     name: ClassVar[str] = "label_smoothing"

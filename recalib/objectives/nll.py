@@ -15,8 +15,8 @@ __all__ = ["NegativeLogLikelihood"]
 class NegativeLogLikelihood(Objective):
     """Mean negative log-likelihood, −1/N Σ log p(y), in nats; range [0, ∞).
 
-    A proper score: no other forecast than the truth has a lower expectation. For one temperature
-    it is convex in 1/T (paper 003, eq. 2 with unit class weights; Guo et al. 2017).
+    A proper score: the true probabilities minimise its expectation. For one temperature it is
+    convex in 1/T (paper 003, eq. 2 with unit class weights; Guo et al. 2017).
     """
 
     name: ClassVar[str] = "nll"

@@ -17,29 +17,28 @@ __all__ = ["SoftBinnedEce"]
 class SoftBinnedEce(TopLabelObjective):
     """Soft-binned ECE of the top prediction; range [0, 1].
 
-    Confidence c_i and correctness a_i of each row count in every bin j by a membership u_j(c_i),
+    Confidence c_i and correctness a_i of each row belong to every bin j with a membership u_j(c_i),
     see `recalib.formulas.soft_bins`. With S_j = Σ u_j(c_i), C_j = Σ u_j(c_i) c_i / S_j and
     A_j = Σ u_j(c_i) a_i / S_j:
 
     - `binned`: (Σ_j S_j/N |A_j − C_j|^p)^(1/p);
     - `label_binned`: (1/N Σ_i Σ_j u_j(c_i) |A_j − c_i|^p)^(1/p), never smaller.
 
-    Improper: it says nothing of how sharp a prediction is, and where bins are wide its least value
-    may lie at confidence 1 everywhere (label-binned with a bin temperature of .1, say). Fits look
-    for that and fall back to the likelihood's answer, with a warning.
+    Improper: it does not measure sharpness, and with wide bins its minimum may be at confidence 1
+    for all rows (for example label-binned with a bin temperature of .1). A fit detects this and
+    uses the parameters by likelihood instead, with a warning.
 
     Options: `bins` M; `bin_temperature` T > 0; `order` p ≥ 1; `variant`. The defaults were chosen
-    without test data, by `python -m benchmarks.soft_bins`: 15 bins is what paper 000 fixes, and
-    order 2 the norm that it reports. On held-out halves most settings differ by less than chance.
-    For `binned` of that order, the narrowest bins, T = .0003, are the worst by both errors that
-    are measured; one is least at .001, the other at .01, and .003, between them, is within 0.1
-    points of each, as it is of what 10 bins give.
+    without test data, by `python -m benchmarks.soft_bins`. Paper 000 uses 15 bins and reports
+    order 2. On held-out halves most settings differ by less than chance. For `binned` of order 2,
+    T = .0003 is the worst by both measured errors; one is smallest at .001, the other at .01, and
+    .003 is within 0.1 points of both, and of the results with 10 bins.
 
     Source: paper 000, eqs. 8 to 12.
     """
 
     name: ClassVar[str] = "sb_ece"
-    summary: ClassVar[str] = "soft-binned calibration error of the top prediction; improper"
+    summary: ClassVar[str] = "soft-binned calibration error of the top label; improper"
 
     bins: int = 15
     bin_temperature: float = 0.003

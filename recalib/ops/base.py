@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 __all__ = ["Array", "FittingOps", "Ops"]
 
-#: An array of whichever backend: NumPy array, torch tensor or graph value. The three share no
-#: base class, and the operators that a map uses on them are in no common protocol.
+#: An array of a backend: NumPy array, torch tensor or graph value. The three have no common base
+#: class or protocol for their operators.
 Array = Any
 
 
 class Ops(Protocol):
-    """What every backend offers. `x` is (N, K) unless said otherwise."""
+    """The operations of every backend. `x` is (N, K) unless stated otherwise."""
 
     def constant(self, value: NDArray[np.floating[Any]]) -> Array:
         """Return a parameter as an array of this backend."""
@@ -25,7 +25,7 @@ class Ops(Protocol):
     def softmax(self, x: Array) -> Array:
         """Return exp(x) / Σ exp(x) over the last axis, computed without overflow.
 
-        A −inf yields exactly 0.
+        −inf gives exactly 0.
         """
         ...
 
@@ -78,7 +78,7 @@ class Ops(Protocol):
         ...
 
     def exp(self, x: Array) -> Array:
-        """Return the exponential; what is too large becomes inf without a warning."""
+        """Return the exponential; overflow gives inf without a warning."""
         ...
 
     def clip_min(self, x: Array, floor: float) -> Array:
@@ -92,7 +92,7 @@ class Ops(Protocol):
     def weighted_sum(self, weights: Array, terms: Sequence[Callable[[], Array]]) -> Array:
         """Return Σ weights_i · terms_i, for a parameter of weights that are not all 0.
 
-        A term whose weight is 0 is not even computed where that can be known beforehand.
+        A backend with known weights does not compute terms of weight 0.
         """
         ...
 
@@ -105,50 +105,50 @@ class Ops(Protocol):
         ...
 
     def argmax(self, x: Array) -> Array:
-        """Return the place of the largest element of each row, the first of equals, as (N, 1)."""
+        """Return the index of the largest element of each row, the first of ties, as (N, 1)."""
         ...
 
     def top_two(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return the place of the largest of each row, the largest, and the next, each (N, 1).
+        """Return the index of the largest of each row, the largest, and the second, each (N, 1).
 
-        Of equals, the place is that of the first.
+        The index is the first of ties.
         """
         ...
 
     def top_k_indices(self, x: Array, count: int) -> Array:
-        """Return the places of the `count` largest of each row, as (N, `count`), largest first.
+        """Return the indices of the `count` largest of each row, as (N, `count`), largest first.
 
-        Of equals, any; `take` and `put` take them.
+        Ties have any order. `take_along` and `put_along` accept the indices.
         """
         ...
 
     def take_along(self, x: Array, place: Array) -> Array:
-        """Return the elements of each row at `place` (N, A), as (N, A)."""
+        """Return the elements of each row at indices `place` (N, A), as (N, A)."""
         ...
 
     def put_along(self, x: Array, place: Array, values: Array | float) -> Array:
-        """Return x with `values`, (N, A) or a number, at `place` (N, A) of each row."""
+        """Return x with `values`, (N, A) or a number, at indices `place` (N, A) of each row."""
         ...
 
     def gather(self, table: Array, position: Array) -> Array:
-        """Return the elements of a parameter, `table`, that `position` names.
+        """Return the elements of a parameter `table` at `position`.
 
-        A table (M,) serves all of `position`, whatever its shape; of a table (K, M), row k serves
-        column k of `position` (N, K). Positions are whole numbers in [0, M), held as floats: exact
-        as long as a table has at most 2²⁴ elements.
+        A table (M,) is used for all of `position`, of any shape; of a table (K, M), row k is used
+        for column k of `position` (N, K). Positions are integers in [0, M) stored as floats, exact
+        for tables of at most 2²⁴ elements.
         """
         ...
 
 
 class FittingOps(Ops, Protocol):
-    """What an objective needs besides; no graph is ever recorded of it."""
+    """Further operations of objectives, which are never recorded as a graph."""
 
     def pick(self, x: Array, labels: Array) -> Array:
         """Return x[i, labels[i]] for every row i, as (N,)."""
         ...
 
     def is_top_label(self, x: Array, labels: Array) -> Array:
-        """Return 1 where the largest element of a row, the first of equals, is its label's."""
+        """Return 1 where the label is the argmax of the row, the first of ties, else 0."""
         ...
 
     def sum_by_label(self, values: Array, labels: Array, count: int) -> Array:

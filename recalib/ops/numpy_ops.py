@@ -1,4 +1,4 @@
-"""NumPy backend: the reference, in the dtype of its input."""
+"""NumPy backend, the reference; results have the dtype of the input."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["NumpyOps"]
 
 _Floats = NDArray[np.floating[Any]]
 
-#: Numbers up to which plain Python is quicker: 4 us for a row of 10, of which five calls of NumPy
-#: take 10. It is what servers are asked most.
-_FEW = 32
+#: Arrays up to this size are computed in plain Python, which is faster: 4 us for a row of 10, while
+#: five calls of NumPy take 10. Most requests of servers are this small.
+_SMALL = 32
 
 
 class NumpyOps:
-    """`Ops` on NumPy arrays; float64 in, float64 all the way."""
+    """`Ops` on NumPy arrays; float64 input gives float64 results."""
 
     def __init__(self, dtype: type[np.floating[Any]] = np.float64) -> None:
         self.dtype = dtype
@@ -28,7 +28,7 @@ class NumpyOps:
         return np.asarray(value, dtype=self.dtype)
 
     def softmax(self, x: _Floats) -> _Floats:
-        if x.size <= _FEW and x.ndim == 2:
+        if x.size <= _SMALL and x.ndim == 2:
             return np.array([_softmax(row) for row in x.tolist()], x.dtype)
         powers = np.exp(x - np.max(x, axis=-1, keepdims=True))
         scaled: _Floats = powers / np.sum(powers, axis=-1, keepdims=True)
@@ -66,8 +66,8 @@ class NumpyOps:
         return highest
 
     def top_k(self, x: _Floats, count: int) -> _Floats:
-        kept = np.partition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]
-        descending: _Floats = np.sort(kept, axis=-1)[..., ::-1]
+        largest = np.partition(x, x.shape[-1] - count, axis=-1)[..., x.shape[-1] - count :]
+        descending: _Floats = np.sort(largest, axis=-1)[..., ::-1]
         return descending
 
     def matmul(self, x: _Floats, matrix: _Floats) -> _Floats:
@@ -133,8 +133,8 @@ class NumpyOps:
         return x[np.arange(len(labels)), labels]
 
     def is_top_label(self, x: _Floats, labels: NDArray[np.int64]) -> _Floats:
-        right: _Floats = (np.argmax(x, axis=-1) == labels).astype(self.dtype)
-        return right
+        correct: _Floats = (np.argmax(x, axis=-1) == labels).astype(self.dtype)
+        return correct
 
     def sum_by_label(self, values: _Floats, labels: NDArray[np.int64], count: int) -> _Floats:
         sums: _Floats = np.bincount(labels, values, count).astype(self.dtype, copy=False)

@@ -1,7 +1,7 @@
-"""ONNX backend: runs nothing, writes down what a map does, and returns it as a graph.
+"""ONNX backend: record the operations of a map as a graph.
 
-Only nodes of the standard opset are used, so any runtime can execute the result. A graph of a
-temperature weighs about 300 bytes; it carries no paths, names of machines or times.
+The graph uses only the standard opset, so any runtime can run it. The graph of a temperature has
+about 300 bytes. It contains no paths, host names or times.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 __all__ = ["OPSET", "GraphValue", "OnnxOps"]
 
-#: Opset 21 (onnx 1.16, March 2024) and IR version 10: old enough for runtimes in the field, and
-#: nothing newer is needed.
+#: Opset 21 (onnx 1.16, March 2024) and IR version 10 work with deployed runtimes.
 OPSET = 21
 IR_VERSION = 10
 
 
 class GraphValue:
-    """A value of the graph being written: a name, and operators that write further nodes."""
+    """A value of the recorded graph: a name, and operators that add nodes."""
 
     def __init__(self, ops: OnnxOps, name: str, shape: tuple[int, ...] | None = None) -> None:
         self.ops = ops
@@ -56,7 +55,7 @@ class GraphValue:
 
 
 class OnnxOps:
-    """`Ops` that records; `input` opens the graph and `model` closes it."""
+    """`Ops` that record a graph; start with `input` and finish with `model`."""
 
     def __init__(self) -> None:
         self._nodes: list[NodeProto] = []
@@ -115,7 +114,7 @@ class OnnxOps:
 
     def unmasked(self, x: GraphValue) -> GraphValue:
         # max(0, min(1, α x + 6)): 1 for every finite float32, since α times the lowest is over −5.
-        # One pass, while IsInf and a Cast or Where are two to four times as much.
+        # One pass; IsInf with a Cast or Where takes two to four times as long.
         return self.node("HardSigmoid", x, alpha=1.2e-38, beta=6.0)
 
     def where(self, condition: GraphValue, x: Any, y: Any) -> GraphValue:
@@ -129,20 +128,20 @@ class OnnxOps:
     def weighted_sum(
         self, weights: GraphValue, terms: Sequence[Callable[[], GraphValue]]
     ) -> GraphValue:
-        (tensor,) = (one for one in self._constants.values() if one.name == weights.name)
-        found = [float(one) for one in numpy_helper.to_array(tensor)]
-        # What has less than 1e-30 of the largest weight is lost where a float32 is rounded.
-        least = 1e-30 * max(map(abs, found))
-        kept = [(one, term) for one, term in zip(found, terms, strict=True) if abs(one) > least]
-        *others, (last, last_term) = kept
-        # One weight is taken out of the sum, which saves a pass over the array.
+        (tensor,) = (value for value in self._constants.values() if value.name == weights.name)
+        numbers = [float(number) for number in numpy_helper.to_array(tensor)]
+        # Weights below 1e-30 of the largest are lost in float32 rounding.
+        limit = 1e-30 * max(map(abs, numbers))
+        pairs = [pair for pair in zip(numbers, terms, strict=True) if abs(pair[0]) > limit]
+        *first_pairs, (last, last_term) = pairs
+        # The last weight is factored out of the sum, which saves a pass over the array.
         total = last_term()
-        for one, term in others:
-            total = total + (term() if one == last else term() * (one / last))
+        for weight, term in first_pairs:
+            total = total + (term() if weight == last else term() * (weight / last))
         return total if last == 1 else total * last
 
     def log_sigmoid(self, x: GraphValue) -> GraphValue:
-        # As five nodes it takes half the time of onnxruntime's Softplus.
+        # These five nodes take half the time of onnxruntime's Softplus.
         beyond = self.log(self.exp(self.node("Neg", self.node("Abs", x))) + 1.0)
         return self.node("Min", x, 0.0) - beyond
 
@@ -153,7 +152,7 @@ class OnnxOps:
         return self.node("ArgMax", x, axis=-1, keepdims=1)
 
     def top_two(self, x: GraphValue) -> tuple[GraphValue, GraphValue, GraphValue]:
-        values = self.node("TopK", x, self.integers(2), outputs=2)  # of equals, the first first
+        values = self.node("TopK", x, self.integers(2), outputs=2)  # of ties, the first comes first
         places = GraphValue(self, f"{values.name}_1")
         first, second = self.integers(0), self.integers(1)
         return (
@@ -181,16 +180,16 @@ class OnnxOps:
         rows, columns = table.shape
         position = position + self.constant(np.arange(rows, dtype=np.float32) * columns)
         index = self.node("Cast", position, to=TensorProto.INT32)
-        # GatherElements on one axis: onnxruntime's Gather copies single numbers ten times slower,
-        # which counts where every class has a table of its own.
+        # GatherElements on one axis: onnxruntime's Gather is ten times slower for single numbers,
+        # which matters if every class has its own table.
         flat = self.node("Reshape", index, self.integers(-1))
-        found = self.node(
+        elements = self.node(
             "GatherElements", self.node("Reshape", table, self.integers(-1)), flat, axis=0
         )
-        return self.node("Reshape", found, self.node("Shape", position))
+        return self.node("Reshape", elements, self.node("Shape", position))
 
     def integers(self, *values: int) -> GraphValue:
-        """Return a vector of integers: axes, counts and shapes, as nodes take them."""
+        """Return a constant vector of integers, for axes, counts and shapes."""
         name = "integers_" + "_".join(str(value) for value in values)
         vector = numpy_helper.from_array(np.array(values, dtype=np.int64), name)
         self._constants[(vector.dims[0],), name.encode()] = vector
@@ -199,8 +198,8 @@ class OnnxOps:
     def node(
         self, kind: str, *inputs: GraphValue | float, outputs: int = 1, **attributes: Any
     ) -> GraphValue:
-        """Write one node and return its first output; the others, of `outputs`, go unused."""
-        names = [self._value(one).name for one in inputs]
+        """Add a node with `outputs` outputs and return the first."""
+        names = [self._value(value).name for value in inputs]
         output = f"value_{len(self._nodes)}"
         unused = [f"{output}_{i}" for i in range(1, outputs)]
         self._nodes.append(helper.make_node(kind, names, [output, *unused], **attributes))
@@ -218,7 +217,7 @@ class OnnxOps:
         """Return the recorded graph from `input_name` to `output_name`, float32 [N, `classes`]."""
         nodes = [*self._nodes, helper.make_node("Identity", [output.name], [output_name])]
         if self._nodes and self._nodes[-1].output[0] == output.name:
-            # The last node may as well write the output itself.
+            # The last node writes the output directly.
             last = NodeProto()
             last.CopyFrom(self._nodes[-1])
             last.output[0] = output_name
@@ -229,8 +228,8 @@ class OnnxOps:
             "recalib",
             [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, ["N", classes])],
             [helper.make_tensor_value_info(output_name, TensorProto.FLOAT, ["N", classes])],
-            # Weights that `mix` has read are in no node.
-            [one for one in self._constants.values() if one.name in read],
+            # `weighted_sum` folds weights into the graph, so no node reads them.
+            [constant for constant in self._constants.values() if constant.name in read],
         )
         model = helper.make_model(
             graph,

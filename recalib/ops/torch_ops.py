@@ -1,4 +1,4 @@
-"""Torch backend: the one that has gradients. Imported while fitting, and never by serving."""
+"""Torch backend, with gradients; imported by fits, never by the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TorchOps"]
 
 
 class TorchOps:
-    """`Ops` on torch tensors of one dtype, in one memory."""
+    """`Ops` on torch tensors of one dtype on one device."""
 
     def __init__(
         self, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu"
@@ -31,7 +31,7 @@ class TorchOps:
         return torch.log_softmax(x, dim=-1)
 
     def log(self, x: torch.Tensor) -> torch.Tensor:
-        # The slope of log 0 is infinite, and times the 0 of what does not depend on it, NaN.
+        # The slope of log 0 is infinite; multiplied by a zero gradient it would be NaN.
         positive = x > 0
         return torch.where(positive, torch.log(torch.where(positive, x, 1.0)), -torch.inf)
 
@@ -77,7 +77,7 @@ class TorchOps:
     def weighted_sum(
         self, weights: torch.Tensor, terms: Sequence[Callable[[], torch.Tensor]]
     ) -> torch.Tensor:
-        # All of them: a weight of 0 has a gradient.
+        # All terms are computed, since a weight of 0 has a gradient.
         pairs = zip(weights, terms, strict=True)
         total: torch.Tensor = sum(term() * weight for weight, term in pairs)
         return total
@@ -90,7 +90,7 @@ class TorchOps:
         return above
 
     def argmax(self, x: torch.Tensor) -> torch.Tensor:
-        # torch.argmax may take any of equals; here the earlier is the larger.
+        # torch.argmax may return any of ties; this returns the first.
         largest = x == torch.amax(x, dim=-1, keepdim=True)
         order = torch.arange(x.shape[-1], 0, -1, device=x.device)
         place: torch.Tensor = (largest * order).argmax(dim=-1, keepdim=True)
@@ -120,8 +120,8 @@ class TorchOps:
         return x.gather(-1, labels[:, None])[:, 0]
 
     def is_top_label(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        right: torch.Tensor = self.argmax(x)[:, 0] == labels
-        return right.to(self.dtype)
+        correct: torch.Tensor = self.argmax(x)[:, 0] == labels
+        return correct.to(self.dtype)
 
     def sum_by_label(self, values: torch.Tensor, labels: torch.Tensor, count: int) -> torch.Tensor:
         where = torch.as_tensor(labels, device=values.device)

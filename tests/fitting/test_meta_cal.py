@@ -8,7 +8,7 @@ import scipy.special
 import scipy.stats
 
 from recalib.fitting.fit import fit
-from recalib.fitting.meta_cal import REFUSE_ALL, accuracy_threshold, miscoverage_threshold
+from recalib.fitting.meta_cal import REJECT_ALL, accuracy_threshold, miscoverage_threshold
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
@@ -93,8 +93,8 @@ def test_refused_rows_are_uniform_and_the_others_tempered() -> None:
 
 def test_what_cannot_be_promised_is_said() -> None:
     nobody = Groups(np.zeros(1), np.ones(1), np.zeros(1))
-    assert miscoverage_threshold(nobody, 0.1, 0.95) == -REFUSE_ALL
-    assert accuracy_threshold(nobody, 0.9, 0.95) == REFUSE_ALL
+    assert miscoverage_threshold(nobody, 0.1, 0.95) == -REJECT_ALL
+    assert accuracy_threshold(nobody, 0.9, 0.95) == REJECT_ALL
     logits, labels = draw(10, 4, 2.0)
     for name, text in (("meta_miscoverage", "too few"), ("meta_accuracy", "all are refused")):
         assert any(text in one for one in fit(logits, labels, name).card.fit.warnings)
