@@ -43,7 +43,7 @@ def doctor(cli: Cli, database_url: str, blobs: Path, monkeypatch: pytest.MonkeyP
     return run
 
 
-def test_all_is_well(doctor: Any, registry: Registry) -> None:
+def test_healthy_deployment(doctor: Any, registry: Registry) -> None:
     status, found = doctor()
     assert status == 0
     assert list(found) == [
@@ -55,7 +55,7 @@ def test_all_is_well(doctor: Any, registry: Registry) -> None:
     assert found["signing key"] == ("ok", "none yet; the first server makes it")
 
 
-def test_keys_that_are_missing_or_about_to_expire(
+def test_missing_and_expiring_keys_are_reported(
     doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECALIB_HOST", "0.0.0.0")  # noqa: S104
@@ -72,7 +72,7 @@ def test_keys_that_are_missing_or_about_to_expire(
     assert doctor()[1]["api keys"][0] == "warning"
 
 
-def test_an_issuer_is_asked(
+def test_issuer_is_checked(
     doctor: Any, registry: Registry, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECALIB_HOST", "0.0.0.0")  # noqa: S104
@@ -91,7 +91,7 @@ def test_an_issuer_is_asked(
     assert "cannot be asked for its keys" in found["oidc"][1]
 
 
-def test_jobs_that_wait_failed_or_lost_their_worker(doctor: Any, registry: Registry) -> None:
+def test_waiting_failed_and_orphaned_jobs_are_reported(doctor: Any, registry: Registry) -> None:
     with registry.transaction() as tx:
         tx.jobs.enqueue("fit", {})
         lease = tx.jobs.claim("w", ["fit"], 0.0)
@@ -107,7 +107,7 @@ def test_jobs_that_wait_failed_or_lost_their_worker(doctor: Any, registry: Regis
     assert "is a worker up?" in doctor()[1]["jobs"][1]
 
 
-def test_champions_that_nobody_looks_at(doctor: Any, registry: Registry) -> None:
+def test_unassessed_champions_are_reported(doctor: Any, registry: Registry) -> None:
     """Said of the one that has waited longest, by the database's clock."""
     assert doctor()[1]["monitoring"] == ("ok", "no model has a champion to monitor")
     model = a_champion(registry)
@@ -125,7 +125,7 @@ def test_champions_that_nobody_looks_at(doctor: Any, registry: Registry) -> None
     assert "is a worker up, or busy?" in said
 
 
-def test_a_later_versions_database(doctor: Any, registry: Registry) -> None:
+def test_schema_of_a_later_version_fails(doctor: Any, registry: Registry) -> None:
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     status, found = doctor()
@@ -141,7 +141,7 @@ def test_a_later_versions_database(doctor: Any, registry: Registry) -> None:
     assert "only development versions" in found["schema"][1]
 
 
-def test_a_clock_that_is_apart_and_half_a_certificate(
+def test_clock_skew_and_incomplete_tls_fail(
     doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = time.time
@@ -154,14 +154,14 @@ def test_a_clock_that_is_apart_and_half_a_certificate(
     assert "torch" in found["gpu"][1]
 
 
-def test_blobs_that_cannot_be_written(doctor: Any, registry: Registry, blobs: Path) -> None:
+def test_unwritable_blob_store_fails(doctor: Any, registry: Registry, blobs: Path) -> None:
     blobs.write_text("a file where a folder should be")
     status, found = doctor()
     assert (status, found["blobs"][0]) == (1, "failed")
     assert str(blobs) in found["blobs"][1]
 
 
-def test_nothing_is_left_behind(cli: Cli, tmp_path: Path) -> None:
+def test_doctor_creates_nothing(cli: Cli, tmp_path: Path) -> None:
     home = tmp_path / "home"
     done = cli("doctor", "--home", str(home))
     assert done.status == 0
@@ -169,7 +169,7 @@ def test_nothing_is_left_behind(cli: Cli, tmp_path: Path) -> None:
     assert not home.exists()
 
 
-def test_a_database_that_is_gone(cli: Cli) -> None:
+def test_unreachable_database_fails(cli: Cli) -> None:
     done = cli("doctor", "--database-url", "postgresql://nobody@127.0.0.1:1/none")
     assert done.status == 1
     assert "FAILED   database: " in done.out

@@ -53,7 +53,7 @@ def points(cli: Cli) -> Cli:
     return cli
 
 
-def test_a_run_leaves_what_it_says(points: Cli) -> None:
+def test_output_files_match_result(points: Cli) -> None:
     """Weights, logits, metrics, pages and a calibrator; and their numbers agree."""
     recipe = write_recipe(points.folder, calibrate={"map": "temperature"}, report=True)
     found = points("train", recipe, "--json", "-o", "out").json
@@ -78,7 +78,7 @@ def test_a_run_leaves_what_it_says(points: Cli) -> None:
     assert found["calibrated"]["nll"] == pytest.approx(ours["nll"], rel=1e-6)
 
 
-def test_it_speaks_to_people(points: Cli) -> None:
+def test_text_output(points: Cli) -> None:
     done = points("train", write_recipe(points.folder), "-o", "out")
     assert done.status == 0
     assert [line.split(":")[0] for line in done.out.splitlines()] == [
@@ -87,7 +87,7 @@ def test_it_speaks_to_people(points: Cli) -> None:
     assert points("train", "recipe.json", "-o", "out").out.splitlines()[0].startswith("validation")
 
 
-def test_training_goes_on_from_weights(points: Cli) -> None:
+def test_training_starts_from_weights(points: Cli) -> None:
     """All layers, or the last alone; with other classes the last begins anew."""
     points("train", write_recipe(points.folder), "-o", "first")
     weights = {"weights": "first/weights.safetensors"}
@@ -134,16 +134,14 @@ def test_training_goes_on_from_weights(points: Cli) -> None:
         ({"batch_size": 1}, "error: batch_size: found 1 rows for 1 processes x 1 parts"),
     ],
 )
-def test_what_cannot_be_trained_is_one_line(
-    points: Cli, more: dict[str, Any], message: str
-) -> None:
+def test_invalid_recipe_is_one_line(points: Cli, more: dict[str, Any], message: str) -> None:
     done = points("train", write_recipe(points.folder, **more), "-o", "out")
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith(message)
     assert len(done.err.splitlines()) == 1
 
 
-def test_without_the_packages_that_train(tmp_path: Path) -> None:
+def test_missing_torch_is_reported(tmp_path: Path) -> None:
     """Whoever installed less hears what is missing."""
     write_recipe(tmp_path)
     code = (
@@ -157,7 +155,7 @@ def test_without_the_packages_that_train(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_weights_that_do_not_fit_are_listed(points: Cli) -> None:
+def test_mismatched_weights_are_listed(points: Cli) -> None:
     """Names and shapes of those that are missing, unknown or of another shape."""
     from safetensors.numpy import save_file
 
@@ -171,14 +169,14 @@ def test_weights_that_do_not_fit_are_listed(points: Cli) -> None:
     )
 
 
-def test_another_recipe_does_not_go_on(points: Cli) -> None:
+def test_checkpoint_of_another_recipe_is_rejected(points: Cli) -> None:
     points("train", write_recipe(points.folder), "-o", "out")
     done = points("train", write_recipe(points.folder, seed=2), "-o", "out")
     assert done.status == 2
     assert done.err.startswith("error: output: found a checkpoint of another recipe")
 
 
-def test_a_file_where_the_folder_should_be(points: Cli) -> None:
+def test_output_must_be_a_folder(points: Cli) -> None:
     done = points("train", write_recipe(points.folder), "-o", "val.npz")
     assert done.err.startswith("error: output: found val.npz (a file)")
 
@@ -215,9 +213,7 @@ main()
 
 
 @pytest.mark.slow
-def test_a_killed_process_goes_on_bit_for_bit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_run_resumes_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """kill -9 while the third epoch's checkpoint is written: the second's stands."""
     write_data(tmp_path)
     optimiser = {"milestones": [2], "nesterov": True}
@@ -240,7 +236,7 @@ def test_a_killed_process_goes_on_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_processes_match_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """torchrun: gradients are averaged, and predictions gathered; only rounding differs."""
     write_data(tmp_path)
     write_recipe(tmp_path, accumulate=2)

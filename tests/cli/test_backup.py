@@ -26,7 +26,7 @@ def _filled(cli: Cli, home: str) -> str:
     return digest
 
 
-def test_there_and_back(cli: Cli) -> None:
+def test_backup_and_restore(cli: Cli) -> None:
     """For people a line each, for machines what is in it; a second restore is refused."""
     _filled(cli, "here")
     done = cli("backup", "b.zip", "--home", "here")
@@ -53,7 +53,7 @@ def test_there_and_back(cli: Cli) -> None:
     assert f", as of {saved['made_at'][:10]}" in forced.out
 
 
-def test_mistakes_are_one_line(cli: Cli) -> None:
+def test_errors_are_one_line(cli: Cli) -> None:
     for arguments, said in [
         (("backup", "b.zip", "--home", "none"), "error: home: found no "),
         (("restore", "none.zip", "--home", "there"), "error: from: found none.zip (No such file"),
@@ -67,7 +67,7 @@ def test_mistakes_are_one_line(cli: Cli) -> None:
     assert not Path("none").exists()
 
 
-def test_what_is_left_out_is_said(cli: Cli) -> None:
+def test_left_out_blobs_are_reported(cli: Cli) -> None:
     digest = _filled(cli, "here")
     registry = _registry(cli, "here")
     Path(registry.blobs.path(digest)).unlink()

@@ -1,0 +1,89 @@
+"""`recalib apply`, and the path from fit to evaluate for each file format."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import recalib
+from recalib import metrics
+from recalib.metrics.evaluate import evaluate
+from tests.cli.running import LABELS, LOGITS, Cli
+from tests.files.examples import WRITERS, Writer, write_npy, write_npz
+
+METRICS = [name for name, metric in metrics.METRICS.items() if not metric.on_request]
+with_labels = {name: pair for name, pair in WRITERS.items() if pair[0] != "npy"}
+
+
+@pytest.mark.parametrize(("format", "write"), with_labels.values(), ids=list(with_labels))
+def test_fit_apply_export_evaluate(cli: Cli, format: str, write: Writer) -> None:
+    """From a file of any format, each step gives what the library computes from the arrays."""
+    data = f"rows.{format}"
+    cli.write(data, write(LOGITS, LABELS))
+    expected = recalib.fit(LOGITS, LABELS)
+
+    fit = cli("fit", data, "-o", "t.calib", "--json").json
+    # The same float64 numbers; only the Fortran order of some formats rounds sums differently.
+    assert fit["parameters"]["temperature"] == pytest.approx(expected.parameters["temperature"])
+    assert (fit["card"]["map"], fit["card"]["objective"]) == ("temperature", "nll")
+    assert (fit["card"]["data"]["rows"], fit["card"]["data"]["name"]) == (300, data)
+
+    apply = cli("apply", "t.calib", data, "-o", "out.npz", "--json").json
+    assert apply == {"output": "out.npz", "rows": 300, "classes": 4}
+    probabilities = cli.probabilities("out.npz")
+    np.testing.assert_allclose(probabilities, expected.predict(LOGITS), atol=1e-9)
+
+    export = cli("export", "t.calib", "-o", "t.onnx", "--json").json
+    assert export == {"output": "t.onnx", "bytes": len((cli.folder / "t.onnx").read_bytes())}
+    session = onnxruntime.InferenceSession(cli.folder / "t.onnx")
+    (answer,) = session.run(["probabilities"], {"logits": LOGITS.astype(np.float32)})
+    np.testing.assert_allclose(answer, probabilities, atol=1e-6)  # float32 of values up to 1
+
+    measured = cli("evaluate", data, "--calibrator", "t.calib", "--json").json
+    assert list(measured) == METRICS
+    for name, one in evaluate(LABELS, probabilities=probabilities).items():
+        assert measured[name] == pytest.approx(one.value, rel=1e-9), name
+    assert set(cli.files()) == {"val.npz", data, "t.calib", "out.npz", "t.onnx"}
+
+
+def test_text_output_of_commands_on_one_file(cli: Cli) -> None:
+    """Tables and what was saved, on standard output; nothing beside it."""
+    says = {
+        "fit val.npz -o t.calib": ["temperature: ", "on 300 rows, 4 classes", "saved t.calib\n"],
+        "apply t.calib val.npz -o out.npz": ["saved 300 rows of 4 probabilities to out.npz\n"],
+        "export t.calib -o t.onnx": [" bytes to t.onnx\n"],
+        "evaluate val.npz --calibrator t.calib": ["val.npz: 300 rows", *METRICS, "%", " ["],
+        "compare val.npz val.npz --maps identity,temperature --objectives nll": [
+            "fitted on val.npz, measured on val.npz",
+            "identity",
+            "temperature",
+        ],
+    }
+    for command, parts in says.items():
+        done = cli(*command.split())
+        assert (done.status, done.err) == (0, ""), command
+        assert [part for part in parts if part not in done.out] == []
+
+
+def test_file_names_are_printed_without_markup(cli: Cli) -> None:
+    """Neither markup nor emoji: [red] and :smile: are parts of names."""
+    calib = cli.fitted()
+    done = cli("apply", calib, "val.npz", "-o", ":smile:[red]x[b].npz")
+    assert done.out.endswith(" to :smile:[red]x[b].npz\n")
+    cli.write("[red]val.npz", write_npz(LOGITS, LABELS))
+    assert "[red]val.npz: 300 rows" in cli("evaluate", "[red]val.npz").out
+
+
+def test_apply_needs_no_labels(cli: Cli) -> None:
+    cli.write("new.npy", write_npy(LOGITS[:7]))
+    calib = cli.fitted()
+    assert cli("apply", calib, "new.npy", "-o", "out.npz", "--json").json["rows"] == 7
+
+
+def test_existing_output_is_replaced(cli: Cli) -> None:
+    calib = cli.fitted()
+    cli.write("out.npz", b"old")
+    assert cli("apply", calib, "val.npz", "-o", "out.npz").status == 0
+    assert cli.probabilities("out.npz").shape == (300, 4)
+    assert set(cli.files()) == {"val.npz", "t.calib", "out.npz"}

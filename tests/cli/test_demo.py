@@ -1,0 +1,74 @@
+"""`recalib demo`: a real server, worker and curl commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.end_to_end.programs import Programs, until
+
+
+@pytest.mark.slow
+def test_demo(programs: Programs, tmp_path: Path) -> None:
+    """One JSON document, with what examples there are; neither a process nor a home is left."""
+    rng = np.random.default_rng(0)
+    for split in ("validation", "test"):
+        labels = rng.integers(0, 3, 300)
+        sure = 5 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
+        logits = sure.astype(np.float16)
+        file = tmp_path / f"sure-{split}.npz"
+        np.savez(file, logits=logits, labels=labels.astype(np.uint8))
+    process = programs.start("demo", "--json", "--examples", str(tmp_path))
+    out, _ = process.communicate()
+    assert (process.returncode, programs.log_of(process)) == (0, "")
+    answer = json.loads(out)
+    before, after = (answer["metrics"][when] for when in ("before", "after"))
+    assert after["accuracy"]["value"] == before["accuracy"]["value"] > 0.8
+    assert after["nll"]["value"] < before["nll"]["value"]
+    assert after["ece"]["value"] < before["ece"]["value"]
+    assert answer["fit"]["map"] == "temperature"
+    sure = answer["examples"]["sure"]
+    right = logits.argmax(axis=1) == labels
+    assert sure["before"]["accuracy"]["value"] == pytest.approx(right.mean())
+    assert sure["after"]["nll"]["value"] < sure["before"]["nll"]["value"]
+    assert Path(answer["diagram"]).read_bytes().startswith(b"\x89PNG")
+    assert programs.alive() == []
+    # Libraries leave their own traces, whose names are not ours.
+    left = list(programs.temporary.glob("recalib-*/*"))
+    assert left == [Path(answer["diagram"])]
+    assert not programs.home.exists()
+
+
+@pytest.mark.slow
+def test_demo_keeps_server_running(programs: Programs) -> None:
+    """The server goes on, its three curl lines work as they are, and `kill` ends it all."""
+    process = programs.start("demo", "--keep")
+    out = process.communicate()[0].decode()
+    assert (process.returncode, programs.log_of(process)) == (0, "")
+    assert "reliability diagram: " in out
+    lines = re.findall(r"^  (curl .*)$", out, re.MULTILINE)
+    if shutil.which("curl") is None:
+        pytest.skip("no curl on this machine")
+    calibrate, version, metrics = (_run_command(shlex.split(line)) for line in lines)
+    (row,) = json.loads(calibrate)["probabilities"]
+    assert sum(row) == pytest.approx(1, abs=1e-5)  # ten numbers of float32
+    assert json.loads(version)["card"]["map"] == "temperature"
+    assert "recalib_" in metrics
+
+    (pid,) = re.findall(r"stop it with: kill (\d+)$", out, re.MULTILINE)
+    psutil.Process(int(pid)).terminate()
+    until(lambda: not programs.alive(), "the server and its worker to end")
+
+
+def _run_command(command: list[str]) -> str:
+    return subprocess.run(
+        [*command, "--fail"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout

@@ -1,0 +1,56 @@
+"""`recalib evaluate`: metrics, intervals and pictures."""
+
+from __future__ import annotations
+
+import pytest
+
+from recalib.metrics.evaluate import evaluate
+from tests.cli.running import LABELS, LOGITS, Cli
+
+
+def test_text_has_percentages_and_json_has_fractions(cli: Cli) -> None:
+    share = cli("evaluate", "val.npz", "--json").json["accuracy"]
+    assert 0 < share < 1
+    assert f"{share * 100:.2f} [" in cli("evaluate", "val.npz").out
+
+
+def test_intervals(cli: Cli) -> None:
+    measured = cli("evaluate", "val.npz", "--intervals", "--json").json
+    accuracy = measured["accuracy"]
+    assert accuracy["low"] < accuracy["value"] < accuracy["high"]
+    assert accuracy["floor"] is None
+    error = measured["ece"]
+    assert error.keys() == {"value", "low", "high", "floor"}
+    assert 0 < error["floor"] < error["high"]
+    assert "noise floor" in cli("evaluate", "val.npz").out
+
+
+def test_bins(cli: Cli) -> None:
+    assert cli("evaluate", "val.npz", "--bins", 1, "--json").json["ece"] == pytest.approx(
+        evaluate(LABELS, logits=LOGITS, bins=1)["ece"].value
+    )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<svg"), ("json", b"{")]
+)
+def test_diagram(cli: Cli, suffix: str, start: bytes) -> None:
+    done = cli("evaluate", "val.npz", "--diagram", f"d.{suffix}")
+    assert done.out.endswith(f"saved d.{suffix}\n")
+    assert cli.files()[f"d.{suffix}"].startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("picture", "text"),
+    [
+        ("reliability", "gap to mean confidence"),
+        ("smooth", "accuracy, smoothed"),
+        ("classwise", "class-wise ECE"),
+        ("confidence", "wrong"),
+        ("risk", "AURC"),
+    ],
+)
+def test_each_picture_is_drawn(cli: Cli, picture: str, text: str) -> None:
+    done = cli("evaluate", "val.npz", "--diagram", "d.json", "--picture", picture)
+    assert done.status == 0
+    assert text in cli.files()["d.json"].decode()

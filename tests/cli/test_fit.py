@@ -1,0 +1,72 @@
+"""`recalib fit`: output, options, weights of input kinds, and automatic choice."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import recalib
+from recalib.arrays import log_probabilities
+from recalib.metrics.evaluate import evaluate
+from tests.cli.running import LABELS, LOGITS, Cli
+from tests.files.examples import write_npz
+
+
+def test_warnings_go_to_standard_error(cli: Cli) -> None:
+    cli.write("few.npz", write_npz(LOGITS, LABELS % 2))
+    done = cli("fit", "few.npz", "-o", "t.calib")
+    assert done.status == 0
+    assert done.err == "warning: 2 of 4 classes never occur in the labels: 2, 3\n"
+    assert "warning" not in done.out
+    card = cli("fit", "few.npz", "-o", "t.calib", "--json").json["card"]
+    assert card["fit"]["warnings"] == ["2 of 4 classes never occur in the labels: 2, 3"]
+
+
+def test_input_probabilities(cli: Cli) -> None:
+    """They are taken as their logarithm; the fit is the same as of the logits they come from."""
+    p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    cli.write("p.npz", write_npz(p, LABELS, "probabilities"))
+    fit = cli("fit", "p.npz", "--input", "probabilities", "-o", "p.calib", "--json").json
+    expected = recalib.fit(log_probabilities(p), LABELS).parameters["temperature"]
+    assert fit["parameters"]["temperature"] == pytest.approx(expected)
+    done = cli("apply", "p.calib", "p.npz", "--input", "probabilities", "-o", "out.npz")
+    assert done.status == 0
+    measured = cli("evaluate", "p.npz", "--input", "probabilities", "--json").json
+    assert measured["nll"] == pytest.approx(evaluate(LABELS, logits=LOGITS)["nll"].value)
+
+
+def test_options(cli: Cli) -> None:
+    """A value is JSON; one name may be the map's or the objective's."""
+    fit = ["fit", "val.npz", "-o", "t.calib", "--objective", "focal", "--json"]
+    card = cli(*fit, "--option", "gamma=1.5").json["card"]
+    assert "1.5" in json.dumps(card)
+    nll = cli(*fit, "--option", "gamma=0").json["parameters"]["temperature"]
+    # The focal loss of gamma 0 is the likelihood; both solvers stop at a gradient of about 1e-6.
+    assert nll == pytest.approx(recalib.fit(LOGITS, LABELS).parameters["temperature"], rel=1e-3)
+
+
+def test_auto_reports_choice_and_reason(cli: Cli) -> None:
+    fitted = cli("fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json").json
+    card, choice = fitted["card"], fitted["card"]["choice"]
+    assert card["map"] == choice["map"]
+    assert choice["reason"].startswith(f"{card['map']}: ")
+    assert choice["folds"] == 5
+    chosen = [one for one in choice["candidates"] if one["chosen"]]
+    assert [one["map"] for one in chosen] == [card["map"]]
+    assert chosen[0]["nll"]["low"] < chosen[0]["nll"]["value"] < chosen[0]["nll"]["high"]
+    said = cli("fit", "val.npz", "-o", "b.calib", "--map", "auto").out
+    assert choice["reason"] in said
+    assert "cross-validated on 300 rows in 5 folds" in said
+    assert f"{card['map']} by nll on 300 rows" in said
+
+
+def test_auto_accepts_policy_options(cli: Cli) -> None:
+    fit = ["fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json"]
+    choice = cli(*fit, "--option", "preserve_accuracy=false").json["card"]["choice"]
+    assert choice["preserve_accuracy"] is False
+    assert "structured_vector" in {one["map"] for one in choice["candidates"]}
+    wrong = cli(*fit, "--option", "preserve_acuracy=false")
+    assert wrong.status == 2
+    assert wrong.err.startswith("error: options.preserve_acuracy: found an unknown option")
