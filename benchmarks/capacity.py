@@ -1,4 +1,4 @@
-"""What one needs of disk, memory and processors for so many models, requests and labels.
+"""Capacity planning: disk, memory and processor time for models, requests and labels.
 
 `python -m benchmarks.capacity [--json FILE]`: some minutes of one core, on SQLite in a temporary
 folder, and what goes to the database once more on a PostgreSQL that is started for it. Times are of
@@ -165,7 +165,7 @@ class _Spending:
 
 
 def _idle(process: psutil.Process, database: Database) -> float:
-    """Return the share of a processor that a server takes that nobody asks anything."""
+    """Return the processor share of an idle server."""
     before = _spent(process, database)
     time.sleep(_IDLE_SECONDS)
     return (_spent(process, database) - before) / _IDLE_SECONDS
@@ -176,7 +176,7 @@ def _spent(process: psutil.Process, database: Database) -> float:
 
 
 def _label(client: httpx2.Client, ids: list[str]) -> None:
-    """Send labels as clients do, a thousand a request."""
+    """Send labels, 1,000 per request."""
     for at in range(0, len(ids), _BATCH):
         body = [{"prediction_id": one, "label": 1} for one in ids[at : at + _BATCH]]
         client.post("/v1/models/m0/labels", json=body).raise_for_status()
@@ -222,7 +222,7 @@ def _is_ready(client: httpx2.Client) -> bool:
 
 
 def _ask(client: httpx2.Client, model: str, rows: int, classes: int, count: int) -> list[str]:
-    """Calibrate the same rows again and again; return the ids of all predictions."""
+    """Calibrate the same rows repeatedly; return the ids of all predictions."""
     body = json.dumps({"logits": _drawn(rows, classes)[0].round(3).tolist()})
     headers, ids = {"Content-Type": "application/json"}, []
     for _ in range(count):
@@ -259,7 +259,7 @@ def _made(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, help="write the figures there as well")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Databases to measure on: SQLite in a file, and a PostgreSQL that is started for it."""
+"""Databases for benchmarks: SQLite in a file, and a PostgreSQL server that is started for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Database", "postgresql", "sqlite"]
 
 
 class Database(NamedTuple):
-    """One that is empty until somebody migrates it."""
+    """A database without a schema."""
 
     name: str
     url: str
@@ -29,7 +29,7 @@ class Database(NamedTuple):
 
 @contextlib.contextmanager
 def sqlite(folder: Path) -> Iterator[Database]:
-    """Yield one in a file of `folder`, which is made; whoever uses it spends what it takes."""
+    """Yield a SQLite database in `folder`; its processor time is that of its clients."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "recalib.db"
 
@@ -44,7 +44,7 @@ def sqlite(folder: Path) -> Iterator[Database]:
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[Database]:
-    """Yield one in a server of its own, as it is set up unless somebody says otherwise."""
+    """Yield a PostgreSQL database in a new server with the default configuration."""
     with (
         contextlib.contextmanager(start_postgresql)() as server,
         contextlib.contextmanager(new_database)(server.get_uri(), "template1") as url,
@@ -61,7 +61,7 @@ def postgresql() -> Iterator[Database]:
 
 
 def _spent(server: Any) -> float:
-    """Of those that have ended as well: their parent has what they spent."""
+    """Return processor seconds, including ended processes, which their parent accounts for."""
     parent = psutil.Process(server.get_pid())
     spent = sum(parent.cpu_times()[:4])
     for child in parent.children(recursive=True):

@@ -1,4 +1,4 @@
-"""What an id costs: microseconds a row of a batch of 1,000, with what it says of the row."""
+"""The cost of prediction ids: microseconds per row in a batch of 1,000."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS, _TIMES = 1_000, 30
 
 
 def run() -> list[Goal]:
-    """Measure minting, and working out beside it what ids of 10 classes say."""
+    """Measure `mint` and `summarise_predictions` with 10 classes."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(_ROWS, 10)).astype(np.float32)
     probabilities = np.exp(logits)

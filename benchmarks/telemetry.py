@@ -1,4 +1,4 @@
-"""What traces cost a request: nothing to speak of where nobody is told, and what where somebody is.
+"""The cost of tracing per request, with and without an exporter.
 
 `python -m benchmarks.telemetry`: times of the processor for all that a small request has to do with
 traces, first without an endpoint, then with one that nobody listens at, in the same run. The
@@ -29,7 +29,7 @@ _HEADERS = [
 
 
 def run() -> list[Goal]:
-    """Measure both, each as the best of several."""
+    """Measure both, each as the best of several runs."""
     off = _microseconds()
     # It says that nobody is there, which is so.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

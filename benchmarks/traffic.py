@@ -1,4 +1,4 @@
-"""What traffic costs: rows and bytes of a day, and the time that counting takes of a request.
+"""The cost of traffic counts: rows and bytes per day, and time per request.
 
 `python -m benchmarks.traffic` counts a day of 10^9 predictions of one model, with as many segments
 as a model may have, as server processes would write it down.
@@ -26,7 +26,7 @@ _DAY = 86_400
 
 
 def day(folder: Path, segments: int, predictions: int = 10**9) -> dict[str, float]:
-    """Write a day down in SQLite; return rows, megabytes, and the same made coarser."""
+    """Write the counts of a day to SQLite; return rows and megabytes, before and after merging."""
     registry = Registry(f"sqlite:///{folder / 'recalib.db'}", (folder / "blobs").as_uri())
     registry.migrate()
     with registry.transaction() as tx:
@@ -95,7 +95,7 @@ def _size(registry: Registry) -> int:
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object, for machines")
     wants_json = parser.parse_args().json

@@ -1,4 +1,4 @@
-"""Measure all, print tables, and say whether the goals are met."""
+"""Run all measurements, print tables, and check the goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who watches a stream: our test, and what others use, each with one answer: the first alarm.
+"""Drift detectors: Recalib's test and others; each returns its first alarm.
 
 All are told confidences and correctness; river's detectors watch their difference, for which they
 are made. `tuned` ones get thresholds that no user has: the 95th percentile of what they reach on
@@ -53,7 +53,7 @@ def _river() -> Any:
 
 
 def available() -> bool:
-    """Return whether river can be had; say why not."""
+    """Return whether river is installed; print the reason if not."""
     try:
         _river()
     except Exception as error:  # whatever somebody else's import may raise
@@ -113,7 +113,7 @@ def _ece(p: Values, y: Values) -> float:
 
 
 def _hosmer_lemeshow(p: Values, y: Values) -> float:
-    """Return Σ (observed − expected)² / variance over ten groups of like size."""
+    """Return Σ (observed − expected)² / variance over ten groups of equal size."""
     groups = np.array_split(np.argsort(p), 10)
     return float(sum(np.sum(y[at] - p[at]) ** 2 / np.sum(p[at] * (1 - p[at])) for at in groups))
 

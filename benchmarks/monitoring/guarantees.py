@@ -1,4 +1,4 @@
-"""How often detectors alarm although nothing is wrong, and how soon where something is."""
+"""False alarm rates and detection delays of the detectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNLUCKY = 1e-3
 
 @dataclass(frozen=True)
 class Row:
-    """What a detector did on all streams of one kind."""
+    """The results of a detector on all streams of one kind."""
 
     detector: str
     kind: str
@@ -38,12 +38,12 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether so many false alarms may come of a detector that keeps to α."""
+        """Whether the number of false alarms is compatible with a rate of α."""
         alarms = round(self.false_alarms * self.streams)
         return bool(scipy.stats.binom.sf(alarms - 1, self.streams, _ALPHA) >= _UNLUCKY)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return {**asdict(self), "holds": self.holds}
 
 
@@ -87,7 +87,7 @@ def _row(detector: str, kind: str, alarms: list[int | None]) -> Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the goal is met: α held, and no slower than whoever holds it as well."""
+    """Whether the goal is met: rate at most α, and no slower than the others with that rate."""
 
     detector: str
     #: Detectors that hold α on every kind of stream that counts.
@@ -103,7 +103,7 @@ class Verdict:
         return held and self.no_slower == len(DRIFTS) and self.quicker >= 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return {**asdict(self), "met": self.met}
 
 

@@ -1,4 +1,4 @@
-"""How often 95% intervals of windows hold the truth, and how wide they are."""
+"""Coverage and width of the 95% intervals of windows."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Covered:
 
     @property
     def met(self) -> bool:
-        """Whether so many hits may come of intervals that hold the truth in 93% of draws."""
+        """Whether the number of hits is compatible with a coverage of 93%."""
         held = round(self.coverage * self.draws)
         return bool(scipy.stats.binom.cdf(held, self.draws, GOAL) >= _UNLUCKY)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return {**asdict(self), "met": self.met}
 
 
@@ -87,7 +87,7 @@ def _measured(law: str, truth: str, labels: int, weighting: str, draws: int) -> 
 
 
 def _true(law: str, truth: str, edges: Values) -> dict[str, float]:
-    """Return what infinitely many labels would give in these bins."""
+    """Return the errors of the population in these bins."""
     p = LAWS[law].ppf((np.arange(_RANKS) + 0.5) / _RANKS)
     where = np.searchsorted(edges, p, side="right")
     counts = np.bincount(where, minlength=15)

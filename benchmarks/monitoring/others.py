@@ -1,4 +1,4 @@
-"""What a label costs, and whether labels selected by outcome are flagged."""
+"""Processor time per label, and detection of labels selected by outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def microseconds_per_label() -> float:
 
 
 def flags(streams: int) -> dict[str, float]:
-    """Return how often label rates are flagged, of 5,000 predictions of a calibrated model."""
+    """Return how often label rates are flagged, for 5,000 predictions of a calibrated model."""
     found = dict.fromkeys(("every third", "the less sure more", "all errors, 80% of the rest"), 0)
     for seed in range(streams):
         rng = np.random.default_rng([seed, 5])

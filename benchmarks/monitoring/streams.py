@@ -70,14 +70,14 @@ def _tolerated_shift(rng: np.random.Generator) -> Rows:
 
 
 def _tolerated_turn(rng: np.random.Generator) -> Rows:
-    """As much too sure as is tolerated from the onset on, and as little sure enough before."""
+    """Overconfident by the tolerance from the onset on, underconfident by it before."""
     p = _confidences(rng, LABELS)
     off = np.where(np.arange(LABELS) < ONSET, TOLERANCE, -TOLERANCE)
     return p, _right(rng, np.clip(p + off, 0, 1))
 
 
 def _delayed(rng: np.random.Generator) -> Rows:
-    """Errors are reported twice as soon, and cohorts are read when 99% of labels have come."""
+    """Errors are reported twice as fast; cohorts are read when 99% of labels have arrived."""
     p = _confidences(rng, LABELS)
     y = _right(rng, p)
     delay = rng.exponential(np.where(y == 1, 2.0, 1.0))
@@ -86,7 +86,7 @@ def _delayed(rng: np.random.Generator) -> Rows:
 
 
 def _selective(rng: np.random.Generator) -> Rows:
-    """The less sure are labelled more often, whatever the outcome."""
+    """Low confidences are labelled more often, independent of the outcome."""
     p = _confidences(rng, 3 * LABELS)
     p = p[rng.random(len(p)) < 1.1 - p][:LABELS]
     return p, _right(rng, p)
@@ -139,7 +139,7 @@ DRIFTS: dict[str, Callable[[np.random.Generator], Rows]] = {
 
 
 def _arrival(rng: np.random.Generator) -> Rows:
-    """As `delayed`, but read as labels come, over a time of ten mean delays."""
+    """As `delayed`, but in order of arrival, over ten mean delays."""
     p = _confidences(rng, LABELS)
     y = _right(rng, p)
     came = 10 * np.arange(LABELS) / LABELS + rng.exponential(np.where(y == 1, 2.0, 1.0))

@@ -1,4 +1,4 @@
-"""A calibrator inside the user's own ONNX classifier: one file that answers probabilities.
+"""Fuse a calibrator into an ONNX classifier: one file that returns probabilities.
 
 >>> recalib.fuse("classifier.onnx", recalib.load("t.calib"), "calibrated.onnx")  # doctest: +SKIP
 

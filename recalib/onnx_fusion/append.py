@@ -1,4 +1,4 @@
-"""A calibrator's nodes behind an output of a model."""
+"""Append the nodes of a calibrator to an output of a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CARD = "recalib.card"
 
 @dataclass(frozen=True)
 class Appended:
-    """The model with the calibrator behind it."""
+    """The model with the appended calibrator."""
 
     model: ModelProto
     #: The new output.
@@ -88,7 +88,7 @@ def append(
 
 
 def _of_accepted_opset(model: ModelProto, external: bool) -> ModelProto:
-    """Return a copy of the model, converted where it is too old for our nodes."""
+    """Return a copy of the model, converted if its opset is too old for the nodes."""
     copy = ModelProto()
     copy.CopyFrom(model)
     opset = _opset(model)
@@ -205,7 +205,7 @@ def _rename(graph: GraphProto, prefix: str, names: Mapping[str, str]) -> None:
 
 
 def _prefix(taken: set[str]) -> str:
-    """Return a prefix that no name of the model begins with."""
+    """Return a prefix that no name of the model has."""
     prefix, count = "recalib/", 1
     while any(name.startswith(prefix) for name in taken):
         count += 1
@@ -214,7 +214,7 @@ def _prefix(taken: set[str]) -> str:
 
 
 def _names(graph: GraphProto) -> Iterator[str]:
-    """Yield the names of all values of a graph and its subgraphs, which may see one another."""
+    """Yield the names of all values of a graph and its subgraphs, which share a scope."""
     for tensor in graph.initializer:
         yield tensor.name
     for sparse in graph.sparse_initializer:

@@ -1,4 +1,4 @@
-"""From a model's file and a calibrator to one file, written only once it is proven."""
+"""Fuse a model file and a calibrator into one file, which is verified before it is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class Fused:
-    """What was written: the new output's name, the size, and the proof."""
+    """The result: name of the new output, size of the file, and the verification."""
 
     probabilities: str
     bytes: int
@@ -137,7 +137,7 @@ def _source(model: ModelProto, wanted: str | None) -> str:
 
 
 def _tapped(fused: Appended) -> ModelProto:
-    """Return the model with what our nodes are given as one more output."""
+    """Return the model with the input of the appended nodes as an additional output."""
     model = ModelProto()
     model.CopyFrom(fused.model)
     model.graph.output.add().name = fused.entrance

@@ -1,4 +1,4 @@
-"""A fused graph gives what the model and then the calibrator give: shown on random input."""
+"""Verify on random input that a fused graph equals the model followed by the calibrator."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _INTEGERS: dict[str, tuple[Any, int]] = {
 
 @dataclass(frozen=True)
 class Proof:
-    """How close the two came."""
+    """The result of the verification."""
 
     #: Rows compared.
     rows: int
@@ -89,7 +89,7 @@ class Runtime:
 
     @property
     def inputs(self) -> list[Any]:
-        """The inputs that must be given: name, type and shape."""
+        """The required inputs: name, type and shape."""
         inputs: list[Any] = self._session.get_inputs()
         return inputs
 
@@ -112,7 +112,7 @@ def prove(
     input: Input,
     shapes: Mapping[str, Sequence[int]],
 ) -> Proof:
-    """Return how close `runtime`, of the fused graph, is to `original` and then `calibrator`.
+    """Compare `runtime`, the fused graph, with `original` followed by `calibrator`.
 
     A probability p of a row whose calibrated log-probabilities span r may differ by
     10⁻⁶ (1 + r) p + 10⁻⁶: the rounding of a logit of size r to float32 moves it by r / 2²⁴, and p

@@ -231,7 +231,7 @@ def test_candidates_are_done_and_states_are_seen(registry: Registry) -> None:
         "monitor",
         "version 1",
     )
-    assert tuple(monitors._SEEN) == STATES
+    assert tuple(monitors._STATES) == STATES
 
 
 def test_nobody_is_called_as_what_acts_by_itself(registry: Registry) -> None:

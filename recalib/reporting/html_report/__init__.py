@@ -1,4 +1,4 @@
-"""A page that says how good a classifier's probabilities are, and what to do about it."""
+"""An HTML report of a classifier's calibration, with recommendations."""
 
 from recalib.reporting.html_report.page import Source, write_report
 

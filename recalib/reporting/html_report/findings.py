@@ -1,4 +1,4 @@
-"""What a careful colleague would say about two files and the calibrators fitted to them.
+"""Findings of a report: warnings about the data and the fitted calibrators.
 
 Legend: K classes.
 """
@@ -30,7 +30,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is spoken about."""
+    """The data of the findings."""
 
     validation: LabelledData
     test: LabelledData
@@ -46,7 +46,7 @@ class Evidence:
 
 
 def findings(evidence: Evidence) -> list[str]:
-    """Return one plain sentence or two for each thing to worry about."""
+    """Return one or two sentences for each finding."""
     return [
         *_about_the_files(evidence),
         *_about_rows(evidence),
@@ -141,7 +141,7 @@ def _rows(count: int, of: str) -> str:
 
 
 def _shared_rows(one: NDArray[np.floating], other: NDArray[np.floating]) -> int:
-    """Return how many rows of `other` are rows of `one`, to the bit."""
+    """Return the number of rows of `other` that are exactly equal to rows of `one`."""
     if one.dtype != other.dtype:
         return 0
     seen = {row.tobytes() for row in np.ascontiguousarray(one)}
@@ -149,7 +149,7 @@ def _shared_rows(one: NDArray[np.floating], other: NDArray[np.floating]) -> int:
 
 
 def _differ(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> bool:
-    """Return whether two shares differ by more than chance explains: the pooled z test."""
+    """Return whether two shares differ significantly, by the pooled z test."""
     n, m = len(one), len(other)
     pooled = (one.sum() + other.sum()) / (n + m)
     error = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
@@ -160,7 +160,7 @@ def _differ(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> bool:
 
 
 def _shifted(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
-    """Return whether counts (K,) are of different shares: Pearson's χ² test of homogeneity.
+    """Return whether counts (K,) have different shares: Pearson's χ² test of homogeneity.
 
     Classes too rare for it are taken together, from the rarest on.
     """

@@ -1,4 +1,4 @@
-"""From two files of logits and labels to one self-contained page."""
+"""Write a self-contained report from two files of logits and labels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _SHIFT_CAPTION = (
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was read."""
+    """An input file."""
 
     name: str
     digest: str
@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Report:
-    """What the page says, for who does not look at it."""
+    """The main results of the page, as values."""
 
     comparison: Comparison
     warnings: list[str]
@@ -191,7 +191,7 @@ def _environment() -> jinja2.Environment:
 def _figures(
     before: Predictions, after: Predictions, names: Sequence[str] | None
 ) -> list[dict[str, Any]]:
-    """Return each picture's caption and its specification, harmless inside a script element."""
+    """Return the caption and specification of each plot, escaped for a script element."""
     series = dict(zip(_SERIES, (before, after), strict=True))
     charts: list[tuple[str, str, ChartType]] = [
         (
@@ -253,7 +253,7 @@ def _described(role: str, source: Source) -> dict[str, Any]:
 
 
 def _statement(before: Predictions, after: Predictions, comparison: Comparison) -> dict[str, Any]:
-    """Return the numbers of the page's first sentence."""
+    """Return the numbers of the first sentence of the page."""
     return {
         "accuracy": float(before.correct.mean()),
         "confidence": float(before.confidences.mean(dtype=np.float64)),

@@ -1,4 +1,4 @@
-"""The same classifier and calibrator on test sets that are of another kind than validation."""
+"""Calibration on test sets from other distributions than the validation set."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def draw_shift(
 
 
 def about_shift(measured: Sequence[UnderShift]) -> Iterator[str]:
-    """Yield a sentence for each set on which the calibrator clearly does harm."""
+    """Yield a sentence for each set on which calibration becomes significantly worse."""
     for one in measured:
         before, after = one.before["ece"], one.after["ece"]
         if before.high is not None and after.low is not None and after.low > before.high:

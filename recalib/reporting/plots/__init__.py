@@ -1,4 +1,4 @@
-"""Pictures of calibration, as Vega-Lite specifications and as files: a picture is one file here.
+"""Plots of calibration, as Vega-Lite specifications and as files; one module per plot.
 
 Altair writes a specification and vl-convert renders it, offline. Both are imported where they are
 used, since they take a second. A specification holds bins, or curves of some 200 points, and never

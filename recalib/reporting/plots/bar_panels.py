@@ -1,4 +1,4 @@
-"""Bars of accuracy over confidence, and of how many rows are where: what panels are built of."""
+"""Bar panels: accuracy over confidence, and shares of rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PERFECT = "perfect calibration"
 
 
 def bin_rows(state: BinState) -> list[dict[str, float]]:
-    """Return what is drawn of each bin that holds anything."""
+    """Return the data of each nonempty bin."""
     rows = []
     for k in np.flatnonzero(state.filled):
         count, correct = int(state.count[k]), float(state.correct[k])
@@ -93,7 +93,7 @@ def _diagonal_of_bars() -> alt.Chart:
 
 
 def diagonal() -> alt.Chart:
-    """Return the line on which a calibrated model would be."""
+    """Return the diagonal, the line of a calibrated model."""
     import altair as alt
 
     line: alt.Chart = (
@@ -110,7 +110,7 @@ def diagonal() -> alt.Chart:
 
 
 def share_bars(most: float, *, leftmost: bool) -> alt.Chart:
-    """Return bars of the share of rows by confidence, up to the same height in every panel."""
+    """Return bars of the share of rows by confidence, with one scale for all panels."""
     import altair as alt
 
     share = alt.Axis(format="%", title="rows" if leftmost else None, tickCount=3)

@@ -1,4 +1,4 @@
-"""The classes whose probabilities are furthest from how often they occur."""
+"""Class-wise reliability diagrams of the classes with the largest error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def classwise_diagram(
 
 
 def _errors(predictions: Predictions, bins: int) -> NDArray[np.float64]:
-    """Return each class's error, (K,)."""
+    """Return the class-wise errors, (K,)."""
     state = ClasswiseError(bins).state(predictions.classes)
     state.add(predictions)
     gaps: NDArray[np.float64] = np.abs(state.occurred - state.confidence).sum(axis=1)

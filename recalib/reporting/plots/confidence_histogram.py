@@ -1,4 +1,4 @@
-"""How sure a classifier is: a histogram of confidence, the wrong rows set apart."""
+"""Confidence histogram, with correct and wrong rows separated."""
 
 from __future__ import annotations
 

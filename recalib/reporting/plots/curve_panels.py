@@ -1,4 +1,4 @@
-"""Curves of accuracy over confidence with their bands: what smooth panels are built of."""
+"""Curve panels: smooth accuracy over confidence with bands."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | al
 
 
 def point_tooltip() -> list[alt.Tooltip]:
-    """Return what a point of a curve says under the pointer."""
+    """Return the tooltip of a point of a curve."""
     import altair as alt
 
     columns = {"at": "confidence", "accuracy": "accuracy", "low": "band from", "high": "to"}

@@ -1,4 +1,4 @@
-"""Calibration error against how far the data have shifted, for several methods."""
+"""Calibration error of several methods against the severity of a shift."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPREAD = 0.3
 
 
 class ShiftRow(NamedTuple):
-    """One error at one severity of shift; a plain tuple of the same five will do.
+    """One error at one severity of shift; a plain tuple of the five fields is accepted too.
 
     `severity` is a number on a scale of the caller's, 0 for none. `value`, `low` and `high` are
     shares from 0 to 1; `low` and `high` are None where there is no interval.

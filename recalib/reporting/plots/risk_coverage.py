@@ -1,4 +1,4 @@
-"""The risk-coverage curve: how many errors are left when the least sure rows are set aside."""
+"""Risk-coverage curve: the error rate of the most confident rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BEST = "best order of the same errors"
 
 
 def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.FacetChart:
-    """Return the share of errors among the surest rows, over the share of rows that these are.
+    """Return the error rate of the most confident rows against their share of all rows.
 
     The legend says the area under each curve (AURC). Where confidences tie, rows count with the
     accuracy of all rows of that confidence, as in `aurc`. The grey dashes are the best order that
@@ -77,7 +77,7 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
 
 
 def _surest_errors(predictions: Predictions) -> NDArray[np.float64]:
-    """Return the expected error of each row, the surest first."""
+    """Return the expected error of each row, most confident first."""
     errors: NDArray[np.float64] = 1 - sort_by_confidence(predictions)[1][::-1]
     return errors
 
@@ -96,7 +96,7 @@ def _points(errors: NDArray[np.float64]) -> list[dict[str, float]]:
 
 
 def _best_points(share: float) -> list[dict[str, float]]:
-    """Return risk at 200 coverages where every error comes last."""
+    """Return risk at 200 coverages if all errors come last."""
     coverage = np.arange(1, _POINTS + 1) / _POINTS
     return _as_rows(coverage, risk=np.maximum(coverage - (1 - share), 0) / coverage)
 

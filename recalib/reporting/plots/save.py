@@ -1,4 +1,4 @@
-"""A picture as a file: PNG, SVG, a page of HTML, or the specification itself."""
+"""Save a plot as PNG, SVG, an HTML page, or the specification itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def check_suffix(path: str | os.PathLike[str], field: str = "diagram") -> None:
-    """Refuse a file name that `save` would refuse, before any long work."""
+    """Raise `InputError` for a file name that `save` would reject, before any long work."""
     suffix = Path(path).suffix
     if suffix.lower() not in _SUFFIXES:
         raise InputError(field, found=suffix or "no suffix", accepted=", ".join(_SUFFIXES))

@@ -1,4 +1,4 @@
-"""How every picture looks, and what all of them say of the rows they show."""
+"""Common style and data of all plots."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEVEL = 0.95
 #: Width of a panel, and its height where that is a share too.
 SIDE = 300
 
-#: Blue and a light orange: told apart by every kind of colour vision, and in grey by lightness.
+#: Blue and a light orange: distinct in every kind of colour vision, and by lightness in grey.
 BLUE, LIGHT, GREY, INK = "#3f7fb5", "#fbc47b", "#8c8c8c", "#222222"
 #: Lines of several series, by the colours of Okabe and Ito (2008), dark and light in turn; dashes
 #: and shapes tell them apart in grey.
@@ -75,7 +75,7 @@ Chart = TypeVar("Chart", bound="ChartType")
 
 
 def styled(chart: Chart, legend_columns: int) -> Chart:
-    """Return a finished picture: with fonts, sizes, and the legend beneath."""
+    """Return a finished plot, with fonts, sizes and the legend below."""
     import altair as alt
 
     configured: Any = chart.configure(
@@ -109,7 +109,7 @@ def styled(chart: Chart, legend_columns: int) -> Chart:
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
-    """Return rows as a picture's data.
+    """Return rows as the data of a plot.
 
     As a tuple: Altair copies lists, and all that is in them, in each step of making a picture.
     """
@@ -157,7 +157,7 @@ def colours(labels: Collection[str], channel: str = "color", beside: str | None 
 
 
 def check_series(series: Mapping[str, Predictions], *, least: int = 1, most: int = 2) -> None:
-    """Refuse what cannot be drawn: too few or too many series, no rows, no confidences."""
+    """Raise `InputError` for too few or too many series, no rows, or no confidences."""
     counts = {(1, 2): "one or two", (2, 2): "two"}.get((least, most), f"{least} to {most}")
     if not least <= len(series) <= most:
         raise InputError("series", found=f"{len(series)} series", accepted=counts)
@@ -171,7 +171,7 @@ def check_series(series: Mapping[str, Predictions], *, least: int = 1, most: int
 
 
 def check_bins(bins: int) -> None:
-    """Refuse numbers of bins that cannot be seen."""
+    """Raise `InputError` for a number of bins that cannot be displayed."""
     if not 1 <= bins <= _MOST_BINS:
         raise InputError("bins", found=str(bins), accepted=f"at least 1, at most {_MOST_BINS}")
 
@@ -184,7 +184,7 @@ def state_of(predictions: Predictions, bins: int) -> BinState:
 
 
 def facts(state: BinState) -> list[str]:
-    """Return what a title says of a series."""
+    """Return the title of a series."""
     ece = ExpectedCalibrationError(state.bins).estimate(state, LEVEL)
     rows = int(state.count.sum())
     accuracy, confidence = state.correct.sum() / rows, state.confidence.sum() / rows

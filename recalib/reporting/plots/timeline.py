@@ -1,4 +1,4 @@
-"""What a monitor has said over time: calibration error, evidence, and the states beneath."""
+"""Monitor timeline: calibration error, evidence and states over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["STATE_COLOURS", "timeline"]
 
 _WIDTH, _HEIGHT, _STRIP = 620, 170, 22
-#: Told apart by every kind of colour vision, and in grey by lightness.
+#: Distinct in every kind of colour vision, and by lightness in grey.
 STATE_COLOURS = {
     "fresh": "#9ecae1",
     "unverified": "#d9d9d9",
@@ -109,7 +109,7 @@ def _level(value: float) -> alt.Chart:
 
 
 def _highest(values: list[dict[str, Any]], objective: float) -> float:
-    """Return where the panel of errors ends: the first windows, of few labels, go far beyond."""
+    """Return the upper limit of the error panel; first windows with few labels may exceed it."""
     ends = sorted(one["ece_high"] for one in values if one["ece_high"] is not None)
     typical = ends[int(0.9 * (len(ends) - 1))] if ends else 0.0
     return float(min(1.0, 1.25 * max(typical, objective)))
@@ -120,7 +120,7 @@ _NUMBERS = ("log_evidence", "n", "psi")
 
 
 def _drawn(window: Mapping[str, Any], dated: bool) -> dict[str, Any]:
-    """Return what is drawn of a window, numbers rounded to 1e-6, far less than a pixel."""
+    """Return the data of a window, rounded to 1e-6, far less than a pixel."""
     found: dict[str, Any] = {"state": window["state"]}
     for name in (*_SHARES, *_NUMBERS):
         value = window.get(name)

@@ -1,4 +1,4 @@
-"""How a training run went: scores, calibration and weights over its epochs."""
+"""Training curves: scores, calibration and weights over the epochs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def training_curves(
 
     NLL of all rows, and of those that are right and those that are wrong, ECE, entropy and the
     norm of the weights: what paper 004, figures 2 and 3, shows of a network that becomes
-    miscalibrated. Records count in their order; a run that began anew goes on to the right.
+    miscalibrated. Records count in their order; the epochs of a restarted run follow on the right.
 
     Raises
     ------
