@@ -1,4 +1,4 @@
-"""Reading the audit trail; no transport here."""
+"""Operations on the audit trail, independent of the transport."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ def list_audit(
     limit: int,
     cursor: str | None,
 ) -> AuditPage:
-    """Return a page of who did what, newest first: all, or what matches each that is given.
+    """Return a page of audit entries, newest first, filtered by actor, action and model.
 
-    Who is for some models alone may ask about one of these.
+    A principal that is restricted to some models must name one of them.
     """
     current_principal().check_model(model)
     position = decode_cursor(cursor)
     if position is not None and not re.fullmatch(r"[0-9]{1,18}", position):
         raise InputError("cursor", found="something else", accepted="next_cursor of a page")
     after = None if position is None else int(position)
-    found = tx.audit.page(after, limit + 1, actor=actor, action=action, model=model)
-    more = next_cursor(found, limit, lambda entry: str(entry.id))
-    return AuditPage(items=[AuditEntry.of(one) for one in found[:limit]], next_cursor=more)
+    entries = tx.audit.page(after, limit + 1, actor=actor, action=action, model=model)
+    following = next_cursor(entries, limit, lambda entry: str(entry.id))
+    return AuditPage(
+        items=[AuditEntry.of(entry) for entry in entries[:limit]], next_cursor=following
+    )

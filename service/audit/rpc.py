@@ -18,9 +18,9 @@ class Audit:
         self._state = state
 
     def list_audit(self, request: pb.ListAuditRequest, context: Context) -> pb.AuditPage:
-        """Say who did what, newest first."""
+        """List audit entries, newest first."""
         limit = page_limit(request.limit)
-        given = (request.actor or None, request.action or None, request.model or None)
+        filters = (request.actor or None, request.action or None, request.model or None)
         with self._state.registry.reading() as tx:
-            page = handlers.list_audit(tx, *given, limit, request.cursor or None)
+            page = handlers.list_audit(tx, *filters, limit, request.cursor or None)
         return to_message(pb.AuditPage, page)

@@ -1,4 +1,4 @@
-"""What the audit trail looks like on the wire."""
+"""Responses for the audit trail."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["AuditEntry", "AuditPage"]
 
 
 class AuditEntry(BaseModel):
-    """One thing that somebody did, or was refused."""
+    """An operation that was performed or refused."""
 
     id: int
     at: str = Field(description="ISO 8601, UTC.")
     actor: str = Field(
         description="An API key's name, `oidc:` and a token's subject, `cli:` and a user, "
-        "`monitor`, or `anonymous` where nobody needs a key."
+        "`monitor`, or `anonymous` if no key is required."
     )
-    action: str = Field(description="The operation, as this description names it, or a like word.")
-    model: str | None = Field(description="The model that it was done to.")
+    action: str = Field(description="The operation id, or a similar name.")
+    model: str | None = Field(description="The model concerned.")
     target: str = Field(description="The object: an alias, a data set, a job, a key.")
-    detail: str = Field(description="In words, with the reason where one was given.")
+    detail: str = Field(description="Details in words, with the reason if there is one.")
     result: Literal["done", "refused"]
 
     @classmethod
@@ -43,7 +43,7 @@ class AuditEntry(BaseModel):
 
 
 class AuditPage(BaseModel):
-    """Some entries, newest first."""
+    """A page of entries, newest first."""
 
     items: list[AuditEntry]
     next_cursor: str | None

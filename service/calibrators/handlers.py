@@ -1,4 +1,4 @@
-"""What can be done with calibrators and their aliases; no transport here."""
+"""Operations on calibrators and their aliases, independent of the transport."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ FIT = "fit"
 
 
 def create_calibrator(tx: Transaction, model: str, fit: CalibratorCreate, key: str | None) -> Job:
-    """Ask for a fit.
+    """Enqueue a fit job.
 
     Raises
     ------
     InputError: an unknown map, objective or option.
     NotFoundError: no such model or data set.
-    ConflictError: `key` came with another request.
+    ConflictError: `key` was used with another request.
     """
     owner = tx.models.get(model)
     scope = f"create_calibrator {model}"
@@ -61,27 +61,27 @@ def create_calibrator(tx: Transaction, model: str, fit: CalibratorCreate, key: s
 
 
 def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
-    """Enqueue a fit; what can be checked now is, so that a typo does not wait in a queue.
+    """Check the request as far as possible without the data, and enqueue a fit job.
 
     Raises
     ------
     InputError: an unknown map, objective or option.
-    NotFoundError: no such data set.
+    NotFoundError: the data set does not exist.
     """
     resolve_fit(fit.map, fit.objective, fit.options)
     tx.datasets.get(model, fit.dataset)
     job = tx.jobs.enqueue(FIT, {"model": model.name, **fit.model_dump()}, model=model)
-    said = f"{fit.map} by {fit.objective} on {fit.dataset}"
-    tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, said)
+    detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
+    tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
     return Job.of(job)
 
 
 def list_calibrators(tx: Transaction, model: str, limit: int, cursor: str | None) -> CalibratorPage:
     """Return a page of a model's calibrators, by version."""
     owner = tx.models.get(model)
-    found = tx.calibrators.page(owner, _version_cursor(cursor), limit + 1)
-    more = next_cursor(found, limit, lambda one: str(one.version))
-    return CalibratorPage(items=[Calibrator.of(one) for one in found[:limit]], next_cursor=more)
+    rows = tx.calibrators.page(owner, _version_cursor(cursor), limit + 1)
+    cursor = next_cursor(rows, limit, lambda row: str(row.version))
+    return CalibratorPage(items=[Calibrator.of(row) for row in rows[:limit]], next_cursor=cursor)
 
 
 def get_calibrator(tx: Transaction, model: str, version: int) -> Calibrator:
@@ -103,7 +103,7 @@ def get_onnx(registry: Registry, model: str, version: int) -> bytes:
 def list_aliases(tx: Transaction, model: str) -> AliasList:
     """Return all of a model's aliases."""
     owner = tx.models.get(model)
-    return AliasList(items=[Alias.of(one) for one in tx.aliases.all(owner)])
+    return AliasList(items=[Alias.of(alias) for alias in tx.aliases.all(owner)])
 
 
 async def set_alias(
@@ -115,16 +115,16 @@ async def set_alias(
     actor: str,
     key: str | None,
 ) -> Alias:
-    """Promote or roll back: every request after the answer sees the new version.
+    """Point an alias at a version: requests after the answer use the new version.
 
-    Said again with the same key, it moves nothing, though somebody has rolled back meanwhile.
+    Idempotent: a repeat with the same key never undoes a rollback.
 
     Raises
     ------
-    InputError: an alias that is no name.
-    NotFoundError: no such model or version.
-    ConflictError: `key` came with another request.
-    CorruptError: the version's parameters are damaged, so that it could not serve.
+    InputError: the alias is not a valid name.
+    NotFoundError: the model or the version does not exist.
+    ConflictError: `key` was used with another request.
+    CorruptError: the parameters of the version are damaged.
     """
     check_alias("alias", alias)
 
@@ -137,24 +137,24 @@ async def set_alias(
             return once(tx, key, scope, change, 200, Alias, lambda: Alias.of(point()))
 
     answer = await to_thread.run_sync(act)
-    # This process at once; the others within `refresh_seconds`.
+    # Other server processes follow within `refresh_seconds`.
     await to_thread.run_sync(loaded.refresh)
     return answer
 
 
 def get_alias_history(tx: Transaction, model: str, alias: str, limit: int) -> AliasHistory:
-    """Return who moved an alias, when, where to and why; newest first."""
+    """Return the changes of an alias, newest first."""
     changes = tx.aliases.history(tx.models.get(model), alias, limit)
     return AliasHistory(
         items=[
             AliasChange(
-                at=iso(one.changed_at),
-                actor=one.actor,
-                from_version=one.from_version,
-                to_version=one.to_version,
-                reason=one.reason,
+                at=iso(change.changed_at),
+                actor=change.actor,
+                from_version=change.from_version,
+                to_version=change.to_version,
+                reason=change.reason,
             )
-            for one in changes
+            for change in changes
         ]
     )
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import (
-    MOST_VERSIONS,
+    MAX_VERSION,
     Alias,
     AliasHistory,
     AliasList,
@@ -29,7 +29,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))
 
-Version = Annotated[int, Path(ge=1, le=MOST_VERSIONS)]
+Version = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 AliasName = Annotated[str, ALIAS]
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {

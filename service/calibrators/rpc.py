@@ -25,7 +25,7 @@ from service.state import State
 __all__ = ["Calibrators"]
 
 _PROMOTE: dict[str, Any] = {"if_better": "if_better", "always": True, "never": False}
-#: Bytes of one message of a download; clients take 4 MB unless they are told otherwise.
+#: Bytes of one message of a download; by default, clients accept 4 MB.
 _CHUNK = 2**20
 
 
@@ -36,17 +36,17 @@ class Calibrators:
         self._state = state
 
     def create_calibrator(self, request: pb.CreateCalibratorRequest, context: Context) -> pb.Job:
-        """Ask for a fit; what is not said is as REST has it."""
-        said = {"dataset": request.dataset, "map": request.map, "objective": request.objective}
+        """Enqueue a fit job. Fields that are not set have the defaults of REST."""
+        texts = {"dataset": request.dataset, "map": request.map, "objective": request.objective}
         promote = enum_value("promote", pb.Promote.DESCRIPTOR, request.promote)
-        wanted = CalibratorCreate(
-            **{name: text for name, text in said.items() if text or name == "dataset"},
+        fit = CalibratorCreate(
+            **{name: text for name, text in texts.items() if text or name == "dataset"},
             options=struct_to_dict(request.options),
             promote=_PROMOTE[promote],
         )
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return to_message(pb.Job, handlers.create_calibrator(tx, request.model, wanted, key))
+            return to_message(pb.Job, handlers.create_calibrator(tx, request.model, fit, key))
 
     def get_calibrator(self, request: pb.GetCalibratorRequest, context: Context) -> pb.Calibrator:
         """Return a calibrator's card."""
@@ -78,7 +78,7 @@ class Calibrators:
             yield chunk
 
     async def set_alias(self, request: pb.SetAliasRequest, context: Context) -> pb.Alias:
-        """Promote or roll back."""
+        """Point an alias at a version: promote or roll back."""
         change = AliasSet(version=request.version, reason=request.reason)
         state, alias, key = self._state, request.alias, idempotency_key(context)
         return to_message(
@@ -102,7 +102,7 @@ class Calibrators:
     def get_alias_history(
         self, request: pb.GetAliasHistoryRequest, context: Context
     ) -> pb.AliasHistory:
-        """Return who moved an alias, when, where to and why."""
+        """Return the changes of an alias, newest first."""
         limit = page_limit(request.limit)
         with self._state.registry.reading() as tx:
             history = handlers.get_alias_history(tx, request.model, request.alias, limit)

@@ -1,4 +1,4 @@
-"""What calibrators and aliases look like on the wire."""
+"""Requests and responses for calibrators and aliases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.http.types import Documented, Text
 from service.times import iso
 
 __all__ = [
-    "MOST_VERSIONS",
+    "MAX_VERSION",
     "Alias",
     "AliasChange",
     "AliasHistory",
@@ -26,27 +26,28 @@ __all__ = [
     "CalibratorPage",
 ]
 
-#: What an integer of the database holds.
-MOST_VERSIONS = 2**31 - 1
+#: The largest integer of the database.
+MAX_VERSION = 2**31 - 1
 
 
 class CalibratorCreate(BaseModel):
-    """A fit to be done."""
+    """A request to fit a calibrator."""
 
     model_config = ConfigDict(extra="forbid")
 
     dataset: Text = Field(description="Name of an uploaded data set of this model.")
     map: Annotated[Text, Documented({"enum": [*MAPS, AUTO]})] = Field(
-        "temperature", description="The post-hoc map to fit; `auto` for what held-out rows prefer."
+        "temperature",
+        description="The post-hoc map to fit; `auto` selects the map by cross-validation.",
     )
     objective: Annotated[Text, Documented({"enum": [*OBJECTIVES]})] = Field(
-        "nll", description="What the fit minimises."
+        "nll", description="The objective that the fit minimises."
     )
     options: dict[str, Any] = Field({}, description="Options of the map and of the objective.")
     promote: bool | Literal["if_better"] = Field(
         "if_better",
         description="Whether the new version becomes the champion: always, never, or if its "
-        "cross-validated NLL beats the champion's (the classifier's own where there is none) by "
+        "cross-validated NLL beats the champion's (the NLL of the classifier if there is none) by "
         "more than one standard error.",
     )
 
@@ -59,7 +60,7 @@ class Calibrator(BaseModel):
     dataset: str | None
     job: str
     created_at: str
-    card: dict[str, Any] = Field(description="What it is, and how its fit went.")
+    card: dict[str, Any] = Field(description="Description of the calibrator and its fit.")
 
     @classmethod
     def of(cls, row: registry.CalibratorVersion) -> Calibrator:
@@ -75,23 +76,23 @@ class Calibrator(BaseModel):
 
 
 class CalibratorPage(BaseModel):
-    """Some calibrators, by version."""
+    """A page of calibrators, by version."""
 
     items: list[Calibrator]
     next_cursor: str | None
 
 
 class AliasSet(BaseModel):
-    """Where an alias shall point."""
+    """The new version of an alias."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: Annotated[int, Field(ge=1, le=MOST_VERSIONS), WHOLE]
+    version: Annotated[int, Field(ge=1, le=MAX_VERSION), WHOLE]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
 
 
 class Alias(BaseModel):
-    """A name that points to a version; `champion` is what serves by default."""
+    """A name that points to a version; `champion` serves by default."""
 
     alias: str
     model: str
@@ -116,7 +117,7 @@ class AliasList(BaseModel):
 
 
 class AliasChange(BaseModel):
-    """One entry of the audit trail."""
+    """A change of an alias."""
 
     at: str
     actor: str

@@ -1,4 +1,4 @@
-"""Whether requests can be served; no transport here."""
+"""Readiness of the server, independent of the transport."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.state import State
 
 __all__ = ["Ready", "readiness"]
 
-_PATIENCE_SECONDS = 0.5
+_TIMEOUT_SECONDS = 0.5
 
 
 class Ready(BaseModel):
@@ -19,23 +19,23 @@ class Ready(BaseModel):
 
     ready: bool
     registry: Literal["reachable", "unreachable"]
-    loaded: int = Field(description="Aliases and versions that this process has at hand.")
+    loaded: int = Field(description="Number of aliases and versions that this process has loaded.")
     detail: str
 
 
 def readiness(state: State) -> Ready:
-    """Say whether requests can be served: without the registry, those for what is loaded can.
+    """Return whether requests can be served. Loaded calibrators need no registry.
 
-    Who asks has little patience, and takes silence for a no. So where the answer is yes whatever
-    the registry says, the registry is given half a second to say it.
+    Probes have short timeouts and take silence for a failure. If a calibrator is loaded, the server
+    is ready in any case, so the registry has half a second to respond.
     """
     loaded = len(state.calibrators)
-    patience = _PATIENCE_SECONDS if loaded else state.settings.load_seconds
+    timeout = _TIMEOUT_SECONDS if loaded else state.settings.load_seconds
     try:
-        remark: str = state.single_flight.submit("check", state.registry.check).result(patience)
+        remark: str = state.single_flight.submit("check", state.registry.check).result(timeout)
     except UnavailableError as error:
         return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=str(error))
     except TimeoutError:
-        detail = f"the registry has not answered within {patience:g} seconds"
+        detail = f"the registry has not answered within {timeout:g} seconds"
         return Ready(ready=loaded > 0, registry="unreachable", loaded=loaded, detail=detail)
     return Ready(ready=True, registry="reachable", loaded=loaded, detail=remark)

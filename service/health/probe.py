@@ -1,6 +1,7 @@
-"""`python -m service.health.probe`: ends with 0 where the server on this machine can serve.
+"""`python -m service.health.probe`: exit with 0 if the server on this machine is ready.
 
-For container engines that probe by a command. Settings are the server's, from the same environment.
+For container engines that probe with a command. It reads the settings of the server from the same
+environment.
 """
 
 from __future__ import annotations
@@ -15,42 +16,42 @@ from recalib.settings import Settings
 
 __all__ = ["ask", "main"]
 
-#: Less than the engines wait, so that it is this program which says what was wrong.
-_PATIENCE_SECONDS = 4.0
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+#: Shorter than the timeout of container engines, so that this program can report the error.
+_TIMEOUT_SECONDS = 4.0
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
 def ask(settings: Settings) -> str:
-    """Return what is wrong with the server that has these settings, empty where nothing is."""
-    host = _EVERYWHERE.get(settings.host, settings.host)
-    connection = http.client.HTTPConnection(host, settings.port, timeout=_PATIENCE_SECONDS)
+    """Return what is wrong with the server of these settings, or an empty string."""
+    host = _LOOPBACK.get(settings.host, settings.host)
+    connection = http.client.HTTPConnection(host, settings.port, timeout=_TIMEOUT_SECONDS)
     if settings.tls_certificate:
-        # Asked is whether it serves; its name is that of another address than this one.
+        # The certificate is for the public name, not for the loopback address.
         unchecked = ssl.create_default_context()
         unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(
-            host, settings.port, timeout=_PATIENCE_SECONDS, context=unchecked
+            host, settings.port, timeout=_TIMEOUT_SECONDS, context=unchecked
         )
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        told = answer.read(65_536)
+        body = answer.read(65_536)
     except (OSError, http.client.HTTPException) as error:
         return f"{host}:{settings.port} does not answer: {error!r}"
     finally:
         connection.close()
-    return "" if answer.status == 200 else f"answered {answer.status}: {_detail(told)}"
+    return "" if answer.status == 200 else f"answered {answer.status}: {_detail(body)}"
 
 
-def _detail(told: bytes) -> str:
+def _detail(body: bytes) -> str:
     try:
-        return str(json.loads(told)["detail"])
+        return str(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):
-        return repr(told[:200])
+        return repr(body[:200])
 
 
 def main() -> int:
-    """Ask, say on standard error what is wrong, and return the exit status."""
+    """Probe, print what is wrong to standard error, and return the exit status."""
     return probe_exit_status(lambda: ask(Settings()))
 
 

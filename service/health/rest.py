@@ -18,27 +18,27 @@ router = APIRouter(tags=["operations"])
 
 
 class Live(BaseModel):
-    """The process answers."""
+    """The event loop responds."""
 
     live: bool = True
 
 
 @router.get("/livez", operation_id="livez")
 async def livez() -> Live:
-    """Answer while the event loop runs, whatever the database does."""
+    """Respond while the event loop runs, even if the database is down."""
     return Live()
 
 
 @router.get(
     "/readyz",
-    responses={503: {"model": Ready, "description": "Nothing can be served."}},
+    responses={503: {"model": Ready, "description": "No request can be served."}},
     operation_id="readyz",
 )
 def readyz(state: StateDependency, response: Response) -> Ready:
-    """Say whether requests can be served: without the registry, those for what is loaded can."""
-    found = readiness(state)
-    response.status_code = 200 if found.ready else 503
-    return found
+    """Return whether requests can be served. Loaded calibrators need no registry."""
+    ready = readiness(state)
+    response.status_code = 200 if ready.ready else 503
+    return ready
 
 
 @router.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")

@@ -1,4 +1,4 @@
-"""What can be done with jobs; no transport here."""
+"""Operations on jobs, independent of the transport."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["cancel_job", "get_job", "list_jobs"]
 def list_jobs(
     tx: Transaction, model: str | None, state: JobState | None, limit: int, cursor: str | None
 ) -> JobPage:
-    """Return a page of jobs, newest first; `NotFoundError` where there is no such model."""
+    """Return a page of jobs, newest first; raise `NotFoundError` if the model does not exist."""
     current_principal().check_model(model)
     owner = tx.models.get(model) if model is not None else None
-    found = tx.jobs.page(owner, state, decode_cursor(cursor), limit + 1)
-    more = next_cursor(found, limit, lambda job: job.id)
-    return JobPage(items=[Job.of(job) for job in found[:limit]], next_cursor=more)
+    jobs = tx.jobs.page(owner, state, decode_cursor(cursor), limit + 1)
+    following = next_cursor(jobs, limit, lambda job: job.id)
+    return JobPage(items=[Job.of(job) for job in jobs[:limit]], next_cursor=following)
 
 
 def get_job(tx: Transaction, id: str) -> Job:
@@ -30,12 +30,12 @@ def get_job(tx: Transaction, id: str) -> Job:
 
 
 def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
-    """Cancel a job: at once while it is queued, at its next step while it runs.
+    """Cancel a job: a queued job at once, a running job at its next step.
 
     Raises
     ------
-    NotFoundError: no such job.
-    ConflictError: `key` came with another request.
+    NotFoundError: the job does not exist.
+    ConflictError: `key` was used with another request.
     """
     before = tx.jobs.get(id)
     current_principal().check_model(before.model)

@@ -29,10 +29,10 @@ class Jobs:
         """List jobs, newest first."""
         limit = page_limit(request.limit)
         state = enum_value("state", pb.JobState.DESCRIPTOR, request.state)
-        wanted = None if state == "unspecified" else cast("JobState", state)
+        job_state = None if state == "unspecified" else cast("JobState", state)
         with self._state.registry.reading() as tx:
             page = handlers.list_jobs(
-                tx, request.model or None, wanted, limit, request.cursor or None
+                tx, request.model or None, job_state, limit, request.cursor or None
             )
         return to_message(pb.JobPage, page)
 

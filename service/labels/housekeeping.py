@@ -1,4 +1,4 @@
-"""What has to be done about ids and labels now and then, in every server process."""
+"""Periodic tasks for prediction ids and labels, in every server process."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ __all__ = ["purge", "run_housekeeping"]
 
 log = logging.getLogger(__name__)
 
-#: How soon a new signing key is used everywhere.
+#: Maximum delay until all processes use a new signing key.
 _LOOK_SECONDS = 5.0
-#: Expired rows are refused by their ids' age; when they go is of no consequence.
+#: The age of an id decides whether it is expired, so the time of the deletion does not matter.
 _PURGE_SECONDS = 3600.0
-#: A registry that hangs must not keep the process from ending.
+#: A registry that hangs must not delay the end of the process.
 _LAST_SECONDS = 2.0
 
 
 async def run_housekeeping(state: State) -> None:
-    """Follow the signing key, and remove what has expired, for as long as the process runs."""
+    """Refresh the signing key and delete expired rows, for as long as the process runs."""
     single_flight: SingleFlight[int] = SingleFlight(1)
     lifetime, audit = state.settings.label_lifetime_seconds, state.settings.audit_seconds
     act = partial(purge, state.registry, lifetime, audit)
     purge_at = 0.0
     while True:
-        # First of all: the first request that needs a key fetches it, and short lives need none.
+        # Sleep first: the first request that needs a key fetches it.
         await asyncio.sleep(_LOOK_SECONDS)
         try:
-            await _ended(state.ids.refreshing())
+            await _wait(state.ids.refreshing())
             if time.monotonic() >= purge_at:
-                await _ended(single_flight.submit("purge", act))
+                await _wait(single_flight.submit("purge", act))
                 purge_at = time.monotonic() + _PURGE_SECONDS
-        except Exception:  # whatever it was, a new key must not be missed
-            log.exception("No upkeep this time.", extra={"action": "upkeep_failed"})
+        except Exception:  # of any kind: the next refresh must still run
+            log.exception("Housekeeping failed; it is retried.", extra={"action": "upkeep_failed"})
 
 
-async def _ended(flight: Future[Any]) -> None:
-    """Wait for it; when told to stop, a little longer, so that its connection can be closed."""
+async def _wait(flight: Future[Any]) -> None:
+    """Wait for the call. If cancelled, wait a little longer: it can close its connection."""
     waiting = asyncio.wrap_future(flight)
     try:
         await asyncio.shield(waiting)
@@ -56,8 +56,8 @@ async def _ended(flight: Future[Any]) -> None:
 
 
 def purge(registry: Registry, lifetime_seconds: float, audit_seconds: float) -> int:
-    """Remove labels whose ids have expired, keys that no id can be signed with any more, answers
-    that nobody will ask for again, and what the audit trail is no longer to have.
+    """Remove labels whose ids have expired, keys that sign no valid id, stored responses that have
+    expired, and what the audit trail is no longer to have.
 
     Return how many labels. Several processes may do so at once.
     """
@@ -73,6 +73,6 @@ def purge(registry: Registry, lifetime_seconds: float, audit_seconds: float) -> 
             tx.signing_keys.purge(lifetime_seconds)
             tx.idempotency.purge(ANSWERS_SECONDS)
             tx.audit.purge(audit_seconds)
-    except RecalibError as error:  # the next time will do
-        log.warning("Old labels stay for now: %s", error, extra={"action": "purge_failed"})
+    except RecalibError as error:  # retried at the next iteration
+        log.warning("Expired labels are removed later: %s", error, extra={"action": "purge_failed"})
     return removed

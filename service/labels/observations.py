@@ -1,7 +1,7 @@
-"""Predictions that another program made with a calibrator, told with their logits and labels.
+"""Observations: predictions that another program made with a calibrator, with logits and labels.
 
-They go the way of predictions that are served here: counted by confidence, labelled, kept to fit
-anew on in the share that the model declares, and looked at with their cohort. No transport here.
+They follow the path of served predictions: counted by confidence, labelled, captured for refitting,
+and monitored with their cohort. Independent of the transport.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["add_observations"]
 
 log = logging.getLogger(__name__)
 
-#: How far the sender's clock and the database's may differ, as with prediction ids.
+#: Maximum clock difference of sender and database, as for prediction ids.
 _SKEW_SECONDS = 300.0
 _DIGEST_BYTES = 16
 _PURPOSE = b"observation"
@@ -48,23 +48,23 @@ def add_observations(
     *,
     most: int,
 ) -> list[Outcome]:
-    """Count and label predictions that were made elsewhere; return what became of each.
+    """Count and label observed predictions; return the outcome of each row.
 
-    One that is refused keeps none of the others back. A row is known by its time, segment, logits
-    and version: the same again is a duplicate, and counted once. Counts and labels are written in
-    one transaction; logits to be kept follow as those of served rows do.
+    A rejected row does not affect the others. Time, segment, logits and version identify a row: a
+    repeat is a duplicate, and is counted once. One transaction writes counts and labels. Captured
+    logits are written later, as for served rows.
 
     Parameters
     ----------
-    logits: what the calibrator was given, (N, K).
-    labels, times: (N,); when each prediction was made, in seconds since 1970.
-    segment: of all of them; one that the model does not declare is watched with the rest.
-    most: rows in one batch.
+    logits: inputs of the calibrator, (N, K).
+    labels, times: (N,); time of each prediction, in seconds since 1970.
+    segment: of all rows; undeclared segments are monitored together.
+    most: maximum number of rows in a batch.
 
     Raises
     ------
-    InputError: logits that are none of the calibrator's, or labels or times that are not one for
-        each row, or a time that is not finite.
+    InputError: the logits do not match the calibrator, the number of labels or times is not N, or
+        a time is not finite.
     TooLargeError: more than `most` rows.
     """
     rows = checked(loaded, logits, "logits", most).astype(np.float32, copy=False)
@@ -72,22 +72,24 @@ def add_observations(
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.labels.clock()
         read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
-    found = _looked_at(model, loaded, rows, labels, times, segment, now, read)
-    good = [(place, one) for place, one in enumerate(found) if not isinstance(one, Outcome)]
-    stood = _stored(registry, model, loaded, [one for _, one in good], traffic.bucket_seconds)
-    # Logits are kept of what is new, so that none is fitted on twice.
-    new = [place for (place, _), before in zip(good, stood, strict=True) if before is None]
-    _keep(traffic, model, rows, found, new)
-    before_of = iter(stood)
+    results = _read_rows(model, loaded, rows, labels, times, segment, now, read)
+    valid = [(row, result) for row, result in enumerate(results) if not isinstance(result, Outcome)]
+    existing = _store(
+        registry, model, loaded, [result for _, result in valid], traffic.bucket_seconds
+    )
+    # Only logits of new rows are captured, so that no row is fitted on twice.
+    new = [row for (row, _), before in zip(valid, existing, strict=True) if before is None]
+    _capture(traffic, model, rows, results, new)
+    remaining = iter(existing)
     outcomes = [
-        one if isinstance(one, Outcome) else outcome_of(model, one[1], next(before_of))
-        for one in found
+        result if isinstance(result, Outcome) else outcome_of(model, result[1], next(remaining))
+        for result in results
     ]
-    _tell(model, loaded, outcomes)
+    _log(model, loaded, outcomes)
     return outcomes
 
 
-def _looked_at(
+def _read_rows(
     model: Model,
     loaded: LoadedCalibrator,
     rows: Floats,
@@ -97,58 +99,62 @@ def _looked_at(
     now: float,
     read: float,
 ) -> list[tuple[Prediction, int] | Outcome]:
-    """Return what each row says, or why it cannot be taken; until `read` all is looked at."""
+    """Return prediction and class of each row, or why it is rejected.
+
+    Monitoring has read all cohorts up to the time `read`.
+    """
     number = loaded.stream.segment_of(segment)
     class_of, maturity = class_reader(model), model.monitoring.maturity_seconds
-    said = summarise_predictions(rows, loaded.calibrator.predict_float32(rows))
-    found: list[tuple[Prediction, int] | Outcome] = []
-    for row, label, made_at, raw, sure, best in zip(rows, labels, times, *said, strict=True):
+    summary = summarise_predictions(rows, loaded.calibrator.predict_float32(rows))
+    results: list[tuple[Prediction, int] | Outcome] = []
+    for row, label, made_at, raw, sure, best in zip(rows, labels, times, *summary, strict=True):
         true = _class_of(class_of(label), row, made_at, now, maturity, read)
         if isinstance(true, Outcome):
-            found.append(true)
+            results.append(true)
             continue
         digest = _digest(loaded, number, made_at, row)
         made = Prediction(model.id, loaded.version, made_at, raw, sure, best, digest, number)
-        found.append((made, true))
-    return found
+        results.append((made, true))
+    return results
 
 
-def _stored(
+def _store(
     registry: Registry,
     model: Model,
     loaded: LoadedCalibrator,
-    good: list[tuple[Prediction, int]],
+    valid: list[tuple[Prediction, int]],
     bucket_seconds: int,
 ) -> list[int | None]:
-    """Write labels, and counts of those that are new; return the labels that stood before."""
-    if not good:
+    """Write labels, and counts of the new rows; return the labels stored before, or None."""
+    if not valid:
         return []
     with registry.transaction() as tx:
-        stood = tx.labels.add(model, good)
-        new = [made for (made, _), before in zip(good, stood, strict=True) if before is None]
-        tx.traffic.add(_counted(loaded, new, bucket_seconds))
-    return stood
+        existing = tx.labels.add(model, valid)
+        new = [made for (made, _), before in zip(valid, existing, strict=True) if before is None]
+        tx.traffic.add(_counts(loaded, new, bucket_seconds))
+    return existing
 
 
-def _keep(
+def _capture(
     traffic: Traffic,
     model: Model,
     rows: Floats,
-    found: list[tuple[Prediction, int] | Outcome],
+    results: list[tuple[Prediction, int] | Outcome],
     new: list[int],
 ) -> None:
-    made = [one[0] for one in map(found.__getitem__, new) if not isinstance(one, Outcome)]
+    selected = map(results.__getitem__, new)
+    made = [result[0] for result in selected if not isinstance(result, Outcome)]
     if made and model.monitoring.capture > 0:
         traffic.captures.keep_observed(
             model.id,
             model.monitoring.capture,
-            [one.digest for one in made],
+            [prediction.digest for prediction in made],
             rows[new],
-            [one.made_at for one in made],
+            [prediction.made_at for prediction in made],
         )
 
 
-def _tell(model: Model, loaded: LoadedCalibrator, outcomes: list[Outcome]) -> None:
+def _log(model: Model, loaded: LoadedCalibrator, outcomes: list[Outcome]) -> None:
     note_labels(model, outcomes)
     fields = {"action": "observed", "model": model.name, "version": loaded.version}
     taken = counts_of(outcomes)["accepted"]
@@ -162,10 +168,10 @@ def _tell(model: Model, loaded: LoadedCalibrator, outcomes: list[Outcome]) -> No
 
 
 def _check_lengths(rows: int, labels: Sequence[Any], times: Sequence[float]) -> None:
-    for name, given in (("labels", labels), ("times", times)):
-        if len(given) != rows:
+    for name, values in (("labels", labels), ("times", times)):
+        if len(values) != rows:
             accepted = f"{rows}, one for each row of logits"
-            raise InputError(name, found=f"{len(given)} {name}", accepted=accepted)
+            raise InputError(name, found=f"{len(values)} {name}", accepted=accepted)
     finite = np.isfinite(np.asarray(times, np.float64))
     if not finite.all():
         row = int(np.argmin(finite))
@@ -177,21 +183,21 @@ def _check_lengths(rows: int, labels: Sequence[Any], times: Sequence[float]) -> 
 def _class_of(
     label: int | str, logits: Floats, made_at: float, now: float, maturity: float, read: float
 ) -> int | Outcome:
-    """Return the class of a label, or why the row cannot be taken."""
+    """Return the class of a label, or why the row is rejected."""
     if isinstance(label, str):
         return Outcome("invalid", label)
     if np.isneginf(logits[label]):
         return Outcome("invalid", f"class {label} is masked (-inf) in this row")
     if made_at > now + _SKEW_SECONDS:
         return Outcome("invalid", f"made {made_at - now:.0f} seconds from now: check the clock")
-    # From then on its cohort may have been read, and nothing is read twice.
+    # Monitoring may have read the cohort of older rows, and reads no cohort twice.
     if made_at < now - maturity:
         return Outcome(
             "expired",
             f"older than {maturity:g} seconds, the model's maturity_seconds, after which nothing "
             "more is read; `recalib replay` reads logs of the past",
         )
-    # As when maturity_seconds was shorter, or the clock has been set back.
+    # After a change of maturity_seconds, or after the clock has been set back.
     if made_at < read:
         until = f"{read - now:.0f} seconds from now: the clock was set back"
         return Outcome(
@@ -203,28 +209,29 @@ def _class_of(
 
 
 def _digest(loaded: LoadedCalibrator, segment: int, made_at: float, logits: Floats) -> bytes:
-    """Return what a row is known by."""
+    """Return the digest that identifies a row."""
     head = np.array([loaded.number, loaded.version, segment, made_at], "<f8").tobytes()
     body = np.ascontiguousarray(logits, "<f4").tobytes()
     return blake2b(head + body, digest_size=_DIGEST_BYTES, person=_PURPOSE).digest()
 
 
-def _counted(
+def _counts(
     loaded: LoadedCalibrator, made: list[Prediction], bucket_seconds: int
 ) -> list[TrafficCount]:
-    """Return counts by bucket of time and bin of confidence, as served rows are counted."""
-    places = bin_indices(
-        reference_edges(loaded.calibrator.card), np.array([one.confidence for one in made])
+    """Return counts by time bucket and confidence bin, as for served rows."""
+    bins = bin_indices(
+        reference_edges(loaded.calibrator.card),
+        np.array([prediction.confidence for prediction in made]),
     )
     cells = Counter(
         TrafficCount(
-            one.model,
-            one.version,
-            int(one.made_at // bucket_seconds) * bucket_seconds,
-            one.segment,
-            place,
+            prediction.model,
+            prediction.version,
+            int(prediction.made_at // bucket_seconds) * bucket_seconds,
+            prediction.segment,
+            bin,
             0,
         )
-        for one, place in zip(made, places.tolist(), strict=True)
+        for prediction, bin in zip(made, bins.tolist(), strict=True)
     )
     return [cell._replace(predictions=count) for cell, count in cells.items()]

@@ -30,7 +30,7 @@ _JSON = "application/json"
 _decoder = msgspec.json.Decoder(list[LateLabel])
 _observations = msgspec.json.Decoder(Observations)
 _encoder = msgspec.json.Encoder()
-_DOCUMENTED: dict[str, Any] = {
+_LABELS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -45,7 +45,7 @@ _DOCUMENTED: dict[str, Any] = {
 }
 
 
-_OBSERVED: dict[str, Any] = {
+_OBSERVATIONS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -58,24 +58,24 @@ _OBSERVED: dict[str, Any] = {
 @router.post(
     "/labels",
     response_model=LabelAnswer,
-    openapi_extra=_DOCUMENTED,
+    openapi_extra=_LABELS_BODY,
     operation_id="add_labels",
 )
 async def add(model: str, request: Request, state: StateDependency) -> Response:
-    """Say what the true class of predictions was, by the ids that calibrate answered with.
+    """Add the true classes of predictions, by the ids in the responses of calibrate.
 
-    Each label has an outcome of its own; sending a batch again changes nothing.
+    Each label has a separate outcome. Idempotent: a repeat of the batch changes nothing.
     """
     parse_media_type(request.headers.get("content-type", "none"), (_JSON,))
     body = await request.body()
-    return Response(await to_thread.run_sync(_added, state, model, body), media_type=_JSON)
+    return Response(await to_thread.run_sync(_add_labels, state, model, body), media_type=_JSON)
 
 
 @router.post(
     "/observations",
     response_model=LabelAnswer,
     responses=problems(409),
-    openapi_extra=_OBSERVED,
+    openapi_extra=_OBSERVATIONS_BODY,
     operation_id="add_observations",
 )
 async def observe(
@@ -86,36 +86,38 @@ async def observe(
         str, Query(description="The version that made the predictions, or an alias.")
     ] = CHAMPION,
 ) -> Response:
-    """Tell of predictions that were made elsewhere with a calibrator, and their true classes.
+    """Add predictions that another program made with a calibrator, and their true classes.
 
-    They are watched as those that are served here, until they are as old as `maturity_seconds`. A
-    row is known by its time, segment and logits: sending a batch again changes nothing.
+    They are monitored like served predictions. Rows older than `maturity_seconds` are rejected.
+    Time, segment and logits identify a row: a repeat of the batch changes nothing.
     """
     parse_media_type(request.headers.get("content-type", "none"), (_JSON,))
     body = await request.body()
     loaded = await get_or_load(state.calibrators, model, calibrator)
-    return Response(await to_thread.run_sync(_observed, state, loaded, body), media_type=_JSON)
+    return Response(
+        await to_thread.run_sync(_add_observations, state, loaded, body), media_type=_JSON
+    )
 
 
-def _observed(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
+def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
     form = '{"logits": [[...]], "labels": [...], "times": [...]}'
-    given = decode_document(_observations, body, form)
-    logits = array_of(given.logits, "logits", np.float32)
+    batch = decode_document(_observations, body, form)
+    logits = array_of(batch.logits, "logits", np.float32)
     state.access.limiter.take_rows(current_principal(), len(logits))
     outcomes = add_observations(
         state.registry,
         state.calibrators.traffic,
         loaded,
         logits,
-        given.labels,
-        given.times,
-        given.segment,
+        batch.labels,
+        batch.times,
+        batch.segment,
         most=state.settings.max_labels,
     )
     return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})
 
 
-def _added(state: State, model: str, body: bytes) -> bytes:
+def _add_labels(state: State, model: str, body: bytes) -> bytes:
     labels = decode_document(_decoder, body, '[{"prediction_id": "...", "label": ...}, ...]')
     outcomes = add_labels(
         state.registry,

@@ -26,12 +26,12 @@ class Labels:
         self._state = state
 
     def add_labels(self, request: pb.AddLabelsRequest, context: Context) -> pb.AddLabelsResponse:
-        """Say what the true class of predictions was, by the ids that calibrate answered with."""
+        """Add the true classes of predictions, by the ids in the responses of calibrate."""
         settings = self._state.settings
         outcomes = add_labels(
             self._state.registry,
             request.model,
-            [_label(number, one) for number, one in enumerate(request.labels)],
+            [_label(number, label) for number, label in enumerate(request.labels)],
             most=settings.max_labels,
             lifetime_seconds=settings.label_lifetime_seconds,
         )
@@ -40,22 +40,24 @@ class Labels:
     async def add_observations(
         self, request: pb.AddObservationsRequest, context: Context
     ) -> pb.AddLabelsResponse:
-        """Tell of predictions that were made elsewhere with a calibrator, and their classes."""
+        """Add predictions that another program made with a calibrator, and their classes."""
         selector = request.calibrator or CHAMPION
         loaded = await get_or_load(self._state.calibrators, request.model, selector)
-        return await to_thread.run_sync(_observed, self._state, loaded, request)
+        return await to_thread.run_sync(_add_observations, self._state, loaded, request)
 
 
 def _answer(outcomes: list[Outcome]) -> pb.AddLabelsResponse:
     items = [
-        pb.LabelOutcome(status=f"LABEL_STATUS_{one.status.upper()}", reason=one.reason or "")
-        for one in outcomes
+        pb.LabelOutcome(
+            status=f"LABEL_STATUS_{outcome.status.upper()}", reason=outcome.reason or ""
+        )
+        for outcome in outcomes
     ]
     counts = counts_of(outcomes)
     return pb.AddLabelsResponse(counts=pb.LabelCounts(**counts), items=items)
 
 
-def _observed(
+def _add_observations(
     state: State, loaded: LoadedCalibrator, request: pb.AddObservationsRequest
 ) -> pb.AddLabelsResponse:
     if request.labels and request.label_names:
@@ -75,8 +77,8 @@ def _observed(
     return _answer(outcomes)
 
 
-def _label(number: int, given: pb.LateLabel) -> LateLabel:
-    kind = given.WhichOneof("label")
+def _label(number: int, message: pb.LateLabel) -> LateLabel:
+    kind = message.WhichOneof("label")
     if kind is None:
         raise InputError(f"labels[{number}].label", found="nothing", accepted="index or name")
-    return LateLabel(given.prediction_id, given.index if kind == "index" else given.name)
+    return LateLabel(message.prediction_id, message.index if kind == "index" else message.name)

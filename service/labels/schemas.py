@@ -1,7 +1,7 @@
-"""What late labels and their answers look like.
+"""Requests and responses for late labels.
 
-Decoded and encoded by msgspec, since ten thousand come at once; the pydantic forms here document
-the interface.
+msgspec decodes and encodes them, because a batch has up to ten thousand. The pydantic models
+document the interface.
 """
 
 from __future__ import annotations
@@ -28,41 +28,40 @@ class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The true class of one prediction."""
 
     prediction_id: str
-    #: The class' index, or its label where the model has labels.
+    #: Index of the class, or its label if the model has labels.
     label: int | str
 
 
 class Observations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Predictions that were made elsewhere, and what was true, row by row."""
+    """Predictions that another program made, with their true classes, row by row."""
 
-    #: What the calibrator was given, (N, K); null is a masked class.
+    #: Inputs of the calibrator, (N, K); null is a masked class.
     logits: list[list[float | None]]
-    #: Each class' index, or its label where the model has labels.
+    #: Index of each class, or its label if the model has labels.
     labels: list[int | str]
-    #: When each prediction was made, in seconds since 1970.
+    #: Time of each prediction, in seconds since 1970.
     times: list[float]
     #: A segment that the model declares.
     segment: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one label."""
+    """The outcome of one label."""
 
     status: Status
-    #: Why it was not taken; None where it was, or was there already.
+    #: Why it was rejected; None for accepted and duplicate labels.
     reason: str | None = None
 
 
 class LabelOutcome(BaseModel):
-    """What became of one label."""
+    """The outcome of one label."""
 
     status: Status = Field(
-        description="`accepted`; `duplicate`: the same label has come before, and this one has no "
-        "effect; `conflict`: another one has come before, and stands; `expired`: the prediction "
-        "is older than labels may be late; `invalid`: no prediction of this model, or no class of "
-        "it."
+        description="`accepted`; `duplicate`: the same label was stored before; `conflict`: "
+        "another label was stored before, and is kept; `expired`: the prediction is too old; "
+        "`invalid`: not a prediction or not a class of this model."
     )
-    reason: str = Field("", description="Why, for those that were not taken.")
+    reason: str = Field("", description="Why the label was rejected.")
 
 
 class LabelCounts(BaseModel):
@@ -76,7 +75,7 @@ class LabelCounts(BaseModel):
 
 
 class LabelAnswer(BaseModel):
-    """What became of a batch of labels."""
+    """The outcomes of a batch of labels."""
 
     counts: LabelCounts
     items: list[LabelOutcome] = Field(description="One for each label, in the order sent.")

@@ -28,11 +28,11 @@ class Models:
             raise InputError("size", found="nothing", accepted="classes or labels")
         classes = request.classes if size == "classes" else list(request.labels.labels)
         monitoring = settings_of(request.monitoring)
-        wanted = ModelCreate(name=request.name, classes=classes, monitoring=monitoring)
+        model = ModelCreate(name=request.name, classes=classes, monitoring=monitoring)
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(
-                pb.Model, handlers.create_model(tx, wanted, key, current_principal().name)
+                pb.Model, handlers.create_model(tx, model, key, current_principal().name)
             )
 
     def get_model(self, request: pb.GetModelRequest, context: Context) -> pb.Model:

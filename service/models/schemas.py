@@ -12,9 +12,9 @@ from service.http.types import NAME, Documented, Text
 from service.monitoring.schemas import MonitoringSettings
 from service.times import iso
 
-__all__ = ["MOST_CLASSES", "Model", "ModelCreate", "ModelPage"]
+__all__ = ["MAX_CLASSES", "Model", "ModelCreate", "ModelPage"]
 
-MOST_CLASSES = 1_000_000
+MAX_CLASSES = 1_000_000
 
 
 class ModelCreate(BaseModel):
@@ -26,10 +26,10 @@ class ModelCreate(BaseModel):
         description="Letters, digits, '.', '_' and '-'; at most 128 of them."
     )
     classes: (
-        Annotated[int, Field(ge=2, le=MOST_CLASSES), WHOLE]
+        Annotated[int, Field(ge=2, le=MAX_CLASSES), WHOLE]
         | Annotated[
             list[Text],
-            Field(min_length=2, max_length=MOST_CLASSES),
+            Field(min_length=2, max_length=MAX_CLASSES),
             Documented({"uniqueItems": True}),
         ]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")

@@ -1,8 +1,7 @@
-"""Writing down what a server process has counted, every few seconds and once more at its end.
+"""Write the traffic counts of a server process to the registry, periodically and at shutdown.
 
-A process that is killed takes along what it has counted since: one interval of traffic, and no
-label. Counts that the registry may or may not have got, because the connection broke in the middle
-of a commit, are sent again: an interval of traffic may then be counted twice.
+A process that is killed loses the counts of at most one interval, and no label. If the connection
+breaks during a commit, the counts are sent again: one interval may then be counted twice.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ _single_flight: SingleFlight[None] = SingleFlight(1)
 
 
 async def keep_flushing(state: State) -> None:
-    """Write down what is counted, for as long as the process runs, and at its end."""
+    """Flush counts for as long as the process runs, and at its end."""
     try:
         while True:
             await asyncio.sleep(state.settings.flush_seconds)
-            await _flushed(state, state.settings.capture_seconds)
+            await _flush_in_thread(state, state.settings.capture_seconds)
     except asyncio.CancelledError:
-        # All requests have ended. A registry that hangs must not keep the process from ending.
+        # All requests have ended. A registry that hangs must not delay the end of the process.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_flushed(state, 0.0), _LAST_SECONDS)
+            await asyncio.wait_for(_flush_in_thread(state, 0.0), _LAST_SECONDS)
         raise
 
 
-async def _flushed(state: State, older_than_seconds: float) -> None:
+async def _flush_in_thread(state: State, older_than_seconds: float) -> None:
     traffic = state.calibrators.traffic
 
     def act() -> None:
@@ -49,35 +48,39 @@ async def _flushed(state: State, older_than_seconds: float) -> None:
             write_captures(state.registry, traffic.captures, older_than_seconds)
         except RecalibError as error:
             fields = {"action": "captures_not_written"}
-            log.warning("Kept logits are written later: %s", error, extra=fields)
+            log.warning("Captured logits are written later: %s", error, extra=fields)
 
     try:
-        # On a thread that may be left behind.
+        # A thread that hangs does not delay the end of the process.
         await asyncio.wrap_future(_single_flight.submit(traffic, act))
-    except Exception:  # whatever it was, the next counts must not be lost
-        log.exception("Traffic not written down.", extra={"action": "flush_failed"})
+    except Exception:  # of any kind: the next flush must still run
+        log.exception("Traffic counts are not written.", extra={"action": "flush_failed"})
 
 
 def flush(registry: Registry, traffic: Traffic) -> bool:
-    """Write down what is counted, and follow what its models declare; return whether it worked."""
-    counted = traffic.take()
-    if not counted:
+    """Write counts and update the models' monitoring settings; return whether it succeeded."""
+    counts = traffic.take()
+    if not counts:
         return True
     try:
         with registry.transaction() as tx:
-            tx.traffic.add(counted)
+            tx.traffic.add(counts)
     except RecalibError as error:
-        log.warning("Traffic is written down later: %s", error, extra={"action": "flush_failed"})
-        lost = traffic.give_back(counted)
+        log.warning("Traffic counts are written later: %s", error, extra={"action": "flush_failed"})
+        lost = traffic.give_back(counts)
         if lost:
-            log.error("%d predictions not counted.", lost, extra={"action": "traffic_lost"})
+            log.error(
+                "%d predictions are lost from the traffic counts.",
+                lost,
+                extra={"action": "traffic_lost"},
+            )
         return False
     except BaseException:
-        traffic.give_back(counted)
+        traffic.give_back(counts)
         raise
     try:
         with registry.reading() as tx:
-            traffic.declare(tx.models.monitoring({one.model_id for one in counted}))
-    except RecalibError:  # what was declared before goes on
+            traffic.declare(tx.models.monitoring({count.model_id for count in counts}))
+    except RecalibError:  # the earlier settings stay in use
         return False
     return True

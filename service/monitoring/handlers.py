@@ -1,4 +1,4 @@
-"""What can be said and asked about the watch over a model; no transport here."""
+"""Operations on the monitoring of a model, independent of the transport."""
 
 from __future__ import annotations
 
@@ -33,50 +33,53 @@ log = logging.getLogger(__name__)
 
 #: The kind of job; `training.refit_job` does it.
 REFIT = "refit"
-#: How much of the past is told.
-_MOST_WINDOWS, _MOST_EVENTS = 48, 100
+#: Limits of a monitoring report.
+_MAX_WINDOWS, _MAX_EVENTS = 48, 100
 
 
 def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
-    """Return how a model's champion holds up, as the last look at it found.
+    """Return the calibration state of a model's champion, as of its last assessment.
 
     Raises
     ------
-    NotFoundError: no such model.
+    NotFoundError: the model does not exist.
     """
     owner = tx.models.get(model)
     champion = tx.aliases.find(owner, CHAMPION)
     version = None if champion is None else champion.version
     row = None if version is None else tx.monitors.find(owner, version)
     status = _UNSEEN if row is None else row.status
-    nobody = "the model has no champion, so that nothing is watched"
+    no_champion = "the model has no champion, so that nothing is watched"
     return MonitoringReport(
         model=owner.name,
         version=version,
         state=status["state"],
         since=_time(status["since"]),
-        reason=nobody if version is None else status["reason"],
+        reason=no_champion if version is None else status["reason"],
         evidence=status["evidence"],
         onset=_time(status["onset"]),
         segments=[
             SegmentReport(
-                segment=name, state=one["state"], reason=one["reason"], evidence=one["evidence"]
+                segment=name,
+                state=part["state"],
+                reason=part["reason"],
+                evidence=part["evidence"],
             )
-            for name, one in status["segments"].items()
+            for name, part in status["segments"].items()
         ],
         windows=[] if row is None else _windows(tx, owner, row),
         late_labels=0 if row is None else row.late,
         assessed_at=None if row is None else iso(row.assessed_at),
         events=[
             MonitoringEvent(
-                at=iso(one.at),
-                version=one.version,
-                kind=one.kind,
-                actor=one.actor,
-                reason=one.reason,
-                evidence=one.evidence,
+                at=iso(event.at),
+                version=event.version,
+                kind=event.kind,
+                actor=event.actor,
+                reason=event.reason,
+                evidence=event.evidence,
             )
-            for one in tx.monitors.events(owner, _MOST_EVENTS)
+            for event in tx.monitors.events(owner, _MAX_EVENTS)
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
         captured_rows=tx.captures.totals(owner)[0],
@@ -84,17 +87,17 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
 
 
 def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
-    """Ask for a candidate; where one is being fitted, return that job.
+    """Enqueue a fit of a candidate; return the existing job if one is running.
 
     Raises
     ------
-    NotFoundError: no such model.
-    ConflictError: it has no champion to be fitted anew.
+    NotFoundError: the model does not exist.
+    ConflictError: the model has no champion.
     """
     owner = tx.models.get(model)
     if tx.aliases.find(owner, CHAMPION) is None:
-        raise ConflictError(f"model {model!r} has no champion to be fitted anew")
-    payload = {"model": owner.name, "reason": "somebody has asked for it"}
+        raise ConflictError(f"model {model!r} has no champion to refit")
+    payload = {"model": owner.name, "reason": "requested"}
 
     def act() -> Job:
         job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
@@ -107,52 +110,50 @@ def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
 def drop_candidate(
     tx: Transaction, model: str, drop: CandidateDrop, actor: str, key: str | None
 ) -> CandidateReport:
-    """Give a candidate up, whatever the comparison says; the champion goes on.
+    """Drop a candidate, whatever the comparison shows; the champion continues to serve.
 
-    One that has been dropped already stays so, and nothing is written then.
+    Idempotent: nothing is written for a candidate that has been dropped before.
 
     Raises
     ------
-    NotFoundError: no such model, or a version that was never a candidate.
-    ConflictError: it serves, or did: rolling back is `set_alias`.
+    NotFoundError: the model does not exist, or the version was never a candidate.
+    ConflictError: the candidate has been promoted; `set_alias` rolls back.
     """
     owner = tx.models.get(model)
     scope = f"drop_candidate {model}"
-    act = partial(_dropped, tx, owner, drop, actor)
+    act = partial(_drop, tx, owner, drop, actor)
     return once(tx, key, scope, drop, 200, CandidateReport, act)
 
 
-def _dropped(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) -> CandidateReport:
+def _drop(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) -> CandidateReport:
     model, version = owner.name, drop.version
     before = tx.candidates.get(owner, version)
     champion = tx.aliases.find(owner, CHAMPION)
     if before.verdict == "promoted" or (champion is not None and champion.version == version):
         raise ConflictError(
-            f"version {version} of {model!r} has been promoted; to roll back, let the champion be "
-            f"{before.champion} again"
+            f"version {version} of {model!r} has been promoted; to roll back, set the champion to "
+            f"version {before.champion}"
         )
     if tx.candidates.drop(owner, version):
-        tx.monitors.record(
-            owner, version, "dropped", actor, drop.reason or "somebody has dropped it"
-        )
+        tx.monitors.record(owner, version, "dropped", actor, drop.reason or "dropped by request")
         fields = {"action": "candidate_dropped", "model": owner.name, "version": version}
-        log.info("Candidate %d of %s is dropped by hand.", version, owner.name, extra=fields)
-    return _told(tx.candidates.get(owner, version))
+        log.info("Candidate %d of %s is dropped by request.", version, owner.name, extra=fields)
+    return _candidate_report(tx.candidates.get(owner, version))
 
 
 def set_monitoring(
     tx: Transaction, model: str, settings: MonitoringSettings, key: str | None
 ) -> Model:
-    """Say what of a model is watched, and how, from now on.
+    """Replace the monitoring settings of a model.
 
-    Server processes follow within seconds. Another `alpha` or `tolerance`, or a segment more,
-    begins the test anew, with what the tests before it have left of `alpha`.
+    Server processes follow within seconds. A change of `alpha` or `tolerance`, or a new segment,
+    restarts the test with the part of `alpha` that earlier tests have not spent.
 
     Raises
     ------
-    NotFoundError: no such model.
-    InputError: segments that cannot be.
-    ConflictError: segments that would change their numbers, which ids carry.
+    NotFoundError: the model does not exist.
+    InputError: the segments are not valid.
+    ConflictError: the numbers of segments would change, which prediction ids contain.
     """
     tx.models.get(model)
 
@@ -169,7 +170,7 @@ def set_monitoring(
 _UNSEEN: dict[str, Any] = {
     "state": "unverified",
     "since": None,
-    "reason": "nothing has been looked at yet",
+    "reason": "not assessed yet",
     "evidence": {},
     "onset": None,
     "segments": {},
@@ -177,10 +178,10 @@ _UNSEEN: dict[str, Any] = {
 
 
 def _candidate(row: Candidate | None) -> CandidateReport | None:
-    return None if row is None else _told(row)
+    return None if row is None else _candidate_report(row)
 
 
-def _told(row: Candidate) -> CandidateReport:
+def _candidate_report(row: Candidate) -> CandidateReport:
     test = ScoreTest(alpha=row.alpha)
     if row.state:
         test.restore(row.state)
@@ -200,22 +201,22 @@ def _time(seconds: float | None) -> str | None:
 
 def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowReport]:
     segments = len(model.monitoring.segments) + 1
-    cohorts = tx.monitors.cohorts(model, row.version, 0.0, _MOST_WINDOWS * segments)
-    starts = sorted({one.started_at for one in cohorts}, reverse=True)
-    # The oldest may have been cut off between its segments.
-    if len(cohorts) == _MOST_WINDOWS * segments and len(starts) > 1:
+    cohorts = tx.monitors.cohorts(model, row.version, 0.0, _MAX_WINDOWS * segments)
+    starts = sorted({cohort.started_at for cohort in cohorts}, reverse=True)
+    # The limit may cut between the segments of the oldest window.
+    if len(cohorts) == _MAX_WINDOWS * segments and len(starts) > 1:
         starts.pop()
     return [
-        _window([one for one in cohorts if one.started_at == start])
-        for start in starts[:_MOST_WINDOWS]
+        _window([cohort for cohort in cohorts if cohort.started_at == start])
+        for start in starts[:_MAX_WINDOWS]
     ]
 
 
 def _window(cohorts: Iterable[CohortRow]) -> WindowReport:
     first, *others = cohorts
     sums = CalibrationSums.from_dict(first.sums)
-    for one in others:
-        sums.merge(CalibrationSums.from_dict(one.sums))
+    for cohort in others:
+        sums.merge(CalibrationSums.from_dict(cohort.sums))
     covered = label_coverage(sums)
     share = None if covered is None else covered.share
     measured = {**summarise_window(sums, weighting="traffic").to_dict(), "coverage": share}

@@ -1,6 +1,6 @@
-"""Logits that a model wants kept, until they are in the blob store: a sample, to fit anew on.
+"""Sample logits of served predictions for refitting, and write them to the blob store.
 
-A file is Parquet with the columns `digest`, by which each row's label is found, and `logits`.
+A file is Parquet with the columns `digest`, which links a row to its label, and `logits`.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ __all__ = ["Captures", "write_captures"]
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
 
-#: Bytes of one model's logits that are worth a file, and that are kept while there is no way to
-#: write one; what comes then is left out of the sample.
-_ENOUGH, _MOST = 8 << 20, 64 << 20
+#: Bytes of one model's logits for which a file is written, and the maximum in memory while the
+#: blob store is unavailable; further rows are left out of the sample.
+_FILE_BYTES, _MAX_BYTES = 8 << 20, 64 << 20
 _DIGEST_BYTES = 16
-#: A prediction is kept a moment after it was made.
-_MOMENT = 1.0
+#: Tolerance of prediction times: a row is captured shortly after its prediction.
+_TIME_TOLERANCE_SECONDS = 1.0
 
 
 @dataclass
-class _Kept:
-    """Of one model."""
+class _Sample:
+    """Captured rows of one model."""
 
     first_at: float
     digests: list[bytes] = field(default_factory=list)
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     size: int = 0
     last_at: float = 0.0
-    #: When the first was kept; predictions made elsewhere may be far older.
-    begun_at: float = field(default_factory=time.time)
+    #: Time of the first capture; observations may be far older.
+    started_at: float = field(default_factory=time.time)
 
 
 class Captures:
-    """What this process keeps, by models' numbers; safe to use from threads."""
+    """Captured logits of this process, by model id. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[int, _Kept] = {}
+        self._samples: dict[int, _Sample] = {}
         self._random = np.random.default_rng()
 
     def keep(self, model: int, share: float, ids: Sequence[str | None], logits: Floats) -> None:
-        """Keep a share of the rows that have ids, drawn at random.
+        """Capture a random share of the rows that have ids.
 
         Parameters
         ----------
-        logits: what the map was given, checked, (N, K).
+        logits: valid inputs of the map, (N, K).
         """
-        chosen = [row for row in self._drawn(len(ids), share) if ids[row] is not None]
+        chosen = [row for row in self._draw(len(ids), share) if ids[row] is not None]
         if not chosen:
             return
         digests = [base64.urlsafe_b64decode(str(ids[row]))[-_DIGEST_BYTES:] for row in chosen]
         now = time.time()
-        self._keep(model, digests, logits[chosen], now - _MOMENT, now)
+        self._keep(model, digests, logits[chosen], now - _TIME_TOLERANCE_SECONDS, now)
 
     def keep_observed(
         self,
@@ -75,14 +75,14 @@ class Captures:
         logits: Floats,
         times: Sequence[float],
     ) -> None:
-        """Keep a share of rows that were predicted elsewhere, at `times`, drawn at random."""
-        chosen = self._drawn(len(digests), share)
+        """Capture a random share of observed rows, predicted at `times`."""
+        chosen = self._draw(len(digests), share)
         if chosen:
             made = [times[row] for row in chosen]
-            own = [digests[row] for row in chosen]
-            self._keep(model, own, logits[chosen], min(made), max(made))
+            chosen_digests = [digests[row] for row in chosen]
+            self._keep(model, chosen_digests, logits[chosen], min(made), max(made))
 
-    def _drawn(self, rows: int, share: float) -> list[int]:
+    def _draw(self, rows: int, share: float) -> list[int]:
         drawn: list[int] = np.flatnonzero(self._random.random(rows) < share).tolist()
         return drawn
 
@@ -91,47 +91,47 @@ class Captures:
     ) -> None:
         rows = logits.astype(np.float32)
         with self._lock:
-            kept = self._kept.get(model)
-            if kept is None:
-                kept = self._kept[model] = _Kept(first_at)
-            if kept.size + rows.nbytes > _MOST:
+            sample = self._samples.get(model)
+            if sample is None:
+                sample = self._samples[model] = _Sample(first_at)
+            if sample.size + rows.nbytes > _MAX_BYTES:
                 return
-            kept.digests += digests
-            kept.logits.append(rows)
-            kept.size += rows.nbytes
-            kept.first_at = min(kept.first_at, first_at)
-            kept.last_at = max(kept.last_at, last_at)
+            sample.digests += digests
+            sample.logits.append(rows)
+            sample.size += rows.nbytes
+            sample.first_at = min(sample.first_at, first_at)
+            sample.last_at = max(sample.last_at, last_at)
 
-    def take(self, older_than_seconds: float) -> dict[int, _Kept]:
-        """Return what is worth a file: much, or what has waited for so long."""
+    def take(self, older_than_seconds: float) -> dict[int, _Sample]:
+        """Remove and return samples that are large or old enough for a file."""
         before = time.time() - older_than_seconds
         with self._lock:
             taken = {
-                model: kept
-                for model, kept in self._kept.items()
-                if kept.size >= _ENOUGH or kept.begun_at <= before
+                model: sample
+                for model, sample in self._samples.items()
+                if sample.size >= _FILE_BYTES or sample.started_at <= before
             }
             for model in taken:
-                del self._kept[model]
+                del self._samples[model]
         return taken
 
-    def give_back(self, model: int, kept: _Kept) -> None:
-        """Keep on keeping what could not be written."""
+    def give_back(self, model: int, sample: _Sample) -> None:
+        """Put back a sample that could not be written."""
         with self._lock:
-            later = self._kept.get(model)
-            if later is not None and kept.size + later.size <= _MOST:
-                kept.digests += later.digests
-                kept.logits += later.logits
-                kept.size += later.size
-                kept.first_at = min(kept.first_at, later.first_at)
-                kept.last_at = max(kept.last_at, later.last_at)
-            self._kept[model] = kept
+            later = self._samples.get(model)
+            if later is not None and sample.size + later.size <= _MAX_BYTES:
+                sample.digests += later.digests
+                sample.logits += later.logits
+                sample.size += later.size
+                sample.first_at = min(sample.first_at, later.first_at)
+                sample.last_at = max(sample.last_at, later.last_at)
+            self._samples[model] = sample
 
 
 def write_captures(registry: Registry, captures: Captures, older_than_seconds: float) -> int:
-    """Write files of what has been kept; return how many.
+    """Write a file for each sample that is due; return the number of files.
 
-    A file whose row in the database cannot be written stays in the blob store unnamed.
+    If the row in the database cannot be written, the blob stays without a reference.
 
     Raises
     ------
@@ -140,30 +140,37 @@ def write_captures(registry: Registry, captures: Captures, older_than_seconds: f
     taken = captures.take(older_than_seconds)
     written = 0
     while taken:
-        model, kept = taken.popitem()
+        model, sample = taken.popitem()
         try:
             with registry.blobs.writer() as blob:
-                blob.write(_parquet(kept))
+                blob.write(_parquet(sample))
                 digest = blob.commit()
             with registry.transaction() as tx:
-                rows, size = len(kept.digests), blob.size
+                rows, size = len(sample.digests), blob.size
                 tx.captures.add(
-                    model, Capture(digest, rows, size, kept.first_at, kept.last_at + _MOMENT)
+                    model,
+                    Capture(
+                        digest,
+                        rows,
+                        size,
+                        sample.first_at,
+                        sample.last_at + _TIME_TOLERANCE_SECONDS,
+                    ),
                 )
         except BaseException:
-            for number, one in {model: kept, **taken}.items():
-                captures.give_back(number, one)
+            for number, other in {model: sample, **taken}.items():
+                captures.give_back(number, other)
             raise
         written += 1
     return written
 
 
-def _parquet(kept: _Kept) -> bytes:
-    # Of one width: a model has one number of classes.
-    logits = np.concatenate(kept.logits)
+def _parquet(sample: _Sample) -> bytes:
+    # All rows of a model have K columns.
+    logits = np.concatenate(sample.logits)
     table = pa.table(
         {
-            "digest": pa.array(kept.digests, pa.binary(_DIGEST_BYTES)),
+            "digest": pa.array(sample.digests, pa.binary(_DIGEST_BYTES)),
             "logits": pa.FixedSizeListArray.from_arrays(
                 pa.array(logits.reshape(-1)), logits.shape[1]
             ),

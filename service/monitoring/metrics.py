@@ -1,9 +1,9 @@
-"""What Prometheus sees of the registry: jobs, and how each champion holds up.
+"""Prometheus metrics from the registry: jobs, and the calibration state of each champion.
 
-All of it is read from the database when it is scraped, so that every server process says the same
-and versions that serve no more vanish. Reliability is counted by bin, and only once a cohort of
-predictions has matured: the order in which labels arrive cannot bend it, and the calibration error
-of any stretch of time is one expression over three counters.
+A scrape reads them from the database: every server process returns the same values, and versions
+that no longer serve disappear. Reliability is counted by bin when a cohort of predictions has
+matured. So the order of labels has no influence, and the calibration error of any interval is one
+expression over three counters.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from service.training_runs.handlers import TRAIN
 
 __all__ = ["Stored", "families", "read", "stored"]
 
-#: Whoever scrapes has ten seconds, and wants the rest even where the registry hangs.
+#: A scrape has ten seconds and returns the other metrics even if the registry hangs.
 _PATIENCE_SECONDS = 2.0
 
-#: Told from the beginning: what appears with its first failure has not grown for Prometheus.
+#: Exported from the start: a counter that appears with its first failure shows no increase.
 _NONE_FAILED: dict[tuple[str, JobState], int] = {
     (kind, "failed"): 0 for kind in (FIT, MONITOR, REFIT, TRAIN)
 }
 _ESTIMATORS = ("ece", "ece_floor", "ece_low", "ece_high", "ce", "ce_low", "ce_high")
-#: Gauges by what evidence calls their number.
+#: Gauges by the key of their value in the evidence.
 _GAUGES = {
     "n": ("recalib_window_labels", "Labels of the latest window."),
     "traffic": ("recalib_window_predictions", "Predictions of the latest window."),
@@ -46,7 +46,7 @@ _GAUGES = {
     "psi": ("recalib_confidence_psi", "Shift of served confidences from the calibration set."),
     "psi_threshold": ("recalib_confidence_psi_threshold", "What chance alone hardly exceeds."),
 }
-#: Counters by what sums call them.
+#: Counters by the key of their value in the sums.
 _COUNTERS = {
     "traffic": ("recalib_reliability_predictions", "Predictions that have matured."),
     "labelled": ("recalib_reliability_labels", "Predictions that have matured with a label."),
@@ -56,27 +56,27 @@ _COUNTERS = {
 
 
 class Stored(NamedTuple):
-    """What the registry has, at one moment."""
+    """A snapshot of the registry."""
 
     jobs: dict[tuple[str, JobState], int]
     champions: list[tuple[str, MonitoringConfig, MonitorRow]]
-    #: Champions that nobody has looked at yet: model, version, and since when they serve.
+    #: Champions without an assessment: model, version, and start of serving.
     unwatched: list[tuple[str, int, float]]
 
 
 def stored(state: State) -> Stored | None:
-    """Return what the registry has, None where it does not say so soon; scrapes share it."""
+    """Return a snapshot, or None if the registry does not answer in time; scrapes share a call."""
     try:
-        found: Stored = state.single_flight.submit("metrics", partial(read, state.registry)).result(
-            _PATIENCE_SECONDS
-        )
+        snapshot: Stored = state.single_flight.submit(
+            "metrics", partial(read, state.registry)
+        ).result(_PATIENCE_SECONDS)
     except (RecalibError, TimeoutError):
         return None
-    return found
+    return snapshot
 
 
 def read(registry: Registry) -> Stored:
-    """Return what the registry has; `UnavailableError` where it cannot be reached."""
+    """Return a snapshot; raise `UnavailableError` if the registry cannot be reached."""
     with registry.reading() as tx:
         return Stored(
             tx.jobs.counts(), tx.monitors.champions(), tx.monitors.champions_without_monitor()
@@ -84,7 +84,7 @@ def read(registry: Registry) -> Stored:
 
 
 def families(stored: Stored | None) -> Iterable[Any]:
-    """Yield metrics; of what could not be read, only that it could not."""
+    """Yield metric families; without a snapshot, only `recalib_registry_up`."""
     up = GaugeMetricFamily("recalib_registry_up", "Whether the registry answers.")
     up.add_metric([], int(stored is not None))
     yield up
@@ -94,10 +94,10 @@ def families(stored: Stored | None) -> Iterable[Any]:
     for (kind, state), count in {**_NONE_FAILED, **stored.jobs}.items():
         jobs.add_metric([kind, state], count)
     yield jobs
-    yield from _of_champions(stored)
+    yield from _champion_families(stored)
 
 
-def _of_champions(stored: Stored) -> Iterable[Any]:
+def _champion_families(stored: Stored) -> Iterable[Any]:
     owner = ["model", "calibrator"]
     states = GaugeMetricFamily(
         "recalib_calibration_state", "1 for the state that it is in.", labels=[*owner, "state"]

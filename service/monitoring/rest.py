@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from service.access.authenticator import current_principal
-from service.calibrators.schemas import MOST_VERSIONS
+from service.calibrators.schemas import MAX_VERSION
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.types import Text
@@ -46,7 +46,7 @@ def create_refit(model: str, state: StateDependency, idempotency_key: Idempotenc
 @router.delete("/candidates/{version}", responses=problems(409, 422), operation_id="drop_candidate")
 def drop_candidate(
     model: str,
-    version: Annotated[int, Path(ge=1, le=MOST_VERSIONS)],
+    version: Annotated[int, Path(ge=1, le=MAX_VERSION)],
     state: StateDependency,
     reason: Annotated[Text, Query(max_length=500, description="Kept in the audit trail.")] = "",
     idempotency_key: IdempotencyKey = None,

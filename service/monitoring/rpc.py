@@ -22,12 +22,12 @@ class Monitoring:
     def get_monitoring(
         self, request: pb.GetMonitoringRequest, context: Context
     ) -> pb.MonitoringReport:
-        """Say how a model's champion holds up."""
+        """Return the calibration state of a model's champion."""
         with self._state.registry.reading() as tx:
             return to_message(pb.MonitoringReport, handlers.get_monitoring(tx, request.model))
 
     def create_refit(self, request: pb.CreateRefitRequest, context: Context) -> pb.Job:
-        """Ask for a candidate, fitted on kept logits."""
+        """Enqueue a fit of a candidate on captured logits."""
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(pb.Job, handlers.create_refit(tx, request.model, key))
@@ -35,7 +35,7 @@ class Monitoring:
     def drop_candidate(
         self, request: pb.DropCandidateRequest, context: Context
     ) -> pb.CandidateReport:
-        """Give a candidate up; the champion goes on."""
+        """Drop a candidate; the champion continues to serve."""
         key = idempotency_key(context)
         drop = CandidateDrop(version=request.version, reason=request.reason)
         with self._state.registry.transaction() as tx:
@@ -45,22 +45,22 @@ class Monitoring:
             )
 
     def set_monitoring(self, request: pb.SetMonitoringRequest, context: Context) -> pb.Model:
-        """Say what of a model is watched, and how, from now on."""
+        """Replace the monitoring settings of a model."""
         settings, key = settings_of(request.settings), idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(pb.Model, handlers.set_monitoring(tx, request.model, settings, key))
 
 
-def settings_of(given: pb.MonitoringSettings) -> MonitoringSettings:
-    """Return the form of a message; what is not set there has its default."""
+def settings_of(message: pb.MonitoringSettings) -> MonitoringSettings:
+    """Convert a message; fields that are not set have their defaults."""
     numbers = {
         field.name: value
-        for field, value in given.ListFields()
+        for field, value in message.ListFields()
         if field.name not in ("refit", "promote", "segments")
     }
     policies = {
-        "refit": enum_value("settings.refit", pb.Refit.DESCRIPTOR, given.refit),
-        "promote": enum_value("settings.promote", pb.PromoteCandidate.DESCRIPTOR, given.promote),
+        "refit": enum_value("settings.refit", pb.Refit.DESCRIPTOR, message.refit),
+        "promote": enum_value("settings.promote", pb.PromoteCandidate.DESCRIPTOR, message.promote),
     }
-    said = {**numbers, **policies, "segments": list(given.segments)}
-    return MonitoringSettings.model_validate(said)
+    fields = {**numbers, **policies, "segments": list(message.segments)}
+    return MonitoringSettings.model_validate(fields)

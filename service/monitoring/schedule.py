@@ -1,4 +1,4 @@
-"""Seeing to it that a worker watches: a job that is there again once the last one has ended."""
+"""Schedule the monitoring job: enqueue the next one after the last one has ended."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ log = logging.getLogger(__name__)
 
 #: The kind of job; `training.monitoring_job` does it.
 MONITOR = "monitor"
-#: Before those that people wait for: it takes little, and there is never more than one.
+#: Above jobs that users wait for: the job is short, and there is never more than one.
 _PRIORITY = 10
-#: Those that have ended are kept for whoever wonders what they found, and no longer.
-_KEPT = 20
-#: How soon a job that has ended is followed by the next, at most.
+#: Finished jobs that stay in the database.
+_MAX_FINISHED = 20
+#: Maximum delay between the end of a job and the next one.
 _LOOK_SECONDS = 5.0
 
 
 async def keep_watching(state: State) -> None:
-    """Ask for the next look once the last one has ended, for as long as the process runs."""
+    """Enqueue monitoring jobs for as long as the process runs."""
     every = state.settings.monitor_seconds
     single_flight: SingleFlight[bool] = SingleFlight(1)
     while True:
-        # First of all: a service that has just started has nothing to look at.
+        # Sleep first: a server that has just started has nothing to assess.
         await asyncio.sleep(min(_LOOK_SECONDS, every))
         try:
             flight = single_flight.submit("ask", lambda: ask_to_watch(state.registry, every))
             await asyncio.wrap_future(flight)
-        except RecalibError as error:  # the next time will do
+        except RecalibError as error:  # retried at the next iteration
             fields = {"action": "monitor_not_asked"}
-            log.warning("Nobody is asked to watch for now: %s", error, extra=fields)
+            log.warning("The monitoring job is enqueued later: %s", error, extra=fields)
         except Exception:
-            log.exception("Nobody is asked to watch.", extra={"action": "monitor_not_asked"})
+            log.exception(
+                "The monitoring job is not enqueued.", extra={"action": "monitor_not_asked"}
+            )
 
 
 def ask_to_watch(registry: Registry, every_seconds: float) -> bool:
-    """Enqueue a look at everything, unless one waits already; return whether none did.
+    """Enqueue a monitoring job unless one is queued; return whether it was enqueued.
 
-    Several processes may ask at once: the queue takes one.
+    Several processes may call this at once: the queue accepts one job.
     """
     with registry.reading() as tx:
         if tx.jobs.is_waiting(MONITOR):
@@ -53,5 +55,5 @@ def ask_to_watch(registry: Registry, every_seconds: float) -> bool:
         tx.jobs.enqueue(
             MONITOR, {}, unique=MONITOR, priority=_PRIORITY, run_after_seconds=every_seconds
         )
-        tx.jobs.prune(MONITOR, _KEPT)
+        tx.jobs.prune(MONITOR, _MAX_FINISHED)
     return True

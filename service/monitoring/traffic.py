@@ -1,7 +1,7 @@
-"""How many predictions this process has made, by confidence and time, until the registry has it.
+"""Count the predictions of this process by confidence and time, until the registry has the counts.
 
-A request only puts its answer aside; what its confidences were is worked out for thousands of
-requests at once. `python -m benchmarks.traffic` says what both take.
+A request only buffers its probabilities; confidences are computed for thousands of requests at
+once. `python -m benchmarks.traffic` measures both.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from service.monitoring.logit_sampling import Captures
 
 __all__ = ["Stream", "Traffic"]
 
-#: Numbers of an answer up to which it is put aside whole; of a larger one, the confidences are.
-_SMALL = 256
-#: Answers put aside before they are counted: about a megabyte.
-_MOST_ASIDE = 4096
-#: Counts kept while the registry is away; a day of a busy service has fewer.
-_MOST_UNSENT = 1_000_000
+#: Probabilities of larger responses are reduced to confidences before they are buffered.
+_MAX_BUFFERED_SIZE = 256
+#: Buffered responses before they are counted: about a megabyte.
+_MAX_BUFFERED = 4096
+#: Counts kept while the registry is unavailable; a day of a busy service has fewer.
+_MAX_UNSENT = 1_000_000
 
 Counts = NDArray[np.int64]
 
 
-class _Watched:
-    """What a model declares, as far as it matters while serving; replaced whole."""
+class _ServingSettings:
+    """Monitoring settings of a model that serving needs."""
 
     def __init__(self, monitoring: MonitoringConfig) -> None:
         self.declare(monitoring)
@@ -47,110 +47,110 @@ class _Watched:
 
 
 class Stream:
-    """What one version answers; safe to use from threads."""
+    """Traffic of one version. Thread-safe."""
 
     def __init__(
-        self, traffic: Traffic, watched: _Watched, model: int, version: int, edges: Any
+        self, traffic: Traffic, settings: _ServingSettings, model: int, version: int, edges: Any
     ) -> None:
         self.model = model
         self.version = version
         self._traffic = traffic
-        self._watched = watched
+        self._settings = settings
         self._edges = edges
         self._lock = threading.Lock()
-        #: By segment, bucket, and whether they are confidences: all of a list have one width.
-        self._aside: dict[tuple[int, int, bool], list[Floats]] = {}
-        self._held = 0
+        #: By segment, bucket, and whether they are confidences: arrays of a list have one width.
+        self._buffer: dict[tuple[int, int, bool], list[Floats]] = {}
+        self._buffered = 0
         self._counts: dict[tuple[int, int], Counts] = {}
 
     def segment_of(self, name: str) -> int:
-        """Return the number of a segment; 0 for one that the model does not declare."""
-        return self._watched.segments.get(name, 0)
+        """Return the number of a segment; 0 for an undeclared segment."""
+        return self._settings.segments.get(name, 0)
 
     def keep(self, ids: Sequence[str | None], logits: Floats) -> None:
-        """Keep the logits of the share of predictions that the model wants kept."""
-        if self._watched.capture > 0:
-            self._traffic.captures.keep(self.model, self._watched.capture, ids, logits)
+        """Capture the logits of a share of predictions, as the settings of the model require."""
+        if self._settings.capture > 0:
+            self._traffic.captures.keep(self.model, self._settings.capture, ids, logits)
 
     def add(self, probabilities: Floats, segment: int = 0) -> None:
-        """Count a batch of predictions, made now.
+        """Count a batch of predictions at the current time.
 
         Parameters
         ----------
-        probabilities: what is answered, (N, K); not changed afterwards.
+        probabilities: of the response, (N, K); must not change afterwards.
         """
-        large = probabilities.size > _SMALL
+        large = probabilities.size > _MAX_BUFFERED_SIZE
         if large:
             probabilities = np.maximum.reduce(probabilities, axis=1, keepdims=True)
         key = (segment, int(time.time() // self._traffic.bucket_seconds), large)
         with self._lock:
-            aside = self._aside.get(key)
-            if aside is None:
-                aside = self._aside[key] = []
+            buffer = self._buffer.get(key)
+            if buffer is None:
+                buffer = self._buffer[key] = []
                 self._traffic.note(self)
-            aside.append(probabilities)
-            self._held += 1
-            if self._held >= _MOST_ASIDE:
+            buffer.append(probabilities)
+            self._buffered += 1
+            if self._buffered >= _MAX_BUFFERED:
                 self._fold()
 
     def take(self) -> dict[tuple[int, int], Counts]:
-        """Return counts (B,) by segment and bucket since the last time."""
+        """Remove and return counts (B,) by segment and bucket."""
         with self._lock:
             self._fold()
             counts, self._counts = self._counts, {}
         return counts
 
     def _fold(self) -> None:
-        aside, self._aside, self._held = self._aside, {}, 0
-        for (segment, bucket, _), batches in aside.items():
-            # All at once: a call of NumPy's a batch would take as long as this for thousands.
+        buffer, self._buffer, self._buffered = self._buffer, {}, 0
+        for (segment, bucket, _), batches in buffer.items():
+            # One NumPy call for all batches: its overhead is that of thousands of rows.
             confidences = np.concatenate(batches).max(axis=1)
-            places = bin_indices(self._edges, confidences)
-            counts = np.bincount(places, minlength=len(self._edges) + 1)
+            bins = bin_indices(self._edges, confidences)
+            counts = np.bincount(bins, minlength=len(self._edges) + 1)
             before = self._counts.get((segment, bucket))
             self._counts[segment, bucket] = counts if before is None else before + counts
 
 
 class Traffic:
-    """All that this process has answered since it was last written down.
+    """Traffic of this process that the registry does not have yet.
 
     Parameters
     ----------
-    bucket_seconds: how long a bucket of counts is, the same in all processes, so that theirs add
-        up; a divisor of windows.
+    bucket_seconds: length of a bucket of counts; equal in all processes, and a divisor of the
+        length of windows.
     """
 
     def __init__(self, bucket_seconds: int = 300) -> None:
         self.bucket_seconds = bucket_seconds
         self.captures = Captures()
         self._lock = threading.Lock()
-        self._watched: WeakValueDictionary[int, _Watched] = WeakValueDictionary()
-        #: Those with something aside; a stream outlives its calibrator until it has been taken.
+        self._settings: WeakValueDictionary[int, _ServingSettings] = WeakValueDictionary()
+        #: Streams with buffered data; they outlive their calibrators until `take`.
         self._streams: set[Stream] = set()
         self._unsent: Counter[TrafficCount] = Counter()
 
     def stream(self, model: Model, version: int, card: Card) -> Stream:
-        """Return what counts the answers of a version."""
+        """Return the stream of a version."""
         with self._lock:
-            watched = self._watched.get(model.id)
-            if watched is None:
-                watched = self._watched[model.id] = _Watched(model.monitoring)
-        return Stream(self, watched, model.id, version, reference_edges(card))
+            settings = self._settings.get(model.id)
+            if settings is None:
+                settings = self._settings[model.id] = _ServingSettings(model.monitoring)
+        return Stream(self, settings, model.id, version, reference_edges(card))
 
     def note(self, stream: Stream) -> None:
-        """Remember that a stream has something to be taken."""
+        """Register a stream with buffered data."""
         with self._lock:  # once for each stream and flush
             self._streams.add(stream)
 
     def declare(self, declared: Mapping[int, MonitoringConfig]) -> None:
-        """Follow what models declare, by their numbers."""
+        """Update the settings of models, by their ids."""
         for number, monitoring in declared.items():
-            watched = self._watched.get(number)
-            if watched is not None:
-                watched.declare(monitoring)
+            settings = self._settings.get(number)
+            if settings is not None:
+                settings.declare(monitoring)
 
     def take(self) -> list[TrafficCount]:
-        """Return everything since the last time; whoever cannot write it down gives it back."""
+        """Remove and return all counts; a caller that cannot write them calls `give_back`."""
         with self._lock:
             streams, self._streams = self._streams, set()
             counted, self._unsent = self._unsent, Counter()
@@ -164,13 +164,13 @@ class Traffic:
         return [key._replace(predictions=count) for key, count in counted.items()]
 
     def give_back(self, counted: list[TrafficCount]) -> int:
-        """Keep counts for the next time; return how many predictions there was no room for."""
+        """Put counts back; return the number of predictions for which there is no room."""
         lost = 0
         with self._lock:
-            for one in counted:
-                key = one._replace(predictions=0)
-                if key in self._unsent or len(self._unsent) < _MOST_UNSENT:
-                    self._unsent[key] += one.predictions
+            for count in counted:
+                key = count._replace(predictions=0)
+                if key in self._unsent or len(self._unsent) < _MAX_UNSENT:
+                    self._unsent[key] += count.predictions
                 else:
-                    lost += one.predictions
+                    lost += count.predictions
         return lost

@@ -1,4 +1,4 @@
-"""What can be done with training runs; no transport here."""
+"""Operations on training runs, independent of the transport."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["TRAIN", "create_training_run", "get_training_run_file"]
 
 #: The kind of job that trains.
 TRAIN = "train"
-_CHUNK = 1 << 20
-#: How deep tables may lie in a recipe's free parts.
-_DEEPEST = 20
+_CHUNK_BYTES = 1 << 20
+#: Maximum depth of tables in the free parts of a recipe.
+_MAX_DEPTH = 20
 
 
 def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job:
-    """Ask for a run; what can be checked without torch and the data now is.
+    """Check the recipe as far as possible without torch and the data, and enqueue a training job.
 
     Raises
     ------
-    InputError: an unknown map, objective or option of the calibrator; text that cannot be kept; a
-        wish to tune, whose record of trials is a folder's.
-    NotFoundError: no such model to calibrate.
-    ConflictError: `key` came with another request.
+    InputError: an unknown map, objective or option of the calibrator; text that a database cannot
+        store; a `tune` table, because tuning keeps its trials in a folder.
+    NotFoundError: the model to calibrate does not exist.
+    ConflictError: `key` was used with another request.
     """
-    _check_kept(recipe)
+    _check_storable(recipe)
     if recipe.tune is not None:
         raise InputError("tune", found="a table", accepted="none: `recalib train` tunes")
     model = _model(tx, recipe)
@@ -47,11 +47,11 @@ def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job
 
 
 def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[bytes]:
-    """Return a file that a run delivered, in pieces.
+    """Return a file of a training run, in chunks.
 
     Raises
     ------
-    NotFoundError: no such run, or it has no such file, or none yet.
+    NotFoundError: the run does not exist, or does not have the file (yet).
     """
     with registry.reading() as tx:
         job = tx.jobs.get(id)
@@ -64,12 +64,12 @@ def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[by
         raise NotFoundError("file", name, hint=hint)
     file = registry.blobs.open(files[name]["digest"])
 
-    def pieces() -> Iterator[bytes]:
+    def chunks() -> Iterator[bytes]:
         with file:
-            while piece := file.read(_CHUNK):
-                yield piece
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
 
-    return pieces()
+    return chunks()
 
 
 def _model(tx: Transaction, recipe: Recipe) -> Model | None:
@@ -81,8 +81,8 @@ def _model(tx: Transaction, recipe: Recipe) -> Model | None:
     return None if part.model is None else tx.models.get(part.model)
 
 
-def _check_kept(recipe: Recipe) -> None:
-    """Raise `InputError` for what neither database could keep."""
+def _check_storable(recipe: Recipe) -> None:
+    """Raise `InputError` for text that a database cannot store."""
     free = {name: getattr(recipe, name) for name in ("data",)}
     free |= {"model": [recipe.model.name, recipe.model.options, recipe.model.weights]}
     free |= {"loss": [recipe.loss.options, recipe.loss.secondary_options, *recipe.loss.schedules]}
@@ -94,16 +94,16 @@ def _check_kept(recipe: Recipe) -> None:
 
 
 def _check_value(field: str, value: Any, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise InputError(field, found="tables within tables", accepted=f"at most {_DEEPEST} deep")
+    if depth > _MAX_DEPTH:
+        raise InputError(field, found="tables within tables", accepted=f"at most {_MAX_DEPTH} deep")
     if isinstance(value, str):
         # PostgreSQL has no NUL in its text, and half of a surrogate pair has no UTF-8.
-        if "\0" in value or any("\ud800" <= one <= "\udfff" for one in value):
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
             raise InputError(field, found=repr(value)[:80], accepted="text without NUL")
     elif isinstance(value, dict):
-        for name, one in value.items():
+        for name, item in value.items():
             _check_value(field, name, depth + 1)
-            _check_value(field, one, depth + 1)
+            _check_value(field, item, depth + 1)
     elif isinstance(value, list):
-        for one in value:
-            _check_value(field, one, depth + 1)
+        for item in value:
+            _check_value(field, item, depth + 1)

@@ -85,7 +85,7 @@ def test_the_same_label_again_has_no_effect_and_another_is_a_conflict(service: S
     """In later batches and in the same one; the first stands, and the conflict is marked."""
     service.model()
     one, two = ids(service, 2)
-    conflict = ("conflict", "labelled 3 before, which stands")
+    conflict = ("conflict", "labelled 3 before; the first label is kept")
     assert outcomes(service, (one, 3)) == ["accepted"]
     before = kept(service)
     assert outcomes(service, (one, 3)) == ["duplicate"]
@@ -94,7 +94,7 @@ def test_the_same_label_again_has_no_effect_and_another_is_a_conflict(service: S
         "accepted",
         conflict,
         "duplicate",
-        ("conflict", "labelled 1 before, which stands"),
+        ("conflict", "labelled 1 before; the first label is kept"),
         "duplicate",
     ]
     assert {(row.label, row.disputed) for row in kept(service)} == {(3, True), (1, True)}
@@ -171,7 +171,7 @@ def test_labels_may_be_names_where_the_model_has_them(service: Service) -> None:
         "accepted",
         "accepted",
         ("invalid", "label '2': none of the model's class labels"),
-        ("conflict", "labelled 'cat' before, which stands"),
+        ("conflict", "labelled 'cat' before; the first label is kept"),
     ]
     assert sorted(row.label for row in kept(service)) == [0, 1, 2]
 

@@ -141,7 +141,7 @@ def test_a_candidate_is_dropped_by_hand(service: Service, rpc: Rpc, verdict: str
     found = report(service)
     told = [(one["version"], one["kind"], one["actor"], one["reason"]) for one in found["events"]]
     assert told == [
-        (3, "dropped", "anonymous", "somebody has dropped it"),
+        (3, "dropped", "anonymous", "dropped by request"),
         (2, "dropped", "anonymous", "odd"),
     ]
     assert found["candidate"]["verdict"] == "dropped"

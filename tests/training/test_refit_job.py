@@ -24,7 +24,7 @@ from recalib.registry import (
     Registry,
     TrafficCount,
 )
-from service.monitoring.logit_sampling import Captures, _Kept, _parquet, write_captures
+from service.monitoring.logit_sampling import Captures, _parquet, _Sample, write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import WATCHING, Stream, a_champion
@@ -67,7 +67,7 @@ def serve(
     places = np.searchsorted(stream.edges, probabilities.max(axis=1), side="right")
     counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
     cells, counts = np.unique(counted, axis=0, return_counts=True)
-    stored = _Kept(times[0], [one.digest for one in read], [logits], logits.nbytes, times[-1])
+    stored = _Sample(times[0], [one.digest for one in read], [logits], logits.nbytes, times[-1])
     with registry.blobs.writer() as blob:
         blob.write(_parquet(stored))
         digest = blob.commit()
