@@ -1,4 +1,4 @@
-"""How commands speak: JSON to machines, tables to people, progress on the terminal only."""
+"""Terminal output of commands: text, tables, JSON and progress."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = [
 
 
 class _Console(Console):
-    """Shows text and the cells of tables as they are, and never obeys them."""
+    """A console that escapes control characters in text and table cells."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(sanitize_text(text), **options)
 
 
-# What is said holds names of files and classes, in which [red] and :smile: mean themselves.
+# Without markup and emoji: names of files and classes may contain [red] or :smile:.
 _out = _Console(highlight=False, markup=False, emoji=False)
 _err = _Console(stderr=True, highlight=False, markup=False, emoji=False)
 
@@ -50,23 +50,23 @@ def is_percentage(metric: str) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document; no NaN, since JSON has none."""
+    """Print one JSON document; NaN is an error, since JSON cannot represent it."""
     print(json.dumps(value, indent=2, allow_nan=False))  # noqa: T201
 
 
 def say(text: Any) -> None:
-    """Print to a person."""
+    """Print text or a table to standard output."""
     _out.print(text, soft_wrap=True)
 
 
 def warn(text: str) -> None:
-    """Print a warning to a person, beside the output."""
+    """Print a warning to standard error."""
     _err.print(f"warning: {text}", style="yellow", soft_wrap=True)
 
 
 def narrow_table(title: str, *columns: str) -> Table:
-    """Return an empty table; cells of a column but "why" are never broken into lines."""
-    # Times and intervals are wide, and a terminal may be small.
+    """Return an empty table; only the column "why" wraps lines."""
+    # Times and intervals are wide, and a terminal may be narrow.
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for name in columns:
         table.add_column(name, no_wrap=name != "why")
@@ -76,8 +76,8 @@ def narrow_table(title: str, *columns: str) -> Table:
 def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
     """Return a table with a row for each metric, and a column for each of `columns`.
 
-    A cell is a value with `low` and `high`, None where it has no interval. Of one column with
-    noise floors, they are in another: what a perfectly calibrated classifier would show.
+    A cell is a value with `low` and `high`, None without an interval. A single column with noise
+    floors gets a second column for them: the values of a perfectly calibrated classifier.
     """
     table = Table(title=title, title_justify="left")
     table.add_column("metric")
@@ -121,7 +121,7 @@ def comparison_table(
 
 
 def candidates_table(choice: AutoChoice) -> Table:
-    """Return a table of what cross-validation said of each candidate."""
+    """Return a table of the cross-validation result of each candidate."""
     rows = f"{choice.rows} rows in {choice.folds} folds"
     table = Table(
         title=f"cross-validated on {rows}; NLL and what it is over temperature's, 95% intervals",
@@ -169,7 +169,7 @@ def _number(name: str, value: float) -> str:
 
 @contextlib.contextmanager
 def progress(what: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show that something long goes on, and what it is at; nothing unless on a terminal."""
+    """Show a progress bar on a terminal; yield a function that sets the current activity."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
