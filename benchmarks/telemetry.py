@@ -18,14 +18,14 @@ from service.request_ids import traceparent_of
 __all__ = ["run"]
 
 _CALLS = 20_000
-_HEADERS = [
-    (b"host", b"127.0.0.1:8000"),
-    (b"accept", b"*/*"),
-    (b"content-type", b"application/json"),
-    (b"content-length", b"64"),
-    (b"user-agent", b"benchmark"),
-    (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
-]
+_HEADERS = {
+    b"host": b"127.0.0.1:8000",
+    b"accept": b"*/*",
+    b"content-type": b"application/json",
+    b"content-length": b"64",
+    b"user-agent": b"benchmark",
+    b"traceparent": b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+}
 
 
 def run() -> list[Goal]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 import recalib
@@ -20,32 +20,27 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.authenticator import Authenticator
 from service.access.oidc import OidcConfig
-from service.access.rest import guard, let_in
 from service.audit.rest import router as audit
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
-from service.http import problems
-from service.http.bodies import BodyLimit
-from service.http.fast_protocol import Round
-from service.http.fast_routes import ShortWays
+from service.http import entry, problems
+from service.http.fast_routes import FastRoutes
 from service.http.openapi import TAGS, add_problem_responses
-from service.inference.rest import INFER, INFER_BY_VERSION, infer_rows
+from service.inference.rest import FAST_ROUTES as INFER_ROUTES
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
 from service.labels.housekeeping import run_housekeeping
 from service.labels.rest import router as labels
-from service.metrics import Instrumented
 from service.models.rest import router as models
 from service.monitoring.flush import keep_flushing
 from service.monitoring.rest import router as monitoring
 from service.monitoring.schedule import keep_watching
 from service.monitoring.traffic import Traffic
 from service.predict.loaded_calibrators import LoadedCalibrators, warm_up
-from service.predict.rest import CALIBRATE, respond
+from service.predict.rest import FAST_ROUTES as CALIBRATE_ROUTES
 from service.predict.rest import router as predict
-from service.request_ids import with_request_id
 from service.shutdown import GRACE_SECONDS, on_stop_signal
 from service.state import State
 from service.training_runs.rest import router as training_runs
@@ -59,8 +54,6 @@ log = logging.getLogger(__name__)
 
 #: How long a call to a registry that hangs may hold up the end of this process; there are three.
 _SETTLE_SECONDS = 1.0
-#: What comes thousands of times a second.
-_SHORT_WAYS = ShortWays({CALIBRATE: respond, INFER: infer_rows, INFER_BY_VERSION: infer_rows})
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -107,7 +100,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.recalib = state
-    app.state.round = Round()
     problems.install(app)
     # The hot path first: routes are matched in order.
     for router in (
@@ -123,11 +115,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         audit,
         health,
     ):
-        app.include_router(router, dependencies=[Depends(guard)])
-    app.add_middleware(
-        BodyLimit, limit=settings.max_body_bytes, upload_limit=settings.max_upload_bytes
-    )
-    app.add_middleware(Instrumented)
+        app.include_router(router)
     return app
 
 
@@ -156,9 +144,9 @@ def _tokens(settings: Settings) -> TokenVerifier | None:
 
 
 class Application(FastAPI):
-    """FastAPI with problems in its description, and short ways past its routing."""
+    """FastAPI behind `service.http.entry`, with problems in its OpenAPI description."""
 
-    short_ways = _SHORT_WAYS
+    fast_routes = FastRoutes([*CALIBRATE_ROUTES, *INFER_ROUTES])
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -168,15 +156,11 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = with_request_id(scope, send)
-        await let_in(self._answer, self.state.recalib.access, scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self.short_ways.find(scope)
-        if answer is None:
+        if scope["type"] != "http":
             await super().__call__(scope, receive, send)
-        else:
-            await answer(self.state.recalib, receive, send)
+            return
+        fastapi = super().__call__
+        await entry.answer(self.state.recalib, self.fast_routes, fastapi, scope, receive, send)
 
 
 @contextlib.asynccontextmanager

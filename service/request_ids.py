@@ -9,21 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import count
 
-from starlette.types import Message, Scope, Send
-
 from recalib.observability import telemetry
-from recalib.observability.logs import set_log_fields
 
-__all__ = [
-    "HEADER",
-    "new_request_id",
-    "request_id_of",
-    "traceparent_of",
-    "with_request_id",
-]
+__all__ = ["HEADER", "new_request_id", "request_id_of", "traceparent_of"]
 
 HEADER = b"x-request-id"
 _TRACE = b"traceparent"
@@ -34,43 +25,20 @@ _made = count(1)
 _process = ""
 
 
-def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the name of a request; headers are as ASGI has them."""
-    trace = None
-    for name, value in headers:
-        if name == HEADER:
-            if _NAME.fullmatch(value):
-                return value.decode()
-        elif name == _TRACE:
-            trace = _TRACEPARENT.fullmatch(value)
-    return new_request_id() if trace is None else trace[1].decode()
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the id of a request from its headers, by lower-case name."""
+    name = headers.get(HEADER)
+    if name is not None and _NAME.fullmatch(name):
+        return name.decode()
+    trace = headers.get(_TRACE)
+    match = None if trace is None else _TRACEPARENT.fullmatch(trace)
+    return new_request_id() if match is None else match[1].decode()
 
 
-def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return a request's `traceparent`, whatever stands there; None where nobody is told of it."""
-    if not telemetry.is_enabled():
-        return None
-    return next((value.decode("latin-1") for name, value in headers if name == _TRACE), None)
-
-
-def with_request_id(scope: Scope, send: Send) -> Send:
-    """Say in this task's log what its request is called; return what says so in its answer.
-
-    Until the task's end: uvicorn logs what comes out of the application in the same task.
-    """
-    if scope["type"] != "http":
-        return send
-    request_id = request_id_of(scope["headers"])
-    set_log_fields(request_id=request_id)
-    telemetry.start_request_span(traceparent_of(scope["headers"]))
-
-    async def naming(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = [*message.get("headers", ()), (HEADER, request_id.encode())]
-            message = {**message, "headers": headers}
-        await send(message)
-
-    return naming
+def traceparent_of(headers: Mapping[bytes, bytes]) -> str | None:
+    """Return a request's `traceparent`, unchecked; None if traces are not exported."""
+    value = headers.get(_TRACE) if telemetry.is_enabled() else None
+    return None if value is None else value.decode("latin-1")
 
 
 def new_request_id() -> str:

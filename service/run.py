@@ -25,7 +25,6 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.shared_usage import USAGE_FILE, file_size
-from service.http.fast_protocol import AtOnce
 from service.shared_memory import shared_folder
 from service.shutdown import GRACE_SECONDS
 
@@ -110,10 +109,10 @@ def serve(settings: Settings, listener: socket.socket) -> None:
 
 def _answer(settings: Settings, listener: socket.socket) -> None:
     config = uvicorn.Config(
-        "service.worker_process:create_app" if settings.workers > 1 else "service.app:create_app",
+        "service.worker_process:create_app",
         factory=True,
         workers=settings.workers,
-        http=AtOnce,
+        http="httptools",
         ws="none",  # what is never spoken need not be loaded
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,

@@ -13,7 +13,8 @@ from recalib.settings import Settings
 from service.access.authenticator import Authenticator
 from service.predict.ids import PredictionIds
 from service.predict.loaded_calibrators import LoadedCalibrators
-from service.predict.single_flight import SingleFlight
+from service.predict.micro_batch import MicroBatcher
+from service.single_flight import SingleFlight
 
 __all__ = ["State", "StateDependency"]
 
@@ -28,6 +29,11 @@ class State:
     access: Authenticator
     #: Calls that may hang while the registry does, one at a time of each kind.
     single_flight: SingleFlight[Any] = field(default_factory=lambda: SingleFlight(5))
+
+    @cached_property
+    def micro_batcher(self) -> MicroBatcher:
+        """Joins small batches."""
+        return MicroBatcher(self.ids)
 
     @cached_property
     def ids(self) -> PredictionIds:

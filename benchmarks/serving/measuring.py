@@ -40,6 +40,8 @@ __all__ = ["CONNECTIONS", "Measured", "Trial", "batches", "cases", "measure", "m
 _POST = Path(__file__).with_name("post.lua")
 #: Enough that each of two processes gets some of them.
 CONNECTIONS = 16
+#: Different bodies of each case.
+_VARIANTS = 40
 
 Batches = dict[str, NDArray[np.float32]]
 
@@ -66,16 +68,24 @@ Measured = dict[str, dict[str, list[Trial]]]
 class _Server:
     url: str
     tree: Tree
-    #: The body of each case's request, in a file.
-    bodies: dict[str, Path]
+    #: For each case, the requests that `wrk` sends in turns, in a file for `post.lua`.
+    files: dict[str, Path]
+    #: For each case, the first of them.
     requests: dict[str, Request]
 
 
-def batches() -> Batches:
-    """Return logits like a classifier's for each case."""
-    rng = np.random.default_rng(0)
-    shapes = {SMALL: (1, 10), JSON: (32, 1000), BINARY: (32, 1000)}
-    return {case: (rng.normal(size=n) * 3).astype(np.float32) for case, n in shapes.items()}
+def batches(seed: int = 0) -> Batches:
+    """Return logits for each case.
+
+    Other seeds give other numbers, other lengths of JSON, and for `BINARY` another number of rows.
+    """
+    rng = np.random.default_rng(seed)
+    shapes = {SMALL: (1, 10), JSON: (32, 1000), BINARY: (32 + (seed % 5 - 2) * (seed > 0), 1000)}
+    logits = {case: (rng.normal(size=n) * 3).astype(np.float32) for case, n in shapes.items()}
+    if seed:  # fewer digits shorten the text
+        for case in (SMALL, JSON):
+            logits[case] = logits[case].round(2 + seed % 6)
+    return logits
 
 
 def measure(
@@ -150,12 +160,12 @@ def _started(
 ) -> Iterator[_Server]:
     """Run a server that has given the right answer to every request."""
     logits = batches()
-    requests = contestant.requests(logits)
-    bodies = {}
-    for case, request in requests.items():
-        bodies[case] = folder / case.replace(" ", "-")
-        bodies[case].write_bytes(request.body)
     port = free_port()
+    variants = [contestant.requests(batches(seed)) for seed in range(_VARIANTS)]
+    requests, files = variants[0], {}
+    for case in requests:
+        files[case] = folder / case.replace(" ", "-")
+        files[case].write_bytes(b"".join(_raw(one[case], port) for one in variants))
     command = contestant.command(installed(contestant.packages), port, workers, folder)
     with (
         running(command, folder, {**environment, **contestant.environment}) as tree,
@@ -166,7 +176,7 @@ def _started(
             problem = wrong(_numbers(client, request), logits[case], temperatures)
             if problem:
                 raise RuntimeError(f"{name}, {case}: {problem}")
-        yield _Server(f"http://127.0.0.1:{port}", tree, bodies, requests)
+        yield _Server(f"http://127.0.0.1:{port}", tree, files, requests)
 
 
 def wrong(
@@ -181,6 +191,21 @@ def wrong(
     # A class at −10 has 1e-6 of the probability, and float32 seven digits of the logit.
     apart = np.abs(numbers.reshape(expected.shape) - expected) / expected
     return "" if apart.max() < 1e-5 else f"probabilities are off by {apart.max():.1e} of themselves"
+
+
+def _raw(request: Request, port: int) -> bytes:
+    """Return a request as `post.lua` reads it; it inserts the trace id."""
+    headers = {
+        "Host": f"127.0.0.1:{port}",
+        "User-Agent": "wrk",
+        **request.headers,
+        "Content-Length": str(len(request.body)),
+        "traceparent": "00-",
+    }
+    lines = [f"POST {request.path} HTTP/1.1", *(f"{name}: {headers[name]}" for name in headers)]
+    before = "\r\n".join(lines).encode()
+    after = b"-00f067aa0ba902b7-00\r\n\r\n" + request.body
+    return b"%d %d\n" % (len(before), len(after)) + before + after
 
 
 def _answers(client: httpx2.Client, request: Request) -> bool:
@@ -219,12 +244,10 @@ def _turn(name: str, server: _Server, case: str, seconds: int, connections: int)
 
 
 def _trial(server: _Server, case: str, seconds: int, connections: int) -> Trial:
-    """Load one server with one request, over and over."""
+    """Load one server with the requests of a case, in turns."""
     request = server.requests[case]
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
-    command += ["-s", str(_POST), server.url + request.path, "--", str(server.bodies[case])]
-    for name, value in request.headers.items():
-        command += [name, value]
+    command += ["-s", str(_POST), server.url + request.path, "--", str(server.files[case])]
     before = server.tree.cpu_seconds()
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     used = server.tree.cpu_seconds() - before

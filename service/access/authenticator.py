@@ -15,7 +15,7 @@ from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
 from service.access.oidc import MAX_TOKEN_LENGTH, SigningKeyUnknownError, is_token
 from service.access.permissions import MODEL_CHECKED_LATER, MUTATING, RULES
-from service.predict.single_flight import SingleFlight
+from service.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from service.access.oidc_tokens import TokenVerifier
@@ -121,18 +121,9 @@ class Authenticator:
                 await self.look()
                 return self.principal(authorization)
         except UnauthorizedError:
-            self.note_failure(authorization, address)
+            if authorization:
+                self._failed.note(address)
             raise
-
-    def note_failure(self, authorization: str, address: str) -> None:
-        """Count a key or token that is no good; `LimitedError` where there were too many."""
-        if authorization:
-            self._failed.note(address)
-
-    @property
-    def is_wary(self) -> bool:
-        """Whether anybody has a limit, or wrong keys have come of late."""
-        return self.limits_some or len(self._failed) > 0
 
     def principal(self, authorization: str, address: str | None = None) -> Principal:
         """Return who comes with a header `Authorization`, empty where there is none.
@@ -172,44 +163,33 @@ class Authenticator:
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
         return found[0]
 
-    async def authenticate(
-        self, authorization: str, operation: str, address: str
-    ) -> Principal | None:
-        """Return who asks, or None where `operation` is for everybody; raises as `identified`."""
-        if RULES.get(operation) == "open":
-            return None
-        return await self.identified(authorization, address)
-
-    def check(self, authorization: str, operation: str, model: str | None) -> Principal:
-        """Return who asks, where that one may do `operation`.
+    def authorise(self, principal: Principal, operation: str, model: str | None) -> None:
+        """Return if a caller may do an operation.
 
         Parameters
         ----------
         operation: a key of `RULES`.
-        model: the one that it is done to, or None.
+        model: the model that the operation concerns, or None.
 
         Raises
         ------
-        UnauthorizedError, UnavailableError: as `principal`.
-        ForbiddenError: it is known who asks, and that one may not.
+        ForbiddenError: the caller has no scope for it, or none for this model.
         """
         rule = RULES.get(operation)
         if rule is None:
             raise ForbiddenError(f"there is no rule for {operation}")
-        if rule == "open" or not (authorization or self.required):
-            return ANONYMOUS  # who may do everything
-        principal = self.principal(authorization)
+        if rule == "open" or principal is ANONYMOUS:  # who may do everything
+            return
         try:
             if rule == "any":
                 principal.check_any_scope()
-                return principal
+                return
             principal.check_scope(rule)
             if operation not in MODEL_CHECKED_LATER:
                 principal.check_model(model)
         except ForbiddenError:
             self._note_refusal(principal, operation, model)
             raise
-        return principal
 
     def write_refusals(self) -> None:
         """Put into the audit trail who was refused what since the last time."""

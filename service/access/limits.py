@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import logging
 import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from recalib.access import Principal
@@ -44,20 +43,6 @@ class Limiter:
         self._made = ledger
         self._clock = clock
 
-    def take_request(self, principal: Principal) -> None:
-        """Let a request in that is answered at once; `LimitedError` where it has to wait."""
-        if principal.limits is None:
-            return
-        self._check_running(principal)
-        self._take(principal, REQUESTS, principal.limits.requests_per_second, 1)
-
-    def give_request_back(self, principal: Principal) -> None:
-        """Have a request not count that was let in, and will ask again."""
-        if principal.limits is not None and principal.limits.requests_per_second:
-            row = self._row(principal)
-            before = self._ledger.until(row, REQUESTS)
-            self._ledger.set_until(row, REQUESTS, before - 1 / principal.limits.requests_per_second)
-
     def take_rows(self, principal: Principal, rows: int) -> None:
         """Let rows of logits in; `LimitedError` where they have to wait."""
         if principal.limits is not None:
@@ -73,22 +58,19 @@ class Limiter:
             accepted = f"at most {most} bytes, as this key's limit is"
             raise TooLargeError("body", found=f"{size} bytes or more", accepted=accepted)
 
-    @contextlib.contextmanager
-    def entered(self, principal: Principal | None) -> Iterator[None]:
-        """Let a request in, which is in work until the end; `LimitedError` as `take_request`."""
-        if principal is None or principal.limits is None:
-            yield
+    def enter(self, principal: Principal) -> None:
+        """Admit a request, which is concurrent until `leave`; `LimitedError` if over a limit."""
+        if principal.limits is None:
             return
-        self.take_request(principal)
-        if not principal.limits.concurrency:
-            yield
-            return
-        row = self._row(principal)
-        self._ledger.add_running(row, 1)
-        try:
-            yield
-        finally:
-            self._ledger.add_running(row, -1)
+        self._check_running(principal)
+        self._take(principal, REQUESTS, principal.limits.requests_per_second, 1)
+        if principal.limits.concurrency:
+            self._ledger.add_running(self._row(principal), 1)
+
+    def leave(self, principal: Principal) -> None:
+        """End a request that `enter` admitted."""
+        if principal.limits is not None and principal.limits.concurrency:
+            self._ledger.add_running(self._row(principal), -1)
 
     @property
     def _ledger(self) -> SharedUsage:

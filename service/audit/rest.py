@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from service.audit import handlers
 from service.audit.schemas import AuditPage
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
 from service.http.types import Text
 from service.state import StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/audit", tags=["operations"], responses=problems(500, 503))
+router = Router(prefix="/v1/audit", tags=["operations"], responses=problems(500, 503))
 
 _Exactly = Annotated[Text | None, Query(max_length=500)]
 

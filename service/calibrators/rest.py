@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 
 from service.access.authenticator import current_principal
 from service.calibrators import handlers
@@ -21,13 +21,14 @@ from service.calibrators.schemas import (
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
 from service.http.types import ALIAS
 from service.jobs.schemas import Job
 from service.state import StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))
+router = Router(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))
 
 Version = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 AliasName = Annotated[str, ALIAS]

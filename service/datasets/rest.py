@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
@@ -12,12 +12,13 @@ from service.datasets.schemas import Dataset, DatasetPage
 from service.http.bodies import parse_media_type
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
 from service.http.types import NAME
 from service.state import StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Router(
     prefix="/v1/models/{model}/datasets", tags=["datasets"], responses=problems(500, 503)
 )
 

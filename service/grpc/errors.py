@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import grpc
@@ -13,11 +12,9 @@ from google.rpc.status_pb2 import Status
 from pydantic import ValidationError
 
 from recalib import errors
-from service.http.problems import violation_of
+from service.failures import UNEXPECTED, log_failure, violation_of
 
 __all__ = ["CODES", "DETAILS", "Failure", "failure_of"]
-
-log = logging.getLogger(__name__)
 
 #: The code of every error class; a test proves it complete.
 CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
@@ -42,7 +39,6 @@ DETAILS = "grpc-status-details-bin"
 #: Metadata has 8 KB: what is longer is lost on the way, and the error with it.
 _MOST_VIOLATIONS = 10
 _MOST_CHARACTERS = 400
-_OURS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}
 
 
 @dataclass(frozen=True)
@@ -68,13 +64,10 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, DecodeError):
         accepted = "the message that this method takes"
         error = errors.InputError("message", found="other bytes", accepted=accepted)
+    log_failure(error)
     if not isinstance(error, errors.RecalibError):
-        log.error("A request failed.", exc_info=error, extra={"action": "request_failed"})
-        code = grpc.StatusCode.INTERNAL
-        return Failure(code, "An unexpected error; the server's log has it.")
+        return Failure(grpc.StatusCode.INTERNAL, UNEXPECTED)
     code = next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
-    if code in _OURS:
-        log.error("A request failed: %s", error, extra={"action": "request_failed"})
     if isinstance(error, errors.InputError):
         place = {"field": error.field, "found": error.found, "accepted": error.accepted}
         return _bad_request(code, [place])

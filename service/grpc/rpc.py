@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import inspect
 import re
-import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -24,14 +23,13 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from recalib.access import Principal
 from recalib.errors import InputError
-from recalib.observability import telemetry
-from recalib.observability.logs import set_log_fields
-from service.access.authenticator import Authenticator, set_principal
+from service.access.authenticator import Authenticator
+from service.access.permissions import RULES
+from service.exchange import Exchange
 from service.grpc.errors import failure_of
 from service.metrics import record_rpc
-from service.request_ids import HEADER, request_id_of, traceparent_of
+from service.request_ids import HEADER
 
 __all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
 
@@ -96,42 +94,42 @@ def _handler(
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
 
-    def read(given: Any, key: str, caller: Principal | None) -> Any:
-        """Return the message, or a stream's, each looked at for the model that it is about."""
+    def read(content: Any, exchange: Exchange) -> Any:
+        """Return the message, or the messages of a stream, each authorised for its model."""
         model, size = None, 0
 
-        def one(content: bytes) -> Any:
+        def parse_message(content: bytes) -> Any:
             nonlocal model, size
-            # Pieces of an upload are one body; those of other streams are answered one by one.
+            # The messages of an upload are one body; those of other streams are separate.
             size = len(content) + (size if operation == _UPLOAD else 0)
-            access.limiter.check_body(caller, size)
+            exchange.check_body(size)
             message = parse(content)
-            # Later pieces of a stream need not name it again.
+            # Later messages of a stream need not name it again.
             model = _model_of(message) or model
-            set_principal(access.check(key, operation, model))
+            exchange.reauthenticate()
+            exchange.authorise(operation, model)
             return message
 
-        return _read_all(one, given) if method.client_streaming else one(given)
+        if method.client_streaming:
+            return _read_all(parse_message, content)
+        return parse_message(content)
 
     @contextlib.asynccontextmanager
-    async def arrived(given: Any, context: Context) -> AsyncIterator[Any]:
-        """Yield what was sent by somebody who is known, and within his limits, until it is done."""
-        async with _watched(path, context):
-            sent = dict(context.invocation_metadata() or ()).get("authorization", "")
-            key = sent if isinstance(sent, str) else sent.decode("latin-1")
-            # Before anything is read, and again for the model that it is about.
-            caller = await access.authenticate(key, operation, _address(context))
-            with access.limiter.entered(caller):
-                yield read(given, key, caller)
+    async def admitted(content: Any, context: Context) -> AsyncIterator[Any]:
+        """Yield the request of an admitted caller; release the caller afterwards."""
+        async with _exchange(path, context, access) as exchange:
+            if RULES.get(operation) != "open":
+                await exchange.admit()
+            yield read(content, exchange)
 
     async def answer(given: Any, context: Context) -> bytes:
-        async with arrived(given, context) as sent:
+        async with admitted(given, context) as sent:
             message: Message = await _done(act, sent, context)
             return message.SerializeToString()
         raise AssertionError("unreachable")  # aborting raises
 
     async def answers(given: Any, context: Context) -> AsyncIterator[bytes]:
-        async with arrived(given, context) as sent:
+        async with admitted(given, context) as sent:
             async for message in act(sent, context):
                 yield message.SerializeToString()
 
@@ -174,23 +172,20 @@ async def _done(act: Callable[..., Any], given: Any, context: Context) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def _watched(path: str, context: Context) -> AsyncIterator[None]:
-    """End an RPC as its errors say, count it, and do not begin it past its deadline."""
-    started = time.perf_counter()
+async def _exchange(path: str, context: Context, access: Authenticator) -> AsyncIterator[Exchange]:
+    """End an RPC with the status of its error, and count it; do not start one past its deadline."""
+    metadata = {
+        str(name).encode(): _bytes(value) for name, value in context.invocation_metadata() or ()
+    }
+    exchange = Exchange(access, metadata, _address(context))
     code = grpc.StatusCode.OK
-    sent = [
-        (str(name).encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()
-    ]
-    request_id = request_id_of(sent)
-    telemetry.start_request_span(traceparent_of(sent))
-    name = (HEADER.decode(), request_id)
-    set_log_fields(request_id=request_id)
-    context.set_trailing_metadata((name,))
+    request_id = (HEADER.decode(), exchange.request_id)
+    context.set_trailing_metadata((request_id,))
     try:
         if _is_late(context):
             code = grpc.StatusCode.DEADLINE_EXCEEDED
             await context.abort(code, "The deadline had passed before the work began.")
-        yield
+        yield exchange
     except grpc.aio.AbortError:
         raise
     except (asyncio.CancelledError, GeneratorExit):
@@ -200,9 +195,10 @@ async def _watched(path: str, context: Context) -> AsyncIterator[None]:
     except Exception as error:
         failure = failure_of(error)
         code = failure.code
-        await context.abort(code, failure.message, (*failure.metadata(), name))
+        await context.abort(code, failure.message, (*failure.metadata(), request_id))
     finally:
-        record_rpc(path, code.name, started)
+        exchange.release()
+        record_rpc(path, code.name, exchange.started)
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from service.health.handlers import Ready, readiness
+from service.http.routing import Router
 from service.metrics import exposition
 from service.monitoring.metrics import families, stored
 from service.state import StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["operations"])
+router = Router(tags=["operations"])
 
 
 class Live(BaseModel):

@@ -1,14 +1,18 @@
-"""Request bodies: bounded in size, read as what their content type says."""
+"""Request bodies: their size limit and their media type."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
 from recalib.errors import TooLargeError, UnsupportedError
+from recalib.settings import Settings
+from service.exchange import Exchange
 
-__all__ = ["BodyLimit", "limit_body", "parse_media_type", "read_body"]
+__all__ = ["body_limit", "limit_body", "parse_media_type", "read_body"]
 
 #: Uploads stream to disk and have a limit of their own.
 _UPLOAD = "/datasets/"
@@ -19,101 +23,84 @@ def parse_media_type(content_type: str, accepted: tuple[str, ...]) -> str:
 
     Raises
     ------
-    UnsupportedError: one that is not in `accepted`.
+    UnsupportedError: it is not in `accepted`.
     """
-    found = content_type.partition(";")[0].strip().lower()
-    if found not in accepted:
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type not in accepted:
         raise UnsupportedError(
-            "Content-Type", found=found[:80] or "none", accepted=", ".join(accepted)
+            "Content-Type", found=media_type[:80] or "none", accepted=", ".join(accepted)
         )
-    return found
+    return media_type
 
 
-class BodyLimit:
-    """Middleware that refuses bodies over a limit, announced or not, before they are in memory."""
-
-    def __init__(self, app: ASGIApp, limit: int, upload_limit: int) -> None:
-        self.app = app
-        self.limit = limit
-        self.upload_limit = upload_limit
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
-            await self.app(scope, receive, send)
-            return
-        upload = scope["method"] == "PUT" and _UPLOAD in scope["path"]
-        limit = self.upload_limit if upload else self.limit
-        await self.app(scope, limit_body(scope, receive, limit), send)
+def body_limit(settings: Settings, scope: Scope) -> int | None:
+    """Return the largest body that a request may have, in bytes; None for one without a body."""
+    if scope["method"] in ("GET", "HEAD"):
+        return None
+    is_upload = scope["method"] == "PUT" and _UPLOAD in scope["path"]
+    return settings.max_upload_bytes if is_upload else settings.max_body_bytes
 
 
-def limit_body(scope: Scope, receive: Receive, limit: int) -> Receive:
-    """Return what receives a body of at most `limit` bytes, and then raises `TooLargeError`."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > limit:
-            # Only recorded: the error must rise inside the application, where handlers are.
-            return _refusing(limit, int(value))
-    return _counting(receive, limit)
+def limit_body(
+    headers: Mapping[bytes, bytes], receive: Receive, limit: int, exchange: Exchange
+) -> Receive:
+    """Return a `receive` that raises `TooLargeError` if the body exceeds a limit.
 
+    A body whose announced length exceeds it is refused before it is read.
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """Return a whole request body of at most `limit` bytes.
-
-    Raises
-    ------
-    TooLargeError: there is more.
-    ClientDisconnect: there was more to come.
+    Parameters
+    ----------
+    limit: of the server, in bytes; the caller's key may have a lower one.
     """
-    body = bytearray()
-    while True:
+    length = headers.get(b"content-length", b"")
+    announced, size = int(length) if length.isdigit() else 0, 0
+    lowest = min(limit, exchange.body_bytes or limit)
+
+    async def receive_limited() -> Message:
+        nonlocal size
+        if announced > lowest:
+            raise _too_large(announced, limit, exchange, "")
         message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part: bytes = message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) + len(part) > limit:
-            raise _too_large(limit, f"over {limit} bytes")
-        if not more and not body:  # it came in one piece, as small ones do
-            return part
-        body += part
-        if not more:
-            return bytes(body)
-
-
-def _refusing(limit: int, announced: int) -> Receive:
-    async def receive() -> Message:
-        raise _too_large(limit, f"{announced} bytes")
-
-    return receive
-
-
-def _counting(receive: Receive, limit: int) -> Receive:
-    seen = 0
-
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > limit:
-            raise _too_large(limit, f"over {seen} bytes")
+        size += len(message.get("body", b""))
+        if size > lowest:
+            raise _too_large(size, limit, exchange, "over ")
         return message
 
-    return counted
+    return receive_limited
+
+
+def _too_large(size: int, limit: int, exchange: Exchange, prefix: str) -> _TooLargeError:
+    try:
+        exchange.check_body(size)
+    except TooLargeError as error:
+        return _TooLargeError(error)
+    found, accepted = f"{prefix}{size} bytes", f"at most {limit} bytes"
+    return _TooLargeError(TooLargeError("body", found=found, accepted=accepted))
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Return the body of a request; `ClientDisconnect` if the client left before its end."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        return body  # in one piece, as small bodies are
+    parts = [body]
+    while message["type"] == "http.request" and message.get("more_body", False):
+        message = await receive()
+        parts.append(message.get("body", b""))
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return b"".join(parts)
 
 
 class _TooLargeError(TooLargeError, HTTPException):
-    """Both kinds: FastAPI turns anything but its own HTTPException, raised while it reads a
-    body, into a 400 that says nothing."""
+    """Also an HTTPException: FastAPI replaces any other error raised while it reads a body."""
 
-    def __init__(self, limit: int, found: str) -> None:
-        accepted = f"at most {limit} bytes"
-        TooLargeError.__init__(self, "body", found=found, accepted=accepted)
+    def __init__(self, error: TooLargeError) -> None:
+        TooLargeError.__init__(self, error.field, found=error.found, accepted=error.accepted)
         self.status_code = 413
-        self.detail = str(TooLargeError("body", found=found, accepted=accepted))
+        self.detail = str(error)
         self.headers = None
 
-    def __str__(self) -> str:  # HTTPException's has the status before it
+    def __str__(self) -> str:  # HTTPException's begins with the status
         return self.detail
-
-
-def _too_large(limit: int, found: str) -> _TooLargeError:
-    return _TooLargeError(limit, found)

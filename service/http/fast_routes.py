@@ -1,217 +1,127 @@
-"""A short way to the requests that come thousands of times a second.
+"""Routes that bypass FastAPI's routing, dependencies and middleware.
 
-FastAPI's routing and dependencies take longer than parsing, calibrating and answering a row
-together (`benchmarks/serving`). So the application hands these requests straight to their
-endpoints, and those that are there in one piece are answered before they become ASGI's at all
-(`service.http.fast_protocol`). FastAPI's own routes lead to the same endpoints, by `through`, and
-document them.
+They take longer than parsing, calibrating and encoding a row (`python -m benchmarks.serving`).
+The endpoints are FastAPI's: it documents them, and the application calls them directly.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-import msgspec
-from fastapi import Request, Response
-from starlette.requests import ClientDisconnect
+from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from service.http.bodies import read_body
-from service.http.problems import error_response
-from service.metrics import record_request
-from service.state import State
-
-__all__ = [
-    "LEFT",
-    "Answer",
-    "Asked",
-    "Endpoint",
-    "Joint",
-    "Later",
-    "ShortWays",
-    "Way",
-    "asked_of",
-    "by_name",
-    "through",
-]
-
-#: How a request is counted that its client did not wait for, as others do too.
-LEFT = 499
+__all__ = ["BytesResponse", "FastRoute", "FastRoutes", "header_map", "query_parameters"]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What an endpoint sees of a request."""
-
-    #: What stands in the path at each of the template's names.
-    path: Mapping[str, str]
-    query: Mapping[str, str]
-    #: By names in lower case.
-    headers: Mapping[bytes, bytes]
-    body: bytes
-
-    def header(self, name: bytes) -> str:
-        """Return a header, empty where there is none."""
-        return self.headers.get(name, b"").decode("latin-1")
+#: Where the scope of a request has its `header_map`.
+_HEADERS = "recalib.headers"
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """An answer with status 200."""
+class FastRoute(NamedTuple):
+    """One POST route."""
 
-    body: bytes
-    media_type: bytes
-    #: Others than its type and length.
-    extra: tuple[tuple[bytes, bytes], ...] = ()
-    #: What follows the body, as it lies in memory, so that no array has to be copied.
-    rest: bytes | memoryview = b""
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """All of its headers."""
-        length = (b"content-length", b"%d" % (len(self.body) + len(self.rest)))
-        return [(b"content-type", self.media_type), length, *self.extra]
-
-    @property
-    def whole(self) -> bytes:
-        """The body with the rest."""
-        return b"".join((self.body, self.rest))
-
-
-class Joint(msgspec.Struct, frozen=True):
-    """An answer that costs less together with others."""
-
-    #: From the parts of several requests to their answers; works that are equal may be joined.
-    work: Callable[[list[Any]], list[Answer]]
-    part: Any
-
-
-#: An answer that has to be waited for.
-Later = Callable[[], Awaitable[Answer]]
-#: What answers a request, at once where it can. Where it only says how, nothing is done yet.
-Endpoint = Callable[[State, Asked], Answer | Joint | Later]
-
-
-class Way(NamedTuple):
-    """Where a path leads."""
-
+    #: Its key in `service.access.permissions.RULES`.
+    operation: str
+    #: As FastAPI's.
     template: str
-    pattern: re.Pattern[str]
-    endpoint: Endpoint
+    #: Called with the path parameters, `state` and `request`.
+    endpoint: Callable[..., Awaitable[Response]]
+    #: Regular expressions of path parameters, by name; the default is any text without a slash.
+    patterns: Mapping[str, str] = {}
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The regular expression of its path."""
+        return re.compile(
+            re.sub(
+                r"\{(\w+)\}",
+                lambda match: f"(?P<{match[1]}>{self.patterns.get(match[1], '[^/]+')})",
+                self.template,
+            )
+        )
 
 
-class ShortWays:
-    """Endpoints of POST requests by the template of their paths.
+class FastRoutes:
+    """POST routes by path."""
+
+    def __init__(self, routes: Iterable[FastRoute]) -> None:
+        self._routes = [(route.pattern, route) for route in routes]
+        self._suffixes = {route.template.rpartition("/")[2] for _, route in self._routes}
+        self._match_path = lru_cache(maxsize=4096)(self._search)
+
+    def match(self, scope: Scope) -> tuple[FastRoute, dict[str, str]] | None:
+        """Return route and path parameters of a request; None: FastAPI answers it."""
+        if scope["method"] != "POST" or scope["path"].rpartition("/")[2] not in self._suffixes:
+            return None
+        return self._match_path(scope["path"])
+
+    def _search(self, path: str) -> tuple[FastRoute, dict[str, str]] | None:
+        for pattern, route in self._routes:
+            match = pattern.fullmatch(path)
+            if match is not None:
+                return route, match.groupdict()
+        return None
+
+
+class BytesResponse(Response):
+    """A response with status 200 and a body in one or two parts.
 
     Parameters
     ----------
-    endpoints: by templates such as `/v1/models/{model}/calibrate`; a name may have a pattern of
-        its own, `{version:[1-9][0-9]*}`, else it takes anything but a slash. What matches no
-        template is FastAPI's to answer.
+    rest: the second part of the body, sent without copying it.
+    headers: others than type and length.
     """
 
-    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
-        # By the last part of the path: most requests that are not for here end otherwise.
-        self._ways: dict[str, list[Way]] = {}
-        for written, endpoint in endpoints.items():
-            pattern = re.sub(
-                r"\{(\w+)(?::([^}]+))?\}", lambda m: f"(?P<{m[1]}>{m[2] or '[^/]+'})", written
-            )
-            template = re.sub(r"\{(\w+):[^}]+\}", r"{\1}", written)
-            way = Way(template, re.compile(pattern), endpoint)
-            self._ways.setdefault(written.rpartition("/")[2], []).append(way)
-        #: The way, what the path names and the query, by the target of a POST request as it stands
-        #: in the request line; None where it is not for here, or is not in its simplest form.
-        self.of_target = lru_cache(maxsize=4096)(self._of_target)
+    def __init__(
+        self,
+        media_type: bytes,
+        body: bytes,
+        rest: bytes | memoryview = b"",
+        headers: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        # Response's own constructor encodes each header, which takes longer than a softmax.
+        self.status_code = 200
+        self.background = None
+        self.body = body
+        self.rest = rest
+        length = b"%d" % (len(body) + len(rest))
+        self.raw_headers = [(b"content-type", media_type), (b"content-length", length), *headers]
 
-    def find(self, scope: Scope) -> Callable[[State, Receive, Send], Awaitable[None]] | None:
-        """Return what answers the request, or None where it is not for here."""
-        if scope["type"] != "http" or scope["method"] != "POST":
-            return None
-        found = self._of_path(scope["path"])
-        return None if found is None else partial(_answer, *found, scope)
-
-    def _of_path(self, path: str) -> tuple[Way, dict[str, str]] | None:
-        for way in self._ways.get(path.rpartition("/")[2], ()):
-            match = way.pattern.fullmatch(path)
-            if match is not None:
-                return way, match.groupdict()
-        return None
-
-    def _of_target(self, target: bytes) -> tuple[Way, Mapping[str, str], Mapping[str, str]] | None:
-        if not target.isascii() or target[:1] != b"/" or b"#" in target:
-            return None
-        path, _, query = target.partition(b"?")
-        found = None if b"%" in path else self._of_path(path.decode())
-        return None if found is None else (*found, _query(query))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        if len(self.rest) == 0:
+            await send({"type": "http.response.body", "body": self.body})
+        else:
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            await send({"type": "http.response.body", "body": self.rest})
 
 
-async def through(request: Request, endpoint: Endpoint) -> Response:
-    """Answer a request that came by FastAPI's routing."""
-    scope = request.scope
-    query = _query(scope["query_string"])
-    asked = asked_of(request.path_params, query, scope["headers"], await request.body())
-    answer = await _answered(endpoint, request.app.state.recalib, asked)
-    headers = {name.decode(): value.decode() for name, value in answer.headers}
-    return Response(answer.whole, headers=headers)
+def header_map(scope: Scope) -> dict[bytes, bytes]:
+    """Return headers by lower-case name; repeated ones are joined (RFC 9110, 5.2)."""
+    by_name: dict[bytes, bytes] | None = scope.get(_HEADERS)
+    if by_name is None:
+        headers = scope["headers"]
+        by_name = scope[_HEADERS] = dict(headers)
+        if len(by_name) < len(headers):
+            by_name.clear()
+            for name, value in headers:
+                by_name[name] = by_name[name] + b", " + value if name in by_name else value
+    return by_name
 
 
-def asked_of(
-    path: Mapping[str, str],
-    query: Mapping[str, str],
-    given: Iterable[tuple[bytes, bytes]],
-    body: bytes,
-) -> Asked:
-    """Return what an endpoint sees; headers are as ASGI has them."""
-    return Asked(path, query, by_name(given), body)
-
-
-def by_name(given: Iterable[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
-    """Return headers by name, of those that ASGI has."""
-    headers: dict[bytes, bytes] = {}
-    for name, value in given:
-        # One that came twice is one list, RFC 9110, 5.2.
-        headers[name] = headers[name] + b", " + value if name in headers else value
-    return headers
-
-
-async def _answered(endpoint: Endpoint, state: State, asked: Asked) -> Answer:
-    answer = endpoint(state, asked)
-    if isinstance(answer, Answer):
-        return answer
-    return answer.work([answer.part])[0] if isinstance(answer, Joint) else await answer()
-
-
-async def _answer(
-    way: Way, path: Mapping[str, str], scope: Scope, state: State, receive: Receive, send: Send
-) -> None:
-    started = time.perf_counter()
-    status = 200
-    try:
-        body = await read_body(receive, state.settings.max_body_bytes)
-        asked = asked_of(path, _query(scope["query_string"]), scope["headers"], body)
-        answer = await _answered(way.endpoint, state, asked)
-    except ClientDisconnect:
-        status = LEFT  # nobody reads it
-    except Exception as error:
-        refusal = error_response(scope["path"], error)
-        status = refusal.status_code
-        await refusal(scope, receive, send)
-    else:
-        await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
-        await send({"type": "http.response.body", "body": answer.whole})
-    record_request("POST", way.template, status, started)
-
-
-def _query(text: bytes) -> Mapping[str, str]:
-    """Return values by name; a name that comes again is another, which nobody accepts."""
-    if not text:
+def query_parameters(query: bytes) -> dict[str, str]:
+    """Return query parameters; a repeated one gets a name that no route accepts."""
+    if not query:
         return {}
-    found: dict[str, str] = {}
-    # What is said with nothing behind it is said, and seldom meant: it must not be the default.
-    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
-        found[f"{name} (again)" if name in found else name] = value
-    return found
+    parameters: dict[str, str] = {}
+    # An empty value is a value: it must not be replaced by the default.
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        parameters[f"{name} (again)" if name in parameters else name] = value
+    return parameters

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -15,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from recalib import errors
+from service.failures import UNEXPECTED, log_failure, violation_of
 
 __all__ = [
     "MEDIA_TYPE",
@@ -26,10 +25,7 @@ __all__ = [
     "install",
     "problem",
     "problem_of",
-    "violation_of",
 ]
-
-log = logging.getLogger(__name__)
 
 #: HTTP status and title of every error class; a test proves it complete.
 PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
@@ -106,17 +102,15 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(ClientDisconnect, _of_client_gone)
-    app.add_exception_handler(Exception, _of_surprise)
+    app.add_exception_handler(Exception, _of_unexpected)
 
 
 def problem_of(error: Exception) -> Response:
     """Return the problem document of any error, and log those that are ours to mend."""
+    log_failure(error)
     if not isinstance(error, errors.RecalibError):
-        log.error("A request failed.", exc_info=error, extra={"action": "request_failed"})
-        return _surprise()
+        return _unexpected()
     status, title = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
-    if status >= 500:
-        log.error("A request failed: %s", error, extra={"action": "request_failed"})
     violations = None
     if isinstance(error, errors.InputError):
         violations = [{"field": error.field, "found": error.found, "accepted": error.accepted}]
@@ -165,50 +159,6 @@ async def _of_validation(request: Request, error: Exception) -> Response:
     )
 
 
-def violation_of(violation: Mapping[str, Any], body: Any) -> dict[str, str]:
-    """Return where one of pydantic's violations is, what stands there and what is accepted.
-
-    Parameters
-    ----------
-    body: what was checked, where its place begins with "body".
-    """
-    return {
-        "field": _field(violation, body),
-        "found": _found(violation),
-        "accepted": _accepted(violation),
-    }
-
-
-def _field(violation: Mapping[str, Any], body: Any) -> str:
-    """Where it is; pydantic's path also names the members of a union, which no request holds."""
-    place, *path = violation["loc"]
-    if place != "body":
-        return ".".join(str(part) for part in violation["loc"])
-    held = []
-    for part in path:
-        if isinstance(body, dict) and (part in body or violation["type"] == "missing"):
-            held.append(str(part))
-            body = body.get(part)
-        elif isinstance(body, list) and isinstance(part, int):
-            held.append(str(part))
-            body = body[part]
-    return ".".join(held) or "body"
-
-
-def _accepted(violation: Mapping[str, Any]) -> str:
-    return "JSON" if violation["type"] == "json_invalid" else str(violation["msg"])
-
-
-def _found(violation: Mapping[str, Any]) -> str:
-    """What stood there, short: a body of megabytes must not come back in its error."""
-    if violation["type"] == "json_invalid":
-        return f"malformed JSON at character {violation['loc'][-1]}: {violation['ctx']['error']}"
-    if violation["type"] == "missing":
-        return "nothing"
-    text = repr(violation.get("input"))
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     if error.status_code == 400:  # FastAPI's, of JSON that its parser gives up on
@@ -232,14 +182,13 @@ def _allowed(request: Request) -> str:
 
 
 async def _of_client_gone(request: Request, error: Exception) -> Response:
-    # Nobody reads it; the status, which others use for this as well, is what the metrics count.
-    return Response(status_code=499)
+    return Response(status_code=499)  # nobody reads it; the metrics count it
 
 
-async def _of_surprise(request: Request, error: Exception) -> Response:
-    # Starlette raises the error again, and uvicorn logs it.
-    return _in_the_form_of(request.url.path, _surprise())
+async def _of_unexpected(request: Request, error: Exception) -> Response:
+    # Starlette raises the error again, and `service.http.entry` logs it.
+    return _in_the_form_of(request.url.path, _unexpected())
 
 
-def _surprise() -> Response:
-    return problem(500, "Internal error", "An unexpected error; the server's log has it.")
+def _unexpected() -> Response:
+    return problem(500, "Internal error", UNEXPECTED)

@@ -6,13 +6,14 @@ from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
 import recalib
-from recalib.access import Principal
 from recalib.errors import ConflictError, UnavailableError
 from service.health.handlers import readiness
-from service.http.fast_routes import Answer, Asked, Later, through
+from service.http.bodies import read_body
+from service.http.fast_routes import BytesResponse, FastRoute, header_map
+from service.http.routing import Router
 from service.inference import compression, tensors
 from service.inference.handlers import model_metadata
 from service.inference.schemas import (
@@ -24,24 +25,21 @@ from service.inference.schemas import (
     ServerMetadata,
     ServerReady,
 )
-from service.predict.handlers import LARGE, calibrate_with_ids, get_or_load, run_in_worker_thread
-from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.predict.handlers import Batch, CalibrationResult, calibrate_batch, get_or_load
+from service.predict.loaded_calibrators import CHAMPION
 from service.state import State, StateDependency
 
-__all__ = ["INFER", "INFER_BY_VERSION", "infer_rows", "router"]
+__all__ = ["FAST_ROUTES", "router"]
 
-#: Templates of the paths of inference.
-INFER = "/v2/models/{model}/infer"
-INFER_BY_VERSION = "/v2/models/{model}/versions/{version:[1-9][0-9]{0,8}}/infer"
-
-router = APIRouter(prefix="/v2", tags=["inference"])
+router = Router(prefix="/v2", tags=["inference"])
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _LENGTH = "Inference-Header-Content-Length"
-_SENT_LENGTH = _LENGTH.lower().encode()
+_JSON_LENGTH = _LENGTH.lower().encode()
+_VERSION = "[1-9][0-9]{0,8}"
 
 #: A version's number; without one, the champion answers.
-Version = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,8}$", description="A version's number.")]
+Version = Annotated[str, Path(pattern=f"^{_VERSION}$", description="A version's number.")]
 
 
 _MEANING = {
@@ -150,9 +148,9 @@ async def model_version_ready(
     openapi_extra=_DOCUMENTED,
     operation_id="v2_infer",
 )
-async def infer(model: str, request: Request) -> Response:
+async def infer(model: str, state: StateDependency, request: Request) -> Response:
     """Turn logits into probabilities, by the champion."""
-    return await through(request, infer_rows)
+    return await _infer(model, CHAMPION, state, request)
 
 
 @router.post(
@@ -162,31 +160,45 @@ async def infer(model: str, request: Request) -> Response:
     openapi_extra=_DOCUMENTED,
     operation_id="v2_infer_version",
 )
-async def infer_by_version(model: str, version: Version, request: Request) -> Response:
+async def infer_by_version(
+    model: str, version: Version, state: StateDependency, request: Request
+) -> Response:
     """Turn logits into probabilities, by one version."""
-    return await through(request, infer_rows)
+    return await _infer(model, version, state, request)
 
 
-def infer_rows(state: State, asked: Asked) -> Answer | Later:
-    """Answer an inference request."""
-    caller = state.access.check(asked.header(b"authorization"), "v2_infer", asked.path["model"])
-    selector = asked.path.get("version", CHAMPION)
-    loaded = state.calibrators.get(asked.path["model"], selector)
-    wants_ids = tensors.IDS.encode() in asked.body or b"content-encoding" in asked.headers
-    if loaded is None or (wants_ids and not state.ids.has_key) or len(asked.body) > LARGE:
-        return partial(_later, state, caller, asked, selector, wants_ids)
-    return _inferred(state, caller, loaded, asked)
+#: FastAPI refuses versions that do not match the pattern.
+FAST_ROUTES = [
+    FastRoute("v2_infer", "/v2/models/{model}/infer", infer),
+    FastRoute(
+        "v2_infer_version",
+        "/v2/models/{model}/versions/{version}/infer",
+        infer_by_version,
+        {"version": _VERSION},
+    ),
+]
 
 
-async def _later(
-    state: State, caller: Principal, asked: Asked, selector: str, wants_ids: bool
-) -> Answer:
-    """Wait for what is missing, and do large work beside the event loop."""
-    loaded = await get_or_load(state.calibrators, asked.path["model"], selector)
-    if wants_ids:
-        await state.ids.ready()
-    act = partial(_inferred, state, caller, loaded, asked)
-    return act() if len(asked.body) <= LARGE else await run_in_worker_thread(act)
+async def _infer(model: str, selector: str, state: State, request: Request) -> Response:
+    headers = header_map(request.scope)
+    loaded = await get_or_load(state.calibrators, model, selector)
+    body = await read_body(request.receive)
+    question: tensors.Question | None = None
+
+    def decode() -> Batch:
+        nonlocal question
+        encoding = headers.get(b"content-encoding", b"").decode("latin-1")
+        plain = compression.decompressed(body, encoding, state.settings.max_body_bytes)
+        length = headers.get(_JSON_LENGTH)
+        question = tensors.parse(plain, None if length is None else length.decode("latin-1"))
+        ids = 1.0 if tensors.IDS in question.outputs else 0.0
+        return Batch(question.values, question.input, ids=ids, segment=question.segment)
+
+    def encode(result: CalibrationResult) -> Response:
+        assert question is not None  # noqa: S101  (`decode` ran before)
+        return _encode(question, result, headers.get(b"accept-encoding", b"").decode("latin-1"))
+
+    return await calibrate_batch(state, loaded, len(body), decode, encode)
 
 
 async def _readiness(state: State, model: str, selector: str, response: Response) -> ModelReady:
@@ -198,23 +210,13 @@ async def _readiness(state: State, model: str, selector: str, response: Response
     return ModelReady(name=model, ready=is_ready)
 
 
-def _inferred(state: State, caller: Principal, loaded: LoadedCalibrator, asked: Asked) -> Answer:
-    limit = state.settings.max_body_bytes
-    plain = compression.decompressed(asked.body, asked.header(b"content-encoding"), limit)
-    given = asked.header(_SENT_LENGTH) if _SENT_LENGTH in asked.headers else None
-    question = tensors.parse(plain, given)
-    share = 1.0 if tensors.IDS in question.outputs else 0.0
-    most = state.settings.max_rows
-    state.access.limiter.take_rows(caller, len(question.values))
-    result, ids = calibrate_with_ids(
-        loaded, question.values, question.input, most, state.ids, share, question.segment
-    )
-    content, rest = tensors.answer(question, result, ids, loaded)
-    own, media_type = [], _JSON
+def _encode(question: tensors.Question, result: CalibrationResult, accept: str) -> Response:
+    content, rest = tensors.answer(question, result.probabilities, result.ids or [], result.loaded)
+    headers, media_type = [], _JSON
     if any(question.outputs.values()):  # as bytes
-        own, media_type = [(_SENT_LENGTH, b"%d" % len(content))], _BYTES
-    encoding = compression.encoding_for(asked.header(b"accept-encoding"))
+        headers, media_type = [(_JSON_LENGTH, b"%d" % len(content))], _BYTES
+    encoding = compression.encoding_for(accept)
     if encoding is not None:
         content, rest = compression.compressed(b"".join((content, rest)), encoding), b""
-        own.append((b"content-encoding", encoding.encode()))
-    return Answer(content, media_type.encode(), tuple(own), rest)
+        headers.append((b"content-encoding", encoding.encode()))
+    return BytesResponse(media_type.encode(), content, rest, headers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from anyio import to_thread
@@ -13,7 +13,6 @@ from anyio import to_thread
 import recalib
 from recalib.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
-from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v2wire import inference_pb2 as pb
 from service.grpc.messages import to_message
 from service.grpc.rpc import Context
@@ -26,10 +25,10 @@ from service.inference.tensors import (
     bytes_of,
     check_outputs,
     dtype_of,
-    from_bytes,
     shape_of,
 )
-from service.predict.handlers import LARGE, calibrate_with_ids, get_or_load, run_in_worker_thread
+from service.predict.datatypes import from_bytes
+from service.predict.handlers import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
@@ -90,10 +89,8 @@ class Inference:
     ) -> pb.ModelInferResponse:
         """Turn logits into probabilities."""
         loaded = await self._loaded(request.model_name, request.model_version)
-        if any(one.name == IDS for one in request.outputs):
-            await self._state.ids.ready()
-        act = partial(_inferred, self._state, loaded, request)
-        return act() if request.ByteSize() <= LARGE else await run_in_worker_thread(act)
+        decode, encode = partial(_decode, request), partial(_encode, request)
+        return await calibrate_batch(self._state, loaded, request.ByteSize(), decode, encode)
 
     async def _loaded(self, model: str, version: str) -> LoadedCalibrator:
         """Return a version, or without one what the champion is."""
@@ -102,32 +99,28 @@ class Inference:
         return await get_or_load(self._state.calibrators, model, version or CHAMPION)
 
 
-def _inferred(state: State, loaded: LoadedCalibrator, request: pb.ModelInferRequest) -> Any:
+def _decode(request: pb.ModelInferRequest) -> Batch:
     if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
-        names = ", ".join(one.name for one in request.inputs) or "none"
+        names = ", ".join(tensor.name for tensor in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
-    check_outputs([(one.name, one.parameters) for one in request.outputs])
-    wanted = [one.name for one in request.outputs] or [OUTPUT]
-    values = _values(request)
-    state.access.limiter.take_rows(current_principal(), len(values))
-    result, ids = calibrate_with_ids(
-        loaded,
-        values,
-        _input(request.parameters),
-        state.settings.max_rows,
-        state.ids,
-        1.0 if IDS in wanted else 0.0,
-        _text(request.parameters, "segment", ""),
-    )
-    answer = pb.ModelInferResponse(
+    check_outputs([(output.name, output.parameters) for output in request.outputs])
+    ids = 1.0 if any(output.name == IDS for output in request.outputs) else 0.0
+    segment = _text(request.parameters, "segment", "")
+    return Batch(_values(request), _input(request.parameters), ids=ids, segment=segment)
+
+
+def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.ModelInferResponse:
+    loaded = result.loaded
+    response = pb.ModelInferResponse(
         model_name=loaded.model, model_version=str(loaded.version), id=request.id
     )
-    for name in wanted:
+    in_bytes = bool(request.raw_input_contents)
+    for name in [output.name for output in request.outputs] or [OUTPUT]:
         if name == OUTPUT:
-            _add_probabilities(answer, result, in_bytes=bool(request.raw_input_contents))
+            _add_probabilities(response, result.probabilities, in_bytes=in_bytes)
         else:
-            _add_ids(answer, ids, in_bytes=bool(request.raw_input_contents))
-    return answer
+            _add_ids(response, result.ids or [], in_bytes=in_bytes)
+    return response
 
 
 def _add_probabilities(answer: pb.ModelInferResponse, result: Floats, *, in_bytes: bool) -> None:

@@ -18,6 +18,7 @@ from recalib.arrays import Floats
 from recalib.errors import InputError
 from recalib.files.json import array_of, decode_document
 from service.predict import json_numbers as numbers
+from service.predict.datatypes import DATATYPES, from_bytes
 from service.predict.loaded_calibrators import LoadedCalibrator
 from service.predict.request_formats import MAX_DIMENSION
 
@@ -31,13 +32,6 @@ INPUT, OUTPUT = "logits", "probabilities"
 #: An output that is made only when it is asked for.
 IDS = "prediction_ids"
 
-DATATYPES: dict[str, Any] = {
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
-    # NumPy has none: the upper half of a float32.
-    "BF16": np.dtype("<u2"),
-}
 _IN_JSON = ("FP16", "FP32", "FP64")
 
 
@@ -215,15 +209,6 @@ def shape_of(shape: Sequence[int]) -> tuple[int, int]:
         raise InputError("inputs[0].shape", found=str(list(shape))[:80], accepted=accepted)
     rows, classes = shape
     return rows, classes
-
-
-def from_bytes(data: bytes | memoryview, datatype: str) -> Floats:
-    """Return the values in little-endian bytes, one after another; BF16 as float32."""
-    flat: Any = np.frombuffer(data, DATATYPES[datatype])
-    if datatype == "BF16":
-        flat = (flat.astype(np.uint32) << 16).view(np.float32)
-    found: Floats = flat.astype(flat.dtype.newbyteorder("="), copy=False)
-    return found
 
 
 def _json_size(body: bytes, given: str | None) -> int:

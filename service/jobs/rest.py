@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
 from service.jobs import handlers
 from service.jobs.schemas import Job, JobPage, JobState
 from service.state import StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503))
+router = Router(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503))
 
 
 @router.get("", responses=problems(404, 422), operation_id="list_jobs")

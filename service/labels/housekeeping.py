@@ -12,7 +12,7 @@ from typing import Any
 from recalib.errors import RecalibError
 from recalib.registry import Registry
 from service.idempotency import ANSWERS_SECONDS
-from service.predict.single_flight import SingleFlight
+from service.single_flight import SingleFlight
 from service.state import State
 
 __all__ = ["purge", "run_housekeeping"]

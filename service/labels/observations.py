@@ -24,7 +24,7 @@ from service.access.authenticator import current_principal
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
 from service.labels.schemas import Outcome
 from service.monitoring.traffic import Traffic
-from service.predict.handlers import checked
+from service.predict.handlers import check_logits
 from service.predict.loaded_calibrators import LoadedCalibrator
 
 __all__ = ["add_observations"]
@@ -67,7 +67,7 @@ def add_observations(
         a time is not finite.
     TooLargeError: more than `most` rows.
     """
-    rows = checked(loaded, logits, "logits", most).astype(np.float32, copy=False)
+    rows = check_logits(loaded, logits, "logits", most).astype(np.float32, copy=False)
     _check_lengths(len(rows), labels, times)
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.labels.clock()

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from recalib.files.json import array_of, decode_document
 from service.access.authenticator import current_principal
 from service.http.bodies import parse_media_type
 from service.http.openapi import problems
+from service.http.routing import Router
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LabelAnswer, LateLabel, Observations
@@ -22,7 +23,7 @@ from service.state import State, StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Router(
     prefix="/v1/models/{model}", tags=["labels"], responses=problems(404, 413, 415, 422, 500, 503)
 )
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from service.access.authenticator import current_principal
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
 from service.models import handlers
 from service.models.schemas import Model, ModelCreate, ModelPage
 from service.state import StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/models", tags=["models"], responses=problems(500, 503))
+router = Router(prefix="/v1/models", tags=["models"], responses=problems(500, 503))
 
 
 @router.post(

@@ -14,7 +14,7 @@ from recalib.errors import RecalibError
 from recalib.registry import Registry
 from service.monitoring.logit_sampling import write_captures
 from service.monitoring.traffic import Traffic
-from service.predict.single_flight import SingleFlight
+from service.single_flight import SingleFlight
 from service.state import State
 
 __all__ = ["flush", "keep_flushing"]

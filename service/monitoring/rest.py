@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from service.access.authenticator import current_principal
 from service.calibrators.schemas import MAX_VERSION
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
+from service.http.routing import Router
 from service.http.types import Text
 from service.jobs.schemas import Job
 from service.models.schemas import Model
@@ -24,7 +25,7 @@ from service.state import StateDependency
 
 __all__ = ["router"]
 
-router = APIRouter(
+router = Router(
     prefix="/v1/models/{model}/monitoring", tags=["monitoring"], responses=problems(404, 500, 503)
 )
 

@@ -7,7 +7,7 @@ import logging
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
-from service.predict.single_flight import SingleFlight
+from service.single_flight import SingleFlight
 from service.state import State
 
 __all__ = ["MONITOR", "ask_to_watch", "keep_watching"]

@@ -1,136 +1,187 @@
-"""Calibrating one batch: which calibrator, where the work is done, and the work; no transport."""
+"""Calibrate one batch; no transport here.
+
+REST (`/v1`), the Open Inference Protocol (`/v2`) and both gRPC services give `calibrate_batch`
+their functions that decode a request and encode its result.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeVar
 
+import msgspec
+import numpy as np
 from anyio import CapacityLimiter, to_thread
 
 from recalib.arrays import Floats
-from recalib.errors import TooLargeError, UnavailableError
-from service.predict.ids import PredictionIds
+from recalib.errors import InputError, TooLargeError, UnavailableError
+from service.access.authenticator import current_principal
 from service.predict.loaded_calibrators import LoadedCalibrator, LoadedCalibrators
+from service.predict.micro_batch import MAX_NUMBERS, compute
+from service.state import State
 
 __all__ = [
-    "LARGE",
-    "calibrate",
-    "calibrate_with_ids",
-    "checked",
+    "Batch",
+    "CalibrationResult",
+    "Input",
+    "calibrate_batch",
+    "check_logits",
     "get_or_load",
-    "is_checked",
-    "run_in_worker_thread",
 ]
 
 T = TypeVar("T")
 
-#: Bytes of body above which a batch leaves the event loop: below, a hop to a thread costs more
-#: than the work; above, other requests would wait for it.
-LARGE = 256 * 1024
-#: One large batch at a time: two at once would only take turns on the interpreter lock.
+Input = Literal["logits", "probabilities"]
+
+#: Bytes of a request above which its batch leaves the event loop. Below, a hop to a thread costs
+#: more than the work; above, other requests would wait for it.
+_MAX_BYTES_ON_LOOP = 256 * 1024
+#: One large batch at a time: two would only alternate on the interpreter lock.
 _one_at_a_time = CapacityLimiter(1)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Decoded rows and what to do with them."""
+
+    #: (N, K), unchecked; or few plain rows (`recalib.files.json.are_plain`).
+    values: Floats | list[list[float]]
+    #: What the values are; never guessed.
+    input: Input = "logits"
+    #: Number of most likely classes to return of each row; None: the probabilities of all.
+    top_k: int | None = None
+    #: Share of rows that get a prediction id, in [0, 1].
+    ids: float = 0.0
+    #: A segment of the model (`recalib.registry.monitoring_settings`); an unknown one counts as "".
+    segment: str = ""
+
+
+class CalibrationResult(msgspec.Struct, frozen=True):
+    """The result of a batch, for the encoders."""
+
+    #: float32 (N, K).
+    probabilities: Floats
+    loaded: LoadedCalibrator
+    top_k: int | None = None
+    #: (N,), None for a row without id; None if no ids were requested.
+    ids: list[str | None] | None = None
+
+
+async def calibrate_batch(
+    state: State,
+    loaded: LoadedCalibrator,
+    size: int,
+    decode: Callable[[], Batch],
+    encode: Callable[[CalibrationResult], T],
+) -> T:
+    """Decode, calibrate and encode a batch for the current caller.
+
+    This is the only place that decides where the work is done: a large batch in a thread, a small
+    one on the event loop, a very small one together with others.
+
+    Parameters
+    ----------
+    size: of the request, in bytes.
+
+    Raises
+    ------
+    InputError: as `decode`; `top_k` or `ids` out of range; values that are not what `input` says,
+        or whose number of classes is not the model's.
+    TooLargeError: more than `max_rows` rows.
+    LimitedError: the caller exceeds its rows a second.
+    """
+    if size > _MAX_BYTES_ON_LOOP:
+        batch = await to_thread.run_sync(decode, limiter=_one_at_a_time)
+        if batch.ids:
+            await state.ids.ready()
+        work = partial(_calibrate_alone, state, loaded, batch, encode)
+        return await to_thread.run_sync(work, limiter=_one_at_a_time)
+    batch = decode()
+    if batch.ids and not state.ids.has_key:
+        await state.ids.ready()
+    logits = _admit_rows(state, loaded, batch)
+    segment = loaded.stream.segment_of(batch.segment)
+    if logits.size <= MAX_NUMBERS:
+        result = await state.micro_batcher.submit(loaded, segment, batch.ids, logits)
+    else:
+        result = compute(state.ids, loaded, segment, batch.ids, logits)
+    return encode(CalibrationResult(result[0], loaded, batch.top_k, result[1]))
+
+
+def _calibrate_alone(
+    state: State, loaded: LoadedCalibrator, batch: Batch, encode: Callable[[CalibrationResult], T]
+) -> T:
+    logits = _admit_rows(state, loaded, batch)
+    segment = loaded.stream.segment_of(batch.segment)
+    probabilities, ids = compute(state.ids, loaded, segment, batch.ids, logits)
+    return encode(CalibrationResult(probabilities, loaded, batch.top_k, ids))
+
+
+def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
+    """Return checked logits, and take their rows from the caller's limit."""
+    classes = loaded.calibrator.card.classes
+    if batch.top_k is not None and not 1 <= batch.top_k <= classes:
+        accepted = f"1 to {classes}, the classes"
+        raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
+    if not 0 <= batch.ids <= 1:
+        raise InputError("ids", found=str(batch.ids), accepted="a share of rows, 0 to 1")
+    logits = check_logits(loaded, batch.values, batch.input, state.settings.max_rows)
+    state.access.limiter.take_rows(current_principal(), len(logits))
+    return logits
+
+
+def check_logits(
+    loaded: LoadedCalibrator,
+    values: Floats | list[list[float]],
+    input: Input,
+    max_rows: int,
+) -> Floats:
+    """Return checked logits (N, K); raises `InputError` and `TooLargeError` as `calibrate_batch`.
+
+    Plain rows are finite and equally long, so only their number and width are checked.
+    """
+    is_plain = isinstance(values, list)
+    array = np.array(values, np.float32) if is_plain else np.asarray(values)
+    if array.ndim == 2 and len(array) > max_rows:
+        raise TooLargeError(input, found=f"{len(array)} rows", accepted=f"at most {max_rows}")
+    calibrator = loaded.calibrator
+    if (
+        is_plain
+        and input == "logits"
+        and array.shape[1] == calibrator.card.classes
+        and calibrator.accepts(input)
+    ):
+        return array
+    return calibrator.to_logits(array, input)
 
 
 async def get_or_load(
     calibrators: LoadedCalibrators, model: str, selector: str
 ) -> LoadedCalibrator:
-    """Return what serves under an alias or version, loading it where this is its first request.
+    """Return the calibrator under an alias or version; load it on its first request.
 
     Raises
     ------
-    NotFoundError: no such model, alias or version; also where the registry cannot be asked, and
-        has said so the last time that it could.
-    ConflictError: the model has no champion yet.
+    NotFoundError: no such model, alias or version; also if the registry cannot be reached and its
+        last answer was that.
+    ConflictError: the model has no champion.
     UnavailableError: it is not loaded, and the registry cannot be reached or is slow.
     CorruptError: its stored parameters are damaged.
     """
     loaded = calibrators.get(model, selector)
     if loaded is not None:
         return loaded
-    flight = asyncio.wrap_future(calibrators.submit_load(model, selector))
+    future = asyncio.wrap_future(calibrators.submit_load(model, selector))
     try:
-        return await asyncio.wait_for(flight, calibrators.patience_seconds)
+        return await asyncio.wait_for(future, calibrators.patience_seconds)
     except (UnavailableError, TimeoutError) as error:
-        absence = calibrators.last_not_found(model, selector)
-        if absence is not None:
-            raise absence from None
+        not_found = calibrators.last_not_found(model, selector)
+        if not_found is not None:
+            raise not_found from None
         if isinstance(error, UnavailableError):
             raise
         raise UnavailableError(
             f"the registry has not answered within {calibrators.patience_seconds:g} seconds; "
             "only calibrators that are loaded can be asked"
         ) from None
-
-
-async def run_in_worker_thread(act: Callable[[], T]) -> T:
-    """Do what takes long beside the event loop."""
-    return await to_thread.run_sync(act, limiter=_one_at_a_time)
-
-
-def calibrate(
-    loaded: LoadedCalibrator,
-    values: Floats,
-    input: Literal["logits", "probabilities"],
-    most_rows: int,
-    segment: str = "",
-) -> Floats:
-    """Return calibrated probabilities, float32 (N, K).
-
-    Parameters
-    ----------
-    segment: where the rows come from; see `recalib.registry.monitoring_settings`.
-
-    Raises
-    ------
-    TooLargeError: more than `most_rows` rows.
-    InputError: values that are not `input`, or K other than the model's.
-    """
-    return loaded.run(checked(loaded, values, input, most_rows), loaded.stream.segment_of(segment))
-
-
-def calibrate_with_ids(
-    loaded: LoadedCalibrator,
-    values: Floats,
-    input: Literal["logits", "probabilities"],
-    most_rows: int,
-    ids: PredictionIds,
-    share: float,
-    segment: str = "",
-) -> tuple[Floats, list[str | None]]:
-    """Return calibrated probabilities, and an id of the prediction for a share of the rows.
-
-    The rows without one have None, as all have while there is no key; the rest is as with
-    `calibrate`.
-    """
-    logits, number = checked(loaded, values, input, most_rows), loaded.stream.segment_of(segment)
-    probabilities = loaded.run(logits, number)
-    return probabilities, ids.made(loaded, logits, probabilities, share, number)
-
-
-def checked(
-    loaded: LoadedCalibrator,
-    values: Floats,
-    input: Literal["logits", "probabilities"],
-    most_rows: int,
-) -> Floats:
-    """Return logits for the calibrator, (N, K), from a request's values; raises as `calibrate`."""
-    if values.ndim == 2 and len(values) > most_rows:
-        raise TooLargeError(input, found=f"{len(values)} rows", accepted=f"at most {most_rows}")
-    return loaded.calibrator.to_logits(values, input)
-
-
-def is_checked(
-    loaded: LoadedCalibrator,
-    rows: list[list[float]],
-    input: Literal["logits", "probabilities"],
-    most_rows: int,
-) -> bool:
-    """Return whether `checked` would take rows, which are plain (`recalib.files.json`), as is."""
-    calibrator = loaded.calibrator
-    return (
-        input == "logits"
-        and len(rows[0]) == calibrator.card.classes
-        and len(rows) <= most_rows
-        and calibrator.accepts(input)
-    )

@@ -14,10 +14,11 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.errors import InputError, UnavailableError
-from recalib.prediction_ids import SigningKey, mint, summarise_predictions
+from recalib.prediction_ids import SigningKey, summarise_predictions
+from recalib.prediction_ids import mint as mint_ids
 from recalib.registry import Registry
 from service.predict.loaded_calibrators import LoadedCalibrator
-from service.predict.single_flight import SingleFlight
+from service.single_flight import SingleFlight
 
 __all__ = ["PredictionIds", "parse_share"]
 
@@ -75,7 +76,7 @@ class PredictionIds:
         """Wait until no key is being looked for, so that the registry can be closed."""
         self._single_flight.wait(seconds)
 
-    def made(
+    def mint(
         self,
         loaded: LoadedCalibrator,
         logits: Floats,
@@ -100,12 +101,12 @@ class PredictionIds:
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:
             said = summarise_predictions(logits, probabilities)
-            found = cast("list[str | None]", mint(key, model, version, now, said, segment))
+            found = cast("list[str | None]", mint_ids(key, model, version, now, said, segment))
             loaded.stream.keep(found, logits)
             return found
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
         said = summarise_predictions(logits[chosen], probabilities[chosen])
-        minted = mint(key, model, version, now, said, segment)
+        minted = mint_ids(key, model, version, now, said, segment)
         for row, one in zip(chosen.tolist(), minted, strict=True):
             found[row] = one
         loaded.stream.keep(found, logits)

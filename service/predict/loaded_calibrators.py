@@ -32,7 +32,7 @@ from service.metrics import CALIBRATED_ROWS
 from service.monitoring.traffic import Stream, Traffic
 from service.predict.clock_cache import ClockCache
 from service.predict.negative_cache import NegativeCache
-from service.predict.single_flight import SingleFlight
+from service.single_flight import SingleFlight
 
 __all__ = ["CHAMPION", "LoadedCalibrator", "LoadedCalibrators", "warm_up"]
 
@@ -322,7 +322,7 @@ def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> Loade
         model.id,
         version,
         calibrator,
-        CALIBRATED_ROWS.labels(model.name, str(version)).adding(),
+        CALIBRATED_ROWS.labels(model.name, str(version)).inc,
         None if labels is None else np.array(labels, object),
         _size(calibrator),
         traffic.stream(model, version, calibrator.card),

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import chain
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
-import numpy as np
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
-from recalib.access import Principal
-from recalib.arrays import Floats
-from recalib.calibrator import SMALL_BATCH
 from recalib.errors import InputError, UnsupportedError
-from service.http.bodies import parse_media_type
+from service.http.bodies import parse_media_type, read_body
 from service.http.content_negotiation import negotiate
-from service.http.fast_routes import Answer, Asked, Joint, Later, through
+from service.http.fast_routes import BytesResponse, FastRoute, header_map, query_parameters
 from service.http.openapi import problems
-from service.predict.handlers import LARGE, checked, get_or_load, is_checked, run_in_worker_thread
-from service.predict.ids import PredictionIds, parse_share
-from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.http.routing import Router
+from service.predict.handlers import Batch, CalibrationResult, Input, calibrate_batch, get_or_load
+from service.predict.ids import parse_share
+from service.predict.loaded_calibrators import CHAMPION
 from service.predict.request_formats import (
     ARROW,
     JSON,
@@ -32,35 +27,26 @@ from service.predict.request_formats import (
     decode_json,
     decode_npy,
 )
-from service.predict.response_formats import (
-    ENCODERS,
-    IDS_UNASKED,
-    WITH_IDS,
-    WITH_TOP,
-    CalibrationResult,
-)
+from service.predict.response_formats import ENCODERS, IDS_BY_DEFAULT, WITH_IDS, WITH_TOP
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
-from service.state import State
+from service.state import State, StateDependency
 
-__all__ = ["CALIBRATE", "respond", "router"]
+__all__ = ["FAST_ROUTES", "router"]
 
-#: The template of the path.
-CALIBRATE = "/v1/models/{model}/calibrate"
+_PATH = "/v1/models/{model}/calibrate"
 
-router = APIRouter(tags=["calibrate"])
+router = Router(tags=["calibrate"])
 
-#: Forms to choose from, by whether the likeliest classes and whether ids are asked for.
-_FORMS = {
+#: Media types to choose from, by whether the most likely classes and whether ids are requested.
+_RESPONSE_TYPES = {
     (top, ids): tuple(
-        form for form in ENCODERS if (form in WITH_TOP or not top) and (form in WITH_IDS or not ids)
+        media_type
+        for media_type in ENCODERS
+        if (media_type in WITH_TOP or not top) and (media_type in WITH_IDS or not ids)
     )
     for top in (False, True)
     for ids in (False, True)
 }
-#: Logits, checked: an array, or few of them.
-_Rows = Floats | list[list[float]]
-#: Numbers of a request up to which it costs less together with others.
-_FEW = 64
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 _DOCUMENTED = {
@@ -111,7 +97,6 @@ _DOCUMENTED = {
             "none.",
             "schema": {"type": "string"},
         },
-        {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}},
     ],
     "requestBody": {
         "required": True,
@@ -140,198 +125,92 @@ _DOCUMENTED = {
 
 
 @router.post(
-    CALIBRATE,
+    _PATH,
     response_model=CalibrateAnswer | TopAnswer,
     responses=problems(404, 406, 409, 413, 415, 422, 500, 503),
     openapi_extra=_DOCUMENTED,
     operation_id="calibrate",
 )
-async def calibrate_rows(request: Request) -> Response:
+async def calibrate(model: str, state: StateDependency, request: Request) -> Response:
     """Turn logits into calibrated probabilities."""
-    return await through(request, respond)
-
-
-def respond(state: State, asked: Asked) -> Answer | Joint | Later:
-    """Answer a calibrate request."""
-    model, headers = asked.path["model"], asked.headers
-    caller = state.access.check(asked.header(b"authorization"), "calibrate", model)
-    wanted = _wanted(
-        tuple(asked.query.items()),
+    scope, headers = request.scope, header_map(request.scope)
+    options = _options(
+        scope["query_string"],
         headers.get(b"content-encoding", b""),
         headers.get(b"content-type", b""),
         headers.get(b"accept", b""),
     )
-    share = wanted.share
-    if share is None:
-        share = state.settings.prediction_ids if wanted.form in IDS_UNASKED else 0.0
-    loaded = state.calibrators.get(model, wanted.selector)
-    if loaded is None or (share and not state.ids.has_key) or len(asked.body) > LARGE:
-        act = partial(_calibrated, state, caller, asked.body, wanted, share)
-        return partial(_later, state, asked, wanted.selector, share, act)
-    return _calibrated(state, caller, asked.body, wanted, share, loaded)
+    loaded = await get_or_load(state.calibrators, model, options.selector)
+    body = await read_body(request.receive)
+    decode = partial(_decode, state, body, options)
+    return await calibrate_batch(state, loaded, len(body), decode, options.encode)
 
 
-async def _later(
-    state: State,
-    asked: Asked,
-    selector: str,
-    share: float,
-    act: Callable[[LoadedCalibrator], Answer | Joint],
-) -> Answer:
-    """Wait for what is missing, and do large work beside the event loop."""
-    loaded = await get_or_load(state.calibrators, asked.path["model"], selector)
-    if share:
-        await state.ids.ready()
-
-    def whole() -> Answer:
-        answer = act(loaded)
-        return answer if isinstance(answer, Answer) else answer.work([answer.part])[0]
-
-    return whole() if len(asked.body) <= LARGE else await run_in_worker_thread(whole)
+FAST_ROUTES = [FastRoute("calibrate", _PATH, calibrate)]
 
 
-class _Wanted(NamedTuple):
-    """What the query and the headers say."""
+class _Options(NamedTuple):
+    """Query parameters and headers, parsed."""
 
     selector: str
-    input: Literal["logits", "probabilities"]
+    input: Input
     top_k: int | None
-    #: Of the rows that get ids; None where it is not said.
-    share: float | None
+    #: Share of rows that get ids; None: not in the query.
+    ids: float | None
     segment: str
-    #: Media types, of the body and of the answer.
-    given: str
-    form: str
+    request_type: str
+    response_type: str
+
+    def encode(self, result: CalibrationResult) -> Response:
+        """Return the response in the negotiated media type."""
+        body, rest = ENCODERS[self.response_type](result)
+        return BytesResponse(self.response_type.encode(), body, rest)
 
 
-_NAMES = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
+_PARAMETERS = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
 
 
-# Clients send the same few; reading them anew takes as long as calibrating a row.
+# Clients send the same few; parsing them takes as long as calibrating a row.
 @lru_cache(maxsize=256)
-def _wanted(
-    query: tuple[tuple[str, str], ...], encoding: bytes, content_type: bytes, accept: bytes
-) -> _Wanted:
-    said = dict(query)
-    if not said.keys() <= _NAMES:  # one misspelt would be answered by the default
-        unknown = min(said.keys() - _NAMES)
-        raise InputError("query", found=repr(unknown)[:80], accepted=", ".join(sorted(_NAMES)))
-    input = said.get("input", "logits")
+def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) -> _Options:
+    parameters = query_parameters(query)
+    if not parameters.keys() <= _PARAMETERS:  # a misspelt one would be ignored
+        unknown = min(parameters.keys() - _PARAMETERS)
+        accepted = ", ".join(sorted(_PARAMETERS))
+        raise InputError("query", found=repr(unknown)[:80], accepted=accepted)
+    input = parameters.get("input", "logits")
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input)[:80], accepted="logits or probabilities")
-    text, top_k = said.get("top_k"), None
+    text, top_k = parameters.get("top_k"), None
     if text is not None:
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
-    share = parse_share(said["ids"]) if "ids" in said else None
+    ids = parse_share(parameters["ids"]) if "ids" in parameters else None
     if encoding not in (b"", b"identity"):
         accepted = "none; inference under /v2 reads gzip"
         found = encoding.decode("latin-1")[:40]
         raise UnsupportedError("Content-Encoding", found=found, accepted=accepted)
-    return _Wanted(
-        said.get("calibrator", CHAMPION),
-        cast("Literal['logits', 'probabilities']", input),
+    return _Options(
+        parameters.get("calibrator", CHAMPION),
+        cast("Input", input),
         top_k,
-        share,
-        said.get("segment", ""),
+        ids,
+        parameters.get("segment", ""),
         parse_media_type(content_type.decode("latin-1") or JSON, REQUEST_TYPES),
-        negotiate(accept.decode("latin-1"), _FORMS[top_k is not None, (share or 0) > 0]),
+        negotiate(accept.decode("latin-1"), _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0]),
     )
 
 
-def _calibrated(
-    state: State,
-    caller: Principal,
-    body: bytes,
-    wanted: _Wanted,
-    share: float,
-    loaded: LoadedCalibrator,
-) -> Answer | Joint:
-    classes = loaded.calibrator.card.classes
-    if wanted.top_k is not None and wanted.top_k > classes:
-        raise InputError("top_k", found=str(wanted.top_k), accepted=f"1 to {classes}, the classes")
+def _decode(state: State, body: bytes, options: _Options) -> Batch:
     values: Any
-    if wanted.given == JSON:
-        values = decode_json(body, wanted.input)
-        if isinstance(values, list):
-            if is_checked(loaded, values, wanted.input, state.settings.max_rows):
-                return Joint(_work(state, caller, wanted, share, loaded, len(values)), values)
-            values = np.array(values, np.float32)
-    elif wanted.given == NPY:
-        values = decode_npy(body, wanted.input)
+    if options.request_type == JSON:
+        values = decode_json(body, options.input)
+    elif options.request_type == NPY:
+        values = decode_npy(body, options.input)
     else:
-        values = decode_arrow(body, wanted.input, state.settings.max_body_bytes)
-    logits = checked(loaded, values, wanted.input, state.settings.max_rows)
-    work = _work(state, caller, wanted, share, loaded, len(logits))
-    return Joint(work, logits) if logits.size <= _FEW else work.alone(logits)
-
-
-def _work(
-    state: State,
-    caller: Principal,
-    wanted: _Wanted,
-    share: float,
-    loaded: LoadedCalibrator,
-    rows: int,
-) -> _Work:
-    """Return what is to be done with as many rows; they count from now on."""
-    state.access.limiter.take_rows(caller, rows)
-    segment = loaded.stream.segment_of(wanted.segment)
-    return _Work(loaded, state.ids, share, segment, wanted.top_k, wanted.form)
-
-
-class _Work(msgspec.Struct, frozen=True):
-    """What is done with the logits of requests that ask for the same."""
-
-    loaded: LoadedCalibrator
-    ids: PredictionIds
-    share: float
-    segment: int
-    top_k: int | None
-    form: str
-
-    def alone(self, logits: Floats) -> Answer:
-        """Answer a request by itself, (N, K)."""
-        return self._answer(*self._found(logits))
-
-    def __call__(self, parts: list[_Rows]) -> list[Answer]:
-        """Answer each part, (N, K)."""
-        answers: list[Answer] = []
-        classes = self.loaded.calibrator.card.classes
-        while parts:
-            # No more than what is computed like a request by itself.
-            count = max(1, SMALL_BATCH // (classes * max(map(len, parts))))
-            answers += self._answers(parts[:count])
-            parts = parts[count:]
-        return answers
-
-    def _answers(self, parts: list[_Rows]) -> list[Answer]:
-        probabilities, ids = self._found(_joined(parts))
-        answers, start = [], 0
-        for part in parts:
-            rows = slice(start, start + len(part))
-            answers.append(self._answer(probabilities[rows], None if ids is None else ids[rows]))
-            start = rows.stop
-        return answers
-
-    def _found(self, logits: Floats) -> tuple[Floats, list[str | None] | None]:
-        """Return probabilities, and ids where some are wanted."""
-        probabilities = self.loaded.run(logits, self.segment)
-        if not self.share:
-            return probabilities, None
-        ids = self.ids.made(self.loaded, logits, probabilities, self.share, self.segment)
-        return probabilities, ids
-
-    def _answer(self, probabilities: Floats, ids: list[str | None] | None) -> Answer:
-        answered = CalibrationResult(probabilities, self.loaded, self.top_k, ids)
-        body, rest = ENCODERS[self.form](answered)
-        return Answer(body, self.form.encode(), rest=rest)
-
-
-def _joined(parts: list[_Rows]) -> Floats:
-    """Return all of them as one array, (N, K)."""
-    if set(map(type, parts)) == {list}:
-        return np.array(list(chain.from_iterable(parts)), np.float32)
-    arrays = [np.array(one, np.float32) if isinstance(one, list) else one for one in parts]
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        values = decode_arrow(body, options.input, state.settings.max_body_bytes)
+    ids = options.ids
+    if ids is None:
+        ids = state.settings.prediction_ids if options.response_type in IDS_BY_DEFAULT else 0.0
+    return Batch(values, options.input, options.top_k, ids, options.segment)

@@ -1,27 +1,20 @@
-"""Calibrate over gRPC: one batch, or a stream of pieces of one."""
+"""Calibrate over gRPC: one batch, or a stream of batches."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 
 from recalib.arrays import Floats
 from recalib.errors import InputError
-from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import enum_value
 from service.grpc.rpc import Context
-from service.inference.tensors import DATATYPES, from_bytes
-from service.predict.handlers import (
-    LARGE,
-    calibrate,
-    calibrate_with_ids,
-    get_or_load,
-    run_in_worker_thread,
-)
+from service.predict.datatypes import DATATYPES, from_bytes
+from service.predict.handlers import Batch, CalibrationResult, Input, calibrate_batch, get_or_load
 from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.predict.top_k import top_classes
 from service.state import State
@@ -39,77 +32,62 @@ class Calibration:
         self, request: pb.CalibrateRequest, context: Context
     ) -> pb.CalibrateResponse:
         """Turn logits into calibrated probabilities."""
-        return await self._answer(await self._loaded(request), request)
+        return await self._respond(await self._load(request), request)
 
     async def calibrate_stream(
         self, requests: AsyncIterator[pb.CalibrateRequest], context: Context
     ) -> AsyncIterator[pb.CalibrateResponse]:
-        """Answer piece by piece, by the version that serves when the first piece comes.
+        """Answer message by message, by the version that serves when the first one arrives.
 
-        Each piece may have as many rows as one request; how many pieces there are is not limited,
-        and no more than one is in work.
+        Each message may have as many rows as one request. The number of messages is not limited;
+        they are processed one at a time.
         """
         first = loaded = None
         async for request in requests:
             if first is None or loaded is None:
-                first, loaded = request, await self._loaded(request)
+                first, loaded = request, await self._load(request)
             for name in ("model", "calibrator"):
-                wanted = getattr(request, name)
-                if wanted and wanted != getattr(first, name):
+                value = getattr(request, name)
+                if value and value != getattr(first, name):
                     accepted = "what the first piece says, or nothing"
-                    raise InputError(name, found=repr(wanted)[:80], accepted=accepted)
-            yield await self._answer(loaded, request)
+                    raise InputError(name, found=repr(value)[:80], accepted=accepted)
+            yield await self._respond(loaded, request)
 
-    async def _loaded(self, request: pb.CalibrateRequest) -> LoadedCalibrator:
+    async def _load(self, request: pb.CalibrateRequest) -> LoadedCalibrator:
         selector = request.calibrator or CHAMPION
         return await get_or_load(self._state.calibrators, request.model, selector)
 
-    async def _answer(
+    async def _respond(
         self, loaded: LoadedCalibrator, request: pb.CalibrateRequest
     ) -> pb.CalibrateResponse:
-        if not 0 <= request.ids <= 1:
-            raise InputError("ids", found=str(request.ids), accepted="a share of rows, 0 to 1")
-        if request.ids:
-            await self._state.ids.ready()
-        act = partial(_calibrated, loaded, request, self._state)
-        return act() if request.ByteSize() <= LARGE else await run_in_worker_thread(act)
+        encode = partial(_encode, in_bytes=bool(request.matrix.raw))
+        size = request.ByteSize()
+        return await calibrate_batch(self._state, loaded, size, partial(_decode, request), encode)
 
 
-def _calibrated(
-    loaded: LoadedCalibrator, request: pb.CalibrateRequest, state: State
-) -> pb.CalibrateResponse:
-    input = cast(
-        "Literal['logits', 'probabilities']",
-        enum_value("input", pb.Input.DESCRIPTOR, request.input),
-    )
-    classes = loaded.calibrator.card.classes
-    if not 0 <= request.top_k <= classes:
-        accepted = f"1 to {classes}, the classes, or 0 for all in their order"
-        raise InputError("top_k", found=str(request.top_k), accepted=accepted)
-    given, most, share = array_of(request.matrix), state.settings.max_rows, request.ids
-    state.access.limiter.take_rows(current_principal(), len(given))
-    if share:
-        result, ids = calibrate_with_ids(
-            loaded, given, input, most, state.ids, share, request.segment
-        )
-    else:
-        result, ids = calibrate(loaded, given, input, most, request.segment), []
-    answer = pb.CalibrateResponse(
+def _decode(request: pb.CalibrateRequest) -> Batch:
+    input = cast("Input", enum_value("input", pb.Input.DESCRIPTOR, request.input))
+    values = array_of(request.matrix)
+    return Batch(values, input, request.top_k or None, request.ids, request.segment)
+
+
+def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateResponse:
+    loaded = result.loaded
+    response = pb.CalibrateResponse(
         calibrator=pb.Calibrated(version=loaded.version, map=loaded.calibrator.card.map),
-        prediction_ids=[one or "" for one in ids],
+        prediction_ids=[id or "" for id in result.ids or ()],
     )
-    in_bytes = bool(request.matrix.raw)
-    if request.top_k:
-        answer.top_k.CopyFrom(_likeliest(loaded, result, request.top_k, in_bytes))
+    if result.top_k:
+        response.top_k.CopyFrom(_top_message(result, result.top_k, in_bytes))
     else:
-        answer.probabilities.CopyFrom(_matrix(result, in_bytes))
-    return answer
+        response.probabilities.CopyFrom(_matrix(result.probabilities, in_bytes))
+    return response
 
 
-def _likeliest(loaded: LoadedCalibrator, result: Floats, k: int, in_bytes: bool) -> pb.Top:
-    classes, probabilities = top_classes(result, k)
-    flat = classes.reshape(-1)
-    labels = [] if loaded.labels is None else loaded.labels[flat].tolist()
+def _top_message(result: CalibrationResult, k: int, in_bytes: bool) -> pb.Top:
+    classes, probabilities = top_classes(result.probabilities, k)
+    flat, names = classes.reshape(-1), result.loaded.labels
+    labels = [] if names is None else names[flat].tolist()
     matrix = _matrix(probabilities, in_bytes)
     return pb.Top(classes=flat.tolist(), probabilities=matrix, labels=labels)
 

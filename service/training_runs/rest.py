@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from recalib.recipe import Recipe
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
+from service.http.routing import Router
 from service.jobs.schemas import Job
 from service.state import StateDependency
 from service.training_runs import handlers
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/training-runs", tags=["training"], responses=problems(500, 503))
+router = Router(prefix="/v1/training-runs", tags=["training"], responses=problems(500, 503))
 
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {

@@ -36,7 +36,6 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.http import bodies
 from service.http import content_negotiation as negotiation
-from service.http import fast_routes as short
 from service.inference import compression, tensors
 from service.inference import rpc as inference_rpc
 from service.labels import rest as labels
@@ -209,10 +208,10 @@ def _prediction_ids(content: bytes) -> object:
 
 
 def _query(content: bytes) -> object:
-    wanted = predict._wanted(tuple(short._query(content).items()), b"", b"", b"")
-    if wanted.share is not None:
-        assert 0 <= wanted.share <= 1
-    return wanted
+    options = predict._options(content, b"", b"", b"")
+    if options.ids is not None:
+        assert 0 <= options.ids <= 1
+    return options
 
 
 def _own_matrix(content: bytes) -> object:

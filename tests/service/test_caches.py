@@ -10,7 +10,7 @@ import pytest
 from recalib.errors import NotFoundError
 from service.predict.clock_cache import ClockCache
 from service.predict.negative_cache import NegativeCache
-from service.predict.single_flight import SingleFlight
+from service.single_flight import SingleFlight
 
 
 class Value:

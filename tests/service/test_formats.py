@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
 
 from recalib.errors import InputError, NotAcceptableError
 from recalib.files import open_data
@@ -321,29 +319,3 @@ def test_a_long_body_says_what_is_wrong_as_a_short_one_does(ready: Service) -> N
     assert answer.json()["probabilities"][0][0] == 0
     huge = json.dumps({"logits": [[1e39, 1, 2, 3]]}).ljust(numbers.LONG)
     check(ready.client.post(URL, content=huge, headers={"Content-Type": JSON}), 422, "logits[0][0]")
-
-
-def test_frameworks_own_way_leads_to_the_same_endpoints(ready: Service) -> None:
-    """The routes that document the short ways answer alike, should one ever be reached."""
-    app = ready.client.app
-
-    async def long_way(scope: Any, receive: Any, send: Any) -> None:
-        await FastAPI.__call__(app, scope, receive, send)
-
-    tensor = {"name": "logits", "shape": [2, 4], "datatype": "FP32", "data": LOGITS.tolist()}
-    v2 = {"json": {"inputs": [tensor], "parameters": {"binary_data_output": True}}}
-    asked: list[tuple[str, dict[str, Any]]] = [
-        (f"{URL}?top_k=2&ids=0", {"json": {"logits": LOGITS.tolist()}}),
-        (URL, {"content": npy(LOGITS), "headers": {**NPY, "Accept": "application/x-npy"}}),
-        ("/v2/models/digits/infer", {**v2, "headers": {"Accept-Encoding": "gzip"}}),
-        ("/v2/models/digits/versions/1/infer", v2),
-        (URL, {"content": b"{"}),
-        ("/v2/models/digits/infer", {"content": b"{"}),
-        ("/v2/models/nobody/infer", v2),
-    ]
-    long = TestClient(long_way, raise_server_exceptions=False)
-    for path, more in asked:
-        one, other = ready.client.post(path, **more), long.post(path, **more)
-        assert (one.status_code, one.content) == (other.status_code, other.content), path
-        del one.headers["x-request-id"]  # the outermost layer's to say
-        assert dict(one.headers) == dict(other.headers), path

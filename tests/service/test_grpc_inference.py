@@ -309,7 +309,7 @@ def test_a_fault_of_ours_says_nothing_more(
     def broken(*args: Any) -> None:
         raise KeyError("a secret")
 
-    monkeypatch.setattr("service.inference.rpc.calibrate_with_ids", broken)
+    monkeypatch.setattr("service.predict.handlers.check_logits", broken)
     error = refused(grpc.StatusCode.INTERNAL, rpc.v2.model_infer, question(tensor(ROWS)))
     assert error.details() == "An unexpected error; the server's log has it."
     assert "secret" not in str(error.trailing_metadata())

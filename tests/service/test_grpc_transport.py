@@ -165,7 +165,7 @@ def test_work_past_its_deadline_is_not_begun(
     async def looking(self: Any, request: Any, context: Any) -> Any:
         began.append("work")
 
-    monkeypatch.setattr("service.predict.rpc.Calibration._loaded", looking)
+    monkeypatch.setattr("service.predict.rpc.Calibration._load", looking)
     portal = ready.client.portal
     assert portal is not None
     portal.start_task_soon(_hold_up, 1.0)

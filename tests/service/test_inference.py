@@ -368,7 +368,7 @@ def test_a_fault_of_ours_is_plain_json_too(ready: Service, monkeypatch: pytest.M
     def broken(*args: Any) -> None:
         raise KeyError("us")
 
-    monkeypatch.setattr("service.inference.rest.calibrate_with_ids", broken)
+    monkeypatch.setattr("service.predict.handlers.check_logits", broken)
     answer = ask(ready, tensor(GOOD))
     assert answer.status_code == 500
     assert answer.json() == {"error": "An unexpected error; the server's log has it."}

@@ -30,7 +30,6 @@ from recalib.settings import Settings
 from service.access.limits import FailedAttempts, Limiter
 from service.access.shared_usage import REQUESTS, USAGE_FILE, SharedUsage, file_size
 from service.app import create_app
-from service.http.fast_protocol import AtOnce
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
 from tests.service.stubs import OWN, V2, Rpc, refused
@@ -42,6 +41,16 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@contextlib.contextmanager
+def entered(limiter: Limiter, principal: Principal) -> Iterator[None]:
+    """Admit a request for the length of the block."""
+    limiter.enter(principal)
+    try:
+        yield
+    finally:
+        limiter.leave(principal)
 
 
 def _caller(name: str = "web", **limits: Any) -> Principal:
@@ -61,14 +70,14 @@ def test_nobody_has_more_than_a_second_ahead_of_his_rate(waits: list[float], rat
     for wait in waits:
         clock.now += wait
         with contextlib.suppress(LimitedError):
-            limiter.take_request(_caller(requests_per_second=rate))
+            limiter.enter(_caller(requests_per_second=rate))
             let_in.append(clock.now)
     for first, begin in enumerate(let_in):
         for count, end in enumerate(let_in[first:], 1):
             assert count <= rate * (end - begin) + rate + 1 + 1e-6
     steady = _caller("steady", requests_per_second=rate)
     for _ in range(20):
-        limiter.take_request(steady)
+        limiter.enter(steady)
         clock.now += 1 / rate
 
 
@@ -76,10 +85,10 @@ def test_who_waits_as_long_as_is_said_is_let_in() -> None:
     clock = Clock()
     limiter = Limiter(SharedUsage(), clock)
     web = _caller(requests_per_second=0.25, rows_per_second=100)
-    limiter.take_request(web)
+    limiter.enter(web)
     # A batch of any size is let in, and then has to be paid off.
     limiter.take_rows(web, 100_000)
-    for again, rows in ((limiter.take_request, ()), (limiter.take_rows, (1,))):
+    for again, rows in ((limiter.enter, ()), (limiter.take_rows, (1,))):
         with pytest.raises(LimitedError, match="try again in") as caught:
             again(web, *rows)
         clock.now += caught.value.retry_after_seconds - 1.001
@@ -88,21 +97,10 @@ def test_who_waits_as_long_as_is_said_is_let_in() -> None:
         clock.now += 1.002
         again(web, *rows)
     # Others owe nothing, nor do those who have no limits.
-    limiter.take_request(_caller("other", requests_per_second=1))
+    limiter.enter(_caller("other", requests_per_second=1))
     for _ in range(1000):
-        limiter.take_request(ANONYMOUS)
+        limiter.enter(ANONYMOUS)
         limiter.take_rows(ANONYMOUS, 10**9)
-
-
-def test_a_request_that_comes_again_counts_once() -> None:
-    limiter = Limiter(SharedUsage(), Clock())
-    web = _caller(requests_per_second=0.5)
-    for _ in range(50):
-        limiter.take_request(web)
-        limiter.give_request_back(web)
-    limiter.take_request(web)
-    with pytest.raises(LimitedError):
-        limiter.take_request(web)
 
 
 def test_requests_at_once_are_counted_until_they_end() -> None:
@@ -110,14 +108,14 @@ def test_requests_at_once_are_counted_until_they_end() -> None:
     web = _caller(concurrency=2)
     with contextlib.ExitStack() as work:
         for _ in range(2):
-            work.enter_context(limiter.entered(web))
-        with pytest.raises(LimitedError, match="2 requests in work"), limiter.entered(web):
+            work.enter_context(entered(limiter, web))
+        with pytest.raises(LimitedError, match="2 requests in work"), entered(limiter, web):
             pass
-        with limiter.entered(_caller("other", concurrency=1)):
+        with entered(limiter, _caller("other", concurrency=1)):
             pass
-    with pytest.raises(RuntimeError), limiter.entered(web):
+    with pytest.raises(RuntimeError), entered(limiter, web):
         raise RuntimeError
-    with limiter.entered(web), limiter.entered(web):
+    with entered(limiter, web), entered(limiter, web):
         pass
 
 
@@ -150,11 +148,11 @@ def test_more_callers_than_there_is_room_for() -> None:
     clock = Clock()
     limiter = Limiter(SharedUsage(), clock)
     busy = _caller("busy", requests_per_second=0.001)
-    limiter.take_request(busy)
+    limiter.enter(busy)
     for number in range(10_000):
-        limiter.take_request(_caller(f"c{number}", requests_per_second=1000))
+        limiter.enter(_caller(f"c{number}", requests_per_second=1000))
     with pytest.raises(LimitedError):
-        limiter.take_request(busy)
+        limiter.enter(busy)
 
 
 _CHILD = """
@@ -162,12 +160,13 @@ import sys, time
 from recalib.access import Limits, Principal
 from service.access.limits import Limiter
 web = Principal("web", frozenset(), limits=Limits(requests_per_second=100, concurrency=3))
+rate_only = Principal("web", frozenset(), limits=Limits(requests_per_second=100))
 limiter = Limiter()
-with limiter.entered(web):
-    for _ in range(20):
-        limiter.take_request(web)
-    print("in", flush=True)
-    time.sleep(600)
+limiter.enter(web)
+for _ in range(20):
+    limiter.enter(rate_only)
+print("in", flush=True)
+time.sleep(600)
 """
 
 
@@ -198,10 +197,10 @@ def test_processes_of_a_server_count_together(
         # Forty-two requests were let in by others: that is four tenths of a second at this rate.
         begin = ledger.until(row, REQUESTS)
         assert begin > 0
-        with limiter.entered(web):
+        with entered(limiter, web):
             assert ledger.until(row, REQUESTS) >= begin
             assert ledger.running(row) == 2
-            with pytest.raises(LimitedError, match="in work"), limiter.entered(web):
+            with pytest.raises(LimitedError, match="in work"), entered(limiter, web):
                 pass
     finally:
         for child in children:
@@ -396,7 +395,7 @@ def test_grpc_has_the_same_limits(limited: Limited) -> None:
 def test_requests_at_once_are_429_and_end_with_their_answers(limited: Limited) -> None:
     limiter = limited.client.app.state.recalib.access.limiter
     one = limited.client.app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
-    with limiter.entered(one):
+    with entered(limiter, one):
         answer = limited.ask("one")
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     # Whatever became of each, it is not in work any more.
@@ -424,7 +423,7 @@ def test_requests_answered_at_once_have_the_same_limits(limited: Limited) -> Non
         assert _status(port, limited.keys["small"], 30) == 413
         assert _status(port, limited.keys["one"]) == 200
         one = app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
-        with app.state.recalib.access.limiter.entered(one):
+        with entered(app.state.recalib.access.limiter, one):
             assert _status(port, limited.keys["one"]) == 429
         assert _status(port, limited.keys["free"]) == 200
         found = [_status(port, "wrong") for _ in range(40)]
@@ -448,7 +447,7 @@ def _status(port: int, key: str, rows: int = 1) -> int:
 @contextlib.contextmanager
 def _served(app: Any) -> Iterator[int]:
     """Answer on a socket, beside the client that has brought the application up."""
-    config = uvicorn.Config(app, port=0, http=AtOnce, lifespan="off", proxy_headers=False)
+    config = uvicorn.Config(app, port=0, lifespan="off", proxy_headers=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

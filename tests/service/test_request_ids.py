@@ -62,7 +62,7 @@ def accesses() -> Iterator[list[dict[str, object]]]:
 )
 def test_names_that_are_kept(headers: dict[str, str], expected: str | None) -> None:
     """And others, for which there is one of ours, never the same twice."""
-    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    sent = {name.encode(): value.encode() for name, value in headers.items()}
     found = request_id_of(sent)
     if expected is not None:
         assert found == expected

@@ -1,0 +1,78 @@
+"""One request or RPC from arrival to answer, on any transport."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from recalib.access import ANONYMOUS, Principal
+from recalib.observability import telemetry
+from recalib.observability.logs import set_log_fields
+from service.access.authenticator import Authenticator, set_principal
+from service.request_ids import request_id_of, traceparent_of
+
+__all__ = ["Exchange"]
+
+
+class Exchange:
+    """Request id, log fields, trace span, caller and limits of one request.
+
+    The transport creates it on arrival, calls `admit` before it reads the body, `authorise` before
+    the work, and `release` at the end.
+
+    Parameters
+    ----------
+    headers: by lower-case name; gRPC's metadata.
+    address: the client's IP address, empty if unknown.
+    """
+
+    __slots__ = ("_access", "_address", "_authorization", "_principal", "request_id", "started")
+
+    def __init__(self, access: Authenticator, headers: Mapping[bytes, bytes], address: str) -> None:
+        #: By `time.perf_counter`.
+        self.started = time.perf_counter()
+        self.request_id = request_id_of(headers)
+        self._access = access
+        self._address = address
+        self._authorization = headers.get(b"authorization", b"").decode("latin-1")
+        self._principal: Principal | None = None
+        # Both apply until the task of the request ends.
+        set_log_fields(request_id=self.request_id)
+        telemetry.start_request_span(traceparent_of(headers))
+
+    async def admit(self) -> None:
+        """Authenticate the caller and take one request from its limits.
+
+        Raises
+        ------
+        UnauthorizedError, UnavailableError: as `Authenticator.principal`.
+        LimitedError: the caller exceeds a limit, or its address sent too many wrong keys.
+        """
+        principal = await self._access.identified(self._authorization, self._address)
+        self._access.limiter.enter(principal)
+        self._principal = principal
+        set_principal(principal)
+
+    def authorise(self, operation: str, model: str | None) -> None:
+        """Raise `ForbiddenError` if the caller may not do `operation` to `model`."""
+        self._access.authorise(self._principal or ANONYMOUS, operation, model)
+
+    def reauthenticate(self) -> None:
+        """Raise `UnauthorizedError` if the caller's key has expired or was revoked meanwhile."""
+        if self._principal is not None:
+            self._access.principal(self._authorization)
+
+    @property
+    def body_bytes(self) -> int | None:
+        """The largest body that the caller's key allows; None: no limit of its own."""
+        limits = None if self._principal is None else self._principal.limits
+        return None if limits is None else limits.body_bytes
+
+    def check_body(self, size: int) -> None:
+        """Raise `TooLargeError` if the caller's key does not allow a body of `size` bytes."""
+        self._access.limiter.check_body(self._principal, size)
+
+    def release(self) -> None:
+        """End the request: it no longer counts as concurrent."""
+        if self._principal is not None:
+            self._access.limiter.leave(self._principal)

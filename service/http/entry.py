@@ -1,0 +1,91 @@
+"""The way of every HTTP request: admission, endpoint, errors, count.
+
+A request on a fast route goes to its endpoint, every other one to FastAPI. This is the only place
+that decides so, and the decision depends on method and path alone.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recalib.errors import LimitedError
+from service.access.permissions import OPEN_PATHS
+from service.exchange import Exchange
+from service.failures import log_failure
+from service.http.bodies import body_limit, limit_body
+from service.http.fast_routes import FastRoutes, header_map
+from service.http.problems import error_response
+from service.metrics import record_request
+from service.request_ids import HEADER
+from service.state import State
+
+__all__ = ["EXCHANGE", "answer"]
+
+#: Where the scope of a request has its `Exchange`.
+EXCHANGE = "recalib.exchange"
+#: The status counted for a client that closed the connection before its answer, as nginx does.
+_CLIENT_CLOSED_REQUEST = 499
+
+
+async def answer(
+    state: State, fast_routes: FastRoutes, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Answer one HTTP request, and count it.
+
+    Parameters
+    ----------
+    app: FastAPI, for requests on no fast route.
+    """
+    headers, match = header_map(scope), fast_routes.match(scope)
+    exchange = scope[EXCHANGE] = Exchange(state.access, headers, _address(scope))
+    status, refused = 0, ""
+
+    async def send_with_id(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            message["headers"] = [
+                *message.get("headers", ()),
+                (HEADER, exchange.request_id.encode()),
+            ]
+        await send(message)
+
+    try:
+        if scope["path"] not in OPEN_PATHS:
+            refused = "unauthenticated"  # until the caller is known
+            await exchange.admit()
+            refused = ""
+        limit = body_limit(state.settings, scope)
+        limited = receive if limit is None else limit_body(headers, receive, limit, exchange)
+        if match is None:
+            await app(scope, limited, send_with_id)
+        else:
+            route, parameters = match
+            exchange.authorise(route.operation, parameters["model"])
+            request = Request(scope, limited)
+            response = await route.endpoint(**parameters, state=state, request=request)
+            status = response.status_code
+            response.raw_headers.append((HEADER, exchange.request_id.encode()))
+            await response(scope, limited, send)
+    except ClientDisconnect:
+        status = _CLIENT_CLOSED_REQUEST
+    except Exception as error:
+        if refused and isinstance(error, LimitedError):
+            refused = "limited"
+        if status:  # sent already, perhaps in part; the server closes the connection if so
+            log_failure(error)
+        else:
+            await error_response(scope["path"], error)(scope, receive, send_with_id)
+    finally:
+        exchange.release()
+        # A path that matches nothing has no template; its text must not become a label.
+        route_label = (
+            match[0].template if match else getattr(scope.get("route"), "path", "unmatched")
+        )
+        record_request(scope["method"], refused or route_label, status or 500, exchange.started)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return "" if client is None else str(client[0])

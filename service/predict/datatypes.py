@@ -1,0 +1,29 @@
+"""Floating-point datatypes of binary tensors, and their bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recalib.arrays import Floats
+
+__all__ = ["DATATYPES", "from_bytes"]
+
+#: NumPy's types by the protocol's names, little-endian.
+DATATYPES: dict[str, Any] = {
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    # NumPy has none: the upper half of a float32.
+    "BF16": np.dtype("<u2"),
+}
+
+
+def from_bytes(data: bytes | memoryview, datatype: str) -> Floats:
+    """Return the values in little-endian bytes, flat; BF16 as float32."""
+    flat: Any = np.frombuffer(data, DATATYPES[datatype])
+    if datatype == "BF16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
+    native: Floats = flat.astype(flat.dtype.newbyteorder("="), copy=False)
+    return native

@@ -1,0 +1,90 @@
+"""Micro-batching: small batches that arrive together are calibrated in one call.
+
+One call of NumPy costs more than a row of ten classes. A batch waits until the event loop has run
+the requests that are ready, never for further requests: a lone request is computed alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+
+import numpy as np
+
+from recalib.arrays import Floats
+from recalib.calibrator import SMALL_BATCH
+from service.predict.ids import PredictionIds
+from service.predict.loaded_calibrators import LoadedCalibrator
+
+__all__ = ["MAX_NUMBERS", "MicroBatcher", "Result", "compute"]
+
+#: Numbers of a batch up to which joining it with others is cheaper than computing it alone.
+MAX_NUMBERS = 64
+
+#: Probabilities, float32 (N, K); and ids (N,), or None if none were requested.
+Result = tuple[Floats, list[str | None] | None]
+#: Calibrator, segment and share of ids: batches with the same key can be joined.
+_Key = tuple[LoadedCalibrator, int, float]
+
+
+def compute(
+    ids: PredictionIds, loaded: LoadedCalibrator, segment: int, share: float, logits: Floats
+) -> Result:
+    """Return probabilities and ids of checked logits."""
+    probabilities = loaded.run(logits, segment)
+    if not share:
+        return probabilities, None
+    return probabilities, ids.mint(loaded, logits, probabilities, share, segment)
+
+
+class MicroBatcher:
+    """Joins batches of one event loop."""
+
+    def __init__(self, ids: PredictionIds) -> None:
+        self._ids = ids
+        self._pending: dict[_Key, list[tuple[Floats, Future[Result]]]] = {}
+
+    def submit(
+        self, loaded: LoadedCalibrator, segment: int, share: float, logits: Floats
+    ) -> Future[Result]:
+        """Return the future result of at most `MAX_NUMBERS` checked logits."""
+        loop = asyncio.get_running_loop()
+        if not self._pending:
+            loop.call_soon(self._flush)
+        future: Future[Result] = loop.create_future()
+        self._pending.setdefault((loaded, segment, share), []).append((logits, future))
+        return future
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, {}
+        for key, batches in pending.items():
+            # Above SMALL_BATCH numbers onnxruntime computes, which is slower for few rows.
+            rows = max(1, SMALL_BATCH // batches[0][0].shape[1])
+            while batches:
+                count, total = 0, 0
+                while count < len(batches) and (
+                    count == 0 or total + len(batches[count][0]) <= rows
+                ):
+                    total += len(batches[count][0])
+                    count += 1
+                self._compute(key, batches[:count])
+                batches = batches[count:]
+
+    def _compute(self, key: _Key, batches: list[tuple[Floats, Future[Result]]]) -> None:
+        try:
+            joined = [logits for logits, _ in batches]
+            logits = joined[0] if len(joined) == 1 else np.concatenate(joined)
+            probabilities, ids = compute(self._ids, *key, logits)
+        except Exception as error:
+            for _, future in batches:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        start = 0
+        for part, future in batches:
+            end = start + len(part)
+            if not future.done():  # the client may have left
+                future.set_result(
+                    (probabilities[start:end], None if ids is None else ids[start:end])
+                )
+            start = end
