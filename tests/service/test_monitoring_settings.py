@@ -95,7 +95,7 @@ def test_segments_may_only_grow(service: Service) -> None:
     assert declare(service, segments=["eu"]).status_code == 200
     answer = declare(service, segments=["us", "eu"])
     assert answer.status_code == 409
-    assert "behind them" in answer.json()["detail"]
+    assert "can only be appended" in answer.json()["detail"]
     assert declare(service, segments=["eu", "us"]).status_code == 200
 
 
