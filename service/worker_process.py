@@ -6,7 +6,6 @@ they would hold the port for ever.
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -25,10 +24,6 @@ __all__ = ["create_app"]
 def create_app() -> FastAPI:
     """Return the application; shut this process down when its parent process ends."""
     logs.configure(Settings())
-    # A request allocates about seventy containers and leaves no cycles. With Python's default of
-    # 700, a tenth of its processor time goes to collections that find nothing.
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), name="parent", daemon=True).start()
