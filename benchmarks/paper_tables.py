@@ -19,7 +19,7 @@ validation logits. Three columns:
 A cell is reproduced if its ECE is within 0.03 of the published one. Some cells depend on rounding:
 L-BFGS at this rate takes small steps, and it stops when float32 no longer shows a decrease of the
 loss. For CTS with class-wise scaling this happens after 260 to 360 evaluations, before the optimum
-(576 in float64), and the ECE differs by up to 0.06 between these points. A cell that is off is
+(576 in float64), and the ECE differs by up to 0.08 between these points. A cell that is off is
 therefore fitted again, with logits that are changed in their last float32 digit. It is reproduced
 if the published ECE is within 0.03 of the range of these fits, and the table prints the range.
 

@@ -1,8 +1,8 @@
-"""What a training run is to do, as a user writes it: TOML, JSON or the body of a request.
+"""The recipe of a training run: TOML, JSON or the body of a request.
 
-A recipe names models, losses and data; it never holds a path of code. Nothing here loads torch, so
-that a server checks a recipe before a worker sees it. What only a worker knows, such as which
-models are registered there, is checked when the run begins.
+A recipe names models, losses and data; it contains no code and no import path. This module does not
+import torch, so the server validates a recipe before a worker receives it. The worker checks what
+only it knows, such as its registered models, when the run starts.
 """
 
 from __future__ import annotations
@@ -46,56 +46,56 @@ else:
     _Primary = Literal[tuple(PRIMARY)]
     _Secondary = Literal[tuple(SECONDARY)]
 
-#: Characters of a recipe, a thousand times those of any that we know of.
-_LONGEST = 1 << 20
-#: tomllib takes the square of the parts of a dotted name in memory: 100 kB of them take 10 GB.
-_MOST_DOTS = 2000
-#: What a count may be; a run of more would end after us all.
-_MOST = 2**31 - 1
+#: Largest size of a recipe file, in characters; known recipes have about a thousandth of it.
+_MAX_CHARACTERS = 1 << 20
+#: tomllib's memory grows with the square of the parts of a dotted name: 100 kB take 10 GB.
+_MAX_DOTS = 2000
+#: Largest count of epochs or rows.
+_MAX_COUNT = 2**31 - 1
 
 
-def _whole(value: Any) -> Any:
-    # JSON knows one kind of number: 4.0 is 4, and 4.5 is none.
+def _to_integer(value: Any) -> Any:
+    # JSON has a single number type: 4.0 is accepted as 4, and 4.5 is not.
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Whole = BeforeValidator(_whole)
+_Integer = BeforeValidator(_to_integer)
 _Positive = Annotated[float, Field(gt=0)]
 _NotNegative = Annotated[float, Field(ge=0)]
-_Count = Annotated[int, Field(ge=1, le=_MOST), _Whole]
-_Number = Annotated[int, Field(ge=0, le=_MOST), _Whole]
+_Count = Annotated[int, Field(ge=1, le=_MAX_COUNT), _Integer]
+_Number = Annotated[int, Field(ge=0, le=_MAX_COUNT), _Integer]
 _Decay = Annotated[float, Field(ge=0, lt=1)]
-_Share = Annotated[float, Field(ge=0, le=1)]
+_Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Part(BaseModel):
-    """Strict: "1" is no number, and a name that is not listed is an error."""
+    """Base class of the parts of a recipe. Strict: no type conversion, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Schedule(_Part):
-    """A number that changes while a run goes on.
+    """A number that changes during a run.
 
-    `at` lists shares of the run, from 0 and rising, and `values` a number for each: with `step`
-    each counts from its share on, with `linear` what lies between two is interpolated, and the
-    last stays.
+    `at` lists fractions of the run, increasing from 0, and `values` a number for each. With `step`
+    each value is used from its fraction on; with `linear` values are interpolated, and the last one
+    stays constant.
     """
 
     values: list[float] = Field(min_length=1)
-    at: list[_Share] = Field(min_length=1)
+    at: list[_Fraction] = Field(min_length=1)
     shape: Literal["step", "linear"] = "step"
 
     @model_validator(mode="after")
     def _check(self) -> Schedule:
-        rising = all(a < b for a, b in zip(self.at, self.at[1:], strict=False))
-        if len(self.at) != len(self.values) or self.at[0] != 0 or not rising:
-            raise ValueError("`at` should rise from 0, with as many numbers as `values`")
+        increasing = all(a < b for a, b in zip(self.at, self.at[1:], strict=False))
+        if len(self.at) != len(self.values) or self.at[0] != 0 or not increasing:
+            raise ValueError("`at` should increase from 0 and have as many numbers as `values`")
         return self
 
     def value(self, progress: float) -> float:
-        """Return the number at a share of the run."""
-        # A little early rather than a step late: 100/350 is not exact.
+        """Return the value at a fraction of the run."""
+        # 100/350 is not exact in binary: rounding must not delay a value by a step.
         last = max(i for i, start in enumerate(self.at) if progress + 1e-9 >= start)
         if self.shape == "step" or last + 1 == len(self.at):
             return self.values[last]
@@ -104,15 +104,15 @@ class Schedule(_Part):
 
 
 class LossPart(_Part):
-    """What is minimised: primary + beta × secondary, names as in docs/losses.md."""
+    """The training objective: primary + beta × secondary. docs/losses.md lists the names."""
 
     primary: _Primary = "cross_entropy"
     options: dict[str, Any] = {}
     secondary: _Secondary | None = None
     secondary_options: dict[str, Any] = {}
-    #: By default 1.
+    #: Default 1.
     beta: _NotNegative | None = None
-    #: By `beta`, `primary.<option>` or `secondary.<option>`.
+    #: Keys are `beta`, `primary.<option>` and `secondary.<option>`.
     schedules: dict[str, Schedule] = {}
 
     @model_validator(mode="after")
@@ -123,15 +123,15 @@ class LossPart(_Part):
 
 
 class ModelPart(_Part):
-    """What is trained: a registered architecture, from random weights or from the user's."""
+    """The network: a registered architecture, with random weights or weights from a file."""
 
     name: str
     options: dict[str, Any] = {}
-    #: A safetensors file to start from, below the folder of the data.
+    #: A safetensors file with initial weights, below the data folder.
     weights: str | None = None
-    #: Whether the last layer begins anew: for other classes than those of `weights`.
+    #: Whether the last layer starts from random weights, for other classes than in `weights`.
     new_head: bool = False
-    #: `head` trains the last layer alone, and needs `weights`.
+    #: `head` trains only the last layer and requires `weights`.
     train: Literal["all", "head"] = "all"
 
     @model_validator(mode="after")
@@ -142,21 +142,21 @@ class ModelPart(_Part):
 
 
 class Optimiser(_Part):
-    """How the weights move, and how the learning rate falls.
+    """The optimiser and its learning rate schedule.
 
-    `weight_decay` is the papers' λ: SGD and Adagrad add λ·w to the gradient, AdamW shrinks w
-    beside it. `steps` multiplies the rate by `factor` at each of `milestones`, in epochs; `cosine`
-    lets it fall to 0. Either follows on `warmup_epochs` of linear rise.
+    `weight_decay` is the papers' λ: SGD, Adam and Adagrad add λ·w to the gradient, AdamW decays w
+    separately. `steps` multiplies the rate by `factor` at each of `milestones`, in epochs; `cosine`
+    decreases it to 0. Both start after `warmup_epochs` of linear increase.
     """
 
     name: Literal["sgd", "adamw", "adam", "adagrad"] = "sgd"
-    #: By default 0.1 for SGD, 0.05 for Adagrad and 0.001 for Adam and AdamW.
+    #: Default 0.1 for SGD, 0.05 for Adagrad, 0.001 for Adam and AdamW.
     learning_rate: _Positive | None = None
     weight_decay: _NotNegative = 5e-4
-    #: Of SGD, by default 0.9.
+    #: For SGD; default 0.9.
     momentum: _Decay | None = None
     nesterov: bool = False
-    #: Of Adam and AdamW, by default 0.9 and 0.999.
+    #: For Adam and AdamW; default 0.9 and 0.999.
     betas: Annotated[list[_Decay], Field(min_length=2, max_length=2)] | None = None
     schedule: Literal["steps", "cosine", "constant"] = "steps"
     milestones: list[_Positive] = []
@@ -177,30 +177,30 @@ class Optimiser(_Part):
 
     @property
     def rate(self) -> float:
-        """The learning rate that the schedule begins from."""
-        usual = {"sgd": 0.1, "adagrad": 0.05, "adam": 1e-3, "adamw": 1e-3}
-        return usual[self.name] if self.learning_rate is None else self.learning_rate
+        """The initial learning rate."""
+        defaults = {"sgd": 0.1, "adagrad": 0.05, "adam": 1e-3, "adamw": 1e-3}
+        return defaults[self.name] if self.learning_rate is None else self.learning_rate
 
 
 class Interleave(_Part):
-    """Interleaved training: each epoch first primary on most rows, then secondary on the others.
+    """Interleaved training: the primary loss on most rows, then the secondary on held-out rows.
 
-    `auto` begins without; once the training rows' ECE is below `below` and the validation rows'
-    more than twice as large, the network has memorised them, and the run begins anew, interleaved.
-    Source: paper 000, appendix B.
+    `auto` starts without it. Once the training error and the training ECE are below `below`, and
+    the validation ECE is more than twice the training ECE, the network has memorised its training
+    rows, and the run restarts with interleaving. Source: paper 000, appendix B.
     """
 
     when: Literal["never", "always", "auto"] = "never"
-    #: The share of the training rows that the secondary loss has to itself.
+    #: The fraction of the training rows that only the secondary loss uses.
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     below: Annotated[float, Field(gt=0, lt=1)] = 0.01
 
 
 class Stop(_Part):
-    """Which weights are delivered, and when a run ends early.
+    """Early stopping and the choice of the final weights.
 
-    `best` are those of the epoch with the smallest score on validation rows; `patience` is how
-    many epochs without a better one end the run, 0 for none.
+    `best` keeps the weights of the epoch with the smallest score on validation rows. A run ends
+    after `patience` epochs without improvement; 0 disables early stopping.
     """
 
     keep: Literal["last", "best"] = "last"
@@ -209,9 +209,9 @@ class Stop(_Part):
 
 
 class Calibrate(_Part):
-    """A calibrator fitted to the validation logits once the run is over.
+    """A calibrator that is fitted to the validation logits after the run.
 
-    With a registry it becomes a version of `model`, which is created where there is none.
+    With a registry it becomes a version of `model`.
     """
 
     map: str = "temperature"
@@ -222,10 +222,10 @@ class Calibrate(_Part):
 
 
 class Tune(_Part):
-    """Values to try for options, one option after the other, each keeping the best so far.
+    """Sequential tuning: the values to try for each option, with the other options at their best.
 
-    Paper 000, appendix G, tunes `kappa` and `temperature` of the secondary loss, `beta` and
-    `weight_decay`, in this order. The best is the lowest `error` on validation rows among trials
+    The order is that of paper 000, appendix G: `kappa` and `temperature` of the secondary loss,
+    `beta`, `weight_decay`. The best trial has the lowest `error` on validation rows among those
     whose accuracy is within `accuracy_within` of the best accuracy.
     """
 
@@ -234,7 +234,7 @@ class Tune(_Part):
     beta: list[_NotNegative] = []
     weight_decay: list[_NotNegative] = []
     error: Literal["ece", "ece_l2_equal_mass", "ece_equal_mass"] = "ece_l2_equal_mass"
-    accuracy_within: _Share = 0.01
+    accuracy_within: _Fraction = 0.01
 
     @model_validator(mode="after")
     def _check(self) -> Tune:
@@ -244,10 +244,10 @@ class Tune(_Part):
 
 
 class Recipe(_Part):
-    """All of a training run."""
+    """A training run."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]*$", max_length=100)] = "run"
-    #: As `training.data` describes it; its files lie below one folder.
+    #: The fields of `training.data.DataSpec`; files are below the data folder.
     data: dict[str, Any]
     model: ModelPart
     loss: LossPart = LossPart()
@@ -257,19 +257,19 @@ class Recipe(_Part):
     calibrate: Calibrate | None = None
     tune: Tune | None = None
     epochs: _Count = 30
-    #: Rows of one step of the optimiser, over all processes and all of `accumulate`.
+    #: Rows of an optimiser step, over all processes and all parts of `accumulate`.
     batch_size: _Count = 128
-    #: Into how many parts a batch is cut, so that it fits into memory.
+    #: Parts that a batch is split into, to bound memory.
     accumulate: _Count = 1
     seed: _Number = 1
-    #: `auto` is bf16 where an accelerator computes in it, and otherwise 32.
+    #: `auto` is bf16 on an accelerator that supports it, otherwise 32.
     precision: Literal["auto", "32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    #: What is done to training rows by chance, as `training.data` lists it.
+    #: Random augmentation of training rows: a name in `training.data.AUGMENTATIONS`.
     augmentation: str = "none"
-    #: Training rows that are measured after each epoch, without augmentation; 0 for all.
+    #: Training rows that are evaluated after each epoch, without augmentation; 0 for all.
     measured_rows: _Number = 5000
-    #: Whether pages are written: `curves.html` and `report.html`.
+    #: Whether `curves.html` and `report.html` are written.
     report: bool = True
     #: Steps between checkpoints; 0 for one at the end of each epoch.
     checkpoint_steps: _Number = 0
@@ -284,11 +284,11 @@ class Recipe(_Part):
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Recipe:
-        """Return the recipe in a document as TOML and JSON give it.
+        """Return the recipe of a parsed TOML or JSON document.
 
         Raises
         ------
-        InputError: a field that there is none of, or a value that it cannot have; names it.
+        InputError: an unknown field, or a value that its field does not accept; names the field.
         """
         try:
             return cls.model_validate(dict(document))
@@ -297,22 +297,22 @@ class Recipe(_Part):
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Return the recipe in a .toml or .json file; `InputError` where there is none."""
+    """Return the recipe in a .toml or .json file; raise `InputError` if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not UTF-8"
+        reason = getattr(error, "strerror", None) or "not UTF-8"
         raise InputError(
-            "config", found=f"{path} ({why})", accepted="a .toml or .json file"
+            "config", found=f"{path} ({reason})", accepted="a .toml or .json file"
         ) from None
     dots = max((line.count(".") for line in text.splitlines()), default=0)
-    if len(text) > _LONGEST or dots > _MOST_DOTS:
+    if len(text) > _MAX_CHARACTERS or dots > _MAX_DOTS:
         found = f"{path}: {len(text)} characters, {dots} dots in a line"
-        accepted = f"at most {_LONGEST}, and {_MOST_DOTS}"
+        accepted = f"at most {_MAX_CHARACTERS}, and {_MAX_DOTS}"
         raise InputError("config", found=found, accepted=accepted)
     parsers = {".toml": tomllib.loads, ".json": json.loads}
     if path.suffix not in parsers:
-        raise InputError("config", found=str(path), accepted="a name that ends in .toml or .json")
+        raise InputError("config", found=str(path), accepted="a name ending in .toml or .json")
     try:
         document = parsers[path.suffix](text)
     except (ValueError, RecursionError) as error:
@@ -325,11 +325,11 @@ def read_recipe(path: Path) -> Recipe:
 
 def _as_input_error(error: ValidationError) -> InputError:
     first = error.errors(include_url=False)[0]
-    # A table's own rules have the table's name, and the whole recipe's have none.
-    field = ".".join(str(one) for one in first["loc"]) or "recipe"
+    # Rules of a table are located at the table; rules of the recipe have no location.
+    field = ".".join(str(part) for part in first["loc"]) or "recipe"
     if first["type"] == "missing":
         return InputError(field, found="nothing", accepted="a value; it has no default")
     if first["type"] == "extra_forbidden":
-        return InputError(field, found="a field that there is none of", accepted="see the docs")
+        return InputError(field, found="unknown field", accepted="a field of docs/training.md")
     found = f"{first['input']!r:.80}" if not isinstance(first["input"], dict) else "this table"
     return InputError(field, found=found, accepted=first["msg"].removeprefix("Value error, "))

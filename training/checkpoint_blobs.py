@@ -1,9 +1,9 @@
-"""Checkpoints of training jobs, as blobs, so that any worker can go on from them.
+"""Checkpoints of training jobs, stored as blobs, so that any worker can resume them.
 
-A job's checkpoint is ``{"digest": ..., "others": [...]}``: the blob to go on from, absent before
-there is one, and blobs that may be there or not and are no longer, or not yet, what counts. A blob
-is named before it is stored and until it is gone: whoever is killed in between leaves nothing that
-the next attempt, or `sweep_checkpoints`, does not find.
+The checkpoint of a job is ``{"digest": ..., "others": [...]}``: the current blob, if any, and old
+or new blobs that may exist and are not current. A blob is listed before it is stored and until it
+is removed. A worker that is killed in between therefore leaves no blob that the next attempt or
+`sweep_checkpoints` does not find.
 """
 
 from __future__ import annotations
@@ -16,84 +16,84 @@ __all__ = ["CheckpointBlobs", "sweep_checkpoints"]
 
 
 class CheckpointBlobs:
-    """The newest checkpoint of a job, kept under its lease."""
+    """The newest checkpoint of a job, written under its lease."""
 
     def __init__(self, context: JobContext) -> None:
         self._context, self._blobs = context, context.registry.blobs
-        # Before the checkpoint: two runs of one recipe, or two attempts at a job, leave the same
-        # bytes, and a blob that both had would be removed by the first that needs it no more.
-        self._head = f"{context.lease.job.id} {context.lease.fence}\n".encode()
-        before = context.checkpoint or {}
-        self._kept: str | None = before.get("digest")
-        self._others: list[str] = before.get("others", [])
+        # A header makes blobs unique. Two runs of the same recipe have the same checkpoints, and
+        # the first to finish would remove a blob that the other still needs.
+        self._header = f"{context.lease.job.id} {context.lease.fence}\n".encode()
+        previous = context.checkpoint or {}
+        self._current: str | None = previous.get("digest")
+        self._others: list[str] = previous.get("others", [])
         self._remove_others()
-        #: Whether nothing more is to be kept: nobody would go on from it.
+        #: Whether `save` does nothing, because no attempt will resume this job.
         self.closed = False
 
     def load(self) -> bytes | None:
-        """Return what an earlier attempt left."""
-        if self._kept is None:
+        """Return the checkpoint of an earlier attempt, or None."""
+        if self._current is None:
             return None
-        with self._blobs.open(self._kept) as file:
+        with self._blobs.open(self._current) as file:
             return file.read().partition(b"\n")[2]
 
     def save(self, data: bytes) -> None:
-        """Keep a checkpoint; the one before goes once the job knows the new one.
+        """Save a checkpoint, then remove the previous one.
 
         Raises
         ------
-        FencedError: another worker has the job; it is left as it is, and nothing of this stays.
-        UnavailableError: no room; the one before stands.
+        FencedError: another worker has the job; its checkpoint stays, and this one is removed.
+        UnavailableError: no space; the previous checkpoint stays.
         """
         if self.closed:
             return
-        before = self._kept
+        previous = self._current
         with self._blobs.writer() as blob:
-            blob.write(self._head + data)
+            blob.write(self._header + data)
             digest = blob.digest
-            if digest == before:
+            if digest == previous:
                 return
             self._others = [*self._others, digest]
-            self._tell(before, self._others)
+            self._record(previous, self._others)
             blob.commit()
-        old = [one for one in (*self._others, before) if one and one != digest]
+        obsolete = [other for other in (*self._others, previous) if other and other != digest]
         try:
-            self._tell(digest, old)
+            self._record(digest, obsolete)
         except FencedError:
             self._blobs.remove(digest)
             raise
-        self._kept, self._others = digest, old
+        self._current, self._others = digest, obsolete
         self._remove_others()
 
     def clear(self) -> None:
-        """Remove the checkpoint of a job that is over."""
-        if self._kept is not None:
-            self._blobs.remove(self._kept)
-            self._kept = None
+        """Remove the checkpoint of a finished job."""
+        if self._current is not None:
+            self._blobs.remove(self._current)
+            self._current = None
 
-    def _tell(self, digest: str | None, others: list[str]) -> None:
-        counts = {} if digest is None else {"digest": digest}
-        self._context.save_checkpoint({**counts, "others": others})
+    def _record(self, digest: str | None, others: list[str]) -> None:
+        current = {} if digest is None else {"digest": digest}
+        self._context.save_checkpoint({**current, "others": others})
 
     def _remove_others(self) -> None:
-        for one in self._others:
-            self._blobs.remove(one)
+        for digest in self._others:
+            self._blobs.remove(digest)
         self._others = []
 
 
 def sweep_checkpoints(registry: Registry) -> int:
-    """Remove what jobs that are over have left; return of how many jobs.
+    """Remove the checkpoints of jobs that ended without removing them; return the number of jobs.
 
-    Of those that failed, were cancelled in the queue, or ended with their worker. To do it twice,
-    or at once with another, does no harm.
+    Such jobs failed, were cancelled in the queue, or ended with their worker. The sweep is
+    idempotent and may run concurrently.
     """
     with registry.reading() as tx:
-        left = tx.jobs.leftover_checkpoints()
-    for checkpoint in left.values():
+        leftover = tx.jobs.leftover_checkpoints()
+    for checkpoint in leftover.values():
         for digest in (checkpoint.get("digest"), *checkpoint.get("others", [])):
             if digest is not None:
                 registry.blobs.remove(digest)
-    if left:
+    if leftover:
         with registry.transaction() as tx:
-            tx.jobs.clear_checkpoints(list(left))
-    return len(left)
+            tx.jobs.clear_checkpoints(list(leftover))
+    return len(leftover)

@@ -1,4 +1,4 @@
-"""The job that fits a calibrator: read, cross-validate, fit, publish."""
+"""The fit job: read a data set, fit a calibrator, cross-validate it, publish it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["FIT", "run_fit"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of job that this module does.
+#: The kind of this job.
 FIT = "fit"
 _CHAMPION = "champion"
-#: Each is a cross-validation; a champion that changes faster than this is not ours to chase.
-_MOST_COMPARISONS = 5
+#: Attempts to compare with a champion that changes meanwhile; each is a cross-validation.
+_MAX_COMPARISONS = 5
 
 
 class FitRequest(msgspec.Struct, frozen=True):
@@ -41,27 +41,27 @@ class FitRequest(msgspec.Struct, frozen=True):
 
 
 def run_fit(context: JobContext) -> None:
-    """Fit what the payload asks for, and publish it with the end of the job in one transaction.
+    """Fit a calibrator, and publish it in the transaction that finishes the job.
 
-    A worker that dies anywhere before that transaction leaves nothing behind but its attempt; one
-    that has lost its lease is refused by it.
+    A worker that dies before this transaction leaves nothing but its attempt. A worker that has
+    lost its lease cannot commit it.
     """
-    # 1. What is asked for.
+    # 1. The request.
     request = _request(context.payload)
     with context.registry.reading() as tx:
         model = tx.models.get(request.model)
         dataset = tx.datasets.get(model, request.dataset)
 
-    # 2. The rows, as float arrays in memory.
+    # 2. The data set, in memory.
     context.progress(0.0, "reading the data set")
-    # A format without checksums would hand out damaged rows as if they were good.
+    # Formats without checksums would return damaged rows without an error.
     context.registry.blobs.verify(dataset.digest)
     with context.registry.blobs.open(dataset.digest) as file:
         data = read(file, format=MEDIA_TYPES[dataset.media_type], input=dataset.input)
     context.check_cancelled()
 
     # 3. The fit on all rows.
-    def moved(stage: str, iteration: int, value: float) -> None:
+    def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.1, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
         context.check_cancelled()
 
@@ -73,20 +73,19 @@ def run_fit(context: JobContext) -> None:
         input=dataset.input,
         class_labels=model.labels,
         data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
-        progress=moved,
+        progress=report,
         **request.options,
     )
 
-    # 4. How such a fit does on rows that it has not seen, beside what serves now; once more if
-    #    something else serves by the time that this is known.
-    for attempt in range(_MOST_COMPARISONS):
+    # 4. Cross-validation against the current champion, repeated if the champion changes meanwhile.
+    for attempt in range(_MAX_COMPARISONS):
         expected, champion = _champion(context, model)
         selection = _select(context, calibrator, champion, dataset, data)
         try:
             _publish(context, request, model, calibrator, selection, expected)
             return
         except ConflictError:
-            if attempt + 1 == _MOST_COMPARISONS:
+            if attempt + 1 == _MAX_COMPARISONS:
                 raise
 
 
@@ -98,7 +97,7 @@ def _publish(
     selection: Selection,
     expected: ExpectedVersion,
 ) -> None:
-    """Publish the version, its promotion and the end of the job: all of it, or nothing."""
+    """Publish the version, promote it and finish the job, atomically."""
     context.progress(0.95, "publishing")
     card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
     if_better = request.promote == "if_better"
@@ -120,7 +119,7 @@ def _request(payload: dict[str, Any]) -> FitRequest:
     try:
         return converted(payload, FitRequest)
     except msgspec.ValidationError as error:
-        raise InputError("payload", found=str(error), accepted="what a fit needs") from None
+        raise InputError("payload", found=str(error), accepted="the fields of a fit") from None
 
 
 def _champion(context: JobContext, model: Model) -> tuple[ExpectedVersion, Calibrator | None]:
@@ -132,9 +131,9 @@ def _champion(context: JobContext, model: Model) -> tuple[ExpectedVersion, Calib
     try:
         return ExpectedVersion(alias.version), Calibrator.from_bytes(parameters)
     except CorruptError as error:
-        # Otherwise one that is damaged would be in the way of every other.
+        # A damaged champion must not block its successors.
         fields = {"action": "champion_damaged", "model": model.name}
-        log.warning("The champion is not compared with: %s", error, extra=fields)
+        log.warning("The champion is damaged and not compared: %s", error, extra=fields)
         return ExpectedVersion(alias.version), None
 
 
@@ -145,15 +144,15 @@ def _select(
     dataset: Dataset,
     data: LabelledData,
 ) -> Selection:
-    """Compare with the champion; with the classifier's own probabilities where there is none."""
+    """Compare with the champion, or with the uncalibrated probabilities if there is none."""
 
-    def done(fold: int, folds: int) -> None:
+    def report(fold: int, folds: int) -> None:
         context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: {fold} of {folds} folds")
         context.check_cancelled()
 
     z = data.logits if dataset.input == "logits" else log_probabilities(data.logits)
     return compare_by_cross_validation(
-        _candidate_of(calibrator), _reference(champion, dataset), z, data.labels, progress=done
+        _candidate_of(calibrator), _reference(champion, dataset), z, data.labels, progress=report
     )
 
 
@@ -161,7 +160,8 @@ def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Cal
     if champion is None:
         return Candidate(*configure_pair("identity", "nll", {}))
     if champion.card.data.digest == dataset.digest:
-        # Fitted on these rows: only a refit in each fold makes it a fair opponent.
+        # The champion was fitted on these rows: only a refit in each fold makes the comparison
+        # fair.
         return _candidate_of(champion)
     return champion
 

@@ -1,4 +1,4 @@
-"""The thread that keeps a job's lease alive while its handler works."""
+"""The thread that extends the lease of a job while its handler runs."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from training.job_context import JobContext
 __all__ = ["heartbeat"]
 
 _log = logging.getLogger(__name__)
-#: Beats a lease: two may go missing before it runs out.
-_BEATS = 3
+#: Beats per lease: two may fail before it expires.
+_BEATS_PER_LEASE = 3
 
 
 @contextmanager
 def heartbeat(context: JobContext, lease_seconds: float) -> Iterator[None]:
-    """Beat for the job while the block runs; the handler hears about trouble when it asks."""
-    over = threading.Event()
+    """Extend the lease while the block runs; `check_cancelled` reports a lost lease."""
+    finished = threading.Event()
     thread = threading.Thread(
         target=_beat,
-        args=(context, lease_seconds, over),
+        args=(context, lease_seconds, finished),
         name=f"heartbeat-{context.lease.job.id}",
-        daemon=True,  # a worker that falls over must not be kept from exiting
+        daemon=True,  # must not keep a failing worker from exiting
     )
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        finished.set()
         thread.join()
 
 
-def _beat(context: JobContext, lease_seconds: float, over: threading.Event) -> None:
+def _beat(context: JobContext, lease_seconds: float, finished: threading.Event) -> None:
     fields = {"job_id": context.lease.job.id}
-    away = False
-    while not over.wait(lease_seconds / _BEATS):
+    is_unavailable = False
+    while not finished.wait(lease_seconds / _BEATS_PER_LEASE):
         try:
             context.beat(lease_seconds)
-            away = False
+            is_unavailable = False
         except FencedError:
             _log.warning(
                 "Lost the lease to another worker.", extra={"action": "lease_lost", **fields}
             )
             return
         except UnavailableError as error:
-            # Going on: the database may be back before the lease runs out, and if it is not, the
-            # fence still keeps two workers from publishing.
-            if not away:
+            # Continue: the database may return before the lease expires. If it does not, the fence
+            # keeps two workers from publishing.
+            if not is_unavailable:
                 _log.warning(
                     "Cannot extend the lease: %s",
                     error,
                     extra={"action": "heartbeat_failed", **fields},
                 )
-            away = True
+            is_unavailable = True
         except Exception:
-            # A dead heartbeat would look like a dead worker; an attempt a beat is all it costs.
+            # Continue: without a heartbeat this worker would look dead.
             _log.exception("A heartbeat failed.", extra={"action": "heartbeat_failed", **fields})

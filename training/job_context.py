@@ -1,4 +1,4 @@
-"""What a job's handler is given: its payload, and the few ways in which it may speak back."""
+"""The context of a job: payload, progress, checkpoints, cancellation, and the final transaction."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Cancelled", "JobContext", "Reason"]
 
 Reason = Literal["cancelled", "lost", "stopping"]
 
-#: Waits between attempts to publish while the database is away, in seconds: a restart takes less,
-#: and hours of fitting should not be thrown away for it.
-_PUBLISH_AGAIN_AFTER = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+#: Waits in seconds between attempts to publish while the database is unavailable. A restart takes
+#: less, and a restart must not cost hours of fitting.
+_PUBLISH_RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 class Cancelled(BaseException):
-    """The handler is to stop now; what it has done so far is given up.
+    """The handler must stop now; its work so far is discarded.
 
-    `reason`: ``cancelled``, somebody asked; ``lost``, another worker has the job; ``stopping``,
-    this worker is being shut down. Not an `Exception`, so that a handler's ``except Exception``
-    lets it pass.
+    `reason`: ``cancelled``, a user cancelled the job; ``lost``, another worker has the job;
+    ``stopping``, this worker is shutting down. It is not an `Exception`, so a handler's
+    ``except Exception`` does not catch it.
     """
 
     def __init__(self, reason: Reason) -> None:
@@ -33,7 +33,7 @@ class Cancelled(BaseException):
 
 
 class JobContext:
-    """One attempt at one job, shared by the handler and the heartbeat's thread."""
+    """An attempt at a job, shared by the handler and the heartbeat thread."""
 
     def __init__(self, registry: Registry, lease: Lease, stop: threading.Event) -> None:
         self.registry = registry
@@ -43,31 +43,31 @@ class JobContext:
         self._stop = stop
         self._progress: dict[str, Any] | None = None
         self._interrupted: Reason | None = None
-        # Held while the job is finished, and during each beat: a heartbeat that came between the
-        # commit and `finished` would find the job gone and report a lost lease.
-        self._beating = threading.Lock()
+        # Held while the job is finished, and during each beat: a beat between the commit and
+        # `finished` would find no job and report a lost lease.
+        self._heartbeat_lock = threading.Lock()
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What the job is to do."""
+        """The parameters of the job."""
         return self.lease.job.payload
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
-        """What an earlier attempt left with `save_checkpoint`."""
+        """The checkpoint of an earlier attempt, as given to `save_checkpoint`."""
         return self.lease.job.checkpoint
 
     def progress(self, fraction: float, message: str) -> None:
-        """Say how far the work is, from 0 to 1; the next heartbeat takes it along."""
+        """Set the progress, from 0 to 1; the next heartbeat sends it."""
         self._progress = {"fraction": fraction, "message": message}
 
     def save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Leave something for the next attempt to go on from, should this one not finish."""
+        """Save a checkpoint from which the next attempt resumes."""
         with self.registry.transaction() as tx:
             tx.jobs.checkpoint(self.lease, checkpoint)
 
     def check_cancelled(self) -> None:
-        """Raise `Cancelled` if the work is no longer wanted; call it between steps."""
+        """Raise `Cancelled` if the handler must stop; call it between steps."""
         if self._interrupted is not None:
             raise Cancelled(self._interrupted)
         if self._stop.is_set():
@@ -77,9 +77,9 @@ class JobContext:
     def finishing(self) -> Iterator[Transaction]:
         """Open the transaction in which the handler publishes and finishes its job.
 
-        A worker that is stopping still gets through: the work is done, and this takes little.
+        A stopping worker may still finish: the work is done, and the transaction is short.
         """
-        with self._beating:
+        with self._heartbeat_lock:
             if self._interrupted is not None:
                 raise Cancelled(self._interrupted)
             with self.registry.transaction() as tx:
@@ -100,11 +100,12 @@ class JobContext:
     ) -> int:
         """Publish a calibrator and finish the job with it; return the version.
 
-        `ConflictError` where `promote_alias` points elsewhere than `expected`.
+        The job's result is `result` with `model` and `version` added. Wait up to half a minute for
+        an unavailable database; a retry is safe, because the fence admits a single attempt.
 
-        The job's result is `result` with `model` and `version` added. Waits half a minute for a
-        database that is away; trying again is safe because the fence lets only one attempt
-        through.
+        Raises
+        ------
+        ConflictError: `promote_alias` does not point to `expected`.
         """
 
         def attempt() -> int:
@@ -123,7 +124,7 @@ class JobContext:
                 tx.jobs.succeed(self.lease, outcome)
             return version
 
-        for delay in _PUBLISH_AGAIN_AFTER:
+        for delay in _PUBLISH_RETRY_SECONDS:
             try:
                 return attempt()
             except UnavailableError:
@@ -133,14 +134,14 @@ class JobContext:
 
     def beat(self, lease_seconds: float) -> None:
         """Extend the lease, unless the job is finished; called by the heartbeat."""
-        with self._beating:
+        with self._heartbeat_lock:
             if self.finished:
                 return
             try:
                 with self.registry.transaction() as tx:
-                    asked = tx.jobs.heartbeat(self.lease, lease_seconds, self._progress)
+                    cancel_requested = tx.jobs.heartbeat(self.lease, lease_seconds, self._progress)
             except FencedError:
                 self._interrupted = "lost"
                 raise
-        if asked:
+        if cancel_requested:
             self._interrupted = "cancelled"

@@ -1,4 +1,4 @@
-"""When a worker process stops: on a signal, or when the process that started it is gone."""
+"""Shutdown of a worker process: on a signal, or when its parent process ends."""
 
 from __future__ import annotations
 
@@ -12,39 +12,37 @@ __all__ = ["stop_on_signals", "watch_parent"]
 
 
 def stop_on_signals(stop: threading.Event, *, embedded: bool = False) -> None:
-    """Set `stop` on SIGTERM or SIGINT; a second one ends the process at once.
+    """Set `stop` on SIGTERM or SIGINT; a second signal ends the process immediately.
 
-    An embedded worker ignores SIGINT: the terminal sends it to the whole group, and the worker
-    hears from its parent.
-
-    Ending at once loses nothing either: the lease runs out and another worker takes the job.
-    Call it from the main thread.
+    An embedded worker ignores SIGINT, because a terminal sends it to the whole process group and
+    the parent stops the worker. An immediate end loses nothing: the lease expires and another
+    worker takes the job. Call it from the main thread.
     """
-    # A pipe, because the signal's handler must not set the event itself: it interrupts the main
-    # thread, which may hold the event's lock at that moment, and would wait for itself.
+    # The handler writes to a pipe instead of setting the event: it interrupts the main thread,
+    # which may hold the event's lock, and would deadlock.
     reader, writer = os.pipe()
 
-    def tell(number: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         os.write(writer, b"!")
 
     _watch(reader, stop, any_byte=True)
-    signal.signal(signal.SIGTERM, tell)
-    signal.signal(signal.SIGINT, signal.SIG_IGN if embedded else tell)
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if embedded else handle)
 
 
 def watch_parent(stop: threading.Event) -> None:
-    """Set `stop` once standard input ends.
+    """Set `stop` when standard input is closed.
 
-    The server starts its embedded workers with a pipe there and never writes to it. However the
-    server dies, the kernel closes its end: no orphan goes on working unseen.
+    The server starts embedded workers with a pipe as standard input and never writes to it. The
+    kernel closes the pipe however the server ends, so no orphaned worker remains.
     """
     _watch(sys.stdin.fileno(), stop, any_byte=False)
 
 
 def _watch(descriptor: int, stop: threading.Event, *, any_byte: bool) -> None:
     def wait() -> None:
-        # os.read, not sys.stdin.read: that would hold a lock which the interpreter wants at exit.
+        # sys.stdin.read would hold a lock that the interpreter needs at exit.
         while os.read(descriptor, 1) and not any_byte:
             pass
         stop.set()

@@ -1,4 +1,4 @@
-"""Predictions whose logits were kept and whose labels have come: what can be fitted on anew."""
+"""Sampled logits with their labels: the data for refits and shadow comparisons."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from numpy.typing import NDArray
 from recalib.errors import CorruptError, NotFoundError
 from recalib.registry import Capture, Model, Registry
 
-__all__ = ["MOST_ROWS", "Captured", "captured"]
+__all__ = ["MAX_ROWS", "LabelledSample", "read_labelled_sample"]
 
 log = logging.getLogger(__name__)
 
-#: Rows read at a time.
-MOST_ROWS = 200_000
+#: Largest number of rows of a sample.
+MAX_ROWS = 200_000
 
 
 @dataclass(frozen=True, eq=False)
-class Captured:
-    """Rows in the order of their predictions, made from some time until before `end`."""
+class LabelledSample:
+    """Labelled logits in the order of their predictions, up to `end` (exclusive)."""
 
-    #: What the map was given, (N, K).
+    #: Input of the map, (N, K).
     logits: NDArray[np.float32]
     #: True classes (N,).
     labels: NDArray[np.int64]
     end: float
-    #: Logits that were kept, labelled or not.
-    kept: int
+    #: Number of sampled logits, with or without a label.
+    sampled: int
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-def captured(
+def read_labelled_sample(
     registry: Registry,
     model: Model,
     version: int,
@@ -45,69 +45,71 @@ def captured(
     end: float,
     *,
     newest: bool = False,
-) -> Captured:
-    """Return the labelled ones among predictions of a version from `start` until before `end`.
+) -> LabelledSample:
+    """Return the labelled logits of a version's predictions in [start, end).
 
-    Labels count that came within the model's maturity. Where there are very many rows, the oldest
-    files of about `MOST_ROWS` are read, up to an earlier `end`, which is after `start`; or the
-    newest, from a later start.
+    Labels count if they arrived within the model's maturity. About `MAX_ROWS` rows are read: those
+    of the oldest files, with an earlier `end` that is still after `start`; or, with `newest`, those
+    of the newest files, with a later `start`.
     """
     with registry.reading() as tx:
         files = tx.captures.between(model, start, end)
         chosen = _newest(files) if newest else _oldest(files)
         if len(chosen) < len(files):
             if newest:
-                start = max(start, min(one.first_at for one in chosen))
+                start = max(start, min(file.first_at for file in chosen))
             else:
                 end = min(end, files[len(chosen)].first_at)
         maturity = model.monitoring.maturity_seconds
         known = tx.labels.by_digest(model, version, start, end, maturity)
-    found: list[tuple[float, int, Any]] = []
-    kept = 0
-    for one in chosen:
-        table = _table(registry, one)
+    samples: list[tuple[float, int, Any]] = []
+    sampled = 0
+    for capture in chosen:
+        table = _read_table(registry, capture)
         if table is None:
             continue
         logits = table["logits"].combine_chunks()
         rows = logits.flatten().to_numpy().reshape(len(table), -1)
-        kept += len(table)
+        sampled += len(table)
         for digest, row in zip(table["digest"].to_pylist(), rows, strict=True):
             if digest in known:
-                made_at, label = known[digest]
-                # A copy: the file's other rows need not stay in memory.
-                found.append((made_at, label, row.copy()))
-    found.sort(key=lambda one: one[0])
-    logits = np.stack([one[2] for one in found]) if found else np.zeros((0, model.classes), "f4")
-    return Captured(logits, np.array([one[1] for one in found], np.int64), end, kept)
+                predicted_at, label = known[digest]
+                # A copy releases the memory of the file's other rows.
+                samples.append((predicted_at, label, row.copy()))
+    samples.sort(key=lambda sample: sample[0])
+    labels = np.array([label for _, label, _ in samples], np.int64)
+    if not samples:
+        return LabelledSample(np.zeros((0, model.classes), np.float32), labels, end, sampled)
+    return LabelledSample(np.stack([row for *_, row in samples]), labels, end, sampled)
 
 
-def _table(registry: Registry, one: Capture) -> Any:
-    """Return what a file holds, or None where it is damaged or gone: the rest is a sample too."""
+def _read_table(registry: Registry, capture: Capture) -> Any:
+    """Return the table of a file, or None if it is damaged or gone: the rest is a sample too."""
     try:
-        registry.blobs.verify(one.digest)
-        with registry.blobs.open(one.digest) as file:
+        registry.blobs.verify(capture.digest)
+        with registry.blobs.open(capture.digest) as file:
             return pq.read_table(file)
     except (CorruptError, NotFoundError) as error:
-        fields = {"action": "capture_left_out", "digest": one.digest}
-        log.warning("Kept logits are left out: %s", error, extra=fields)
+        fields = {"action": "capture_left_out", "digest": capture.digest}
+        log.warning("A file of sampled logits is skipped: %s", error, extra=fields)
         return None
 
 
 def _newest(files: list[Capture]) -> list[Capture]:
-    """Return the files that begin last, of `MOST_ROWS` in all, one at least."""
-    within = np.cumsum([one.rows for one in reversed(files)]) <= MOST_ROWS
+    """Return the newest files with at most `MAX_ROWS` rows in total, at least one file."""
+    within = np.cumsum([file.rows for file in reversed(files)]) <= MAX_ROWS
     return files[::-1][: max(int(np.count_nonzero(within)), 1)]
 
 
 def _oldest(files: list[Capture]) -> list[Capture]:
-    """Return the files that begin first, of `MOST_ROWS` in all, but the first of them whole.
+    """Return the oldest files with about `MAX_ROWS` rows in total.
 
-    With all that begin before it ends: files of one process overlap by a moment, and those of
-    several wholly, and whoever goes on from where the next begins would else come nowhere.
+    All files that start before the first one ends are included. Files of several processes overlap,
+    and a reader that continues at the start of the next file must make progress.
     """
     rows = 0
-    for number, one in enumerate(files):
-        rows += one.rows
-        if rows > MOST_ROWS and one.first_at > files[0].last_at:
+    for number, file in enumerate(files):
+        rows += file.rows
+        if rows > MAX_ROWS and file.first_at > files[0].last_at:
             return files[:number]
     return files

@@ -1,4 +1,4 @@
-"""`recalib worker`: one worker process."""
+"""A worker process, as `recalib worker` starts it."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
 __all__ = ["HANDLERS", "handlers", "run"]
 
-#: What each kind of job is done by that needs no settings.
+#: Handlers of the kinds of job that need no settings.
 HANDLERS: dict[str, JobHandler] = {FIT: run_fit, MONITOR: run_monitor, REFIT: run_refit}
 
 
 def handlers(
     settings: Settings, between: Callable[[], object] = lambda: None
 ) -> dict[str, JobHandler]:
-    """Return what each kind of job is done by; a job that takes hours calls `between` in them."""
-    trains = training_handler(
+    """Return the handler of each kind of job; long training runs call `between` between steps."""
+    train = training_handler(
         settings.resolved_training_data,
         between,
         settings.poll_seconds,
         max_weights=settings.max_weights,
     )
-    return {**HANDLERS, TRAIN: trains}
+    return {**HANDLERS, TRAIN: train}
 
 
 def run(settings: Settings, *, embedded: bool) -> None:
-    """Do jobs until SIGTERM or SIGINT; an embedded worker ends with its parent instead."""
+    """Run jobs until SIGTERM or SIGINT; an embedded worker stops with its parent instead."""
     telemetry.configure(settings, "recalib-worker")
     stop = threading.Event()
     stop_on_signals(stop, embedded=embedded)
     if embedded:
         watch_parent(stop)
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
-    _refuse_a_newer_schema(registry)
+    _refuse_newer_schema(registry)
     name = f"{socket.gethostname()}-{os.getpid()}"
     seconds = {"lease_seconds": settings.lease_seconds, "poll_seconds": settings.poll_seconds}
-    # Fits and looks at what matured are not to wait for a network to be trained.
-    others = Worker(registry, HANDLERS, name=name, **seconds)
+    # Fits and monitoring must not wait for the training of a network.
+    short_jobs = Worker(registry, HANDLERS, name=name, **seconds)
 
     def between() -> None:
-        with contextlib.suppress(UnavailableError):  # the run notices for itself
-            others.work_once(stop)
+        with contextlib.suppress(UnavailableError):  # the training run handles it
+            short_jobs.work_once(stop)
 
     worker = Worker(registry, handlers(settings, between), name=name, **seconds)
     try:
@@ -63,10 +63,10 @@ def run(settings: Settings, *, embedded: bool) -> None:
         telemetry.shutdown()
 
 
-def _refuse_a_newer_schema(registry: Registry) -> None:
-    # One that is away, or not migrated yet, is waited for.
-    remark = ""
+def _refuse_newer_schema(registry: Registry) -> None:
+    # The worker loop waits for a database that is unavailable or not migrated.
+    problem = ""
     with contextlib.suppress(UnavailableError):
-        remark = registry.check()
-    if remark:
-        raise UnavailableError(f"{remark}; run a worker of that version")
+        problem = registry.check()
+    if problem:
+        raise UnavailableError(f"{problem}; run a worker of that version")

@@ -1,9 +1,9 @@
-"""The job that watches: reads what has matured, and says how each model's champion holds up.
+"""The monitoring job: assess the calibration of each model's champion on matured predictions.
 
-Predictions are looked at in cohorts, once their labels have had time to come. What a cohort has
-taught, that it has been looked at, and what follows from it are written in one transaction, by
-whoever has seen the turn before: a worker that is killed, or two that do the same, count nothing
-twice and leave nothing out.
+Predictions are read in cohorts, once their labels have had time to arrive. The state of the test,
+the position up to which cohorts are read, and the resulting events are written in one transaction,
+guarded by a turn number. A worker that is killed, or two workers at once, therefore count no cohort
+twice and skip none.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ __all__ = ["MONITOR", "REST", "run_monitor", "tidy", "watch"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of job that this module does.
+#: The kind of this job.
 MONITOR = "monitor"
-#: What is of no declared segment; no segment can be called so.
+#: Name of the rows outside all declared segments; no segment can have this name.
 REST = "(rest)"
 _CHAMPION = "champion"
-#: Who acts, in the audit trail.
+#: The actor in the audit trail.
 _ACTOR = "monitor"
-#: Cohorts written at once, so that nobody waits for long, and labels behind which no further
-#: cohort is read, so that what is in memory does not grow with how long nobody has looked.
-_MOST_COHORTS, _MOST_LABELS = 100, 200_000
-#: Where nothing has changed, numbers are written down so often, in seconds.
-_ANEW_SECONDS = 300.0
+#: Limits of a transaction: cohorts, to keep it short, and labels, to bound memory after a long
+#: pause.
+_MAX_COHORTS, _MAX_LABELS = 100, 200_000
+#: Seconds after which numbers are written even if nothing has changed.
+_REFRESH_SECONDS = 300.0
 _PAGE = 500
 _HOUR, _DAY = 3600, 86_400.0
-#: Buckets of traffic are put together into hours once they are so old and have been looked at, and
-#: forgotten later, with the cohorts.
-_COARSE_AFTER, _FORGET_AFTER = 2 * _DAY, 90 * _DAY
+#: Ages in seconds at which traffic that has been read is merged into hours, and at which traffic
+#: and cohorts are deleted.
+_COMPACT_AFTER, _DELETE_AFTER = 2 * _DAY, 90 * _DAY
 
 
 def run_monitor(context: JobContext) -> None:
-    """Watch every model that has a champion; one that cannot be watched keeps back no other.
+    """Assess every model that has a champion; a failure of one model does not affect the others.
 
-    And tidy up: behind jobs that have ended, and once an hour what has been counted and kept.
+    Also remove leftover checkpoints, and once an hour old traffic counts and sampled logits.
     """
     sweep_checkpoints(context.registry)
     with context.registry.reading() as tx:
@@ -88,7 +88,7 @@ def run_monitor(context: JobContext) -> None:
         except RecalibError as error:
             failed += 1
             fields = {"action": "monitor_failed", "model": model.name}
-            log.error("Model %s cannot be watched: %s", model.name, error, extra=fields)
+            log.error("Model %s cannot be monitored: %s", model.name, error, extra=fields)
             continue
         watched += taken is not None
         cohorts += taken or 0
@@ -98,9 +98,9 @@ def run_monitor(context: JobContext) -> None:
 
 
 def watch(registry: Registry, model: Model) -> int | None:
-    """Take all cohorts of a model's champion that have matured, and say how it is.
+    """Read all matured cohorts of a model's champion and update its state.
 
-    Return how many cohorts, None for a model without a champion.
+    Return the number of cohorts, or None for a model without a champion.
     """
     taken = 0
     while True:
@@ -113,9 +113,10 @@ def watch(registry: Registry, model: Model) -> int | None:
 
 
 def tidy(registry: Registry, model: Model) -> None:
-    """Make old counts of traffic coarser, forget very old ones, and logits that were kept.
+    """Compact and delete old traffic counts, and delete old sampled logits.
 
-    The champion's once they have been looked at; nobody may ever look at those of other versions.
+    Traffic of the champion is kept until it has been read; that of other versions may never be
+    read.
     """
     with registry.reading() as tx:
         now = tx.labels.clock()
@@ -123,14 +124,14 @@ def tidy(registry: Registry, model: Model) -> None:
         through = {} if champion is None else tx.monitors.through(model, [champion.version])
     matured = now - model.monitoring.maturity_seconds
     for version in range(1, model.latest_version + 1):
-        with registry.transaction() as tx:  # a short one each
+        with registry.transaction() as tx:  # short transactions
             read = through.get(version, matured)
-            tx.traffic.delete(model, version, min(now - _FORGET_AFTER, read))
-            tx.traffic.compact(model, version, min(now - _COARSE_AFTER, read), _HOUR)
+            tx.traffic.delete(model, version, min(now - _DELETE_AFTER, read))
+            tx.traffic.compact(model, version, min(now - _COMPACT_AFTER, read), _HOUR)
     with registry.transaction() as tx:
-        tx.monitors.delete_cohorts(model, now - _FORGET_AFTER)
-        forgotten = tx.captures.delete(model, now - model.monitoring.capture_seconds)
-    for digest in forgotten:
+        tx.monitors.delete_cohorts(model, now - _DELETE_AFTER)
+        deleted = tx.captures.delete(model, now - model.monitoring.capture_seconds)
+    for digest in deleted:
         registry.blobs.remove(digest)
 
 
@@ -140,27 +141,27 @@ def _step(registry: Registry, model: Model) -> int | None:
         champion = tx.aliases.find(model, _CHAMPION)
         if champion is None:
             return None
-        look = _look(tx, model, champion)
-        cohorts = list(look.cohorts(tx))
-        served = look.served(tx)
-    before = look.row
-    monitor = _monitor(look, model.monitoring)
+        snapshot = _take_snapshot(tx, model, champion)
+        cohorts = list(snapshot.cohorts(tx))
+        served = snapshot.served(tx)
+    before = snapshot.row
+    monitor = _monitor(snapshot, model.monitoring)
     totals = (
         CalibrationSums.from_dict(before.totals)
         if before.turn
-        else CalibrationSums.empty(look.edges)
+        else CalibrationSums.empty(snapshot.edges)
     )
     late = 0
     for cohort in cohorts:
         monitor.add(cohort.start, cohort.end, cohort.parts)
         for part in cohort.parts.values():
-            totals.merge(part.sums(look.edges))
+            totals.merge(part.sums(snapshot.edges))
         late += cohort.late
-    status = monitor.assess(look.now, served)
+    status = monitor.assess(snapshot.now, served)
     entered = status.state != before.status.get("state", "unverified")
-    stale_numbers = look.now - before.assessed_at > _ANEW_SECONDS
+    stale_numbers = snapshot.now - before.assessed_at > _REFRESH_SECONDS
     with registry.reading() as tx:
-        due = refit_is_due(tx, model, status.state, look.now)
+        due = refit_is_due(tx, model, status.state, snapshot.now)
     if not (cohorts or entered or stale_numbers or due or before.turn == 0):
         return 0
     row = replace(
@@ -170,9 +171,9 @@ def _step(registry: Registry, model: Model) -> int | None:
         state=monitor.state(),
         status=_plain(status.to_dict()),
         totals=totals.to_dict(),
-        assessed_at=look.now,
+        assessed_at=snapshot.now,
     )
-    rows = [row for cohort in cohorts for row in cohort.rows(look.edges, model.monitoring)]
+    rows = [row for cohort in cohorts for row in cohort.rows(snapshot.edges, model.monitoring)]
     try:
         with registry.transaction() as tx:
             tx.monitors.save(model, row, rows)
@@ -184,22 +185,22 @@ def _step(registry: Registry, model: Model) -> int | None:
                 )
             if due is not None:
                 request_refit(tx, model, due)
-    except ConflictError as error:  # another has done the same: nothing is left to do
+    except ConflictError as error:  # another worker was faster: nothing is left to do
         log.info("%s", error, extra={"action": "monitor_overtaken", "model": model.name})
         return 0
     if entered:
-        _tell(model, row.version, status)
+        _log_state(model, row.version, status)
     return len(cohorts)
 
 
 @dataclass(frozen=True)
 class _Cohort:
-    """What was predicted in some stretch of time, by the names of segments."""
+    """The predictions of a time interval, by segment name."""
 
     start: float
     end: float
     parts: dict[str, Cohort]
-    #: Labels that came too late to count.
+    #: Number of labels that arrived too late to count.
     late: int
 
     def rows(self, edges: Any, monitoring: MonitoringConfig) -> Iterator[CohortRow]:
@@ -210,8 +211,8 @@ class _Cohort:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """A version at one moment."""
+class _Snapshot:
+    """A version and its monitoring state at a point in time."""
 
     model: Model
     version: int
@@ -221,25 +222,25 @@ class _Look:
 
     @property
     def edges(self) -> Any:
-        """Inner edges of bins."""
+        """Inner edges of the confidence bins."""
         return reference_edges(self.card)
 
     def cohorts(self, tx: Transaction) -> Iterator[_Cohort]:
-        """Yield cohorts that have matured since the last look; those without anything are none."""
+        """Yield the non-empty cohorts that have matured since the last run."""
         monitoring, through = self.model.monitoring, self.row.through
         length, matured = monitoring.cohort_seconds, self.now - monitoring.maturity_seconds
         read = cohorts = 0
-        while read < _MOST_LABELS and cohorts < _MOST_COHORTS:
+        while read < _MAX_LABELS and cohorts < _MAX_COHORTS:
             firsts = (
                 tx.labels.first(self.model, self.version, through),
                 tx.traffic.first(self.model, self.version, through),
             )
-            begun = [one for one in firsts if one is not None]
-            if not begun:
+            starts = [first for first in firsts if first is not None]
+            if not starts:
                 return
-            # On a grid that all versions have in common; what comes after a change of its width
-            # may begin in the middle of a cohort.
-            grid = math.floor(min(begun) / length) * length
+            # The grid is common to all versions. After a change of its width, the first cohort may
+            # be shorter.
+            grid = math.floor(min(starts) / length) * length
             start, end = max(grid, through), grid + length
             if end > matured:
                 return
@@ -250,12 +251,12 @@ class _Look:
             through = end
 
     def served(self, tx: Transaction) -> Any:
-        """Return counts (B,) of what was served lately, or None where nothing was."""
+        """Return counts (B,) of recent predictions by bin, or None if there are none."""
         monitoring = self.model.monitoring
         since = self.now - max(monitoring.cohort_seconds, monitoring.maturity_seconds)
         counts = np.zeros(len(self.edges) + 1, np.int64)
-        for one in tx.traffic.between(self.model, self.version, since, self.now + 1e6):
-            counts[one.bin] += one.predictions
+        for bucket in tx.traffic.between(self.model, self.version, since, self.now + 1e6):
+            counts[bucket.bin] += bucket.predictions
         return counts if counts.any() else None
 
     def _cohort(self, tx: Transaction, start: float, end: float) -> _Cohort:
@@ -265,27 +266,27 @@ class _Look:
         timely = delays <= monitoring.maturity_seconds
         names = _names(monitoring)
         traffic = {name: np.zeros(len(self.edges) + 1, np.int64) for name in names}
-        for one in tx.traffic.between(self.model, self.version, start, end):
-            traffic[names[one.segment]][one.bin] += one.predictions
+        for bucket in tx.traffic.between(self.model, self.version, start, end):
+            traffic[names[bucket.segment]][bucket.bin] += bucket.predictions
         parts = {}
         for number, name in enumerate(names):
-            own = timely & (labels.segment == number)
+            selected = timely & (labels.segment == number)
             parts[name] = Cohort(
                 traffic[name],
-                labels.confidence[own],
-                labels.correct[own],
-                delays[own],
-                labels.predicted_at[own],
+                labels.confidence[selected],
+                labels.correct[selected],
+                delays[selected],
+                labels.predicted_at[selected],
             )
         return _Cohort(start, end, parts, int(np.count_nonzero(~timely)))
 
 
 def _names(monitoring: MonitoringConfig) -> list[str]:
-    """Return the names of segments by their numbers; 0 is the rest, or all where there are none."""
+    """Return segment names by number; 0 is the rest, or all rows without declared segments."""
     return [REST if monitoring.segments else "", *monitoring.segments]
 
 
-def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
+def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
     card = converted(tx.calibrators.get(model, champion.version).card, Card)
     now, monitoring = tx.labels.clock(), model.monitoring
     options = {
@@ -293,7 +294,7 @@ def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
         "tolerance": monitoring.tolerance,
         "segments": len(monitoring.segments),
         "window_labels": max(monitoring.window_labels, monitoring.least_labels),
-        # Another version of Recalib may bet otherwise, and cannot go on from where this one was.
+        # Another version of Recalib may have other bettors, and cannot continue from this state.
         "bettors": len(default_bettors()),
     }
     row = tx.monitors.find(model, champion.version)
@@ -301,27 +302,26 @@ def _look(tx: Transaction, model: Model, champion: Alias) -> _Look:
         number = tx.monitors.next_number(model)
         row = MonitorRow(champion.version, number, 0, options, 0.0, {}, {}, {}, 0, 0.0)
     elif row.options != options:
-        # Another test, with what those before it have left of alpha. What is known of the past is
-        # spent: it has been looked at.
+        # A new test, with the alpha that earlier tests have left. Past data is spent: it was read.
         number = tx.monitors.next_number(model)
         row = replace(row, number=number, options=options, state={})
-    return _Look(model, champion.version, card, row, now)
+    return _Snapshot(model, champion.version, card, row, now)
 
 
-def _monitor(look: _Look, monitoring: MonitoringConfig) -> Monitor:
-    bins = look.card.confidences
+def _monitor(snapshot: _Snapshot, monitoring: MonitoringConfig) -> Monitor:
+    bins = snapshot.card.confidences
     options = MonitorOptions(
-        alpha=spend_alpha(monitoring.alpha, look.row.number),
+        alpha=spend_alpha(monitoring.alpha, snapshot.row.number),
         tolerance=monitoring.tolerance,
         objective=monitoring.objective,
         least_labels=monitoring.least_labels,
         window_labels=max(monitoring.window_labels, monitoring.least_labels),
-        # The rest, too.
+        # The rest is a segment too.
         segments=len(monitoring.segments) + 1 if monitoring.segments else 0,
     )
-    monitor = Monitor(look.edges, None if bins is None else bins.counts, options)
-    if look.row.state:
-        monitor.restore(look.row.state)
+    monitor = Monitor(snapshot.edges, None if bins is None else bins.counts, options)
+    if snapshot.row.state:
+        monitor.restore(snapshot.row.state)
     return monitor
 
 
@@ -338,20 +338,20 @@ def _models(registry: Registry) -> Iterator[Model]:
 
 def _evidence(status: Status) -> dict[str, Any]:
     owner = status.evidence if status.segment is None else status.segments[status.segment].evidence
-    found: dict[str, Any] = _plain(owner.to_dict())
-    return {**found, "segment": status.segment, "onset": status.onset}
+    evidence: dict[str, Any] = _plain(owner.to_dict())
+    return {**evidence, "segment": status.segment, "onset": status.onset}
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON without what JSON has not: an infinite number is None."""
+    """Return a value that JSON can represent: infinite numbers become None."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
-def _tell(model: Model, version: int, status: Status) -> None:
+def _log_state(model: Model, version: int, status: Status) -> None:
     fields = {
         "action": "calibration_state",
         "model": model.name,

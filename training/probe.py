@@ -1,9 +1,8 @@
-"""`python -m training.probe`: ends with 0 where a worker finds its queue.
+"""`python -m training.probe`: exit with status 0 if a worker can use its queue.
 
-For container engines that probe by a command. A worker listens nowhere, and one that ends is
-started anew by the engine; what can be asked is whether the database answers and is at our schema.
-It is asked again and again, so torch and the drivers of buckets are left alone; `recalib doctor`
-looks at everything.
+This is for container engines that probe by a command. A worker has no port, and the engine restarts
+a worker that ends, so the probe checks that the database answers and has the current schema. It
+runs often, so it imports neither torch nor bucket drivers; `recalib doctor` checks everything.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Ask, say on standard error what is wrong, and return the exit status."""
-    return probe_exit_status(_wrong)
+    """Run the probe, print the problem to standard error, and return the exit status."""
+    return probe_exit_status(_find_problem)
 
 
-def _wrong() -> str:
+def _find_problem() -> str:
     settings = Settings()
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     try:
-        # Looking at a file of SQLite's that is not there would make it.
+        # Connecting to a missing SQLite file would create it.
         missing = registry.missing_database_file
         if missing is not None:
             return f"there is no {missing}"

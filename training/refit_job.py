@@ -1,6 +1,6 @@
-"""The job that fits anew, on logits that were kept and labels that have come for them.
+"""The refit job: fit a new calibrator on sampled logits and their labels.
 
-It publishes a candidate, which does not serve: `training.shadow_comparison` compares it with the
+It publishes a candidate, which does not serve. `training.shadow_comparison` compares it with the
 champion on later predictions.
 """
 
@@ -18,41 +18,41 @@ from recalib.decoding import converted
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
-from training.logit_samples import Captured, captured
+from training.logit_samples import LabelledSample, read_labelled_sample
 from training.worker import JobContext
 
 __all__ = ["REFIT", "refit_is_due", "request_refit", "run_refit"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of job that this module does.
+#: The kind of this job.
 REFIT = "refit"
 _CHAMPION = "champion"
 
 
 def request_refit(tx: Transaction, model: Model, reason: str) -> None:
-    """Enqueue a refit, unless one waits or runs."""
+    """Enqueue a refit, unless one is queued or running."""
     payload = {"model": model.name, "reason": reason}
     tx.jobs.enqueue(REFIT, payload, model=model, unique=f"refit {model.id}")
 
 
 def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str | None:
-    """Return why a model's calibrator should be fitted anew without anybody's asking, or None.
+    """Return the reason for an automatic refit of a model, or None if none is due.
 
-    After one that came to nothing, failed or was dropped, so long is waited as labels take: sooner
-    there is nothing new.
+    After a refit that failed or whose candidate was dropped, the next one waits for the maturity of
+    labels: before, there is no new data.
     """
     monitoring = model.monitoring
-    # One that has proven better waits for somebody's word; another would take its place.
+    # A refit would replace a proven candidate that waits for a user's decision.
     if tx.candidates.open(model) is not None:
         return None
     last = max(
-        [one.at for one in tx.monitors.events(model, 100) if one.kind.startswith("refit")],
+        [event.at for event in tx.monitors.events(model, 100) if event.kind.startswith("refit")],
         default=0.0,
     )
-    began = tx.candidates.latest(model)
-    if began is not None and began.verdict == "dropped":
-        last = max(last, began.ended_at or 0.0)
+    candidate = tx.candidates.latest(model)
+    if candidate is not None and candidate.verdict == "dropped":
+        last = max(last, candidate.ended_at or 0.0)
     job = tx.jobs.latest(model, REFIT)
     if job is not None and job.finished_at is not None:
         last = max(last, job.finished_at)
@@ -60,12 +60,13 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     if state == "stale" and monitoring.refit == "on_stale" and now - last >= wait:
         return "the calibrator is stale"
     every = monitoring.refit_every_seconds
-    before = max(last, began.began_at if began is not None else model.created_at)
-    return f"every {every:g} seconds" if every is not None and now - before >= every else None
+    start = candidate.began_at if candidate is not None else model.created_at
+    is_due = every is not None and now - max(last, start) >= every
+    return f"every {every:g} seconds" if is_due else None
 
 
 def run_refit(context: JobContext) -> None:
-    """Fit a candidate and publish it with the end of the job; or say why that cannot be."""
+    """Fit a candidate and publish it with the end of the job, or record why it is impossible."""
     with context.registry.reading() as tx:
         model = tx.models.get(context.payload["model"])
         champion = tx.aliases.find(model, _CHAMPION)
@@ -73,72 +74,74 @@ def run_refit(context: JobContext) -> None:
             raise ConflictError(f"model {model.name!r} has no champion to be fitted anew")
         row = tx.monitors.find(model, champion.version)
         card = converted(tx.calibrators.get(model, champion.version).card, Card)
-        compared = tx.candidates.undecided(model)
+        undecided = tx.candidates.undecided(model)
         now = tx.labels.clock()
-    if compared is not None:
-        reason = f"candidate {compared.version} is being compared with the champion"
-        _end_without(context, model, champion.version, reason)
+    if undecided is not None:
+        reason = f"candidate {undecided.version} is being compared with the champion"
+        _finish_without_candidate(context, model, champion.version, reason)
         return
-    context.progress(0.0, "reading logits that were kept")
-    start, onset = _since(row, model, now)
+    context.progress(0.0, "reading sampled logits")
+    start, onset = _sample_start(row, model, now)
     end = now - model.monitoring.maturity_seconds
-    rows = captured(context.registry, model, champion.version, start, end, newest=True)
+    rows = read_labelled_sample(context.registry, model, champion.version, start, end, newest=True)
     if len(rows) < model.monitoring.least_labels:
-        _end_without(context, model, champion.version, _too_few(rows, model, onset))
+        _finish_without_candidate(context, model, champion.version, _too_few(rows, model, onset))
         return
     try:
-        calibrator = _fitted(context, model, card, rows)
+        calibrator = _fit_candidate(context, model, card, rows)
     except UnavailableError:
         raise
     except RecalibError as error:
-        _end_without(context, model, champion.version, f"it cannot be fitted: {error}")
+        _finish_without_candidate(context, model, champion.version, f"it cannot be fitted: {error}")
         return
     _publish(context, model, champion.version, calibrator, now, end)
 
 
-def _since(row: MonitorRow | None, model: Model, now: float) -> tuple[float, float | None]:
-    """Return since when predictions are like those to come, and the onset of a drift, if any.
+def _sample_start(row: MonitorRow | None, model: Model, now: float) -> tuple[float, float | None]:
+    """Return the start of the data for a refit, and the onset of a drift, if any.
 
-    Without a drift that labels show, that is since logits are kept: an onset is where the bettor
-    that leads began to win, which is a moment ago where none does.
+    Without a drift in the labels the start is that of the sampled logits. The onset is not used
+    then: it is the time from which the leading bettor wins, which is recent if no bettor does.
     """
-    kept = now - model.monitoring.capture_seconds
+    oldest = now - model.monitoring.capture_seconds
     onset = row.status["onset"] if row is not None and _drifts(row.status) else None
-    return (kept, None) if onset is None else (max(kept, onset), onset)
+    return (oldest, None) if onset is None else (max(oldest, onset), onset)
 
 
 def _drifts(status: dict[str, Any]) -> bool:
-    """Whether labels show a drift that has begun at some time."""
+    """Whether labels show a drift with an onset."""
     if status["state"] not in ("stale", "suspect"):
         return False
     segment = status["segment"]
-    found = (status if segment is None else status["segments"][segment])["evidence"]
-    suspicion = found["suspicion"]
-    suspected = suspicion is not None and suspicion >= found["suspicion_threshold"]
-    return suspected or found["rejected_at"] is not None
+    evidence = (status if segment is None else status["segments"][segment])["evidence"]
+    suspicion = evidence["suspicion"]
+    suspected = suspicion is not None and suspicion >= evidence["suspicion_threshold"]
+    return suspected or evidence["rejected_at"] is not None
 
 
-def _too_few(rows: Captured, model: Model, onset: float | None) -> str:
+def _too_few(rows: LabelledSample, model: Model, onset: float | None) -> str:
     monitoring = model.monitoring
     if monitoring.capture == 0:
         return (
             "no logits are kept: declare a `capture` rate, and labels of predictions made from "
             "then on can be fitted on"
         )
-    since = "" if onset is None else f" since the drift began ({_when(onset)})"
+    since = "" if onset is None else f" since the drift began ({_timestamp(onset)})"
     return (
-        f"{len(rows)} predictions{since} have both kept logits ({rows.kept}) and a "
+        f"{len(rows)} predictions{since} have both kept logits ({rows.sampled}) and a "
         f"label, and {monitoring.least_labels} are needed; more come with time, with a `capture` "
         f"rate above {monitoring.capture:g}, or with more labels"
     )
 
 
-def _when(seconds: float) -> str:
+def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _fitted(context: JobContext, model: Model, card: Card, rows: Captured) -> Calibrator:
-    def moved(stage: str, iteration: int, value: float) -> None:
+def _fit_candidate(
+    context: JobContext, model: Model, card: Card, rows: LabelledSample
+) -> Calibrator:
+    def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.3, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
         context.check_cancelled()
 
@@ -149,7 +152,7 @@ def _fitted(context: JobContext, model: Model, card: Card, rows: Captured) -> Ca
         card.objective,
         class_labels=model.labels,
         data=DataSummary(rows=len(rows), name="kept logits"),
-        progress=moved,
+        progress=report,
         **(card.objective_options | card.options),
     )
     named = msgspec.structs.replace(calibrator.card, model=model.name)
@@ -173,7 +176,7 @@ def _publish(
         alpha = model.monitoring.alpha
         candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)
         actor = f"job:{context.lease.job.id}"
-        _drop_the_proven(tx, model, actor, version)
+        _drop_proven_candidate(tx, model, actor, version)
         tx.candidates.add(model, candidate)
         tx.monitors.record(model, version, "refitted", actor, reason, {"rows": rows})
         result: dict[str, Any] = {"model": model.name, "version": version, "candidate": True}
@@ -182,19 +185,21 @@ def _publish(
     log.info("Model %s has candidate %d: %s.", model.name, version, reason, extra=fields)
 
 
-def _drop_the_proven(tx: Transaction, model: Model, actor: str, version: int) -> None:
-    """End a candidate that waits, where somebody has asked for another all the same."""
-    open = tx.candidates.open(model)
-    if open is not None and open.verdict == "proven" and tx.candidates.drop(model, open.version):
+def _drop_proven_candidate(tx: Transaction, model: Model, actor: str, version: int) -> None:
+    """Drop a proven candidate that waits for a decision when a user requests another refit."""
+    proven = tx.candidates.open(model)
+    if proven is None or proven.verdict != "proven":
+        return
+    if tx.candidates.drop(model, proven.version):
         reason = f"candidate {version} was asked for, and takes its place"
-        tx.monitors.record(model, open.version, "dropped", actor, reason)
+        tx.monitors.record(model, proven.version, "dropped", actor, reason)
 
 
-def _end_without(context: JobContext, model: Model, version: int, reason: str) -> None:
+def _finish_without_candidate(context: JobContext, model: Model, version: int, reason: str) -> None:
     with context.finishing() as tx:
         actor = f"job:{context.lease.job.id}"
         tx.monitors.record(model, version, "refit_impossible", actor, reason)
         result = {"model": model.name, "candidate": False, "reason": reason}
         tx.jobs.succeed(context.lease, result)
     fields = {"action": "refit_impossible", "model": model.name}
-    log.warning("Model %s is not fitted anew: %s.", model.name, reason, extra=fields)
+    log.warning("Model %s is not refitted: %s.", model.name, reason, extra=fields)

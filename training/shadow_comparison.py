@@ -1,8 +1,8 @@
-"""A candidate beside the champion, on the same predictions: promoted on evidence, or dropped.
+"""Shadow comparison of a candidate with the champion, on the same predictions.
 
-It is applied to logits that were kept once their labels have come, so that it costs no request
-anything. What is compared is the Brier score over classes, of predictions made after those that it
-was fitted on.
+Both are applied to sampled logits once their labels have arrived, so requests pay nothing. The
+score is the Brier score over classes, on predictions made after those that the candidate was fitted
+on. The candidate is promoted on evidence, or dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
 from recalib.errors import ConflictError
 from recalib.registry import Candidate, ExpectedVersion, Model, Registry, Transaction
-from training.logit_samples import Captured, captured
+from training.logit_samples import LabelledSample, read_labelled_sample
 
 __all__ = ["compare"]
 
@@ -26,15 +26,14 @@ log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"
 _ACTOR = "monitor"
-#: After every time that there is.
-_EVER = 1e300
+#: Later than any timestamp.
+_END_OF_TIME = 1e300
 
 
 def compare(registry: Registry, model: Model) -> str | None:
-    """Go on comparing a model's candidate, where it has one; return what it has come to by now.
+    """Compare a model's candidate on new labels; return the outcome, or None without a candidate.
 
-    One that has proven better is compared no more, and ends with the champion that it is better
-    than.
+    A candidate with verdict `proven` is not compared further; it ends when the champion changes.
     """
     with registry.reading() as tx:
         model = tx.models.get(model.name)
@@ -46,17 +45,17 @@ def compare(registry: Registry, model: Model) -> str | None:
         return None
     step = replace(candidate, turn=candidate.turn + 1)
     if champion.version == candidate.version:
-        return _end(registry, model, step, "promoted", "somebody has promoted it", now)
+        return _end(registry, model, step, "promoted", "it was promoted by a user", now)
     if champion.version != candidate.champion:
         reason = f"the champion it was compared with has made way for {champion.version}"
         return _end(registry, model, step, "dropped", reason, now)
     if candidate.verdict is not None:
         return None
     if not comparable:
-        reason = "no logits are kept any more that it could be compared on: `capture` is 0"
+        reason = "no sampled logits remain for the comparison: `capture` is 0"
         return _end(registry, model, step, "dropped", reason, now)
     end = now - model.monitoring.maturity_seconds
-    rows = captured(registry, model, candidate.champion, candidate.through, end)
+    rows = read_labelled_sample(registry, model, candidate.champion, candidate.through, end)
     test = ScoreTest(alpha=candidate.alpha)
     if candidate.state:
         test.restore(candidate.state)
@@ -69,13 +68,13 @@ def compare(registry: Registry, model: Model) -> str | None:
         return _save(registry, model, step)
     better = test.verdict == "better"
     verdict = "dropped" if not better else _verdict(model)
-    return _end(registry, model, step, verdict, _why(test, better), now)
+    return _end(registry, model, step, verdict, _reason(test, better), now)
 
 
 def _is_comparable(tx: Transaction, model: Model, candidate: Candidate) -> bool:
-    """Whether rows that decide can still come; one for which none come would stand in the way."""
+    """Whether more rows can arrive. Without them, an open candidate would block later ones."""
     return model.monitoring.capture > 0 or bool(
-        tx.captures.between(model, candidate.through, _EVER)
+        tx.captures.between(model, candidate.through, _END_OF_TIME)
     )
 
 
@@ -84,38 +83,38 @@ def _verdict(model: Model) -> str:
 
 
 def _scores(
-    registry: Registry, model: Model, candidate: Candidate, rows: Captured
+    registry: Registry, model: Model, candidate: Candidate, rows: LabelledSample
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     with registry.reading() as tx:
-        both = [
+        parameters = [
             tx.calibrators.parameters(model, version)
             for version in (candidate.champion, candidate.version)
         ]
-    champion, challenger = (_brier(Calibrator.from_bytes(data), rows) for data in both)
+    champion, challenger = (_brier(Calibrator.from_bytes(data), rows) for data in parameters)
     return champion, challenger
 
 
-def _brier(calibrator: Calibrator, rows: Captured) -> NDArray[np.float64]:
+def _brier(calibrator: Calibrator, rows: LabelledSample) -> NDArray[np.float64]:
     """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2]."""
-    off = calibrator.predict_float64(rows.logits)
-    off[np.arange(len(rows)), rows.labels] -= 1
-    # Rounding may take it past 2 by a hair.
-    scores: NDArray[np.float64] = np.minimum((off**2).sum(axis=1), 2.0)
+    errors = calibrator.predict_float64(rows.logits)
+    errors[np.arange(len(rows)), rows.labels] -= 1
+    # Rounding may exceed 2 slightly, and the test requires scores in [0, 2].
+    scores: NDArray[np.float64] = np.minimum((errors**2).sum(axis=1), 2.0)
     return scores
 
 
-def _why(test: ScoreTest, better: bool) -> str:
+def _reason(test: ScoreTest, better: bool) -> str:
     mean = f"its Brier score is lower by {test.mean_difference:.4f} on {test.labels:,} labels"
     if better:
         return f"{mean} (log E {test.log_evidence:.2f} of {test.threshold:.2f})"
-    return f"it is no better: {mean}, less than is worth a change"
+    return f"it is no better: {mean}, too small for a change"
 
 
 def _save(registry: Registry, model: Model, step: Candidate) -> str | None:
     try:
         with registry.transaction() as tx:
             tx.candidates.save(model, step)
-    except ConflictError as error:  # another has done the same
+    except ConflictError as error:  # another worker was faster
         log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
         return None
     return "compared"
@@ -124,7 +123,7 @@ def _save(registry: Registry, model: Model, step: Candidate) -> str | None:
 def _end(
     registry: Registry, model: Model, step: Candidate, verdict: str, reason: str, now: float
 ) -> str | None:
-    """Write the verdict, and promote where that is what it says, in one transaction."""
+    """Record the verdict, and promote if it says so, in one transaction."""
     try:
         with registry.transaction() as tx:
             tx.candidates.save(model, replace(step, verdict=verdict, ended_at=now))
@@ -134,7 +133,7 @@ def _end(
                 if current is None or current.version != step.version:
                     tx.aliases.set(model, _CHAMPION, step.version, _ACTOR, reason, expected)
             tx.monitors.record(model, step.version, verdict, _ACTOR, reason, _evidence(step))
-    except ConflictError as error:  # another has done the same, or the champion has just changed
+    except ConflictError as error:  # another worker was faster, or the champion has changed
         log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
         return None
     fields = {"action": f"candidate_{verdict}", "model": model.name, "version": step.version}

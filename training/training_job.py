@@ -1,4 +1,4 @@
-"""The job that trains a network: checkpoints as blobs, files as blobs, and a fit if asked."""
+"""The training job: train a network, store its files, enqueue a fit if requested."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TRAIN", "training_handler"]
 
-#: The kind of job that this module does.
+#: The kind of this job.
 TRAIN = "train"
 _NPZ = "application/x-npz"
 _CHUNK = 1 << 20
-#: What is left for the files once the last epoch is over.
-_TRAINING_SHARE = 0.95
+#: Progress at the end of the last epoch; storing the files is the rest.
+_TRAINING_FRACTION = 0.95
 
 
 def training_handler(
@@ -37,15 +37,15 @@ def training_handler(
     *,
     max_weights: int,
 ) -> Callable[[JobContext], None]:
-    """Return what does training jobs.
+    """Return the handler of training jobs.
 
     Parameters
     ----------
-    folder: below which data lie; nothing outside is read.
-    between: called between two steps, `every_seconds` at most: a run takes hours, in which a
-        worker has other jobs to do. Nothing that it does changes the run's numbers.
-    max_weights: of a network that a job may ask for; larger ones are refused before any memory is
-        taken.
+    folder: the data folder; nothing outside is read.
+    between: called between two steps, at most once per `every_seconds`, so that a worker can run
+        short jobs during a run of hours. It does not affect the numbers of the run.
+    max_weights: the largest number of weights of a network; larger networks are refused before
+        memory is allocated.
     """
     return partial(
         _train, folder=folder, pause=_Pause(between, every_seconds), max_weights=max_weights
@@ -53,11 +53,11 @@ def training_handler(
 
 
 def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -> None:
-    """Train what the payload asks for; files, data set and the wish for a fit appear at once.
+    """Train a network; its files, data set and fit job appear in a single transaction.
 
-    An attempt that ends early leaves its checkpoint, under its fence, and the next goes on there.
+    An attempt that ends early leaves a checkpoint, from which the next attempt resumes.
     """
-    # Here: a worker that waits has not loaded torch.
+    # Imported here, so that an idle worker does not load torch.
     try:
         from training.engine.artifacts import load_all, run_recipe
         from training.engine.run_state import check_network
@@ -65,7 +65,7 @@ def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -
         accepted = "a worker with `pip install 'recalib[train]'`"
         raise InputError("train", found=f"no package {error.name}", accepted=accepted) from None
 
-    # 1. What is asked for, and the data.
+    # 1. The recipe and its data.
     recipe = Recipe.of(context.payload)
     model = _model(context, recipe.calibrate)
     context.progress(0.0, "reading the data")
@@ -74,12 +74,12 @@ def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -
         raise InputError(
             "calibrate.model",
             found=f"{model.name!r} with {model.classes} classes",
-            accepted=f"a model with {loaded.splits.classes}, as the data have",
+            accepted=f"a model with {loaded.splits.classes} classes, like the data",
         )
     check_network(recipe, loaded.splits, max_weights)
     context.check_cancelled()
 
-    # 2. The run, from where an earlier attempt left it. The map is fitted by a job of its own.
+    # 2. The run, resumed from a checkpoint if there is one. A separate job fits the calibrator.
     checkpoints = CheckpointBlobs(context)
     watcher = _Watcher(context, checkpoints, pause)
     without_model = recipe.model_copy(update={"calibrate": None}) if model else recipe
@@ -91,17 +91,19 @@ def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -
             if cancelled.reason == "cancelled":
                 checkpoints.clear()
             raise
-        context.progress(_TRAINING_SHARE, "keeping the files")
-        files = {one.name: _keep(context.registry.blobs, one) for one in sorted(output.iterdir())}
-        measured = _measured(output / "validation.npz") if model else {}
+        context.progress(_TRAINING_FRACTION, "storing the files")
+        files = {
+            path.name: _store(context.registry.blobs, path) for path in sorted(output.iterdir())
+        }
+        statistics = _statistics(output / "validation.npz") if model else {}
 
-    # 3. All of it becomes true together.
-    _finish(context, recipe, model, {"summary": summary, "files": files}, measured)
+    # 3. Commit everything at once.
+    _finish(context, recipe, model, {"summary": summary, "files": files}, statistics)
     checkpoints.clear()
 
 
 def _model(context: JobContext, part: Calibrate | None) -> Model | None:
-    """Return the model that gets a calibrator, if one does."""
+    """Return the model that receives a calibrator, if any."""
     if part is None or part.model is None:
         return None
     with context.registry.reading() as tx:
@@ -113,35 +115,35 @@ def _finish(
     recipe: Recipe,
     model: Model | None,
     result: dict[str, Any],
-    measured: dict[str, Any],
+    statistics: dict[str, Any],
 ) -> None:
     with context.finishing() as tx:
         if model is not None and recipe.calibrate is not None:
             stored = result["files"]["validation.npz"]
             name = f"{recipe.name}-{context.lease.job.id[:8]}"
             tx.datasets.create(
-                model, name, stored["digest"], measured["rows"], model.classes, stored["bytes"],
-                _NPZ, "logits", measured["metrics"],
+                model, name, stored["digest"], statistics["rows"], model.classes, stored["bytes"],
+                _NPZ, "logits", statistics["metrics"],
             )  # fmt: skip
-            wish = recipe.calibrate.model_dump(exclude={"model"})
-            payload = {"model": model.name, "dataset": name, **wish}
+            options = recipe.calibrate.model_dump(exclude={"model"})
+            payload = {"model": model.name, "dataset": name, **options}
             result |= {"dataset": name, "fit_job": tx.jobs.enqueue(FIT, payload, model=model).id}
         tx.jobs.succeed(context.lease, result)
 
 
-def _measured(path: Path) -> dict[str, Any]:
-    """Return what the registry keeps of a data set: its rows and its uncalibrated metrics."""
+def _statistics(path: Path) -> dict[str, Any]:
+    """Return the row count and the uncalibrated metrics of a data set, for the registry."""
     from recalib import files
     from recalib.metrics.evaluate import StreamingEvaluation
 
     rows = files.read(path)
     evaluation = StreamingEvaluation(rows.logits.shape[1])
     evaluation.add(rows.labels, logits=rows.logits)
-    metrics = {name: dataclasses.asdict(one) for name, one in evaluation.finish(0.95).items()}
+    metrics = {name: dataclasses.asdict(value) for name, value in evaluation.finish(0.95).items()}
     return {"rows": len(rows.logits), "metrics": metrics}
 
 
-def _keep(blobs: BlobStore, path: Path) -> dict[str, Any]:
+def _store(blobs: BlobStore, path: Path) -> dict[str, Any]:
     """Store a file as a blob."""
     with blobs.writer() as blob, path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -151,7 +153,7 @@ def _keep(blobs: BlobStore, path: Path) -> dict[str, Any]:
 
 
 class _Pause:
-    """Does something else now and then."""
+    """Calls a function, at most once per interval."""
 
     def __init__(self, act: Callable[[], object], every_seconds: float) -> None:
         self._act, self._every_seconds = act, every_seconds
@@ -164,14 +166,14 @@ class _Pause:
 
 
 class _Watcher:
-    """Tells the job how far its run is, and the run when the job is no longer wanted."""
+    """Reports the progress of the run to the job, and ends the run when the job is cancelled."""
 
     def __init__(self, context: JobContext, checkpoints: CheckpointBlobs, pause: _Pause) -> None:
         self._context, self._checkpoints, self._pause = context, checkpoints, pause
         self._last = ""
 
     def check(self) -> None:
-        """Raise `Cancelled` where the run is to end; else let other work be done."""
+        """Raise `Cancelled` if the run must end; otherwise run short jobs."""
         self._pause()
         try:
             self._context.check_cancelled()
@@ -180,12 +182,12 @@ class _Watcher:
             raise
 
     def at(self, position: Position) -> None:
-        """Note how far it is, when it will be done, and what the last epoch came to."""
+        """Report progress, remaining time and the metrics of the last epoch."""
         message = position.describe() + self._last
-        self._context.progress(_TRAINING_SHARE * position.fraction, message)
+        self._context.progress(_TRAINING_FRACTION * position.fraction, message)
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        """Note what the epoch came to."""
-        found = history[-1]["validation"]
-        accuracy, nll, ece = (found[name] for name in ("accuracy", "nll", "ece"))
+        """Keep the metrics of the epoch for the next report."""
+        metrics = history[-1]["validation"]
+        accuracy, nll, ece = (metrics[name] for name in ("accuracy", "nll", "ece"))
         self._last = f"; validation accuracy {accuracy:.2%}, NLL {nll:.4f}, ECE {ece:.2%}"

@@ -1,18 +1,18 @@
-"""The worker's loop: claim a job, run its handler, say how it ended, claim the next.
+"""The worker loop: claim a job, run its handler, record the outcome, repeat.
 
-How an attempt ends:
+Outcomes of an attempt:
 
-- the handler finished the job, in the transaction that published its result;
-- it returned without: the job succeeded with an empty result;
-- it was cancelled: so is the job;
-- the lease was lost: nothing is written, another worker has the job;
-- the worker is stopping: the job goes back into the queue and the attempt is not counted;
-- what the job asks for cannot be done (`InputError`, `NotFoundError`, ...): it failed for good;
-- anything else went wrong: it is tried again later, each time after twice the wait;
-- the process was killed: nobody says anything; the lease runs out and counts as an attempt.
+- The handler finished the job in the transaction that published its result.
+- The handler returned without finishing the job: it succeeds with an empty result.
+- The job was cancelled: it ends as cancelled.
+- The lease was lost: nothing is written, because another worker has the job.
+- The worker is stopping: the job returns to the queue, and the attempt is not counted.
+- The job cannot be done (`InputError`, `NotFoundError`, ...): it fails permanently.
+- Any other error: the job is retried, with a wait that doubles each time.
+- The process was killed: the lease expires and counts as an attempt.
 
-Handlers run at least once, not exactly once; what makes their result appear exactly once is that
-it commits together with the end of the job.
+Handlers run at least once, not exactly once. A result appears exactly once, because it commits in
+the same transaction as the end of the job.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["Cancelled", "JobContext", "JobHandler", "Worker", "stop_on_signals",
 JobHandler = Callable[[JobContext], None]
 
 _log = logging.getLogger(__name__)
-_LONGEST_RETRY_SECONDS = 300.0
-_LONGEST_OUTAGE_SECONDS = 15.0
+_MAX_RETRY_SECONDS = 300.0
+_MAX_OUTAGE_WAIT_SECONDS = 15.0
 
 
 class Worker:
-    """Runs jobs of the kinds that it has handlers for, one at a time."""
+    """Runs jobs of the kinds in `handlers`, one at a time."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Worker:
         self._retry_seconds = retry_seconds
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set; a database that goes away is waited for."""
+        """Run jobs until `stop` is set; wait while the database is unavailable."""
         _log.info("Worker %s is ready.", self._name, extra=self._fields("worker_started"))
         failures = 0
         while not stop.is_set():
@@ -70,7 +70,7 @@ class Worker:
                 failures += 1
                 if failures == 1:
                     _log.warning("Waiting: %s", error, extra=self._fields("database_away"))
-                stop.wait(min(self._poll_seconds * 2**failures, _LONGEST_OUTAGE_SECONDS))
+                stop.wait(min(self._poll_seconds * 2**failures, _MAX_OUTAGE_WAIT_SECONDS))
                 continue
             if failures:
                 _log.info("The database is back.", extra=self._fields("database_back"))
@@ -80,7 +80,7 @@ class Worker:
         _log.info("Worker %s has stopped.", self._name, extra=self._fields("worker_stopped"))
 
     def work_once(self, stop: threading.Event) -> bool:
-        """Run one job to its end, if there is one; return whether there was."""
+        """Run the next job, if any; return whether there was a job."""
         with self._registry.transaction() as tx:
             lease = tx.jobs.claim(self._name, list(self._handlers), self._lease_seconds)
         if lease is None:
@@ -108,19 +108,19 @@ class Worker:
             with heartbeat(context, self._lease_seconds):
                 self._handlers[lease.job.kind](context)
         except Cancelled as cancelled:
-            self._interrupted(lease, cancelled)
+            self._end_interrupted(lease, cancelled)
         except FencedError:
-            self._lost(lease)
+            self._log_lost_lease(lease)
         except Exception as error:
-            self._failed(lease, error)
+            self._end_failed(lease, error)
         else:
             if not context.finished:
                 self._end(lease, lambda tx: tx.jobs.succeed(lease, {}))
             _log.info("Job %s is done.", lease.job.id, extra=self._fields("job_finished", lease))
 
-    def _interrupted(self, lease: Lease, cancelled: Cancelled) -> None:
+    def _end_interrupted(self, lease: Lease, cancelled: Cancelled) -> None:
         if cancelled.reason == "lost":
-            self._lost(lease)
+            self._log_lost_lease(lease)
         elif cancelled.reason == "cancelled":
             _log.info(
                 "Job %s was cancelled.", lease.job.id, extra=self._fields("job_cancelled", lease)
@@ -128,17 +128,17 @@ class Worker:
             self._end(lease, lambda tx: tx.jobs.acknowledge_cancel(lease))
         else:
             _log.info(
-                "Job %s goes back to the queue.",
+                "Job %s returns to the queue.",
                 lease.job.id,
                 extra=self._fields("job_released", lease),
             )
             self._end(lease, lambda tx: tx.jobs.release(lease))
 
-    def _failed(self, lease: Lease, error: Exception) -> None:
+    def _end_failed(self, lease: Lease, error: Exception) -> None:
         telemetry.mark_failed(type(error).__name__)
         permanent = isinstance(error, RecalibError) and not isinstance(error, UnavailableError)
         retry_after = None if permanent else self._retry_after(lease.job.attempts)
-        # Our own errors are made to be read by the caller; others need to say what they are.
+        # RecalibError messages are written for the caller; other errors need their type.
         text = str(error) if isinstance(error, RecalibError) else f"{type(error).__name__}: {error}"
         _log.warning(
             "Job %s failed: %s",
@@ -150,18 +150,18 @@ class Worker:
         self._end(lease, lambda tx: tx.jobs.fail(lease, text, retry_after))
 
     def _retry_after(self, attempts: int) -> float:
-        return float(min(self._retry_seconds * 2 ** (attempts - 1), _LONGEST_RETRY_SECONDS))
+        return float(min(self._retry_seconds * 2 ** (attempts - 1), _MAX_RETRY_SECONDS))
 
     def _end(self, lease: Lease, write: Callable[[Transaction], None]) -> None:
         try:
             with self._registry.transaction() as tx:
                 write(tx)
         except FencedError:
-            self._lost(lease)
+            self._log_lost_lease(lease)
 
-    def _lost(self, lease: Lease) -> None:
+    def _log_lost_lease(self, lease: Lease) -> None:
         _log.warning(
-            "Job %s belongs to another worker now; this attempt is void.",
+            "Job %s belongs to another worker now; this attempt has no effect.",
             lease.job.id,
             extra=self._fields("job_lost", lease),
         )

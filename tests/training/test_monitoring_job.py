@@ -193,7 +193,7 @@ def test_many_cohorts_are_caught_up_with_in_short_transactions(
 ) -> None:
     """Of so many cohorts, or of so many labels, that are read in parts."""
     monkeypatch.setattr("recalib.registry.labels._PART", 7)
-    monkeypatch.setattr(monitoring, "_MOST_COHORTS", 7)
+    monkeypatch.setattr(monitoring, "_MAX_COHORTS", 7)
     model = a_champion(registry)
     stream = Stream(registry, model)
     stream.send(400, ago=4_000, seconds=1_200)
@@ -201,7 +201,7 @@ def test_many_cohorts_are_caught_up_with_in_short_transactions(
     row = known(registry, model)
     assert row.turn == 3
     assert row.status["evidence"]["labels"] == 400
-    monkeypatch.setattr(monitoring, "_MOST_LABELS", 100)
+    monkeypatch.setattr(monitoring, "_MAX_LABELS", 100)
     stream.send(400, ago=2_000, seconds=1_200)
     assert caught_up(registry, model) in (20, 21)
     row = known(registry, model)

@@ -312,7 +312,7 @@ def test_a_human_can_veto(registry: Registry, drifted: Model) -> None:
 
 @pytest.mark.parametrize(
     ("served", "verdict", "word"),
-    [(2, "promoted", "somebody has promoted it"), (3, "dropped", "has made way for 3")],
+    [(2, "promoted", "it was promoted by a user"), (3, "dropped", "has made way for 3")],
 )
 def test_one_that_waits_ends_with_the_champion_that_it_is_better_than(
     registry: Registry, served: int, verdict: str, word: str
@@ -348,7 +348,7 @@ def test_a_comparison_goes_on_however_many_rows_are_kept_at_one_time(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of several processes overlap: what is read must end after it begins."""
-    monkeypatch.setattr("training.logit_samples.MOST_ROWS", 1_000)
+    monkeypatch.setattr("training.logit_samples.MAX_ROWS", 1_000)
     model = a_champion(registry, CAPTURING)
     for seed in range(4):
         serve(registry, model, ago=2_000, temperature=3.0, rows=400, seed=seed)
@@ -372,7 +372,7 @@ def test_a_candidate_ends_with_the_champion_that_it_is_compared_with(registry: R
         tx.aliases.set(model, "champion", version, "anna", "I know better")
     assert compare(registry, model) == "promoted"
     with registry.reading() as tx:
-        assert tx.monitors.events(model, 1)[0].reason == "somebody has promoted it"
+        assert tx.monitors.events(model, 1)[0].reason == "it was promoted by a user"
 
 
 def test_one_at_a_time(registry: Registry) -> None:

@@ -274,7 +274,7 @@ def test_publishing_waits_for_a_database_that_is_away(
     flaky: _Flaky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hours of fitting are not lost to a restart."""
-    monkeypatch.setattr("training.job_context._PUBLISH_AGAIN_AFTER", [0.0] * 3)
+    monkeypatch.setattr("training.job_context._PUBLISH_RETRY_SECONDS", [0.0] * 3)
     model = a_model(flaky)
 
     def handler(context: JobContext) -> None:
