@@ -54,7 +54,7 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ({"loss": {"secondary": "focal"}}, "^loss.secondary: found 'focal'"),
         ({"loss": {"beta": 1}}, "^loss: .*secondary"),
         ({"loss": {"beta": float("nan"), "secondary": "mmce"}}, "^loss.beta: .*finite"),
-        ({"loss": {"schedules": {"beta": {"values": [1], "at": [0.5]}}}}, "rise from 0"),
+        ({"loss": {"schedules": {"beta": {"values": [1], "at": [0.5]}}}}, "increase from 0"),
         ({"loss": {"schedules": {"beta": {"values": [1, 2], "at": [0]}}}}, "as many numbers"),
         ({"optimiser": {"learning_rate": 0}}, "^optimiser.learning_rate: "),
         ({"optimiser": {"name": "adamw", "momentum": 0.5}}, "^optimiser: .*momentum.*sgd"),
@@ -96,7 +96,7 @@ def test_four_point_zero_is_four() -> None:
         ("a.toml", "epochs = ", "^config: .*a.toml: .*accepted: TOML"),
         ("a.json", "[1]", "no table"),
         ("a.json", '{"epochs": ', "accepted: JSON"),
-        ("a.yaml", "", "ends in .toml or .json"),
+        ("a.yaml", "", "a name ending in .toml or .json"),
         ("a.toml", None, r"No such file"),
     ],
 )

@@ -19,7 +19,7 @@ from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 from tests.training.test_refit_job import CAPTURING, serve
 from tests.training.watched import a_champion
-from training.logit_samples import captured
+from training.logit_samples import read_labelled_sample
 from training.main import HANDLERS
 from training.worker import Worker
 
@@ -108,14 +108,14 @@ def test_damaged_captured_logits_are_skipped(registry: Registry) -> None:
         serve(registry, model, ago=ago, temperature=3.0, rows=200, seed=ago)
     with registry.reading() as tx:
         first, _ = tx.captures.between(model, 0, 1e11)
-    assert len(captured(registry, model, 1, 0, 1e11)) == 400
+    assert len(read_labelled_sample(registry, model, 1, 0, 1e11)) == 400
     blob = Path(registry.blobs.path(first.digest))
     data = bytearray(blob.read_bytes())
     data[len(data) // 3] ^= 1
     blob.write_bytes(data)
-    assert len(captured(registry, model, 1, 0, 1e11)) == 200
+    assert len(read_labelled_sample(registry, model, 1, 0, 1e11)) == 200
     blob.unlink()
-    assert len(captured(registry, model, 1, 0, 1e11)) == 200
+    assert len(read_labelled_sample(registry, model, 1, 0, 1e11)) == 200
 
 
 def test_torn_or_truncated_sqlite_log(programs: Programs, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_labels import ids, outcomes
 from tests.training.watched import WATCHING, Stream, a_champion
-from training.logit_samples import captured
+from training.logit_samples import read_labelled_sample
 from training.monitoring_job import watch
 
 OBSERVATIONS = "/v1/models/resnet/observations"
@@ -109,8 +109,8 @@ def test_the_same_again_is_counted_once_however_it_comes(
     # However old the predictions are, a file is worth writing only after a while.
     assert write_captures(service.registry, captures, 20.0) == 0
     assert write_captures(service.registry, captures, 0.0) == 1
-    found = captured(service.registry, model, 1, 0, time.time() + 60)
-    assert (len(found), found.kept) == (10, 10)
+    found = read_labelled_sample(service.registry, model, 1, 0, time.time() + 60)
+    assert (len(found), found.sampled) == (10, 10)
 
 
 def test_they_are_read_with_their_cohort(service: Service, model: Model) -> None:

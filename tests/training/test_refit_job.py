@@ -28,10 +28,10 @@ from service.monitoring.logit_sampling import Captures, _parquet, _Sample, write
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import WATCHING, Stream, a_champion
-from training.logit_samples import captured
+from training.logit_samples import read_labelled_sample
 from training.main import HANDLERS
 from training.monitoring_job import MONITOR, tidy, watch
-from training.refit_job import REFIT, _since, refit_is_due, request_refit
+from training.refit_job import REFIT, _sample_start, refit_is_due, request_refit
 from training.shadow_comparison import compare
 from training.worker import Worker
 
@@ -166,9 +166,11 @@ def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
         now = tx.labels.clock()
     assert row is not None
     assert abs(row.status["onset"] - (now - 2_400)) < 120
-    every = captured(registry, model, 1, 0, now)
+    every = read_labelled_sample(registry, model, 1, 0, now)
     assert len(every) == 3_000
-    assert card["data"]["rows"] == len(captured(registry, model, 1, row.status["onset"], now))
+    assert card["data"]["rows"] == len(
+        read_labelled_sample(registry, model, 1, row.status["onset"], now)
+    )
     unseen, truth = draw(4_000, 4, 9.0, seed=77)
 
     def error(temperature: float) -> float:
@@ -218,7 +220,10 @@ def test_without_a_drift_all_that_is_kept_is_fitted_on(registry: Registry) -> No
         assert row.status["onset"] > row.assessed_at - 3_900
         for state in ("fresh", "unverified", "suspect"):
             row = replace(row, turn=row.turn + 1, status={**row.status, "state": state})
-            assert _since(row, model, 1e10) == (1e10 - model.monitoring.capture_seconds, None)
+            assert _sample_start(row, model, 1e10) == (
+                1e10 - model.monitoring.capture_seconds,
+                None,
+            )
         tx.monitors.save(model, replace(row, turn=2))
         request_refit(tx, model, "asked")
     work(registry, REFIT)
@@ -236,10 +241,10 @@ def test_a_segment_s_drift_dates_it_as_all_traffic_s_does(registry: Registry) ->
     }  # fmt: skip
     row = MonitorRow(1, 1, 1, {}, 0.0, {}, status, {}, 0, 0.0)
     model = a_champion(registry)
-    assert _since(row, model, 9e9 + 60) == (9e9, 9e9)
-    assert _since(row, model, 1e10) == (1e10 - model.monitoring.capture_seconds, 9e9)
+    assert _sample_start(row, model, 9e9 + 60) == (9e9, 9e9)
+    assert _sample_start(row, model, 1e10) == (1e10 - model.monitoring.capture_seconds, 9e9)
     whole = replace(row, status={**status, "segment": None})
-    assert _since(whole, model, 9e9 + 60)[1] is None
+    assert _sample_start(whole, model, 9e9 + 60)[1] is None
 
 
 def last_reason(registry: Registry, model: Model, before: int = 0) -> str:
@@ -357,12 +362,12 @@ def test_a_comparison_goes_on_however_many_rows_are_kept_at_one_time(
         now = tx.labels.clock()
     start, seen = now - 2_100, []
     while start < now - 200:
-        found = captured(registry, model, 1, start, now - 200)
+        found = read_labelled_sample(registry, model, 1, start, now - 200)
         assert start < found.end
         start, seen = found.end, [*seen, len(found)]
     assert sum(seen) == 8 * 400
     assert len(seen) == 2
-    assert 0 < len(captured(registry, model, 1, 0, now, newest=True)) <= 1_000
+    assert 0 < len(read_labelled_sample(registry, model, 1, 0, now, newest=True)) <= 1_000
 
 
 def test_a_candidate_ends_with_the_champion_that_it_is_compared_with(registry: Registry) -> None:
@@ -471,8 +476,10 @@ def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Re
     )
     with registry.transaction() as tx:
         tx.labels.add(model, [(one, n % 4) for n, one in enumerate(read)])
-    found = captured(registry, replace(model, monitoring=MonitoringConfig()), 1, 0, now + 60)
-    assert (len(found), found.kept) == (rows, rows)
+    found = read_labelled_sample(
+        registry, replace(model, monitoring=MonitoringConfig()), 1, 0, now + 60
+    )
+    assert (len(found), found.sampled) == (rows, rows)
     where = {one.tobytes(): n for n, one in enumerate(logits)}
     assert [where[row.tobytes()] % 4 for row in found.logits] == found.labels.tolist()
     with registry.transaction() as tx:
