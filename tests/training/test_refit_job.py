@@ -434,7 +434,7 @@ def test_one_that_fails_is_not_asked_for_at_once_again(
     def broken(*given: object, **more: object) -> None:
         raise CorruptError("damaged")
 
-    monkeypatch.setattr("training.refit_job.captured", broken)
+    monkeypatch.setattr("training.refit_job.read_labelled_sample", broken)
     model = a_champion(registry, CAPTURING)
     serve(registry, model, ago=2_400, temperature=9.0, kept=False)
     for _ in range(3):
