@@ -13,11 +13,9 @@ from recalib.errors import InputError
 from recalib.metrics import METRICS, BinState, Predictions
 from recalib.metrics.binning import bin_indices, upper_edges
 from recalib.metrics.evaluate import evaluate
-from tests.metrics.definitions import bin_by_definition
+from tests.metrics.definitions import DEFINITIONS, bin_by_definition
 
 DTYPES = [np.float16, np.float32, np.float64]
-#: What is 1, and not 0, of sure rows that are all right.
-ONE_IF_RIGHT = {"accuracy", "top5_accuracy", "s99", "s99_accuracy", "mean_confidence"}
 everywhere = pytest.mark.parametrize("dtype", DTYPES)
 usual_bins = pytest.mark.parametrize("bins", [10, 15])
 
@@ -104,6 +102,8 @@ def test_one_row_has_every_metric(name: str) -> None:
         "brier_reliability": 0.3**2,
     } | dict.fromkeys(["aurc", "e_aurc", "brier_resolution", "brier_uncertainty"], 0.0)
     (one,) = evaluate([0], probabilities=[[0.7, 0.2, 0.1]], metrics=[name], level=0.95).values()
+    if name not in expected and name in DEFINITIONS:
+        expected[name] = DEFINITIONS[name]([[0.7, 0.2, 0.1]], [0], 15)
     assert one.value == pytest.approx(expected.get(name, 0.3), rel=1e-12)
 
 
@@ -157,8 +157,10 @@ def test_saturated_rows_that_are_all_right_have_no_error(dtype: type) -> None:
     logits = np.zeros((20, 4), dtype)
     logits[:, 2] = 1000
     found = evaluate([2] * 20, logits=logits, level=0.95)
+    one_hot = [[0.0, 0.0, 1.0, 0.0]] * 20
     for name, one in found.items():
-        assert one.value == (1 if name in ONE_IF_RIGHT else 0), name
+        definition = DEFINITIONS.get(name, lambda *_: 0)
+        assert one.value == definition(one_hot, [2] * 20, 15), name
     assert found["accuracy"].low < 1
     assert found["ece"].high > 0
 
