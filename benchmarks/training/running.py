@@ -25,7 +25,7 @@ from recalib.recipe import Interleave, ModelPart, Optimiser, Recipe
 from training.data import DataSpec, Split, Splits, load
 from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from training.engine.evaluate import predict
-from training.engine.fabric import machine
+from training.engine.fabric import launch_fabric
 from training.engine.loop import Unwatched, train
 from training.models import build
 
@@ -152,7 +152,7 @@ def _trained(
 ) -> bytes:
     story: dict[str, Any] = {"objective": objective, "seed": recipe.seed, "epochs": recipe.epochs}
     started, used = time.time(), time.process_time()
-    fabric = machine(recipe)
+    fabric = launch_fabric(recipe)
     few = replace(splits, test=splits.test.some(range(min(_LOOKED_AT, len(splits.test)))))
     if recipe.stop.keep == "last":  # then validation rows decide nothing
         some = splits.validation.some(range(min(_LOOKED_AT, len(splits.validation))))

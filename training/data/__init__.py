@@ -1,4 +1,4 @@
-"""Data to train on: a new source is one file and one line in `load.SOURCES`.
+"""Training data. A new source needs one file and one line in `load.SOURCES`.
 
 >>> splits = load(DataSpec("images", {"train": "a.parquet", "test": "b.parquet"}, validation=5000))
 >>> inputs = augmentation("crop_flip")(splits.train.batch([0, 1, 2]), torch.Generator())

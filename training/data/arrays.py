@@ -21,12 +21,12 @@ __all__ = ["Array", "Arrays"]
 
 @dataclass
 class Arrays(Source):
-    """Numbers: `inputs` (N, ...) and `labels` (N,), or (N, H, W) for inputs (N, C, H, W).
+    """Arrays: `inputs` (N, ...) and `labels` (N,), or (N, H, W) for inputs (N, C, H, W).
 
-    Given to models as they are, floats as float32 and integers as int64. Nothing is scaled.
+    Models receive floats as float32 and integers as int64, unscaled.
 
-    Options: `train`, `test` and, if there is one, `validation`: `.npz` files; `inputs` and
-    `labels`, the names in them; `classes`, by default one more than the largest training label.
+    Options: `train`, `test` and optionally `validation`: `.npz` files; `inputs` and `labels`, the
+    names of the arrays; `classes`, by default the largest training label plus 1.
     """
 
     train: str
@@ -48,10 +48,12 @@ class Arrays(Source):
         for name in ("validation", "test"):
             if getattr(self, name) is not None:
                 parts[name] = self._read(files, name, classes)
-                found = _values(parts[name]).shape[1:]
-                if found != shape:
+                row_shape = _values(parts[name]).shape[1:]
+                if row_shape != shape:
                     field = f"data.options.{name}"
-                    raise InputError(field, found=f"rows {found}", accepted=f"{shape}, as in train")
+                    raise InputError(
+                        field, found=f"rows {row_shape}", accepted=f"{shape}, as in train"
+                    )
         facts = {"features": int(np.prod(shape))}
         if len(shape) == 3:
             facts["channels"] = shape[0]
@@ -59,16 +61,16 @@ class Arrays(Source):
 
     def _read(self, files: Files, name: str, classes: int | None) -> Split:
         path = files.path(getattr(self, name), name)
-        held = _read_npz(path, (self.inputs, self.labels), f"data.options.{name}")
-        values, labels = held[self.inputs], held[self.labels]
+        arrays = _read_npz(path, (self.inputs, self.labels), f"data.options.{name}")
+        values, labels = arrays[self.inputs], arrays[self.labels]
         field = f"{path.name}: {self.inputs}"
         if values.ndim < 2 or values.dtype.kind not in "fiu" or not values.size:
             found = f"{values.dtype} {values.shape}"
             raise InputError(field, found=found, accepted="numbers (N, ...)")
         with np.errstate(over="ignore"):
-            kept = values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
-        if kept.dtype.kind == "f" and not np.isfinite(kept).all():
-            row = int(np.argwhere(~np.isfinite(kept))[0, 0])
+            inputs = values.astype(np.float32 if values.dtype.kind == "f" else np.int64)
+        if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+            row = int(np.argwhere(~np.isfinite(inputs))[0, 0])
             accepted = "finite numbers that float32 can hold"
             raise InputError(f"{field}[{row}]", found="NaN or infinity", accepted=accepted)
         dense = values.ndim == 4 and labels.shape == (len(values), *values.shape[2:])
@@ -79,11 +81,11 @@ class Arrays(Source):
                 accepted="(N,), or (N, H, W) for inputs (N, C, H, W)",
             )
         labels = checked_labels(labels, f"{path.name}: {self.labels}", classes)
-        return Split.whole(Array(kept), labels)
+        return Split.whole(Array(inputs), labels)
 
 
 def _values(split: Split) -> NDArray[np.generic]:
-    assert isinstance(split.inputs, Array)  # noqa: S101 - this module made it
+    assert isinstance(split.inputs, Array)  # noqa: S101 - this module creates it
     return split.inputs.values
 
 
@@ -105,9 +107,9 @@ class Array(Inputs):
 
 
 def _read_npz(path: Path, names: tuple[str, ...], field: str) -> dict[str, NDArray[np.generic]]:
-    """Return arrays of a `.npz` file; never a pickle."""
+    """Return arrays of a `.npz` file; pickles are refused."""
     try:
-        # Opened here: NumPy leaves a file open that turns out to be none of its own.
+        # Opened here, because NumPy does not close a file of another format.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise InputError(field, found=f"{path.name}: one array", accepted="a .npz file")

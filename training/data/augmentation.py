@@ -1,8 +1,8 @@
-"""What is done to training images by chance, in whole batches.
+"""Random augmentation of batches of training images.
 
-An augmentation is a function of a batch (N, C, H, W) and a generator on the CPU, which alone
-decides: the same generator gives the same batch on any device. Labels stay, so that none of these
-suits data with a label for every place.
+An augmentation is a function of a batch (N, C, H, W) and a CPU generator. The generator determines
+the result: the same generator gives the same batch on any device. Labels do not change, so
+augmentation does not suit dense labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PADDING = 4
 
 
 def _none(batch: Batch, generator: torch.Generator) -> Batch:
-    """Return the batch as it is."""
+    """Return the batch unchanged."""
     return batch
 
 
@@ -36,9 +36,9 @@ def _flip(batch: Batch, generator: torch.Generator) -> Batch:
 
 
 def _crop(batch: Batch, generator: torch.Generator) -> Batch:
-    """Pad by 4 zeros on each side and cut each image's size out again, at a place of its own.
+    """Pad with 4 zeros on each side, and crop each image at a random offset.
 
-    Zero is the mean of the training images, where these were scaled by it.
+    Zero is the mean of the training images after scaling.
     """
     images = _images(batch)
     count, _, height, width = images.shape
@@ -53,7 +53,7 @@ def _crop(batch: Batch, generator: torch.Generator) -> Batch:
 
 
 def _crop_flip(batch: Batch, generator: torch.Generator) -> Batch:
-    """Crop, then flip: what the papers do on CIFAR."""
+    """Crop, then flip, as in the papers on CIFAR."""
     return _flip(_crop(batch, generator), generator)
 
 
@@ -77,9 +77,9 @@ def augmentation(name: str) -> Augmentation:
 
     Raises
     ------
-    InputError: no such name.
+    InputError: an unknown name.
     """
-    found = AUGMENTATIONS.get(name)
-    if found is None:
+    function = AUGMENTATIONS.get(name)
+    if function is None:
         raise InputError("augmentation", found=repr(name), accepted=", ".join(AUGMENTATIONS))
-    return found
+    return function

@@ -1,7 +1,7 @@
-"""What a source of data promises.
+"""The interface of a data source.
 
-A source is a dataclass of its options. `read` returns all rows that it has, checked: every row can
-be read, every label is an integer in [0, classes). How rows are divided further is `load`'s affair.
+A source is a dataclass of its options. `read` returns all its rows, checked: every row is readable,
+and every label is an integer in [0, classes). `load` splits the rows further.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Files", "Parts", "Source", "checked_labels"]
 
 @dataclass(frozen=True)
 class Files:
-    """Where files are: relative names start at `folder`; if `confined`, nothing may leave it."""
+    """Resolves file names relative to `folder`; if `confined`, refuses paths outside it."""
 
     folder: Path
     confined: bool = False
@@ -34,7 +34,8 @@ class Files:
         try:
             path = (folder / name).resolve()
             outside = self.confined and not path.is_relative_to(folder)
-            # What is outside is told apart from what is absent by nobody who asks.
+            # The error is the same for a missing file and for a file outside the folder, so that a
+            # client cannot probe for files.
             if not outside and path.is_file():
                 return path
         except (OSError, ValueError):  # a name too long, or with a NUL
@@ -47,7 +48,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a source has. `validation` is None where it has no rows for that."""
+    """The rows of a source; `validation` is None where it has no validation rows."""
 
     train: Split
     validation: Split | None
@@ -61,7 +62,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, files: Files) -> Parts:
-        """Return everything, checked.
+        """Return all rows, checked.
 
         Raises
         ------
@@ -70,20 +71,20 @@ class Source(ABC):
 
 
 def checked_labels(labels: Any, field: str, classes: int | None = None) -> NDArray[np.int64]:
-    """Return labels as int64; `classes` K where they have to be below it.
+    """Return labels as int64; if `classes` is given, labels must be below it.
 
     Raises
     ------
-    InputError: anything but integers, or one out of range, with its place.
+    InputError: labels that are not integers, or a label out of range, with its index.
     """
-    found = np.asarray(labels)
-    if found.dtype.kind not in "iu":
-        raise InputError(field, found=f"{found.dtype} values", accepted="integers, none missing")
+    values = np.asarray(labels)
+    if values.dtype.kind not in "iu":
+        raise InputError(field, found=f"{values.dtype} values", accepted="integers, none missing")
     highest = np.inf if classes is None else classes - 1
-    wrong = (found < 0) | (found > highest)
+    wrong = (values < 0) | (values > highest)
     if wrong.any():
-        place = tuple(int(one) for one in np.argwhere(wrong)[0])
+        place = tuple(int(index) for index in np.argwhere(wrong)[0])
         accepted = "0 or more" if classes is None else f"0 to {classes - 1}"
-        at = "".join(f"[{one}]" for one in place)
-        raise InputError(f"{field}{at}", found=f"{found[place]}", accepted=accepted)
-    return found.astype(np.int64)
+        at = "".join(f"[{index}]" for index in place)
+        raise InputError(f"{field}{at}", found=f"{values[place]}", accepted=accepted)
+    return values.astype(np.int64)

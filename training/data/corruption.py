@@ -1,12 +1,12 @@
-"""Images that are worse than those a network was trained on, at five severities.
+"""Image corruptions at five severities, to measure calibration under distribution shift.
 
 Paper 000 measures calibration under shift on CIFAR-10-C: 19 corruptions of the test images, each at
-five severities, and reports the mean over corruptions for each severity. These are nine of them,
-with the constants by which CIFAR-10-C was made, written here: the packages that have them ask for
-old NumPy or torchvision, and the published arrays are 2.7 GB.
+five severities, and reports the mean over corruptions for each severity. This module implements
+nine of the corruptions with the constants of CIFAR-10-C. They are written here because the packages
+that have them require old NumPy or torchvision, and the published arrays are 2.7 GB.
 
-Left out are those that need pictures of frost or a random field (frost, snow, fog, spatter), and
-glass, motion and zoom blur and elastic transforms.
+Frost, snow, fog and spatter are missing, because they need pictures of frost or a random field.
+Glass, motion and zoom blur and elastic transforms are missing too.
 
 Source: Hendrycks and Dietterich, Benchmarking neural network robustness to common corruptions and
 perturbations, ICLR 2019, section 3 and its code for CIFAR.
@@ -41,14 +41,14 @@ def gaussian_noise(images: Images, severity: int, rng: Generator) -> Images:
 
 
 def shot_noise(images: Images, severity: int, rng: Generator) -> Images:
-    """Count photons: Poisson noise, the stronger, the fewer there are."""
+    """Replace values by Poisson counts of photons; fewer photons mean stronger noise."""
     photons = (500, 250, 100, 75, 50)[severity - 1]
     counted: Images = rng.poisson(images * photons) / photons
     return counted
 
 
 def impulse_noise(images: Images, severity: int, rng: Generator) -> Images:
-    """Make some values 0 and as many 1 (salt and pepper), each channel by itself."""
+    """Set some values to 0 and as many to 1 (salt and pepper), independently for each channel."""
     share = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
     hit = rng.random(images.shape)
     changed: Images = np.where(hit < share / 2, 0.0, np.where(hit < share, 1.0, images))
@@ -56,14 +56,17 @@ def impulse_noise(images: Images, severity: int, rng: Generator) -> Images:
 
 
 def gaussian_blur(images: Images, severity: int, rng: Generator) -> Images:
-    """Mix each place with those around it, by a normal density, edges repeated."""
+    """Blur with a normal density; edges are repeated."""
     width = (0.4, 0.6, 0.7, 0.8, 1.0)[severity - 1]
     blurred: Images = ndimage.gaussian_filter(images, (0, width, width, 0), mode="nearest")
     return blurred
 
 
 def brightness(images: Images, severity: int, rng: Generator) -> Images:
-    """Raise the value of HSV, the largest channel, the others in proportion; black gets grey."""
+    """Raise the HSV value, the largest channel, and the other channels in proportion.
+
+    Black becomes grey.
+    """
     more = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
     value = images.max(axis=3, keepdims=True)
     raised = np.minimum(value + more, 1.0)
@@ -73,21 +76,21 @@ def brightness(images: Images, severity: int, rng: Generator) -> Images:
 
 
 def contrast(images: Images, severity: int, rng: Generator) -> Images:
-    """Draw each channel towards its mean over the image."""
-    kept = (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1]
+    """Shrink each channel towards its mean over the image."""
+    factor = (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1]
     mean = images.mean(axis=(1, 2), keepdims=True)
-    paler: Images = (images - mean) * kept + mean
+    paler: Images = (images - mean) * factor + mean
     return paler
 
 
 def saturate(images: Images, severity: int, rng: Generator) -> Images:
-    """Scale and raise the saturation of HSV: the distance of channels from the largest."""
+    """Scale and raise the HSV saturation, the distance of channels from the largest."""
     factor, more = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))[severity - 1]
     value = images.max(axis=3, keepdims=True)
     spread = value - images.min(axis=3, keepdims=True)
     before = np.where(value > 0, spread / np.where(value > 0, value, 1.0), 0.0)
     after = np.clip(before * factor + more, 0.0, 1.0)
-    # Without any colour the hue of HSV is 0, red: the other channels are what falls.
+    # A colourless pixel has HSV hue 0, which is red: the other two channels decrease.
     colourless = before == 0
     scale = np.where(colourless, 0.0, after / np.where(colourless, 1.0, before))
     coloured = value - (value - images) * scale
@@ -97,7 +100,7 @@ def saturate(images: Images, severity: int, rng: Generator) -> Images:
 
 
 def pixelate(images: Images, severity: int, rng: Generator) -> Images:
-    """Make images smaller, and as large as they were again, by averages of areas."""
+    """Downscale images and scale them up again, by area averages."""
     from PIL import Image
 
     share = (0.95, 0.9, 0.85, 0.75, 0.65)[severity - 1]
@@ -112,15 +115,15 @@ def pixelate(images: Images, severity: int, rng: Generator) -> Images:
 
 
 def jpeg(images: Images, severity: int, rng: Generator) -> Images:
-    """Encode as JPEG of a low quality."""
+    """Compress as JPEG of low quality."""
     from PIL import Image
 
     quality = (80, 65, 58, 50, 40)[severity - 1]
 
     def change(image: Image.Image) -> Image.Image:
-        held = io.BytesIO()
-        image.save(held, "JPEG", quality=quality)
-        return Image.open(held).convert("RGB")
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=quality)
+        return Image.open(buffer).convert("RGB")
 
     return _by_pillow(images, change)
 
@@ -141,15 +144,15 @@ CORRUPTIONS: dict[str, Callable[[Images, int, Generator], Images]] = {
 def corrupt(
     images_nhwc: NDArray[np.uint8], name: str, severity: int, seed: int = 0
 ) -> NDArray[np.uint8]:
-    """Return the images corrupted, bytes (N, H, W, 3) as they came, fractions cut off.
+    """Return corrupted images as bytes (N, H, W, 3); fractions are truncated.
 
-    What is random depends on `seed`, the corruption and the images. Normal noise, and where salt
-    and pepper fall first, are the same at every severity, which differ in strength and not by
-    chance.
+    Randomness depends on `seed`, the corruption and the positions of the images. The normal noise
+    and the random numbers of salt and pepper are the same at every severity, so that severities
+    differ only in strength.
 
     Raises
     ------
-    InputError: no such corruption or severity, or anything but bytes (N, H, W, 3).
+    InputError: an unknown corruption or severity, or an array other than bytes (N, H, W, 3).
     """
     act = CORRUPTIONS.get(name)
     if act is None:
@@ -164,17 +167,17 @@ def corrupt(
         chunk = slice(first, first + _CHUNK)
         rng = np.random.default_rng([seed, list(CORRUPTIONS).index(name), first])
         changed = act(images_nhwc[chunk] / 255.0, severity, rng)
-        # A hair above: what has not changed comes back as it was.
+        # The small offset keeps unchanged values unchanged after truncation.
         answer[chunk] = np.clip(changed * 255 + 1e-6, 0, 255).astype(np.uint8)
     return answer
 
 
 def corrupted(split: Split, name: str, severity: int, seed: int = 0) -> Split:
-    """Return the split with its images corrupted, given to models with the scale they had.
+    """Return the split with corrupted images and the same scale.
 
     Raises
     ------
-    InputError: as `corrupt`, or a split of anything but images.
+    InputError: as `corrupt`, or a split without images.
     """
     if not isinstance(split.inputs, Stored):
         found = type(split.inputs).__name__
@@ -187,4 +190,4 @@ def _by_pillow(images: Images, change: Callable[..., object]) -> Images:
     from PIL import Image
 
     plain = (images * 255).round().astype(np.uint8)
-    return np.stack([np.asarray(change(Image.fromarray(one))) for one in plain]) / 255.0
+    return np.stack([np.asarray(change(Image.fromarray(image))) for image in plain]) / 255.0

@@ -24,24 +24,24 @@ from training.data.split import Inputs, Split, keys_of
 
 __all__ = ["Encoded", "Images", "Pixels", "Scale", "Stored", "decode", "read_table"]
 
-#: Height and width to which images may be scaled: a request may name any.
-_LARGEST = 4096
+#: Largest height and width for scaling, because a request may name any number.
+_MAX_SIZE = 4096
 
 
 @dataclass
 class Images(Source):
-    """Images, each encoded (JPEG, PNG, ...) in a row of a Parquet file, RGB.
+    """Encoded RGB images (JPEG, PNG, ...), one in each row of a Parquet file.
 
-    The column holds bytes, or structs with a field ``bytes``, as Hugging Face's datasets do.
+    The column holds bytes, or structs with a field ``bytes``, as in Hugging Face datasets.
 
-    Given to models as float32 (N, 3, H, W): each channel less its mean over the training images,
-    divided by their standard deviation. Decoded once and kept so where the images of a file fit
-    into `memory` bytes, otherwise decoded batch by batch; the encoded images are in memory then.
+    Models receive float32 (N, 3, H, W): each channel minus its mean over the training images,
+    divided by its standard deviation. If the decoded images of a file fit into `memory` bytes,
+    they are decoded once and kept in memory. Otherwise the encoded images stay in memory and each
+    batch is decoded when it is used.
 
-    Options: `train`, `test` and, if there is one, `validation`: files; `image` and `label`, the
-    names of their columns; `size`, height and width to which images are scaled (bilinear), by
-    default none: then all must be of one size; `classes`, by default one more than the largest
-    training label.
+    Options: `train`, `test` and optionally `validation`: files; `image` and `label`, the names of
+    the columns; `size`, height and width for bilinear scaling, by default none: then all images
+    must have the same size; `classes`, by default the largest training label plus 1.
     """
 
     train: str
@@ -57,7 +57,7 @@ class Images(Source):
         if self.classes is not None:
             check_option("classes", self.classes, self.classes >= 2, "2 or more")
         if self.size is not None:
-            check_option("size", self.size, 1 <= self.size <= _LARGEST, f"1 to {_LARGEST}")
+            check_option("size", self.size, 1 <= self.size <= _MAX_SIZE, f"1 to {_MAX_SIZE}")
         check_option("memory", self.memory, self.memory >= 0, "0 or more")
 
     def read(self, files: Files) -> Parts:
@@ -77,7 +77,7 @@ class Images(Source):
     def _read(
         self, files: Files, name: str, classes: int | None, size: tuple[int, int] | None
     ) -> tuple[Stored, NDArray[np.int64]]:
-        """Return a file's images, of `size` (height, width) unless it is None, and its labels."""
+        """Return the images of a file, of `size` (height, width) unless None, and the labels."""
         path = files.path(getattr(self, name), name)
         table = read_table(path, [self.image, self.label], f"data.options.{name}")
         labels = checked_labels(table[self.label], f"{path.name}: {self.label}", classes)
@@ -94,7 +94,7 @@ class Images(Source):
 
 @dataclass(frozen=True)
 class Scale:
-    """What is taken from each channel of [0, 1], and what it is divided by."""
+    """Mean and standard deviation of each channel in [0, 1], for standardisation."""
 
     mean: tuple[float, float, float]
     deviation: tuple[float, float, float]
@@ -102,8 +102,10 @@ class Scale:
     def applied(self, pixels_nhwc: NDArray[np.uint8]) -> Tensor:
         """Return float32 (N, 3, H, W) of bytes (N, H, W, 3)."""
         x = torch.from_numpy(pixels_nhwc).permute(0, 3, 1, 2).float().div_(255)
-        mean, deviation = (torch.tensor(one)[:, None, None] for one in (self.mean, self.deviation))
-        # Channels stay last in memory, as convolutions on a CPU like them.
+        mean, deviation = (
+            torch.tensor(values)[:, None, None] for values in (self.mean, self.deviation)
+        )
+        # Channels stay last in memory: CPU convolutions are faster with it.
         return x.sub_(mean).div_(deviation)
 
 
@@ -111,7 +113,7 @@ _PLAIN = Scale((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 class Stored(Inputs):
-    """Images of one size, from which bytes can be had."""
+    """Images of one size, available as bytes."""
 
     def __init__(self, height: int, width: int, scale: Scale = _PLAIN) -> None:
         self.height, self.width, self.scale = height, width, scale
@@ -122,7 +124,7 @@ class Stored(Inputs):
 
     @abstractmethod
     def scaled(self, scale: Scale) -> Stored:
-        """Return the same images, given to models with this scale."""
+        """Return the same images with this scale."""
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
         return self.scale.applied(self.pixels(rows))
@@ -130,13 +132,15 @@ class Stored(Inputs):
     def measured(self) -> Scale:
         """Return mean and standard deviation of each channel over all images, in [0, 1].
 
-        From counts of the 256 values, so that the order of sums decides nothing. A channel that is
-        constant is divided by 1.
+        Computed from counts of the 256 values, so that the order of summation does not matter. A
+        constant channel is divided by 1.
         """
         counts = np.zeros((3, 256))
         for first in range(0, len(self), 1000):
-            some = self.pixels(np.arange(first, min(first + 1000, len(self))))
-            counts += [np.bincount(some[..., one].ravel(), minlength=256) for one in range(3)]
+            pixels = self.pixels(np.arange(first, min(first + 1000, len(self))))
+            counts += [
+                np.bincount(pixels[..., channel].ravel(), minlength=256) for channel in range(3)
+            ]
         shares, values = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
         mean = shares @ values
         deviation = np.sqrt(np.maximum(shares @ values**2 - mean**2, 0))
@@ -170,7 +174,7 @@ class Pixels(Stored):
 
 
 class Encoded(Stored):
-    """Images as they came, decoded when asked for."""
+    """Encoded images, decoded on access."""
 
     def __init__(
         self,
@@ -187,20 +191,20 @@ class Encoded(Stored):
         return len(self._encoded)
 
     def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        found = np.empty((len(rows), self.height, self.width, 3), dtype=np.uint8)
+        pixels = np.empty((len(rows), self.height, self.width, 3), dtype=np.uint8)
         for place, row in enumerate(rows.tolist()):
-            one = decode(self._encoded[row], row, self._where, self._size)
-            if one.shape != found.shape[1:]:
+            image = decode(self._encoded[row], row, self._where, self._size)
+            if image.shape != pixels.shape[1:]:
                 raise InputError(
                     f"{self._where}[{row}]",
-                    found=f"an image of {one.shape[0]}x{one.shape[1]}",
+                    found=f"an image of {image.shape[0]}x{image.shape[1]}",
                     accepted=f"{self.height}x{self.width} as the first, or options.size",
                 )
-            found[place] = one
-        return found
+            pixels[place] = image
+        return pixels
 
     def check(self) -> None:
-        """Decode every image once; `InputError` for the first that cannot be."""
+        """Decode every image once; raise `InputError` for the first invalid image."""
         for first in range(0, len(self), 1000):
             self.pixels(np.arange(first, min(first + 1000, len(self))))
 
@@ -213,11 +217,11 @@ class Encoded(Stored):
         return Pixels(self.pixels(np.arange(len(self))), self.scale, self.keys())
 
     def keys(self) -> NDArray[np.bytes_]:
-        return keys_of([one or b"" for one in self._encoded])
+        return keys_of([image or b"" for image in self._encoded])
 
 
 def _bytes(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
-    """Return the field ``bytes`` of a column of structs that have it, and any other as it is."""
+    """Return the field ``bytes`` of a struct column that has it; any other column unchanged."""
     if pyarrow.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
         return pyarrow.compute.struct_field(column, "bytes")
     return column
@@ -228,15 +232,15 @@ def read_table(path: Path, columns: Sequence[str], field: str) -> pyarrow.Table:
 
     Raises
     ------
-    InputError: not a Parquet file, or a damaged one; a column that it does not have; no rows.
-    TooLargeError: it claims far more than it is, as in uploads (`recalib.files.parquet`).
+    InputError: not a Parquet file, a damaged file, a missing column, or no rows.
+    TooLargeError: it declares far more data than its size, as in uploads (`recalib.files.parquet`).
     """
     missing = table = None
     try:
         with path.open("rb") as stream, translate_errors("parquet"):
             file = open_table(stream, columns)
             names = file.schema_arrow.names
-            missing = next((one for one in columns if one not in names), None)
+            missing = next((column for column in columns if column not in names), None)
             if missing is None:
                 table = file.read(columns=list(columns))
     except InputError as error:
@@ -258,7 +262,7 @@ def decode(encoded: object, row: int, where: str, size: int | None = None) -> ND
 
     Raises
     ------
-    InputError: bytes that are no image, or a damaged or cut one; names the row.
+    InputError: bytes that are not an image, or a damaged or truncated image; names the row.
     """
     from PIL import Image
 

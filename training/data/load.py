@@ -1,4 +1,4 @@
-"""From a description of data to rows: read, thin out, split, check."""
+"""Load the data of a recipe: read, subsample, split and check rows."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def load(spec: DataSpec, folder: Path = Path(), *, confined: bool = False) -> Sp
 
     Parameters
     ----------
-    folder: where relative names of files start.
-    confined: whether files outside `folder` are refused, as they are for what a request names.
+    folder: base of relative file names.
+    confined: whether to refuse files outside `folder`, as for files that a request names.
 
     Raises
     ------
-    InputError: a file that is missing, outside, damaged (with the row) or without a column that is
-        needed; labels out of range; splits that are the same rows; too few rows for what is asked.
+    InputError: a file that is missing, outside `folder`, damaged (with the row) or without a needed
+        column; labels out of range; overlapping splits; too few rows.
     """
     if spec.seed < 0:
         raise InputError("data.seed", found=f"{spec.seed}", accepted="0 or more")
@@ -114,31 +114,31 @@ def _divided(spec: DataSpec, parts: Parts) -> tuple[Split, Split]:
     return train.some(np.flatnonzero(~held_out)), train.some(np.flatnonzero(held_out))
 
 
-def _count(wanted: float, rows: int) -> int:
-    count = wanted * rows if wanted < 1 else wanted
-    if not (math.isfinite(wanted) and wanted > 0 and (wanted < 1 or wanted == int(wanted))):
+def _count(size: float, rows: int) -> int:
+    count = size * rows if size < 1 else size
+    if not (math.isfinite(size) and size > 0 and (size < 1 or size == int(size))):
         raise InputError(
-            "data.validation", found=f"{wanted:g}", accepted="a number of rows, or a share below 1"
+            "data.validation", found=f"{size:g}", accepted="a number of rows, or a share below 1"
         )
     if not 1 <= round(count) < rows:
         raise InputError(
-            "data.validation", found=f"{wanted:g} of {rows} rows", accepted=f"1 to {rows - 1} rows"
+            "data.validation", found=f"{size:g} of {rows} rows", accepted=f"1 to {rows - 1} rows"
         )
     return round(count)
 
 
 def _stratified(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """Return `count` rows, of each class its share, rounded by largest remainders."""
+    """Return `count` rows in proportion to the classes, rounded by largest remainders."""
     classes, sizes = np.unique(labels, return_counts=True)
     exact = sizes * count / len(labels)
     takes = np.floor(exact).astype(np.int64)
-    # Ties go to the smaller class number, so that the same rows come out everywhere.
+    # Ties go to the smaller class number, so that the result is deterministic.
     for more in np.argsort(-(exact - takes), kind="stable")[: count - int(takes.sum())]:
         takes[more] += 1
     rng = np.random.default_rng(seed)
     chosen = [
-        rng.permutation(np.flatnonzero(labels == one))[:take]
-        for one, take in zip(classes, takes, strict=True)
+        rng.permutation(np.flatnonzero(labels == label))[:take]
+        for label, take in zip(classes, takes, strict=True)
     ]
     return np.concatenate(chosen)
 
@@ -150,21 +150,21 @@ def _fewer(train: Split, rows: int, seed: int) -> Split:
 
 
 def _check_overlap(train: Split, validation: Split, test: Split) -> int:
-    """Return how many test rows are also training rows; refuse splits that are the same rows.
+    """Return how many test rows are also training rows; refuse splits that overlap by half.
 
-    A few rows that are alike are found in published data, and are counted. Half of a split that is
-    also in another is a mistake.
+    Published data contain a few duplicates; they are counted. A split of which at least half is
+    also in another split is a mistake.
     """
     keys = {"train": train.keys(), "validation": validation.keys(), "test": test.keys()}
     repeated = 0
-    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
-        shared = int(np.isin(keys[other], keys[one]).sum())
-        if 2 * shared >= len(keys[other]):
+    for first, second in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        shared = int(np.isin(keys[second], keys[first]).sum())
+        if 2 * shared >= len(keys[second]):
             raise InputError(
-                f"data.{other}",
-                found=f"{shared} of {len(keys[other])} rows that are in {one} as well",
+                f"data.{second}",
+                found=f"{shared} of {len(keys[second])} rows that are in {first} as well",
                 accepted="splits that do not overlap",
             )
-        if (one, other) == ("train", "test"):
+        if (first, second) == ("train", "test"):
             repeated = shared
     return repeated

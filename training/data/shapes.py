@@ -1,4 +1,4 @@
-"""Shapes to be found in noise: a small problem with a class for every place."""
+"""Synthetic segmentation data: shapes in noise."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from training.data.split import Split
 
 __all__ = ["SHAPES", "Shapes"]
 
-#: Class 0 is what is behind them.
+#: Classes 1, 2 and 3; class 0 is the background.
 SHAPES = ("disc", "square", "cross")
-#: A place takes some 30 bytes while it is drawn, and a request may name any number of them.
-_MOST_PLACES = 2**27
+#: Drawing takes about 30 bytes a pixel, and a request may name any number of pixels.
+_MAX_PIXELS = 2**27
 
 
 @dataclass
 class Shapes(Source):
-    """Drawn images (N, 1, S, S) with a class for every place, (N, S, S).
+    """Synthetic images (N, 1, S, S) with a class for each pixel, (N, S, S).
 
-    One to three shapes, each a disc, a square or an upright cross, of any of three strengths, the
-    later over the earlier, under normal noise. At the least strength and at edges the class is
-    uncertain, so that there is something to calibrate; the truth is known and balanced by nothing:
-    most places are background.
+    An image has one to three shapes with normal noise. Each shape is a disc, a square or an upright
+    cross of intensity ½, 1 or 1½; later shapes cover earlier shapes. At low intensity and at edges
+    the class is uncertain, so that there is something to calibrate. Most pixels are background.
 
     Options: `train`, `validation`, `test`, numbers of images; `size` S ≥ 16; `noise`, its standard
-    deviation, where shapes stand out by ½, 1 and 1½; `seed`. At most 2^27 places in all.
+    deviation; `seed`. At most 2^27 pixels in all.
     """
 
     train: int = 600
@@ -44,15 +43,15 @@ class Shapes(Source):
         for name in ("train", "validation", "test"):
             check_option(name, getattr(self, name), getattr(self, name) >= 1, "1 or more")
         check_option("size", self.size, self.size >= 16, "16 or more")
-        places = (self.train + self.validation + self.test) * self.size**2
-        check_option("size", self.size, places <= _MOST_PLACES, "at most 2^27 places in all images")
+        pixels = (self.train + self.validation + self.test) * self.size**2
+        check_option("size", self.size, pixels <= _MAX_PIXELS, "at most 2^27 places in all images")
         check_option("noise", self.noise, self.noise >= 0, "0 or more")
         check_option("seed", self.seed, self.seed >= 0, "0 or more")
 
     def read(self, files: Files) -> Parts:
         train, validation, test = (
-            self._drawn(count, np.random.default_rng([self.seed, place]))
-            for place, count in enumerate((self.train, self.validation, self.test))
+            self._drawn(count, np.random.default_rng([self.seed, index]))
+            for index, count in enumerate((self.train, self.validation, self.test))
         )
         return Parts(train, validation, test, 1 + len(SHAPES), {"channels": 1})
 
@@ -69,7 +68,7 @@ class Shapes(Source):
 
 
 def _inside(kind: int, rng: np.random.Generator, size: int) -> NDArray[np.bool_]:
-    """Return where a shape of this kind lies, (S, S), at a place and of a size by chance."""
+    """Return the mask (S, S) of a shape of this kind, with random position and size."""
     radius = rng.uniform(size / 8, size / 4)
     down, right = rng.uniform(radius, size - radius, 2)
     y, x = np.abs(np.arange(size)[:, None] - down), np.abs(np.arange(size)[None, :] - right)

@@ -1,4 +1,4 @@
-"""Rows to train on, to choose by and to test on."""
+"""Training, validation and test splits."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ from torch import Tensor
 
 __all__ = ["Batch", "Indices", "Inputs", "Split", "Splits", "keys_of"]
 
-#: What a model is called with.
+#: The input of a model.
 Batch: TypeAlias = Tensor | tuple[Tensor, ...]
 Indices: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
 class Inputs(ABC):
-    """What models are shown, row by row; a source makes it, and nothing changes it."""
+    """The inputs of a data set by row; immutable."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """Return these rows as a model takes them, without augmentation."""
+        """Return these rows as a batch for a model, without augmentation."""
 
     @abstractmethod
     def keys(self) -> NDArray[np.bytes_]:
-        """Return 16 bytes for each row, equal where rows are: a digest of what they hold."""
+        """Return a digest of 16 bytes for each row; equal rows have equal digests."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Some rows of some inputs, in an order of their own, with their labels.
+    """An ordered selection of rows of `inputs`, with labels.
 
-    `labels` int64 (N,), or (N, H, W) where every place has one; `rows` int64 (N,), where they stand
-    in `inputs`.
+    `labels` int64 (N,), or (N, H, W) for dense labels; `rows` int64 (N,), indices into `inputs`.
     """
 
     inputs: Inputs
@@ -49,41 +48,41 @@ class Split:
 
     @classmethod
     def whole(cls, inputs: Inputs, labels: NDArray[np.int64]) -> Split:
-        """Return all rows in their own order."""
+        """Return a split of all rows in the order of `inputs`."""
         return cls(inputs, labels, np.arange(len(inputs)))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def batch(self, indices: Indices) -> Batch:
-        """Return the inputs at these places of the split, without augmentation."""
+        """Return the inputs at these indices of the split, without augmentation."""
         return self.inputs.batch(self.rows[np.asarray(indices, dtype=np.int64)])
 
     def some(self, indices: Indices) -> Split:
-        """Return the rows at these places, in that order."""
+        """Return the split of the rows at these indices, in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
         return Split(self.inputs, self.labels[chosen], self.rows[chosen])
 
     def keys(self) -> NDArray[np.bytes_]:
-        """Return 16 bytes for each row, equal where inputs are."""
+        """Return a digest of 16 bytes for each row; equal inputs have equal digests."""
         return self.inputs.keys()[self.rows]
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the rows' contents and labels in their order, and of where they stood."""
-        whole = hashlib.sha256()
+        """SHA-256 of the rows' contents, labels and indices, in order."""
+        hasher = hashlib.sha256()
         for part in (self.keys(), self.labels.astype("<i8"), self.rows.astype("<i8")):
-            whole.update(np.ascontiguousarray(part).tobytes())
-        return whole.hexdigest()
+            hasher.update(np.ascontiguousarray(part).tobytes())
+        return hasher.hexdigest()
 
 
 @dataclass(frozen=True)
 class Splits:
-    """All that a training run is given.
+    """The data of a training run.
 
-    `classes` K; `facts`, what a model must be told of the inputs, such as ``channels``,
-    ``features`` or ``vocabulary``; `repeated`, how many test rows are training rows as well, to
-    the byte.
+    `classes` K; `facts`, properties of the inputs that a model needs, such as ``channels``,
+    ``features`` or ``vocabulary``; `repeated`, the number of test rows that are byte for byte also
+    training rows.
     """
 
     train: Split
@@ -100,14 +99,14 @@ class Splits:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the three splits' digests: the same only for the same rows everywhere."""
+        """SHA-256 of the digests of the three splits."""
         return hashlib.sha256("".join(self.digests.values()).encode()).hexdigest()
 
 
 def keys_of(rows: Sequence[bytes] | NDArray[np.generic]) -> NDArray[np.bytes_]:
-    """Return 16 bytes for each row of an array, or for each of some bytes."""
+    """Return a digest of 16 bytes for each row of an array, or for each bytes object."""
     if isinstance(rows, np.ndarray):
         rows = [row.tobytes() for row in rows]
     digests = b"".join(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
-    # Void, not bytes: numpy strips zeros from the end of bytes.
+    # Void instead of bytes, because NumPy strips trailing zeros of bytes.
     return np.frombuffer(digests, dtype="V16")

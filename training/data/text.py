@@ -1,4 +1,4 @@
-"""Texts in Parquet files, and words as numbers."""
+"""Texts in Parquet files, and vocabularies."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass
 class Text(Source):
-    """Texts, one in a row of a Parquet file, in lower case, cut into words and other signs.
+    """Texts, one in each row of a Parquet file, lower-cased and split into words and punctuation.
 
-    Given to models as int64 (N, L): the words' numbers, 0 behind the end of a text shorter than the
-    longest of its batch.
+    Models receive int64 (N, L): word indices, padded with 0 to the longest text of the batch.
 
-    Options: `train`, `test` and, if there is one, `validation`: files; `text` and `label`, the
-    names of their columns; `least`, how often a word must stand in the training texts to have a
-    number of its own; `longest`, words of a text that are kept; `classes`, by default one more
-    than the largest training label.
+    Options: `train`, `test` and optionally `validation`: files; `text` and `label`, the names of
+    the columns; `least`, the minimum count of a vocabulary word in the training texts; `longest`,
+    the maximum number of words of a text, the rest is cut; `classes`, by default the largest
+    training label plus 1.
     """
 
     train: str
@@ -78,32 +77,32 @@ class Text(Source):
 
 
 class Vocabulary:
-    """Numbers of words: 0 is no word, 1 any word without a number of its own."""
+    """Word indices: 0 is padding, 1 is an unknown word."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._numbers = {word: number for number, word in enumerate(words, start=2)}
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]], least: int) -> Vocabulary:
-        """Return the words found at least so often, the most frequent first."""
+        """Return the vocabulary of words with at least `least` occurrences, most frequent first."""
         counts = Counter(word for text in texts for word in text)
-        kept = [word for word, count in counts.items() if count >= least]
-        return cls(sorted(kept, key=lambda word: (-counts[word], word)))
+        words = [word for word, count in counts.items() if count >= least]
+        return cls(sorted(words, key=lambda word: (-counts[word], word)))
 
     def __len__(self) -> int:
         return len(self._numbers) + 2
 
     def numbers(self, words: Iterable[str]) -> list[int]:
-        """Return the words' numbers."""
+        """Return the indices of the words."""
         return [self._numbers.get(word, 1) for word in words]
 
 
 class Words(Inputs):
-    """Texts as lists of words' numbers."""
+    """Texts as lists of word indices."""
 
     def __init__(self, texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> None:
         self._numbers = [np.array(vocabulary.numbers(text), dtype=np.int64) for text in texts]
-        # Of the words, not their numbers: unknown words are alike only to the model.
+        # Keys use the words, not their indices: different unknown words have the same index.
         self._keys = keys_of([" ".join(text).encode() for text in texts])
 
     def __len__(self) -> int:
@@ -111,10 +110,10 @@ class Words(Inputs):
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
         texts = [self._numbers[row] for row in rows.tolist()]
-        found = np.zeros((len(texts), max(1, *(len(text) for text in texts))), dtype=np.int64)
+        numbers = np.zeros((len(texts), max(1, *(len(text) for text in texts))), dtype=np.int64)
         for place, text in enumerate(texts):
-            found[place, : len(text)] = text
-        return torch.from_numpy(found)
+            numbers[place, : len(text)] = text
+        return torch.from_numpy(numbers)
 
     def keys(self) -> NDArray[np.bytes_]:
         return self._keys

@@ -1,4 +1,4 @@
-"""Sentences as trees: the Stanford Sentiment Treebank."""
+"""Parse trees of sentences: the Stanford Sentiment Treebank."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from training.data.text import Vocabulary, Words
 
 __all__ = ["Node", "TreeInputs", "Trees", "parse"]
 
-_DEEPEST = 500
-#: A bracket, or what stands between them: words may hold other spaces (``8\xa01\\/2``).
+_MAX_DEPTH = 500
+#: A bracket, or the text between brackets: words may hold other spaces (``8\xa01\\/2``).
 _SIGN = re.compile(r"[()]|[^() \t\r\n]+")
 
 
 class Node(NamedTuple):
     """A node of a binary tree; children come before their parents.
 
-    `label` 0 to 4, from very negative to very positive; `word` empty above the leaves; `left` and
-    `right` the children's places, −1 at the leaves; `height` 0 at the leaves.
+    `label` is 0 to 4, from very negative to very positive; `word` is empty above the leaves; `left`
+    and `right` are indices of the children, −1 at the leaves; `height` is 0 at the leaves.
     """
 
     label: int
@@ -45,12 +45,12 @@ class Trees(Source):
     """Sentences with a sentiment at every node, in a Parquet file.
 
     Columns ``split`` (train, dev, test) and ``tree``: bracketed, ``(3 (2 good) (2 film))``. With
-    two classes, sentences that are neutral (2) are left out, 0 and 1 become 0, 3 and 4 become 1:
-    SST-2 with 6,920, 872 and 1,821 sentences. With `phrases`, every node of a training tree that
-    is not left out is a training row as well, once however often it occurs with one label.
+    two classes, neutral sentences (2) are excluded, 0 and 1 become 0, 3 and 4 become 1: SST-2 with
+    6,920, 872 and 1,821 sentences. With `phrases`, every node of a training tree that is not
+    excluded is a training row too; duplicates with the same label count once.
 
-    `form` says what models are given: ``trees``, int64 (N, M, 4) as `training.models.TreeLstm`
-    takes them; ``words``, int64 (N, L) as `Text` gives them.
+    `form` is the input of models: ``trees``, int64 (N, M, 4) for `training.models.TreeLstm`;
+    ``words``, int64 (N, L) as in `Text`.
 
     Options: `file`; `form`; `classes` 2 or 5; `phrases`; `least`, as in `Text`.
     """
@@ -67,18 +67,18 @@ class Trees(Source):
     def read(self, files: Files) -> Parts:
         path = files.path(self.file, "file")
         table = read_table(path, ["split", "tree"], "data.options.file")
-        found: dict[str, list[list[Node]]] = {"train": [], "dev": [], "test": []}
+        trees: dict[str, list[list[Node]]] = {"train": [], "dev": [], "test": []}
         rows = zip(table["split"].to_pylist(), table["tree"].to_pylist(), strict=True)
         for row, (split, text) in enumerate(rows):
-            if split not in found:
+            if split not in trees:
                 field = f"{path.name}: split[{row}]"
                 raise InputError(field, found=repr(split), accepted="train, dev, test")
-            found[split].append(parse(text, f"{path.name}: tree[{row}]"))
-        words = ([node.word for node in tree if node.word] for tree in found["train"])
+            trees[split].append(parse(text, f"{path.name}: tree[{row}]"))
+        words = ([node.word for node in tree if node.word] for tree in trees["train"])
         vocabulary = Vocabulary.of(words, self.least)
         if self.phrases:
-            found["train"] = list(_distinct(tree for t in found["train"] for tree in _below(t)))
-        train, dev, test = (self._split(trees, vocabulary) for trees in found.values())
+            trees["train"] = list(_distinct(tree for t in trees["train"] for tree in _below(t)))
+        train, dev, test = (self._split(split_trees, vocabulary) for split_trees in trees.values())
         return Parts(train, dev, test, self.classes, {"vocabulary": len(vocabulary)})
 
     def _split(self, trees: Sequence[list[Node]], vocabulary: Vocabulary) -> Split:
@@ -93,7 +93,7 @@ class Trees(Source):
 
 
 class TreeInputs(Inputs):
-    """Trees as the numbers of their nodes' words, children and heights."""
+    """Trees as integer arrays of word indices, child indices and heights."""
 
     def __init__(self, trees: Sequence[Sequence[Node]], vocabulary: Vocabulary) -> None:
         self._trees = []
@@ -108,11 +108,11 @@ class TreeInputs(Inputs):
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
         trees = [self._trees[row] for row in rows.tolist()]
-        found = np.zeros((len(trees), max(len(tree) for tree in trees), 4), dtype=np.int64)
-        found[:, :, 1:] = -1
+        nodes = np.zeros((len(trees), max(len(tree) for tree in trees), 4), dtype=np.int64)
+        nodes[:, :, 1:] = -1
         for place, tree in enumerate(trees):
-            found[place, : len(tree)] = tree
-        return torch.from_numpy(found)
+            nodes[place, : len(tree)] = tree
+        return torch.from_numpy(nodes)
 
     def keys(self) -> NDArray[np.bytes_]:
         return self._keys
@@ -123,19 +123,19 @@ def parse(text: object, where: str) -> list[Node]:
 
     Raises
     ------
-    InputError: brackets that do not match, a node without a label of 0 to 4, with neither a word
-        nor two children, or a tree deeper than 500 nodes.
+    InputError: unbalanced brackets, a node without a label of 0 to 4 or without a word or two
+        children, or a tree deeper than 500 nodes.
     """
     if not isinstance(text, str):
         raise InputError(where, found=type(text).__name__, accepted="a bracketed tree")
     nodes: list[Node] = []
-    # For each open bracket its label, and what has come in it so far.
+    # For each open bracket: its label, and its words and child indices so far.
     open_: list[tuple[int, list[int | str]]] = []
     signs = iter(_SIGN.findall(text))
     for sign in signs:
         if sign == "(":
             label = next(signs, "")
-            if label not in tuple("01234") or len(open_) == _DEEPEST or (nodes and not open_):
+            if label not in tuple("01234") or len(open_) == _MAX_DEPTH or (nodes and not open_):
                 raise _refusal(where, text)
             open_.append((int(label), []))
         elif not open_:
@@ -152,9 +152,9 @@ def parse(text: object, where: str) -> list[Node]:
 
 
 def _closed(
-    label: int, held: list[int | str], nodes: Sequence[Node], where: str, text: str
+    label: int, children: list[int | str], nodes: Sequence[Node], where: str, text: str
 ) -> Node:
-    match held:
+    match children:
         case [str(word)]:
             return Node(label, word.lower(), -1, -1, 0)
         case [int(left), int(right)]:
@@ -169,23 +169,25 @@ def _refusal(where: str, text: str) -> InputError:
 
 
 def _below(tree: Sequence[Node]) -> Iterator[list[Node]]:
-    """Yield the tree of each node. Children come first, so that each is a run of nodes."""
+    """Yield the subtree of each node, a contiguous range because children come first."""
     sizes: list[int] = []
     for place, node in enumerate(tree):
         inner = node.left >= 0
         sizes.append(1 + sizes[node.left] + sizes[node.right] if inner else 1)
         first = place + 1 - sizes[place]
         yield [
-            one._replace(left=one.left - first, right=one.right - first) if one.left >= 0 else one
-            for one in tree[first : place + 1]
+            child._replace(left=child.left - first, right=child.right - first)
+            if child.left >= 0
+            else child
+            for child in tree[first : place + 1]
         ]
 
 
 def _distinct(trees: Iterator[list[Node]]) -> Iterator[list[Node]]:
-    """Yield each once, told apart by form, words and the root's label."""
-    seen = set()
+    """Yield trees that differ in structure, words or root label once each."""
+    keys = set()
     for tree in trees:
         key = (tree[-1].label, tuple(node[1:] for node in tree))
-        if key not in seen:
-            seen.add(key)
+        if key not in keys:
+            keys.add(key)
             yield tree

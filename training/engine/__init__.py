@@ -1,1 +1,1 @@
-"""Trains a network as a recipe says."""
+"""The training engine: train a network from a recipe."""

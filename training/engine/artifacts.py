@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and how a recipe becomes all of it."""
+"""Run a recipe and write the files of the run."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from training.data import DataSpec, Split, Splits, load
 from training.data.base import Files
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import as_rows, measure
-from training.engine.fabric import machine
+from training.engine.fabric import launch_fabric
 from training.engine.loop import Position, Trained, Watcher, train
 from training.engine.weights import read_weights, weights_bytes
 
 __all__ = ["FILES", "Loaded", "load_all", "run_recipe", "write_lines"]
 
-#: What may be in a run's folder when it is over.
+#: The files that a finished run may leave in its folder.
 FILES = (
     "recipe.json", "metrics.jsonl", "weights.safetensors", "validation.npz", "test.npz",
     "calibrator.calib", "curves.html", "report.html", "result.json",
 )  # fmt: skip
-#: What the report compares; `recalib report` has them all.
+#: The calibrators that the report compares; `recalib report` compares all of them.
 _COMPARED = (("temperature", "nll"), ("temperature", "sb_ece"), ("structured_vector", "nll"))
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a recipe names: data, and the weights to start from."""
+    """The data of a recipe, and its initial weights."""
 
     splits: Splits
     weights: dict[str, Tensor] | None
 
 
 def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> Loaded:
-    """Return data and weights; relative names start at `folder`.
+    """Return data and weights; relative paths start at `folder`.
 
     Parameters
     ----------
-    confined: whether what lies outside `folder` is refused, as it is where a request names it.
+    confined: whether to refuse paths outside `folder`, as for paths that a request names.
 
     Raises
     ------
-    InputError: data that cannot be read, weights that are none, or a file outside.
+    InputError: unreadable data, an invalid weights file, or a path outside `folder`.
     """
     try:
         spec = converted(recipe.data, DataSpec)
@@ -86,17 +86,17 @@ def _weights_path(folder: Path, name: str, confined: bool) -> Path:
 def run_recipe(
     recipe: Recipe, loaded: Loaded, output: Path, checkpoints: Checkpoints, watcher: Watcher
 ) -> dict[str, Any]:
-    """Train, and write everything that a run delivers into `output`; return its summary.
+    """Train, write the files of the run into `output`, and return its summary.
 
-    The files are those of `FILES`. Logits are ready for `recalib fit`; of dense predictions every
-    place is a row. Under torchrun the first process writes.
+    `FILES` lists the files. Logits are ready for `recalib fit`; each pixel of a dense prediction is
+    a row. Under torchrun only the first process writes.
 
     Raises
     ------
-    InputError: anything in the recipe that cannot be done; found before training where possible.
-    UnavailableError: no room on the disk.
+    InputError: an invalid recipe; raised before training where possible.
+    UnavailableError: the disk is full.
     """
-    fabric = machine(recipe)
+    fabric = launch_fabric(recipe)
     if recipe.calibrate is not None:
         resolve_fit(recipe.calibrate.map, recipe.calibrate.objective, recipe.calibrate.options)
     if fabric.is_global_zero:
@@ -112,7 +112,7 @@ def run_recipe(
 def _deliver(
     recipe: Recipe, splits: Splits, trained: Trained, output: Path, device: str
 ) -> dict[str, Any]:
-    # First what cannot be made again without training.
+    # Only training can produce these again, so they are written first.
     weights = weights_bytes(trained.weights, recipe.model.name)
     _write(output / "weights.safetensors", weights)
     write_lines(output / "metrics.jsonl", trained.history)
@@ -145,7 +145,7 @@ def _deliver(
 def _calibrate(
     part: Calibrate, validation: Source, test: Source, output: Path
 ) -> dict[str, float | None]:
-    """Fit to the validation logits, and measure on the test rows."""
+    """Fit to the validation logits; return metrics on the test rows."""
     rows = validation.data
     calibrator = fit(
         rows.logits,
@@ -162,13 +162,13 @@ def _calibrate(
 
 
 def _report(recipe: Recipe, validation: Source, test: Source, path: Path) -> list[str]:
-    """Write the page; return its warnings, or why there is none."""
+    """Write the report; return its warnings, or the reason why there is no report."""
     try:
-        found = write_report(path, validation, test, _COMPARED, title=recipe.name)
+        report = write_report(path, validation, test, _COMPARED, title=recipe.name)
     except InputError as error:
-        # Too few rows for a page are no reason to lose the run.
+        # A run with too few rows for a report still succeeds.
         return [f"no report: {error}"]
-    return found.warnings
+    return report.warnings
 
 
 def _logits_file(path: Path, logits: Any, split: Split) -> Source:
@@ -180,8 +180,8 @@ def _logits_file(path: Path, logits: Any, split: Split) -> Source:
 
 
 def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
-    """Write a line of JSON for each record, whole or not at all."""
-    _write(path, "".join(json.dumps(one, allow_nan=False) + "\n" for one in records))
+    """Write one line of JSON for each record, atomically."""
+    _write(path, "".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
 
 
 def _write(path: Path, content: str | bytes) -> None:
@@ -193,7 +193,7 @@ def _write(path: Path, content: str | bytes) -> None:
 
 
 class _Recording:
-    """Keeps `metrics.jsonl` up to date beside a watcher."""
+    """A watcher that also keeps `metrics.jsonl` up to date."""
 
     def __init__(self, watcher: Watcher, output: Path) -> None:
         self._watcher, self._path = watcher, output / "metrics.jsonl"

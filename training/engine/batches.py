@@ -1,7 +1,7 @@
-"""Which rows each step of a run takes: a function of the seed, the epoch and the step alone.
+"""The rows of each training step: a function of the seed, the epoch and the step alone.
 
-Nothing random is kept from one step to the next, so that a run which goes on from a checkpoint
-takes the very rows, and draws the very numbers, that it would have taken and drawn.
+No random state passes from one step to the next. A run that resumes from a checkpoint therefore
+uses the same rows and random numbers as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from training.engine.objective import Terms
 
 __all__ = ["Step", "epoch_steps", "held_out", "seed_of", "shares"]
 
-#: What a stream of random numbers is for.
+#: Identifiers of the random streams.
 _HELD_OUT, _ORDER = 1, 2
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the optimiser: rows of the training set, over all processes."""
+    """One optimiser step: its rows of the training set, over all processes."""
 
     rows: NDArray[np.int64]
     terms: Terms
@@ -31,34 +31,34 @@ class Step:
 def epoch_steps(
     recipe: Recipe, rows: int, epoch: int, *, interleaved: bool, parts: int = 1
 ) -> list[Step]:
-    """Return the steps of an epoch, every row in one of them.
+    """Return the steps of an epoch; each row is in one step.
 
-    A last batch that has no two rows for each of `parts` is left out, as no norm can be taken of
-    one. Interleaved epochs are two halves: the primary loss on most rows, then the secondary on
-    those that are held out for it.
+    A last batch with fewer than two rows for each of `parts` is dropped, because batch
+    normalisation needs two rows. An interleaved epoch has two halves: the primary loss on most
+    rows, then the secondary loss on the held-out rows.
     """
     if not interleaved:
         return _cut(recipe, _shuffled(np.arange(rows), recipe.seed, epoch, 0), "both", parts)
-    kept = held_out(recipe, rows)
-    others = np.setdiff1d(np.arange(rows), kept)
-    first = _cut(recipe, _shuffled(others, recipe.seed, epoch, 0), "primary", parts)
-    return first + _cut(recipe, _shuffled(kept, recipe.seed, epoch, 1), "secondary", parts)
+    held_out_rows = held_out(recipe, rows)
+    other_rows = np.setdiff1d(np.arange(rows), held_out_rows)
+    first = _cut(recipe, _shuffled(other_rows, recipe.seed, epoch, 0), "primary", parts)
+    return first + _cut(recipe, _shuffled(held_out_rows, recipe.seed, epoch, 1), "secondary", parts)
 
 
 def held_out(recipe: Recipe, rows: int) -> NDArray[np.int64]:
-    """Return the training rows that interleaved training keeps for the secondary loss."""
+    """Return the training rows that interleaved training reserves for the secondary loss."""
     count = min(max(round(rows * recipe.interleave.held_out), 1), rows - 1)
     order = np.random.default_rng([recipe.seed, _HELD_OUT]).permutation(rows)
     return np.sort(order[:count])
 
 
 def shares(step: Step, accumulate: int, rank: int, processes: int) -> list[NDArray[np.int64]]:
-    """Return what one process takes of a step, in the parts that it adds up."""
-    return [one[rank::processes] for one in np.array_split(step.rows, accumulate)]
+    """Return the rows of one process in a step, split into gradient accumulation parts."""
+    return [part[rank::processes] for part in np.array_split(step.rows, accumulate)]
 
 
 def seed_of(*numbers: int) -> int:
-    """Return a seed for torch that belongs to these numbers alone."""
+    """Return a torch seed derived from these numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -69,4 +69,4 @@ def _shuffled(rows: NDArray[np.int64], seed: int, epoch: int, half: int) -> NDAr
 def _cut(recipe: Recipe, rows: NDArray[np.int64], terms: Terms, parts: int) -> list[Step]:
     size = recipe.batch_size
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-    return [Step(one, terms) for one in batches if len(one) >= 2 * parts]
+    return [Step(batch, terms) for batch in batches if len(batch) >= 2 * parts]

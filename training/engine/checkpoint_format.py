@@ -1,6 +1,6 @@
-"""A run in the middle, as the bytes of one safetensors file: tensors, and JSON in its metadata.
+"""The checkpoint format: one safetensors file of tensors, with JSON counters in its metadata.
 
-One file, so that tensors and counters are of the same step or not there at all. No pickle.
+A single file keeps tensors and counters consistent: both are of the same step. No pickle is used.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _FORMAT = "recalib-checkpoint-1"
 
 
 class Counters(msgspec.Struct):
-    """Where a run is, and what it has measured so far."""
+    """The position of a run and its metrics so far."""
 
-    #: Digests of recipe and data: a checkpoint of another run is not gone on from.
+    #: Digest of recipe, data and initial weights; a run resumes only from its own checkpoint.
     run: str
     epoch: int = 0
-    #: Steps done of this epoch.
+    #: Finished steps of this epoch.
     step: int = 0
     #: Sum of the objective over the steps of this epoch.
     loss_sum: float = 0.0
     interleaved: bool = False
-    #: Epochs since the best one; the best one's score and number.
+    #: Epochs since the best epoch, and that epoch's score and number.
     without_better: int = 0
     best_score: float | None = None
     best_epoch: int | None = None
@@ -43,22 +43,26 @@ class Counters(msgspec.Struct):
 
 @dataclass
 class _Tensors:
-    """Tensors under names with a prefix for whose they are."""
+    """Tensors by name; a prefix of the name identifies the owner."""
 
     all: dict[str, Tensor] = field(default_factory=dict)
 
     def put(self, prefix: str, tensors: dict[str, Tensor]) -> None:
-        self.all |= {f"{prefix}/{name}": one for name, one in snapshot(tensors).items()}
+        self.all |= {f"{prefix}/{name}": tensor for name, tensor in snapshot(tensors).items()}
 
     def get(self, prefix: str) -> dict[str, Tensor]:
         start = f"{prefix}/"
-        found = self.all.items()
-        return {name.removeprefix(start): one for name, one in found if name.startswith(start)}
+        items = self.all.items()
+        return {
+            name.removeprefix(start): tensor for name, tensor in items if name.startswith(start)
+        }
 
 
 def snapshot(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies on the CPU that later steps leave alone."""
-    return {name: one.detach().to("cpu", copy=True).contiguous() for name, one in tensors.items()}
+    """Return copies on the CPU, which later steps do not change."""
+    return {
+        name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()
+    }
 
 
 def save_state(
@@ -68,15 +72,15 @@ def save_state(
     optimiser: Optimizer,
     best: dict[str, Tensor] | None,
 ) -> bytes:
-    """Return a checkpoint."""
+    """Return the bytes of a checkpoint."""
     tensors = _Tensors()
     tensors.put("model", model.state_dict())
     tensors.put("objective", objective.state_dict())
     tensors.put("best", best or {})
     for index, values in optimiser.state_dict()["state"].items():
-        # SGD without momentum keeps None.
-        kept = {name: one for name, one in values.items() if isinstance(one, Tensor)}
-        tensors.put(f"optimiser/{index}", kept)
+        # SGD without momentum stores None.
+        state = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        tensors.put(f"optimiser/{index}", state)
     metadata = {"format": _FORMAT, "counters": msgspec.json.encode(counters).decode()}
     data: bytes = safetensors.torch.save(tensors.all, metadata=metadata)
     return data
@@ -85,11 +89,11 @@ def save_state(
 def load_state(
     data: bytes, run: str, model: nn.Module, objective: nn.Module, optimiser: Optimizer
 ) -> tuple[Counters, dict[str, Tensor] | None]:
-    """Put a checkpoint into a model, objective and optimiser; return counters and best weights.
+    """Load a checkpoint into a model, objective and optimiser; return counters and best weights.
 
     Raises
     ------
-    CorruptError: no checkpoint, or a damaged one.
+    CorruptError: not a checkpoint, or a damaged checkpoint.
     InputError: a checkpoint of another recipe or other data.
     """
     try:
@@ -114,10 +118,10 @@ def load_state(
 
 
 def _restore(optimiser: Optimizer, tensors: _Tensors) -> None:
-    whole = optimiser.state_dict()
+    state_dict = optimiser.state_dict()
     state: dict[int, dict[str, Tensor | None]] = {}
-    for name, one in tensors.get("optimiser").items():
+    for name, value in tensors.get("optimiser").items():
         index, _, key = name.partition("/")
-        state.setdefault(int(index), {})[key] = one
-    whole["state"] = state
-    optimiser.load_state_dict(whole)
+        state.setdefault(int(index), {})[key] = value
+    state_dict["state"] = state
+    optimiser.load_state_dict(state_dict)

@@ -1,4 +1,4 @@
-"""Where a run leaves its checkpoints: a folder, or whatever else can keep bytes."""
+"""Checkpoint storage: a protocol, and its implementation for a folder."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ __all__ = ["Checkpoints", "FolderCheckpoints"]
 
 
 class Checkpoints(Protocol):
-    """Keeps the newest checkpoint: the old one stands until the new one is whole."""
+    """Stores the newest checkpoint and replaces the previous checkpoint atomically."""
 
     def load(self) -> bytes | None:
         """Return the newest checkpoint, or None before the first."""
 
     def save(self, data: bytes) -> None:
-        """Keep this one from now on.
+        """Store this checkpoint as the newest.
 
         Raises
         ------
-        UnavailableError: it cannot be kept, for want of space say; the one before still stands.
+        UnavailableError: it cannot be stored, for example because the disk is full; the previous
+            checkpoint remains.
         """
 
 
 class FolderCheckpoints:
-    """Keeps it as the file `checkpoint.safetensors` of a folder."""
+    """Stores the newest checkpoint as `checkpoint.safetensors` in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "checkpoint.safetensors"
@@ -40,7 +41,7 @@ class FolderCheckpoints:
             return None
 
     def save(self, data: bytes) -> None:
-        """Write it beside the old one and rename it; `UnavailableError` where there is no room."""
+        """Replace the file atomically; raise `UnavailableError` where the disk is full."""
         try:
             write_atomically(self.path, data)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""What a network says of a split, and how good that is: the numbers of each epoch."""
+"""Predict the logits of a split, and compute the metrics of an epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from training.models import head
 
 __all__ = ["as_rows", "forward", "measure", "predict", "to_device", "weight_norms"]
 
-#: Rows of a batch without gradients, which takes less memory than one with.
+#: Rows of a prediction batch; without gradients a batch needs less memory.
 _BATCH = 512
 _METRICS = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2_equal_mass")
 _LogitsNK = NDArray[np.float32]
@@ -30,9 +30,9 @@ _LogitsNK = NDArray[np.float32]
 def predict(
     fabric: Fabric, network: nn.Module, split: Split, rows: NDArray[np.int64] | None = None
 ) -> _LogitsNK:
-    """Return logits (N, K), or (N, K, H, W), of all rows of a split or of some.
+    """Return the logits (N, K), or (N, K, H, W), of `rows` of a split, by default of all.
 
-    Several processes share the rows, and each gets the whole answer.
+    Several processes share the rows; each returns the complete logits.
 
     Raises
     ------
@@ -40,15 +40,15 @@ def predict(
     """
     rows = np.arange(len(split)) if rows is None else rows
     processes = fabric.world_size
-    # Filled up with first rows, so that all have as many.
+    # Padded with the first rows, so that all processes have equally many.
     filled = np.resize(rows, -(-len(rows) // processes) * processes)
     mine = filled[fabric.global_rank :: processes]
-    found = []
+    batches = []
     with _evaluating(network), torch.inference_mode():
         for start in range(0, len(mine), _BATCH):
             inputs = to_device(fabric, split.batch(mine[start : start + _BATCH]))
-            found.append(forward(network, inputs).float())
-    logits = torch.cat(found)
+            batches.append(forward(network, inputs).float())
+    logits = torch.cat(batches)
     if processes > 1:
         gathered = cast("Tensor", fabric.all_gather(logits))
         logits = gathered.transpose(0, 1).flatten(0, 1)
@@ -63,61 +63,61 @@ def predict(
 
 
 def measure(logits: _LogitsNK, labels: NDArray[np.int64]) -> dict[str, float | None]:
-    """Return accuracy, scores, calibration errors, entropy, and NLL of right and wrong rows.
+    """Return accuracy, scores, calibration errors, entropy, and NLL of correct and incorrect rows.
 
-    Paper 004, figures 2 and 3, follow the last three over the epochs. `nll_right` and `nll_wrong`
-    are None where no row is so.
+    Paper 004, figures 2 and 3, show the last three over the epochs. `nll_right` and `nll_wrong` are
+    None where no row is correct or incorrect.
     """
     logits, labels = as_rows(logits, labels)
-    said = evaluate(labels, logits=logits, metrics=_METRICS)
-    found: dict[str, float | None] = {name: one.value for name, one in said.items()}
+    metrics = evaluate(labels, logits=logits, metrics=_METRICS)
+    measures: dict[str, float | None] = {name: metric.value for name, metric in metrics.items()}
     predictions = Predictions.from_logits(logits, labels)
     nll, right = -predictions.label_log_probabilities, predictions.correct
     p = predictions.probabilities.astype(np.float64)
-    found["entropy"] = float(entr(p).sum(axis=1).mean())
-    found["nll_right"] = float(nll[right].mean()) if right.any() else None
-    found["nll_wrong"] = float(nll[~right].mean()) if not right.all() else None
-    return found
+    measures["entropy"] = float(entr(p).sum(axis=1).mean())
+    measures["nll_right"] = float(nll[right].mean()) if right.any() else None
+    measures["nll_wrong"] = float(nll[~right].mean()) if not right.all() else None
+    return measures
 
 
 def weight_norms(network: nn.Module) -> dict[str, float]:
-    """Return the ℓ2 norms of all weights, and of the last layer's alone (paper 004, figure 3e)."""
+    """Return the ℓ2 norms of all weights and of the last layer's weights (paper 004, figure 3e)."""
 
     def norm(module: nn.Module) -> float:
-        squares = [one.detach().double().square().sum() for one in module.parameters()]
+        squares = [parameter.detach().double().square().sum() for parameter in module.parameters()]
         return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
 
     return {"weight_norm": norm(network), "head_norm": norm(head(network))}
 
 
 def as_rows(logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Return (N, K) and (N,) of what may be dense: every place is a row."""
+    """Return logits (N, K) and labels (N,); each pixel of a dense prediction becomes a row."""
     if logits.ndim == 2:
         return logits, labels
     return np.moveaxis(logits, 1, -1).reshape(-1, logits.shape[1]), labels.reshape(-1)
 
 
 def forward(network: nn.Module, inputs: Any) -> Tensor:
-    """Return the logits of a batch, one tensor or several."""
+    """Return the logits of a batch, which is one tensor or a tuple of tensors."""
     logits: Tensor = network(*inputs) if isinstance(inputs, tuple) else network(inputs)
     return logits
 
 
 def to_device(fabric: Fabric, inputs: Any) -> Any:
-    """Return a batch where the network is."""
+    """Return the batch on the device of the network."""
     return fabric.to_device(inputs)
 
 
 @contextmanager
 def _evaluating(network: nn.Module) -> Iterator[None]:
-    """Let the network evaluate; afterwards each layer is in the mode that it was in.
+    """Set evaluation mode, and restore the mode of each layer afterwards.
 
-    Not `train()`, which would wake frozen layers up.
+    `train()` would also set frozen layers to training mode.
     """
-    modes = {one: one.training for one in network.modules()}
+    modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
         yield
     finally:
-        for one, mode in modes.items():
-            one.training = mode
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,4 +1,4 @@
-"""What a run computes on: one process or those of torchrun, in which precision, and repeatably."""
+"""Set up Lightning Fabric: device, processes, precision and determinism."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lightning_fabric import Fabric
 from recalib.errors import InputError
 from recalib.recipe import Recipe
 
-__all__ = ["machine"]
+__all__ = ["launch_fabric"]
 
 
-def machine(recipe: Recipe) -> Fabric:
-    """Return the launched Fabric that a recipe asks for.
+def launch_fabric(recipe: Recipe) -> Fabric:
+    """Return a launched Fabric for a recipe.
 
-    Under torchrun it is one process of a group, with as many devices as there are processes on
-    this machine; gradients are averaged over the group. Otherwise it is one device. Kernels that
-    give other bits each time are avoided where there is a choice.
+    Under torchrun this process is one of a group, with one device for each process on the machine;
+    gradients are averaged over the group. Otherwise there is one device. Deterministic kernels are
+    used where they exist.
 
     Raises
     ------
-    InputError: a device or a precision that this machine does not have; more parts than rows.
+    InputError: a device or precision that this machine lacks, or more parts than rows.
     """
     accelerator = _accelerator(recipe.device)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -37,8 +37,8 @@ def machine(recipe: Recipe) -> Fabric:
         )
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     if accelerator == "cuda":
-        # Before CUDA starts: without it, matrix products take whatever memory there is, and round
-        # accordingly.
+        # Set before CUDA starts. Without it, cuBLAS chooses its workspace by the free memory, and
+        # results differ in rounding.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -64,6 +64,6 @@ def _precision(wanted: str, accelerator: str) -> Literal["32-true", "bf16-mixed"
     able = accelerator == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
     if wanted == "bf16" and not able:
         raise InputError("precision", found="bf16, which this device lacks", accepted="32")
-    # A CPU computes in bf16 as well, but few do so any faster.
+    # CPUs support bf16, but few are faster with it.
     automatic = wanted == "auto" and able and accelerator == "cuda"
     return "bf16-mixed" if wanted == "bf16" or automatic else "32-true"

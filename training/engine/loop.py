@@ -18,61 +18,61 @@ from training.data import Augmentation, Splits, augmentation
 from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import forward, measure, predict, to_device, weight_norms
-from training.engine.fabric import machine
+from training.engine.fabric import launch_fabric
 from training.engine.objective import Terms
 from training.engine.optimizer import learning_rate, set_rate
 from training.engine.run_state import Run, begin
 
 __all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
 
-#: What streams of random numbers are for; `rows` and `run` have the smaller ones.
+#: Identifiers of the random streams; `batches` and `run_state` use the smaller numbers.
 _AUGMENTATION, _NETWORK, _MEASURED = 4, 5, 6
-#: How often a run says where it is, in seconds: to read the loss makes an accelerator wait.
+#: Seconds between progress reports: reading the loss makes an accelerator wait.
 _EVERY_SECONDS = 0.5
-#: How much larger the validation rows' ECE must be for low training ECE to be memorisation.
+#: Ratio of validation ECE to training ECE above which a low training ECE is memorisation.
 _RATIO = 2.0
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run is."""
+    """The progress of a run."""
 
     epoch: int
     epochs: int
-    #: Share of the run that is done.
+    #: Finished fraction of the run.
     fraction: float
-    #: The objective's mean over this epoch so far.
+    #: Mean objective over this epoch so far.
     loss: float
     rate: float
     seconds_left: float
-    #: Which of several runs this is.
+    #: Prefix that identifies this run among several.
     label: str = ""
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return a message for the user."""
         minutes, seconds = divmod(round(self.seconds_left), 60)
         left = f"{minutes} min" if minutes else f"{seconds} s"
         return f"{self.label}epoch {self.epoch} of {self.epochs}, loss {self.loss:.4f}, {left} left"
 
 
 class Watcher(Protocol):
-    """Looks on, and may end the run between two steps by raising."""
+    """Observes a run, and may end it between two steps by raising an exception."""
 
     def check(self) -> None:
-        """Called before each step; what it raises ends the run.
+        """Called before each step; an exception ends the run.
 
-        A run of one process leaves a checkpoint then; of several, the last one stands.
+        A run of one process then saves a checkpoint; a run of several keeps its last checkpoint.
         """
 
     def at(self, position: Position) -> None:
-        """Called every half second."""
+        """Called about every half second."""
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        """Called after each epoch with the records of all so far."""
+        """Called after each epoch with the records of all finished epochs."""
 
 
 class Unwatched:
-    """A watcher that lets a run go on to its end."""
+    """A watcher that does nothing."""
 
     def check(self) -> None:
         return None
@@ -86,13 +86,13 @@ class Unwatched:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a run."""
+    """The result of a run."""
 
     weights: dict[str, Tensor]
     history: list[dict[str, Any]]
     validation_logits: NDArray[np.float32]
     test_logits: NDArray[np.float32]
-    #: Whether secondary losses had rows of their own in the end.
+    #: Whether the final training was interleaved.
     interleaved: bool
     best_epoch: int | None
 
@@ -102,49 +102,49 @@ def train(
     splits: Splits,
     checkpoints: Checkpoints,
     watcher: Watcher,
-    given: dict[str, Tensor] | None = None,
+    initial_weights: dict[str, Tensor] | None = None,
     fabric: Fabric | None = None,
 ) -> Trained:
-    """Train as the recipe says, from the newest checkpoint where there is one.
+    """Train by the recipe, from the newest checkpoint where one exists.
 
-    A run that was ended at any moment, gone on with by the same number of processes and threads on
-    the same kind of machine, gives the same weights bit for bit.
+    A run that is interrupted at any moment and resumed with the same number of processes and
+    threads on the same kind of machine gives the same weights bit for bit.
 
     Parameters
     ----------
-    given: the user's weights to start from.
-    fabric: what to compute on; by default as the recipe says.
+    initial_weights: the user's weights to start from; random by default.
+    fabric: devices and processes; from the recipe by default.
 
     Raises
     ------
-    InputError: a recipe or weights that cannot be trained, or that diverge.
-    UnavailableError: no room for a checkpoint; the one before still stands.
+    InputError: an invalid recipe, weights that do not fit, or a run that diverges.
+    UnavailableError: no space for a checkpoint; the previous checkpoint remains.
     """
-    # 1. The machine, and the run: at its beginning, or where its checkpoint left it.
-    fabric = fabric or machine(recipe)
+    # 1. Set up the devices, and start or resume the run.
+    fabric = fabric or launch_fabric(recipe)
     always = recipe.interleave.when == "always"
-    run = begin(recipe, splits, fabric, given, interleaved=always)
-    # The first process's: others may have another disk.
+    run = begin(recipe, splits, fabric, initial_weights, interleaved=always)
+    # All processes resume from the first process's checkpoint: disks may differ.
     run.resume(fabric.broadcast(checkpoints.load() if fabric.is_global_zero else None))
     augment = augmentation(recipe.augmentation)
     clock = _Clock(watcher)
 
-    # 2. Epochs: steps, measures, checkpoint.
+    # 2. Each epoch: steps, metrics, checkpoint.
     while run.counters.epoch < recipe.epochs and not _is_given_up(run):
         started = time.monotonic()
         _epoch(run, augment, checkpoints, watcher, clock)
         record = _measured(run, time.monotonic() - started)
-        # 3. Rows known by heart teach a calibration loss nothing: once more, some kept from it.
+        # 3. A calibration loss learns nothing from memorised rows: restart with held-out rows.
         if _has_memorised(run, record):
             history = [*run.counters.history, record]
-            run = begin(recipe, splits, fabric, given, interleaved=True)
+            run = begin(recipe, splits, fabric, initial_weights, interleaved=True)
             run.counters.history = history
         else:
             _count(run, record)
         run.save(checkpoints)
         watcher.epoch_over(run.counters.history)
 
-    # 4. The weights that are wanted, and what they say of rows that they were not trained on.
+    # 4. The selected weights, and their logits on the validation and test rows.
     weights = run.weights()
     run.model.load_state_dict(weights)
     return Trained(
@@ -160,7 +160,7 @@ def train(
 def _epoch(
     run: Run, augment: Augmentation, checkpoints: Checkpoints, watcher: Watcher, clock: _Clock
 ) -> None:
-    """Take the steps of an epoch that are not done yet."""
+    """Run the remaining steps of an epoch."""
     recipe, counters = run.recipe, run.counters
     parts = recipe.accumulate * run.fabric.world_size
     rows = len(run.splits.train)
@@ -174,7 +174,7 @@ def _epoch(
         try:
             watcher.check()
         except BaseException:
-            # Of several processes, the others may be in the middle of this very step.
+            # With several processes, the others may be in the middle of this step.
             if run.fabric.world_size == 1:
                 run.save(checkpoints)
             raise
@@ -186,14 +186,14 @@ def _epoch(
         _step(run, steps[number], number, augment)
         counters.step = number + 1
         clock.tick(rate)
-        # The epoch's own checkpoint comes with its measures.
+        # The last step has no checkpoint here: `train` saves after the metrics of the epoch.
         every = recipe.checkpoint_steps
         if every and counters.step % every == 0 and counters.step < len(steps):
             run.save(checkpoints)
 
 
 def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
-    """Move the weights once."""
+    """Run one optimiser step."""
     fabric, at = run.fabric, (run.recipe.seed, run.counters.epoch, number, run.fabric.global_rank)
     torch.manual_seed(seed_of(_NETWORK, *at))
     mine = shares(step, run.recipe.accumulate, fabric.global_rank, fabric.world_size)
@@ -202,7 +202,7 @@ def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
         more_to_come = part + 1 < len(mine)
         with fabric.no_backward_sync(run.network, enabled=more_to_come and fabric.world_size > 1):  # type: ignore[arg-type]
             loss = _loss(run, rows, step.terms, augment, generator)
-            # Parts of unlike size count by their rows, and the group takes the mean.
+            # Weight parts by their number of rows; the group averages over processes.
             loss = loss * (len(rows) * fabric.world_size / len(step.rows))
             fabric.backward(loss)
         run.loss_sum += loss.detach()
@@ -226,12 +226,12 @@ def _loss(
 
 
 def _measured(run: Run, seconds: float) -> dict[str, Any]:
-    """Return the record of an epoch that is over."""
+    """Return the record of a finished epoch."""
     recipe, counters, splits = run.recipe, run.counters, run.splits
     _agree_on_buffers(run)
     rows = _measured_rows(recipe, len(splits.train))
     train = predict(run.fabric, run.network, splits.train, rows)
-    found = {
+    record = {
         "epoch": counters.epoch + 1,
         "interleaved": counters.interleaved,
         "loss": run.read_loss(),
@@ -239,12 +239,12 @@ def _measured(run: Run, seconds: float) -> dict[str, Any]:
         "train": measure(train, splits.train.labels[rows]),
     }
     for name, split in (("validation", splits.validation), ("test", splits.test)):
-        found[name] = measure(predict(run.fabric, run.network, split), split.labels)
-    return found | weight_norms(run.model)
+        record[name] = measure(predict(run.fabric, run.network, split), split.labels)
+    return record | weight_norms(run.model)
 
 
 def _measured_rows(recipe: Recipe, rows: int) -> NDArray[np.int64]:
-    """Return the training rows that are measured, the same ones in each epoch."""
+    """Return the training rows that are measured, the same in each epoch."""
     if recipe.measured_rows in range(1, rows):
         order = np.random.default_rng([recipe.seed, _MEASURED]).permutation(rows)
         return np.sort(order[: recipe.measured_rows])
@@ -252,7 +252,7 @@ def _measured_rows(recipe: Recipe, rows: int) -> NDArray[np.int64]:
 
 
 def _count(run: Run, record: dict[str, Any]) -> None:
-    """Note an epoch, and whether it is the best one so far."""
+    """Record an epoch, and update the best epoch."""
     counters, stop = run.counters, run.recipe.stop
     score = record["validation"][stop.score]
     if counters.best_score is None or score < counters.best_score:
@@ -273,10 +273,10 @@ def _is_given_up(run: Run) -> bool:
 
 
 def _has_memorised(run: Run, record: dict[str, Any]) -> bool:
-    """Whether training rows are predicted, and their ECE is low, because they are known by heart.
+    """Return whether the network has memorised the training rows.
 
-    Paper 000, table 3: near-perfect accuracy, a very low training ECE, and a high ratio of the
-    others' ECE to it. Early on, calibration may be good on all rows alike.
+    Paper 000, table 3: near-perfect training accuracy, a very low training ECE, and a high ratio of
+    validation ECE to training ECE. Early in a run, ECE may be low on all rows alike.
     """
     interleave, train = run.recipe.interleave, record["train"]
     if interleave.when != "auto" or run.counters.interleaved:
@@ -286,14 +286,14 @@ def _has_memorised(run: Run, record: dict[str, Any]) -> bool:
 
 
 def _agree_on_buffers(run: Run) -> None:
-    """Give every process the first one's running statistics: each has seen other rows."""
+    """Copy the first process's running statistics to all: each process has seen other rows."""
     if run.fabric.world_size > 1:
-        for one in run.model.buffers():
-            torch.distributed.broadcast(one, 0)
+        for buffer in run.model.buffers():
+            torch.distributed.broadcast(buffer, 0)
 
 
 class _Clock:
-    """Says where a run is, now and then: over epochs, of which many may fit into half a second."""
+    """Reports progress at most every half second, also where epochs are shorter than that."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -301,34 +301,34 @@ class _Clock:
         self._run: Run | None = None
 
     def begin(self, run: Run, steps: int) -> None:
-        """Note that an epoch of so many steps begins, or goes on."""
-        if run is not self._run:  # the first, or a run begun anew
+        """Start or resume an epoch of `steps` steps."""
+        if run is not self._run:  # the first run, or a restarted run
             self._run = run
             self._started, self._first = time.monotonic(), _done(run, steps)
         self._steps = steps
 
     def tick(self, rate: float) -> None:
-        """Note that a step is done."""
+        """Count a finished step, and report progress where it is due."""
         now = time.monotonic()
         if now < self._next or self._run is None:
             return
         self._next = now + _EVERY_SECONDS
-        run, every = self._run, self._run.recipe.epochs * self._steps
-        done = _done(run, self._steps)
-        # Over all since the beginning: what is measured between epochs takes its time as well.
-        pace = (now - self._started) / max(done - self._first, 1)
+        run, total_steps = self._run, self._run.recipe.epochs * self._steps
+        steps_done = _done(run, self._steps)
+        # The mean since the start, because metrics between epochs take time too.
+        pace = (now - self._started) / max(steps_done - self._first, 1)
         self._watcher.at(
             Position(
                 epoch=run.counters.epoch + 1,
                 epochs=run.recipe.epochs,
-                fraction=done / every,
+                fraction=steps_done / total_steps,
                 loss=run.read_loss(),
                 rate=rate,
-                seconds_left=pace * (every - done),
+                seconds_left=pace * (total_steps - steps_done),
             )
         )
 
 
 def _done(run: Run, steps: int) -> int:
-    """Return the steps that a run has taken, of so many in an epoch."""
+    """Return the number of finished steps of a run with `steps` steps in an epoch."""
     return run.counters.epoch * steps + run.counters.step

@@ -1,4 +1,4 @@
-"""A run at one step: network, objective, optimiser and counters, to be begun, saved and gone on."""
+"""The state of a run: start, checkpoint and resume network, objective, optimiser, counters."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ from training.models.size import is_about_size
 
 __all__ = ["Run", "begin", "check_network"]
 
-#: What a stream of random numbers is for; `rows` has 1 and 2.
+#: Identifier of a random stream; `batches` uses 1 and 2.
 _WEIGHTS = 3
-#: What `build` is told by us.
+#: Arguments of `build` that this module sets.
 _OURS = {"name", "classes", "facts"}
-#: Fields that say what is done with the weights once they are there.
+#: Fields of a recipe that do not change the trained weights.
 _AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps", "report"}
 
 
 @dataclass
 class Run:
-    """All that changes while a run goes on, and what it was asked for."""
+    """The state of a run, with its recipe and data."""
 
     recipe: Recipe
     splits: Splits
     fabric: Fabric
-    #: The network itself, and as Fabric wraps it: for its device, precision and group.
+    #: The plain network, and the same network wrapped by Fabric.
     model: nn.Module
     network: nn.Module
     objective: TrainingObjective
     optimiser: Optimizer
     counters: Counters
-    #: The objective's sum over the steps of this epoch, where the network is: to read it would make
+    #: Sum of the objective over the steps of this epoch, on the network's device: reading it makes
     #: an accelerator wait.
     loss_sum: Tensor
-    #: The weights with the best score so far, where these are to be delivered.
+    #: The weights with the best score so far, where the recipe keeps the best.
     best: dict[str, Tensor] | None = None
 
     def resume(self, data: bytes | None) -> None:
-        """Go on from a checkpoint, if there is one."""
+        """Resume from a checkpoint; None starts from the beginning."""
         if data is not None:
             self.counters, self.best = load_state(
                 data, self.counters.run, self.model, self.objective, self.optimiser
@@ -66,11 +66,11 @@ class Run:
             self.loss_sum.fill_(self.counters.loss_sum)
 
     def save(self, checkpoints: Checkpoints) -> None:
-        """Leave a checkpoint; of several processes, the first does.
+        """Save a checkpoint; of several processes, the first does.
 
         Raises
         ------
-        InputError: the run has diverged; nothing is written then.
+        InputError: the run has diverged; nothing is written.
         """
         self.read_loss()
         if self.fabric.is_global_zero:
@@ -80,7 +80,7 @@ class Run:
         self.fabric.barrier()
 
     def read_loss(self) -> float:
-        """Return the objective's mean over this epoch so far; `InputError` if it diverges."""
+        """Return the mean objective over this epoch so far; raise `InputError` if it diverges."""
         self.counters.loss_sum = float(self.loss_sum)
         if not math.isfinite(self.counters.loss_sum):
             at = f"epoch {self.counters.epoch + 1}, step {self.counters.step}"
@@ -92,15 +92,15 @@ class Run:
         return self.counters.loss_sum / max(self.counters.step, 1)
 
     def weights_now(self) -> dict[str, Tensor]:
-        """Return a copy of the weights as they are."""
+        """Return a copy of the current weights."""
         return snapshot(self.model.state_dict())
 
     def weights(self) -> dict[str, Tensor]:
-        """Return what the recipe has delivered: the last weights, or the best."""
+        """Return the weights that the recipe keeps: the last or the best."""
         return self.best or self.weights_now()
 
     def begin_epoch(self) -> None:
-        """Let losses and layers know."""
+        """Set losses and layers up for the next epoch."""
         self.objective.start_epoch(self.counters.epoch, self.recipe.epochs)
         self.network.train()
         if self.recipe.model.train == "head":
@@ -111,7 +111,7 @@ def begin(
     recipe: Recipe,
     splits: Splits,
     fabric: Fabric,
-    given: dict[str, Tensor] | None,
+    initial_weights: dict[str, Tensor] | None,
     *,
     interleaved: bool,
 ) -> Run:
@@ -119,12 +119,12 @@ def begin(
 
     Parameters
     ----------
-    given: the user's weights to start from; drawn by the seed where there are none.
+    initial_weights: the user's weights to start from; random by the seed if None.
 
     Raises
     ------
-    InputError: an unknown model or loss, options that these cannot have, weights that do not fit,
-        or a loss that several processes cannot share.
+    InputError: an unknown model or loss, invalid options, weights that do not fit, or a loss that
+        several processes cannot share.
     """
     objective = TrainingObjective(recipe.loss, samples=len(splits.train))
     if objective.has_history and fabric.world_size > 1:
@@ -133,27 +133,27 @@ def begin(
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
     model = _built(recipe, splits)
     _check_inputs(recipe, splits, model)
-    if given is not None:
-        load_weights(model, given, new_head=recipe.model.new_head)
+    if initial_weights is not None:
+        load_weights(model, initial_weights, new_head=recipe.model.new_head)
     if recipe.model.train == "head":
         freeze_all_but_head(model)
     network = fabric.setup_module(model)
     objective.to(fabric.device)
     optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
     fabric.setup_optimizers(optimiser)
-    counters = Counters(run=_digest(recipe, splits, given), interleaved=interleaved)
+    counters = Counters(run=_digest(recipe, splits, initial_weights), interleaved=interleaved)
     loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
     return Run(recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum)
 
 
-def check_network(recipe: Recipe, splits: Splits, most: int) -> None:
-    """Raise `InputError` for a network that cannot be built, or of more than `most` weights.
+def check_network(recipe: Recipe, splits: Splits, max_weights: int) -> None:
+    """Raise `InputError` for a network that is invalid or has more than `max_weights` weights.
 
-    No memory is taken for them.
+    No memory is allocated for the weights.
     """
     with _fields_of_model(recipe.model):
         part = recipe.model
-        check_model(part.name, splits.classes, splits.facts, part.options, most)
+        check_model(part.name, splits.classes, splits.facts, part.options, max_weights)
 
 
 def _built(recipe: Recipe, splits: Splits) -> nn.Module:
@@ -164,7 +164,7 @@ def _built(recipe: Recipe, splits: Splits) -> nn.Module:
 
 @contextmanager
 def _fields_of_model(part: ModelPart) -> Iterator[None]:
-    """Name a recipe's fields in errors."""
+    """Translate errors to the fields of a recipe."""
     for option in _OURS & set(part.options):
         accepted = "nothing: the data say"
         raise InputError(f"model.options.{option}", found="a value", accepted=accepted)
@@ -181,9 +181,9 @@ def _fields_of_model(part: ModelPart) -> Iterator[None]:
 
 
 def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
-    """Raise `InputError` where the network cannot take the data's rows.
+    """Raise `InputError` where the network does not accept the rows of the data.
 
-    Rows of pixels for a network of words, say: found by two rows, before anything is trained.
+    An example is images for a text network. Two rows are tried before training.
     """
     rows = splits.train.batch(np.arange(min(2, len(splits.train))))
     training = model.training
@@ -191,7 +191,7 @@ def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
         with torch.no_grad():
             forward(model.eval(), rows)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
-        shape = ", ".join(str(tuple(one.shape[1:])) for one in _tensors(rows))
+        shape = ", ".join(str(tuple(tensor.shape[1:])) for tensor in _tensors(rows))
         found = f"{recipe.model.name}, for rows {shape}: {_line(error)}"
         raise InputError("model.name", found=found, accepted="one for such rows") from error
     finally:
@@ -206,10 +206,10 @@ def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _digest(recipe: Recipe, splits: Splits, given: dict[str, Tensor] | None) -> str:
-    """Return what tells this run from any other: recipe, data, and weights to start from."""
-    found = hashlib.sha256(recipe.model_dump_json(exclude=_AFTERWARDS).encode())
-    found.update(splits.digest.encode())
-    if given is not None:
-        found.update(safetensors.torch.save(snapshot(given)))
-    return found.hexdigest()
+def _digest(recipe: Recipe, splits: Splits, initial_weights: dict[str, Tensor] | None) -> str:
+    """Return a digest that identifies the run: recipe, data and initial weights."""
+    digest = hashlib.sha256(recipe.model_dump_json(exclude=_AFTERWARDS).encode())
+    digest.update(splits.digest.encode())
+    if initial_weights is not None:
+        digest.update(safetensors.torch.save(snapshot(initial_weights)))
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Options tried one after the other, each keeping the best value so far."""
+"""Tune options one after the other; each option keeps its best value."""
 
 from __future__ import annotations
 
@@ -30,39 +30,41 @@ _ORDER: tuple[Literal["kappa", "temperature", "beta", "weight_decay"], ...] = (
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A run with one value of one option, as `trials.jsonl` keeps it."""
+    """A run with one value of one option, as stored in `trials.jsonl`."""
 
     option: str
     value: float
-    #: Of the validation rows.
+    #: Accuracy and error on the validation rows.
     accuracy: float
     error: float
-    #: What it was: a digest of recipe and data.
+    #: Digest of recipe and data.
     run: str
 
 
 def best_of(trials: Sequence[Trial], within: float) -> Trial:
-    """Return the trial with the lowest error among those that give up little accuracy.
+    """Return the trial with the lowest error among trials of nearly the highest accuracy.
 
-    Little is less than `within` below the highest accuracy; the first of equals counts.
+    Such a trial is less than `within` below the highest accuracy. Ties go to the first trial.
 
     Source: paper 000, appendix G.
     """
-    highest = max(one.accuracy for one in trials)
-    fair = [one for one in trials if highest - one.accuracy < within or one.accuracy == highest]
-    return min(fair, key=lambda one: one.error)
+    highest = max(trial.accuracy for trial in trials)
+    fair = [
+        trial for trial in trials if highest - trial.accuracy < within or trial.accuracy == highest
+    ]
+    return min(fair, key=lambda trial: trial.error)
 
 
 def tune(recipe: Recipe, loaded: Loaded, output: Path, watcher: Watcher) -> dict[str, Any]:
-    """Try values as the recipe's `tune` says, and deliver the best run into `output`.
+    """Try the values of the recipe's `tune`, and write the best run into `output`.
 
-    `trials.jsonl` records each trial once it is over: none is done twice, whatever ends the
-    tuning in between, and the one that was interrupted goes on where it stood.
+    `trials.jsonl` records each finished trial. After an interruption, finished trials are not
+    repeated and the interrupted trial resumes from its checkpoint.
 
     Raises
     ------
-    InputError: an option that the loss does not have, or a value that it cannot have, before any
-        trial; several processes, which would have to share the record.
+    InputError: an unknown option of a loss or an invalid value, before any trial; several
+        processes, because they cannot share the record.
     """
     part = recipe.tune
     if part is None:
@@ -70,23 +72,23 @@ def tune(recipe: Recipe, loaded: Loaded, output: Path, watcher: Watcher) -> dict
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("tune", found="several processes", accepted="one")
     best = recipe.model_copy(update={"tune": None})
-    for one in _every(best, part):
-        TrainingObjective(one.loss, samples=len(loaded.splits.train))
+    for candidate in _every(best, part):
+        TrainingObjective(candidate.loss, samples=len(loaded.splits.train))
     record = _Record(output)
-    total, done = sum(len(getattr(part, option)) for option in _ORDER), 0
+    total, finished = sum(len(getattr(part, option)) for option in _ORDER), 0
     for option in _ORDER:
         trials = []
         for value in getattr(part, option):
-            wanted, label = _with(best, option, value), f"trial {done + 1} of {total}, "
-            within = _Within(watcher, label, done, total + 1)
-            trials.append(_tried(wanted, option, value, loaded, record, within, part))
-            done += 1
+            candidate, label = _with(best, option, value), f"trial {finished + 1} of {total}, "
+            within = _Within(watcher, label, finished, total + 1)
+            trials.append(_tried(candidate, option, value, loaded, record, within, part))
+            finished += 1
         if trials:
             chosen = best_of(trials, part.accuracy_within)
             best = _with(best, option, chosen.value)
             record.keep_only(chosen)
     summary = run_recipe(best, loaded, output, record.checkpoints(_run(best, loaded)), watcher)
-    return {**summary, "trials": [msgspec.to_builtins(one) for one in record.trials]}
+    return {**summary, "trials": [msgspec.to_builtins(trial) for trial in record.trials]}
 
 
 def _tried(
@@ -98,13 +100,13 @@ def _tried(
     watcher: Watcher,
     part: Tune,
 ) -> Trial:
-    """Return what came of a run, which is done unless the record has it."""
+    """Return a trial from the record, or train it."""
     run = _run(recipe, loaded)
     known = record.find(option, value, run)
     if known is not None:
         return known
-    found = train(recipe, loaded.splits, record.checkpoints(run), watcher, loaded.weights)
-    measured = measure(*as_rows(found.validation_logits, loaded.splits.validation.labels))
+    trained = train(recipe, loaded.splits, record.checkpoints(run), watcher, loaded.weights)
+    measured = measure(*as_rows(trained.validation_logits, loaded.splits.validation.labels))
     accuracy, error = measured["accuracy"], measured[part.error]
     if accuracy is None or error is None:
         raise ValueError("metrics of rows that there are")
@@ -120,7 +122,7 @@ def _every(recipe: Recipe, part: Tune) -> Iterator[Recipe]:
 
 
 def _with(recipe: Recipe, option: str, value: float) -> Recipe:
-    """Return the recipe with one of its numbers changed."""
+    """Return the recipe with another value of `option`."""
     document = recipe.model_dump(mode="json")
     if option == "weight_decay":
         document["optimiser"]["weight_decay"] = value
@@ -137,7 +139,7 @@ def _run(recipe: Recipe, loaded: Loaded) -> str:
 
 
 class _Record:
-    """The trials of a folder: a line each, and checkpoints while they may be needed."""
+    """The trials in a folder: one line each, and the checkpoints that may still be needed."""
 
     def __init__(self, output: Path) -> None:
         self._path, self._folder = output / "trials.jsonl", output / "trials"
@@ -147,27 +149,27 @@ class _Record:
             self.trials = [decoder_of(Trial).decode(line) for line in lines]
 
     def find(self, option: str, value: float, run: str) -> Trial | None:
-        """Return the trial if it is over."""
-        wanted = (option, value, run)
-        same = [one for one in self.trials if (one.option, one.value, one.run) == wanted]
+        """Return the trial if it is finished."""
+        key = (option, value, run)
+        same = [trial for trial in self.trials if (trial.option, trial.value, trial.run) == key]
         return same[0] if same else None
 
     def add(self, trial: Trial) -> None:
-        """Note a trial that is over."""
+        """Record a finished trial."""
         self.trials.append(trial)
-        write_lines(self._path, [msgspec.to_builtins(one) for one in self.trials])
+        write_lines(self._path, [msgspec.to_builtins(trial) for trial in self.trials])
 
     def checkpoints(self, run: str) -> FolderCheckpoints:
-        """Return where a run leaves its checkpoints."""
+        """Return the checkpoint storage of a run."""
         folder = self._folder / run[:16]
         folder.mkdir(parents=True, exist_ok=True)
         return FolderCheckpoints(folder)
 
     def keep_only(self, trial: Trial) -> None:
-        """Remove the checkpoints of all but one: they are as large as networks."""
-        for one in self._folder.iterdir():
-            if one.name != trial.run[:16]:
-                shutil.rmtree(one)
+        """Remove the checkpoints of all other trials, to save disk space."""
+        for folder in self._folder.iterdir():
+            if folder.name != trial.run[:16]:
+                shutil.rmtree(folder)
 
 
 class _Within:

@@ -1,4 +1,4 @@
-"""Weights as files: what a run delivers, and what fine-tuning starts from."""
+"""Weight files: the result of a run, and the start of fine-tuning."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = [
 ]
 
 _FIELD = "model.weights"
-#: Names of tensors that an error lists; the rest are counted.
+#: Maximum number of tensors that an error lists; the rest are counted.
 _LISTED = 8
 
 
 def weights_bytes(weights: dict[str, Tensor], architecture: str) -> bytes:
-    """Return a safetensors file of a network's state, with the name of its architecture."""
+    """Return the bytes of a safetensors file with a network's state and architecture name."""
     data: bytes = safetensors.torch.save(weights, metadata={"architecture": architecture})
     return data
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file; `InputError` where there are none."""
+    """Return the tensors of a safetensors file; raise `InputError` if it is invalid."""
     try:
         return dict(safetensors.torch.load_file(path))
     except OSError as error:
@@ -42,34 +42,34 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor], *, new_head: bool) -> None:
-    """Put a user's weights into a network.
+    """Load a user's weights into a network.
 
     Parameters
     ----------
-    new_head: whether the last layer keeps what it was drawn as; its tensors are not looked at.
+    new_head: whether the last layer keeps its random weights; its tensors are ignored.
 
     Raises
     ------
-    InputError: tensors that are missing, too many or of another shape or kind, by name; or a
-        value that is not finite.
+    InputError: names the tensors that are missing, unknown, or of another shape or type; or a
+        tensor with a value that is not finite.
     """
-    wanted = network.state_dict()
-    kept = _names_of_head(network) if new_head else set()
-    given = {name: one for name, one in weights.items() if name not in kept}
-    wanted = {name: one for name, one in wanted.items() if name not in kept}
-    wrong = _differences(wanted, given)
+    expected = network.state_dict()
+    ignored = _names_of_head(network) if new_head else set()
+    tensors = {name: tensor for name, tensor in weights.items() if name not in ignored}
+    expected = {name: tensor for name, tensor in expected.items() if name not in ignored}
+    wrong = _differences(expected, tensors)
     if wrong:
-        shown = "; ".join(wrong[:_LISTED])
+        listed = "; ".join(wrong[:_LISTED])
         more = f"; and {len(wrong) - _LISTED} more" if len(wrong) > _LISTED else ""
-        raise InputError(_FIELD, found=shown + more, accepted=_what(network))
-    for name, one in given.items():
-        if one.is_floating_point() and not bool(one.isfinite().all()):
+        raise InputError(_FIELD, found=listed + more, accepted=_what(network))
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(_FIELD, found=f"{name} is not finite", accepted="finite numbers")
-    network.load_state_dict(given, strict=not kept)
+    network.load_state_dict(tensors, strict=not ignored)
 
 
 def freeze_all_but_head(network: nn.Module) -> None:
-    """Leave only the last layer to be trained; the others keep their statistics as well."""
+    """Freeze all layers but the last; frozen layers also keep their running statistics."""
     network.requires_grad_(False)
     network.eval()
     last = head(network)
@@ -77,39 +77,47 @@ def freeze_all_but_head(network: nn.Module) -> None:
     last.train()
 
 
-def _differences(wanted: dict[str, Tensor], given: dict[str, Tensor]) -> list[str]:
-    """Return what keeps `given` from being `wanted`, a line each."""
-    missing = [f"{name} {_shape(one)} missing" for name, one in wanted.items() if name not in given]
-    unknown = [f"{name} {_shape(one)} unknown" for name, one in given.items() if name not in wanted]
+def _differences(expected: dict[str, Tensor], tensors: dict[str, Tensor]) -> list[str]:
+    """Return the differences between `tensors` and `expected`, one line each."""
+    missing = [
+        f"{name} {_shape(tensor)} missing"
+        for name, tensor in expected.items()
+        if name not in tensors
+    ]
+    unknown = [
+        f"{name} {_shape(tensor)} unknown"
+        for name, tensor in tensors.items()
+        if name not in expected
+    ]
     other = [
-        f"{name} {_shape(given[name])} instead of {_shape(one)}"
-        for name, one in wanted.items()
-        if name in given and not _alike(one, given[name])
+        f"{name} {_shape(tensors[name])} instead of {_shape(tensor)}"
+        for name, tensor in expected.items()
+        if name in tensors and not _alike(tensor, tensors[name])
     ]
     return other + missing + unknown
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
+def _alike(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and first.is_floating_point() == second.is_floating_point()
 
 
 def _names_of_head(network: nn.Module) -> set[str]:
     last = head(network)
-    (prefix,) = [name for name, one in network.named_modules() if one is last][:1]
+    (prefix,) = [name for name, module in network.named_modules() if module is last][:1]
     return {f"{prefix}.{name}" for name in last.state_dict()}
 
 
-def _shape(one: Tensor) -> str:
-    kind = "" if one.is_floating_point() else f" {str(one.dtype).removeprefix('torch.')}"
-    return f"{tuple(one.shape)}{kind}"
+def _shape(tensor: Tensor) -> str:
+    kind = "" if tensor.is_floating_point() else f" {str(tensor.dtype).removeprefix('torch.')}"
+    return f"{tuple(tensor.shape)}{kind}"
 
 
 def _what(network: nn.Module) -> str:
     state = network.state_dict()
-    numbers = sum(one.numel() for one in state.values())
+    numbers = sum(tensor.numel() for tensor in state.values())
     return f"the {len(state)} tensors of a {type(network).__name__}, {numbers} numbers"
 
 
 def trained_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that an optimiser is to move."""
-    return [one for one in network.parameters() if one.requires_grad]
+    """Return the parameters that the optimiser updates."""
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]

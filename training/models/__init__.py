@@ -1,8 +1,8 @@
-"""Networks by name: a new one is one file and one line here, or an entry point of a package.
+"""Model registry: add a network with one file and one line here, or with an entry point.
 
-A package of yours adds names by the entry-point group ``recalib.models``: each entry is a function
-``make(classes, **options)``, as `training.models.base` describes. Only names that are registered
-can be asked for; a name is never an import path.
+A package registers models in the entry-point group ``recalib.models``. Each entry is a function
+``make(classes, **options)``, as `training.models.base` describes. Only registered names are
+accepted; a name is never an import path.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _GROUP = "recalib.models"
 
 
 def known() -> dict[str, Make]:
-    """Return every model by name: ours, and those of installed packages.
+    """Return all models by name: built-in models and models of installed packages.
 
     Raises
     ------
-    InputError: a package's entry has the name of one of ours, or cannot be loaded.
+    InputError: a package's entry has the name of another model, or cannot be loaded.
     """
     return {**MODELS, **_of_packages()}
 
@@ -65,32 +65,32 @@ def known() -> dict[str, Make]:
 def build(
     name: str, classes: int, *, facts: Mapping[str, int] | None = None, **options: Any
 ) -> nn.Module:
-    """Return the network `name` for so many classes, its weights drawn by torch's generator.
+    """Return the network `name` for `classes` classes, with random weights of torch's generator.
 
     Parameters
     ----------
-    facts: what the data says of itself (`training.data.Splits.facts`), such as ``vocabulary``;
-        taken for those options of the network that have such a name and are not given.
+    facts: properties of the data (`training.data.Splits.facts`), such as ``vocabulary``; defaults
+        for the network's options of the same names.
 
     Raises
     ------
-    InputError: no such name; fewer than 2 classes; an option that the network does not have, that
-        it needs, or of the wrong type or size.
+    InputError: an unknown name; fewer than 2 classes; an option that is unknown, missing, or of the
+        wrong type or size.
     """
     return _prepared(name, classes, facts, options)()
 
 
 def check_model(
-    name: str, classes: int, facts: Mapping[str, int], options: Mapping[str, Any], most: int
+    name: str, classes: int, facts: Mapping[str, int], options: Mapping[str, Any], max_weights: int
 ) -> None:
-    """Raise `InputError` where `build` would, or would make a network of more than `most` weights.
+    """Raise `InputError` where `build` would, or for more than `max_weights` weights.
 
-    No memory is taken for them. A package's network that cannot be made without its tensors' values
-    is not counted: whoever installs it answers for it.
+    No memory is allocated for the weights. A package's network that needs the values of its tensors
+    during construction is not checked: its installation is the operator's responsibility.
     """
     make = _prepared(name, classes, facts, options)
     try:
-        check_size(make, most)
+        check_size(make, max_weights)
     except InputError:
         raise
     except Exception:
@@ -101,7 +101,7 @@ def check_model(
 def _prepared(
     name: str, classes: int, facts: Mapping[str, int] | None, options: Mapping[str, Any]
 ) -> Callable[[], nn.Module]:
-    """Return what makes the network, its options checked."""
+    """Check the options, and return a function that makes the network."""
     make = known().get(name)
     if make is None:
         raise InputError("model", found=repr(name), accepted=", ".join(known()))
@@ -112,8 +112,10 @@ def _prepared(
         if option not in types:
             accepted = ", ".join(types) or f"none: {name} has no options"
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
-    given = {one: value for one, value in (facts or {}).items() if one in types} | dict(options)
-    checked = {one: _converted(one, value, types[one]) for one, value in given.items()}
+    values = {option: value for option, value in (facts or {}).items() if option in types} | dict(
+        options
+    )
+    checked = {option: _converted(option, value, types[option]) for option, value in values.items()}
     for option in _needed(make):
         if option not in checked:
             raise InputError(f"options.{option}", found="nothing", accepted=f"{name} needs it")
@@ -121,56 +123,60 @@ def _prepared(
 
 
 def head(model: nn.Module) -> nn.Module:
-    """Return the layer that makes logits.
+    """Return the last layer, which computes the logits.
 
     Raises
     ------
     InputError: the network has no attribute ``head`` that is a layer.
     """
-    found = getattr(model, "head", None)
-    if not isinstance(found, nn.Module):
+    layer = getattr(model, "head", None)
+    if not isinstance(layer, nn.Module):
         raise InputError(
             "model", found=f"{type(model).__name__} without `head`", accepted="a layer called head"
         )
-    return found
+    return layer
 
 
 @cache
 def _of_packages() -> dict[str, Make]:
-    found: dict[str, Make] = {}
+    models: dict[str, Make] = {}
     for entry in entry_points(group=_GROUP):
-        if entry.name in MODELS or entry.name in found:
+        if entry.name in MODELS or entry.name in models:
             raise InputError(
                 _GROUP, found=f"{entry.name} again, in {entry.value}", accepted="a name of its own"
             )
         try:
-            found[entry.name] = entry.load()
+            models[entry.name] = entry.load()
         except (ImportError, AttributeError) as error:
             raise InputError(
                 _GROUP, found=f"{entry.value}: {error}", accepted="a function that can be loaded"
             ) from error
-    return found
+    return models
 
 
 def _options(make: Make) -> dict[str, Any]:
     """Return the options that a caller may set, with their types.
 
-    What a name fixes, as ``resnet20`` does its depth, is no option.
+    Options that a name fixes, such as the depth of ``resnet20``, are excluded.
     """
     fixed = make.keywords if isinstance(make, partial) else {}
     function = make.func if isinstance(make, partial) else make
     types = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    return {one: types.get(one, Any) for one in _parameters(make) if one not in fixed}
+    return {option: types.get(option, Any) for option in _parameters(make) if option not in fixed}
 
 
 def _needed(make: Make) -> list[str]:
-    return [one for one, it in _parameters(make).items() if it.default is inspect.Parameter.empty]
+    return [
+        option
+        for option, parameter in _parameters(make).items()
+        if parameter.default is inspect.Parameter.empty
+    ]
 
 
 def _parameters(make: Make) -> dict[str, inspect.Parameter]:
-    found = dict(inspect.signature(make).parameters)
-    found.pop("classes", None)
-    return found
+    parameters = dict(inspect.signature(make).parameters)
+    parameters.pop("classes", None)
+    return parameters
 
 
 def _converted(option: str, value: Any, type_: Any) -> Any:
@@ -178,7 +184,7 @@ def _converted(option: str, value: Any, type_: Any) -> Any:
         value = converted(value, type_)
     except msgspec.ValidationError as error:
         raise InputError(f"options.{option}", found=repr(value), accepted=str(error)) from None
-    # Sizes: no network has a layer of no channels, and dropout checks its own range.
+    # Integer options are sizes, which are positive. Float options have their own checks.
     if type_ is int and value < 1:
         raise InputError(f"options.{option}", found=f"{value}", accepted="1 or more")
     return value

@@ -1,19 +1,18 @@
-"""What a model of this family promises.
+"""The model interface.
 
-A model is built by ``make(classes, **options)``, a class or a function whose annotations are the
-options' types; `training.models.build` checks names and types against them. What it returns is a
-torch module
+``make(classes, **options)`` builds a model. It is a class or a function whose annotations are the
+types of the options; `training.models.build` checks names and types against them. It returns a
+torch module that
 
-- called with a batch of inputs as `training.data` gives them, that returns logits (N, K), or
-  (N, K, H, W) where every place has a class;
-- whose attribute ``head`` is the last layer, the one that makes logits: fine-tuning may train it
-  alone, and papers look at its weights.
+- maps a batch of `training.data` inputs to logits (N, K), or (N, K, H, W) for dense predictions;
+- has an attribute ``head``, the last layer, which computes the logits. Fine-tuning may train only
+  this layer, and the metrics of an epoch include the norm of its weights.
 
-Weights are drawn by torch's generator, so that a seed decides them. Nothing is downloaded.
+Torch's generator draws the weights, so that a seed determines them. Nothing is downloaded.
 
-Architectures are written here: the one well-kept collection of plain torch networks (pytorchcv)
-asks for torchvision, a second large compiled package, and has the networks of ImageNet and of
-CIFAR but none for text, trees or places.
+The architectures are written here because the maintained collection of plain torch networks
+(pytorchcv) requires torchvision, a second large compiled package, and has networks for ImageNet and
+CIFAR but none for text, trees or dense predictions.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ Make: TypeAlias = Callable[..., nn.Module]
 
 
 def initialise(network: nn.Module) -> None:
-    """Draw convolutions as He et al. do (ICCV 2015, eq. 10, fan out): unit variance forward."""
+    """Initialise convolutions by He et al., ICCV 2015, eq. 10, fan out: unit variance forward."""
     for module in network.modules():
-        # Shapes alone, as `check_size` makes them, have nothing to draw.
+        # Tensors on the meta device, as in `check_size`, have no values.
         if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -12,7 +12,7 @@ __all__ = ["DenseNet", "DenseNetBottleneck"]
 
 
 class DenseNet(nn.Module):
-    """The plain dense network of CIFAR: three blocks whose layers see all layers before them.
+    """DenseNet for CIFAR: three blocks in which each layer receives all previous layers.
 
     Images (N, channels, H, W). 3n + 4 layers; each adds `growth` channels. Depth 40 with growth 12
     has 1.0 million weights; paper 003's DenseNet-40.
@@ -47,10 +47,10 @@ class DenseNet(nn.Module):
 
 
 class DenseNetBottleneck(nn.Module):
-    """DenseNet-121 of ImageNet, for small images: bottlenecks, and transitions that halve.
+    """DenseNet-121 for small images: bottlenecks, and transitions that halve the channels.
 
-    The first convolution is 3x3 with stride 1 and nothing is pooled behind it: paper 004 names the
-    network and says no more. 7.0 million weights with growth 32.
+    The first convolution is 3x3 with stride 1, without pooling after it; paper 004 names the
+    network without details. 7.0 million weights with growth 32.
 
     Options: `growth`; `channels` of the images.
 
@@ -79,7 +79,7 @@ class DenseNetBottleneck(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Adds `growth` channels behind those that came in."""
+    """Append `growth` channels to the input channels."""
 
     def __init__(self, width: int, growth: int, bottleneck: int = 0) -> None:
         super().__init__()

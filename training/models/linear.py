@@ -8,12 +8,12 @@ __all__ = ["Linear"]
 
 
 class Linear(nn.Module):
-    """One linear layer on everything that an input holds: multinomial logistic regression.
+    """One linear layer on the flattened input: multinomial logistic regression.
 
-    With two classes and no offsets it is paper 004's model of appendix B, whose weights are the
-    difference of ours.
+    With two classes and no offsets it is the model of paper 004, appendix B, whose weights are the
+    difference of the two classes' weights here.
 
-    Options: `features`, how many numbers an input has; `offsets`, whether classes have one.
+    Options: `features`, the numbers in an input; `offsets`, whether classes have an offset.
     """
 
     def __init__(self, classes: int, *, features: int, offsets: bool = True) -> None:

@@ -15,10 +15,10 @@ __all__ = ["ResNet", "ResNetBottleneck"]
 
 
 class ResNet(nn.Module):
-    """The residual network of CIFAR: three stages of plain blocks, 6n + 2 layers.
+    """ResNet for CIFAR: three stages of plain blocks, 6n + 2 layers.
 
-    Images (N, channels, H, W), of any size; 32x32 in the papers. Shortcuts that change size take
-    every second place and pad channels by zeros (option A), so that only convolutions have
+    Images (N, channels, H, W), of any size; 32x32 in the papers. Shortcuts that change the size
+    take every second pixel and pad channels with zeros (option A), so that shortcuts have no
     weights: 0.27 million at depth 20, 1.73 at 110.
 
     Options: `depth` 6n + 2 ≥ 8; `width`, channels of the first stage; `channels` of the images.
@@ -39,15 +39,15 @@ class ResNet(nn.Module):
         super().__init__()
         legal = depth >= 8 and (depth - 2) % 6 == 0
         check_option("depth", depth, legal, "8, 14, 20, ... (6n + 2)")
-        made = _Block if block == "post" else _PreBlock
+        block_class = _Block if block == "post" else _PreBlock
         self.stem = nn.Conv2d(channels, width, 3, padding=1, bias=False)
         self.first = nn.BatchNorm2d(width) if block == "post" else nn.Identity()
         sizes = [(width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
         self.stages = nn.Sequential(
             *(
                 nn.Sequential(
-                    made(inner, outer, stride),
-                    *(made(outer, outer, 1) for _ in range((depth - 2) // 6 - 1)),
+                    block_class(inner, outer, stride),
+                    *(block_class(outer, outer, 1) for _ in range((depth - 2) // 6 - 1)),
                 )
                 for inner, outer, stride in sizes
             )
@@ -66,7 +66,7 @@ class ResNet(nn.Module):
 
 
 class _Block(nn.Module):
-    """Two convolutions, each with its normalisation behind it, and the input added."""
+    """Two convolutions, each followed by normalisation, plus the input."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Block(nn.Module):
 
 
 class _PreBlock(nn.Module):
-    """Two convolutions, each with its normalisation before it, and the input added."""
+    """Two convolutions, each preceded by normalisation, plus the input."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _PreBlock(nn.Module):
 
 
 def _shortcut(x: Tensor, stride: int, more: int) -> Tensor:
-    """Return every `stride`-th place, with `more` channels of zeros, half before, half after."""
+    """Return every `stride`-th pixel, with `more` zero channels, half before and half after."""
     if stride == 1 and not more:
         return x
     x = x[:, :, ::stride, ::stride]
@@ -106,12 +106,12 @@ def _shortcut(x: Tensor, stride: int, more: int) -> Tensor:
 
 
 class ResNetBottleneck(nn.Module):
-    """ImageNet's residual network with bottlenecks, for small images.
+    """ResNet with bottlenecks, as for ImageNet, for small images.
 
-    The first convolution is 3x3 with stride 1 and nothing is pooled behind it; four stages of
-    64 to 512 channels, times 4 at their ends; shortcuts that change size are convolutions. Papers
-    000, 001 and 004 name ResNet-50 and 101 on CIFAR and say no more; this is the form in common
-    use there, 23.5 million weights at depth 50.
+    The first convolution is 3x3 with stride 1, without pooling after it. There are four stages of
+    64 to 512 channels, times 4 at their ends. Shortcuts that change the size are convolutions.
+    Papers 000, 001 and 004 name ResNet-50 and 101 on CIFAR without details; this is the common
+    form for CIFAR, with 23.5 million weights at depth 50.
 
     Options: `depth` 50, 101 or 152; `width` of the first stage; `channels` of the images.
 
@@ -149,7 +149,7 @@ class ResNetBottleneck(nn.Module):
 
 
 class _Bottleneck(nn.Module):
-    """Convolutions 1x1, 3x3 and 1x1, each normalised, and the input added."""
+    """Convolutions 1x1, 3x3 and 1x1, each normalised, plus the input."""
 
     def __init__(self, inner: int, middle: int, stride: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small network with a class for every place."""
+"""A small network for semantic segmentation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ __all__ = ["Segmenter"]
 
 
 class Segmenter(nn.Module):
-    """Convolutions down to a quarter of the size and up again, with the finer features beside.
+    """A small U-Net: down to a quarter of the size and up again, with skip connections.
 
-    Images (N, channels, H, W) to logits (N, K, H, W). Sizes that are no multiples of 4 are made so
-    within.
+    Images (N, channels, H, W) to logits (N, K, H, W). Sizes need not be multiples of 4.
 
     Options: `width`, channels at full size; `channels` of the images.
 
-    Source: the shape is that of Ronneberger et al., U-Net, MICCAI 2015, with two steps down.
+    Source: the architecture of Ronneberger et al., U-Net, MICCAI 2015, with two levels.
     """
 
     def __init__(self, classes: int, *, width: int = 16, channels: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""How many weights a network has, told without the memory for one of them."""
+"""Count the weights of a network without allocating memory for them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from recalib.errors import InputError
 
 __all__ = ["check_size", "is_about_size"]
 
-#: Layers hold Python objects besides weights; the deepest of the literature, 1,202 layers, has some
-#: 3,600 tensors.
-_MOST_TENSORS = 5_000
+#: Layers use memory for Python objects besides weights. The deepest published network, with 1,202
+#: layers, has about 3,600 tensors.
+_MAX_TENSORS = 5_000
 
 
-def check_size(make: Callable[[], nn.Module], most: int) -> None:
-    """Raise `InputError` where the network that `make` would return has more than `most` weights.
+def check_size(make: Callable[[], nn.Module], max_weights: int) -> None:
+    """Raise `InputError` if the network of `make` has more than `max_weights` weights.
 
-    It is made of tensors that have shapes and no memory, and counted while it is made, so that one
-    of a billion layers is refused at the five-thousandth tensor. The generator is left as it was.
+    The network is built on the meta device, whose tensors have no memory. Weights are counted
+    during construction, so that a network of a billion layers is refused at tensor 5,001. The state
+    of the generator does not change.
 
     Raises
     ------
     InputError: for `options`.
-    Exception: what `make` raises, such as where it needs its tensors' values.
+    Exception: any error of `make`, for example if it needs the values of its tensors.
     """
     weights = tensors = 0
 
@@ -34,10 +35,10 @@ def check_size(make: Callable[[], nn.Module], most: int) -> None:
         nonlocal weights, tensors
         if parameter is not None:
             weights, tensors = weights + parameter.numel(), tensors + 1
-        if weights > most:
-            raise _refused(f"more than {most} weights", most)
-        if tensors > _MOST_TENSORS:
-            raise _refused(f"more than {_MOST_TENSORS} tensors of weights", most)
+        if weights > max_weights:
+            raise _refused(f"more than {max_weights} weights", max_weights)
+        if tensors > _MAX_TENSORS:
+            raise _refused(f"more than {_MAX_TENSORS} tensors of weights", max_weights)
 
     hook = register_module_parameter_registration_hook(count)
     try:
@@ -45,21 +46,23 @@ def check_size(make: Callable[[], nn.Module], most: int) -> None:
             make()
     except (RuntimeError, OverflowError, TypeError) as error:
         if is_about_size(error):
-            raise _refused("more weights than can be counted", most) from error
+            raise _refused("more weights than can be counted", max_weights) from error
         raise
     finally:
         hook.remove()
 
 
 def is_about_size(error: BaseException) -> bool:
-    """Return whether a network could not be made for its size: torch has no type of error for it.
+    """Return whether an error means that a network is too large; torch has no error type for that.
 
-    Memory that there is not, or a size or a product of sizes beyond 64 bits.
+    Such errors are a failed allocation, and a size or a product of sizes beyond 64 bits.
     """
-    said = str(error).lower()
+    message = str(error).lower()
     signs = ("overflow", "too large", "allocate memory", "out of memory")
-    return isinstance(error, MemoryError) or any(one in said for one in signs)
+    return isinstance(error, MemoryError) or any(sign in message for sign in signs)
 
 
-def _refused(found: str, most: int) -> InputError:
-    return InputError("options", found=found, accepted=f"a network of at most {most} weights")
+def _refused(found: str, max_weights: int) -> InputError:
+    return InputError(
+        "options", found=found, accepted=f"a network of at most {max_weights} weights"
+    )

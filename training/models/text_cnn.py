@@ -1,4 +1,4 @@
-"""A convolutional network for text, pooled over all places."""
+"""A convolutional network for text with global max pooling."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["TextCnn"]
 
 
 class TextCnn(nn.Module):
-    """Embeddings, two convolutions over words, the largest value of each channel over all places.
+    """Embeddings, two convolutions over words, and global max pooling.
 
-    Words (N, L), int64, 0 where a text has ended: those places are never the largest. A text
-    without a word gets the offsets of the last layer.
+    Input: words (N, L), int64, 0 for padding, which the maximum ignores. A text without a word gets
+    the offsets of the last layer.
 
-    Options: `vocabulary`, how many words there are, with padding and the unknown word; `width`,
-    channels; `kernel`, odd, words that a convolution sees; `dropout` before the last layer.
+    Options: `vocabulary`, its size with padding and the unknown word; `width`, channels; `kernel`,
+    odd, the words in a convolution; `dropout` before the last layer.
 
     Source: global pooling, Lin et al., Network in network, ICLR 2014, which paper 004 trains on
-    documents. There words start from GloVe's vectors and pooling between convolutions suits long
-    documents; here vectors are learned and sentences may be short.
+    documents. The paper starts from GloVe vectors and pools between convolutions, which suits long
+    documents; here the vectors are learned and sentences may be short.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class TextCnn(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, words: Tensor) -> Tensor:
-        there = (words > 0)[:, None, :]
-        # Places beyond the end are kept at zero, or the padding of a batch would change a text.
+        mask = (words > 0)[:, None, :]
+        # Padding stays zero; otherwise the length of the batch would change the logits of a text.
         x = self.words(words).transpose(1, 2)
-        x = torch.relu(self.conv1(x)) * there
-        x = torch.relu(self.conv2(x)) * there
+        x = torch.relu(self.conv1(x)) * mask
+        x = torch.relu(self.conv2(x)) * mask
         logits: Tensor = self.head(self.dropout(x.amax(dim=2)))
         return logits

@@ -11,7 +11,7 @@ __all__ = ["TreeLstm"]
 
 
 class TreeLstm(nn.Module):
-    """Binary constituency Tree-LSTM: a state for every node, made of its two children's.
+    """Binary constituency Tree-LSTM: the state of a node depends on its two children.
 
     Trees (N, M, 4), int64: each node's word (0 above the leaves), left child, right child (−1 at
     the leaves) and height (0 at the leaves, −1 for padding); the root has the largest height.
@@ -21,12 +21,12 @@ class TreeLstm(nn.Module):
     c = i·u + f_l·c_l + f_r·c_r and h = o·tanh c, where i, o, f_l, f_r are sigmoids and u a tanh of
     linear functions of (h_l, h_r).
 
-    Options: `vocabulary`, how many words there are, with padding and the unknown word; `width` of
-    states; `embedding`, width of words; `dropout` before the last layer.
+    Options: `vocabulary`, its size with padding and the unknown word; `width` of states;
+    `embedding`, width of word vectors; `dropout` before the last layer.
 
     Source: Tai, Socher and Manning, Improved semantic representations from tree-structured long
     short-term memory networks, ACL 2015, eqs. 9 to 14, with two children; paper 004 trains it.
-    There words start from GloVe's vectors; here they are learned.
+    The paper starts from GloVe vectors; here they are learned.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class TreeLstm(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, trees: Tensor) -> Tensor:
-        word, left, right, height = (one.flatten() for one in trees.unbind(dim=2))
-        # Children are numbered within their tree; here within the batch.
+        word, left, right, height = (column.flatten() for column in trees.unbind(dim=2))
+        # Child indices are relative to a tree; these offsets make them relative to the batch.
         first = torch.arange(len(trees), device=trees.device).repeat_interleave(trees.shape[1])
         first = first * trees.shape[1]
         order = torch.argsort(height, stable=True)
@@ -60,10 +60,10 @@ class TreeLstm(nn.Module):
         leaves = order[: counts[0]]
         cell, gate = self.leaf(self.words(word[leaves])).chunk(2, dim=1)
         cells, states = cell, torch.sigmoid(gate) * torch.tanh(cell)
-        done = counts[0]
+        computed = counts[0]
         for count in counts[1:]:
-            nodes = order[done : done + count]
-            done += count
+            nodes = order[computed : computed + count]
+            computed += count
             sides = [place[first[nodes] + child[nodes]] for child in (left, right)]
             gates = self.compose(torch.cat([states[side] for side in sides], dim=1))
             enter, leave, keep_left, keep_right, new = gates.chunk(5, dim=1)
