@@ -1,4 +1,4 @@
-"""`make bench`: run every benchmark and say which goals are met."""
+"""`make bench`: run every benchmark and print which goals are met."""
 
 from __future__ import annotations
 

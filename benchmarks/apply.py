@@ -1,12 +1,12 @@
-"""Applying a map: against temperature scaling, and against what its formula cannot do without.
+"""Speed of maps, relative to temperature scaling and to a lower bound for their formula.
 
 Graphs run on one thread, as in each process of a server, and are charged with that thread's
-processor time, so that neighbours on the machine count for little; only the comparison with a
-copy of the memory is by the clock, on all cores. Parameters are drawn, not
-fitted: what a graph costs does not depend on them, unless a weight of `ensemble_temperature` is 0.
+processor time, so other programs on the machine have little effect. Only the comparison with a
+memory copy uses wall time, on all cores. Parameters are random, not fitted: the cost of a graph
+does not depend on them, unless a weight of `ensemble_temperature` is 0.
 
-A map is to take at most three times as long as `temperature`. Where its formula makes that
-impossible, its floor is measured beside it: the operations that it cannot do without.
+The goal: a map takes at most three times as long as `temperature`. If its formula makes that
+impossible, its lower bound is measured too: the operations that the formula requires.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from tests.maps.conftest import some_logits, some_parameters
 __all__ = ["run"]
 
 _ROWS, _CLASSES = 10_000, 1000
-#: Of a map with a floor, which are the slow ones, and of the others, whose ratios are closer to 3.
+#: Repetitions for maps with a lower bound, which are slow, and for the others, whose ratios are
+#: closer to 3.
 _ROUNDS, _MORE_ROUNDS = 7, 25
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What a map cannot do without, besides a temperature, and how far above that it may be."""
+    """Operations that a map needs besides a temperature, and the largest allowed ratio to them."""
 
     why: str
     formula: Callable[[OnnxOps, Array], Array]
@@ -72,14 +73,14 @@ def _shares_of_odds(ops: OnnxOps, z: Array) -> Array:
 
 
 def _looked_up(cells: int, gathers: int) -> Callable[[OnnxOps, Array], Array]:
-    """Return as many gathers, one after the other, as a table for each class needs."""
+    """Return the sequential gathers that a table for each class needs."""
 
     def formula(ops: OnnxOps, z: Array) -> Array:
         table = ops.constant(np.tile(np.arange(float(cells)), (_CLASSES, 1)))
-        found = ops.relu(_odds(ops, z) * 0.0)
+        scores = ops.relu(_odds(ops, z) * 0.0)
         for _ in range(gathers):
-            found = ops.gather(table, found)
-        return ops.softmax(found)
+            scores = ops.gather(table, scores)
+        return ops.softmax(scores)
 
     return formula
 
@@ -143,7 +144,7 @@ def _against(
 
 
 def _runner(graph: bytes, logits: NDArray[np.float32]) -> Callable[[], Any]:
-    """Return what runs a graph on `logits`, by the calling thread alone."""
+    """Return a function that runs a graph on `logits` in the calling thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

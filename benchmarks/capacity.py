@@ -1,10 +1,9 @@
 """Capacity planning: disk, memory and processor time for models, requests and labels.
 
-`python -m benchmarks.capacity [--json FILE]`: some minutes of one core, on SQLite in a temporary
-folder, and what goes to the database once more on a PostgreSQL that is started for it. Times are of
-the processor, not of a clock, so that other programs on the machine disturb them little: those of a
-server are its own, whatever its client takes, and PostgreSQL's processes count. docs/operations.md
-says what follows from them.
+`python -m benchmarks.capacity [--json FILE]` takes some minutes of one core. It uses SQLite in a
+temporary folder, and repeats the database part on a PostgreSQL server that it starts. Times are
+processor times, so other programs on the machine have little effect. Those of a server exclude its
+client and include PostgreSQL's processes. docs/operations.md uses the results.
 """
 
 from __future__ import annotations
@@ -53,24 +52,24 @@ _FITS = [
 def measured(folder: Path) -> dict[str, float]:
     """Return all figures by name; each name ends in its unit."""
     with sqlite(folder / "labels") as database, sqlite(folder / "other") as other:
-        found = _of_labels(folder, database, other)
-    traffic = day(_made(folder / "traffic"), 0)
-    found["traffic_day_megabytes"] = traffic["megabytes"]
-    found["traffic_day_rows"] = traffic["rows"]
-    found |= _of_fits()
+        figures = _of_labels(folder, database, other)
+    traffic = day(_new_folder(folder / "traffic"), 0)
+    figures["traffic_day_megabytes"] = traffic["megabytes"]
+    figures["traffic_day_rows"] = traffic["rows"]
+    figures |= _of_fits()
     with sqlite(folder / "server") as database:
-        found |= _of_server(folder, database)
+        figures |= _of_server(folder, database)
     with postgresql() as database, postgresql() as other:
-        again = _of_labels(folder, database, other)
+        postgresql_figures = _of_labels(folder, database, other)
     with postgresql() as database:
-        again |= _of_server(folder, database)
-    return found | {f"postgresql_{name}": value for name, value in again.items()}
+        postgresql_figures |= _of_server(folder, database)
+    return figures | {f"postgresql_{name}": value for name, value in postgresql_figures.items()}
 
 
 def _of_labels(
     folder: Path, database: Database, other: Database, count: int = _LABELS
 ) -> dict[str, float]:
-    """Labels in batches of a thousand, a backup of them, and its restore into another database."""
+    """Measure adding labels in batches of 1,000, and their backup and restore."""
     registry = _registry(database, folder)
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 10, "anna")
@@ -80,14 +79,14 @@ def _of_labels(
         [(_prediction(model, start + i, rng), i % 10) for i in range(_BATCH)]
         for start in range(0, count, _BATCH)
     ]
-    seconds = _processor(database, lambda: [_add(registry, model, one) for one in batches])
+    seconds = _processor(database, lambda: [_add(registry, model, batch) for batch in batches])
     grown = database.size() - before
     to = folder / f"{database.name}.zip"
     saving = _processor(database, lambda: backup(registry, to))
-    anew = _registry(other, folder / f"{database.name}-anew")
-    bringing_back = _processor(other, lambda: restore(anew, to))
+    restored = _registry(other, folder / f"{database.name}-anew")
+    bringing_back = _processor(other, lambda: restore(restored, to))
     registry.close()
-    anew.close()
+    restored.close()
     return {
         "label_bytes": grown / count,
         "label_microseconds": seconds / count * 1e6,
@@ -108,20 +107,20 @@ def _add(registry: Registry, model: Model, batch: list[tuple[Prediction, int]]) 
 
 
 def _of_fits() -> dict[str, float]:
-    found = {}
+    figures = {}
     for name, rows, classes in _FITS:
         logits, labels = _drawn(rows, classes)
-        recalib.fit(logits[:500], labels[:500], map=name)  # what is imported when first used
+        recalib.fit(logits[:500], labels[:500], map=name)  # imports happen at first use
         started = time.process_time()
         fitted = recalib.fit(logits, labels, map=name)
-        found[f"fit_{name}_{rows}x{classes}_seconds"] = time.process_time() - started
+        figures[f"fit_{name}_{rows}x{classes}_seconds"] = time.process_time() - started
         size = len(fitted.to_bytes()) + len(json.dumps(fitted.card.to_dict()))
-        found[f"calibrator_{name}_{classes}_bytes"] = float(size)
-    return found
+        figures[f"calibrator_{name}_{classes}_bytes"] = float(size)
+    return figures
 
 
 def _of_server(folder: Path, database: Database, models: int = _MODELS) -> dict[str, float]:
-    """Memory and processor of a server process: calibrators that it loads, requests, labels."""
+    """Measure memory and processor time of a server: loaded calibrators, requests, labels."""
     registry = _registry(database, folder)
     for classes, name, count in ((10, "m", models), (1_000, "large", 1)):
         _publish(registry, classes, name, count)
@@ -132,34 +131,34 @@ def _of_server(folder: Path, database: Database, models: int = _MODELS) -> dict[
         for number in range(1, models):
             _ask(client, f"m{number}", 1, 10, 1)
         grown = process.memory_info().rss - before
-        found = {
+        figures = {
             "server_megabytes": before / 1e6,
             "loaded_calibrator_kilobytes": grown / (models - 1) / 1e3,
         }
-        found["idle_processor_share"] = idle = _idle(process, database)
+        figures["idle_processor_share"] = idle = _idle(process, database)
         for rows, classes, model in ((1, 10, "m0"), (32, 10, "m0"), (32, 1_000, "large")):
             count = _REQUESTS // (4 if classes > 10 else 1)
             spending = _Spending(process, database, idle)
             ids = _ask(client, model, rows, classes, count)
             spent = spending.seconds()
-            found[f"request_{rows}x{classes}_milliseconds"] = spent / count * 1e3
-            found[f"requests_{rows}x{classes}_per_core_second"] = count / spent
+            figures[f"request_{rows}x{classes}_milliseconds"] = spent / count * 1e3
+            figures[f"requests_{rows}x{classes}_per_core_second"] = count / spent
             if (rows, classes) == (32, 10):
                 spending = _Spending(process, database, idle)
                 _label(client, ids)
-                found["labels_per_core_second"] = len(ids) / spending.seconds()
-    return found
+                figures["labels_per_core_second"] = len(ids) / spending.seconds()
+    return figures
 
 
 class _Spending:
-    """What a process and its database spend on what is asked, without what they spend anyway."""
+    """Processor time of a process and its database for requests, without that of an idle server."""
 
     def __init__(self, process: psutil.Process, database: Database, idle: float) -> None:
         self._process, self._database, self._idle = process, database, idle
         self._began, self._spent = time.perf_counter(), _spent(process, database)
 
     def seconds(self) -> float:
-        """Return the seconds of processor since this was made."""
+        """Return the processor seconds since the construction."""
         anyway = self._idle * (time.perf_counter() - self._began)
         return max(_spent(self._process, self._database) - self._spent - anyway, 1e-3)
 
@@ -178,7 +177,7 @@ def _spent(process: psutil.Process, database: Database) -> float:
 def _label(client: httpx2.Client, ids: list[str]) -> None:
     """Send labels, 1,000 per request."""
     for at in range(0, len(ids), _BATCH):
-        body = [{"prediction_id": one, "label": 1} for one in ids[at : at + _BATCH]]
+        body = [{"prediction_id": id, "label": 1} for id in ids[at : at + _BATCH]]
         client.post("/v1/models/m0/labels", json=body).raise_for_status()
 
 
@@ -241,19 +240,19 @@ def _drawn(rows: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.int
 
 
 def _processor(database: Database, act: Callable[[], object]) -> float:
-    """Return the seconds of processor that `act` takes in this process and in its database."""
+    """Return the processor seconds of `act` in this process and in its database."""
     started = time.process_time() + database.spent()
     act()
     return time.process_time() + database.spent() - started
 
 
 def _registry(database: Database, folder: Path) -> Registry:
-    registry = Registry(database.url, (_made(folder) / "blobs").as_uri())
+    registry = Registry(database.url, (_new_folder(folder) / "blobs").as_uri())
     registry.migrate()
     return registry
 
 
-def _made(folder: Path) -> Path:
+def _new_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -262,13 +261,13 @@ def main() -> None:
     """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, help="write the figures there as well")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="recalib-capacity-") as name:
-        found = measured(Path(name))
-    for what, value in found.items():
-        print(f"{what:40} {value:12,.3f}")
-    if given.json is not None:
-        given.json.write_text(json.dumps(found, indent=2) + "\n")
+        figures = measured(Path(name))
+    for figure, value in figures.items():
+        print(f"{figure:40} {value:12,.3f}")
+    if args.json is not None:
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""`python -m benchmarks.coverage [METRIC ...]`: how often 95% intervals hold the truth, how wide.
+"""`python -m benchmarks.coverage [METRIC ...]`: coverage and width of 95% intervals.
 
-Rows are drawn from populations whose truth is known (`benchmarks.populations`) and measured; the
-true value is that of infinitely many rows, in the bins or by the kernels of these. Each line is one
+Rows are drawn from populations with known truth (`benchmarks.populations`) and measured. The true
+value is that of infinitely many rows, with the bins or kernels of the drawn rows. Each line is one
 metric, number of rows and population:
 
-- `cover`: the percentage of draws whose interval holds the truth, and the misses below and above;
+- `cover`: the percentage of draws whose interval contains the truth, and misses below and above;
 - `width`: the mean width of the interval;
 - `boot`: the mean width of percentile intervals of 100 bootstraps (40 by kernels) over the first
-  draws, and how many of them hold the truth.
+  draws, and how many of them contain the truth.
 
-Last come the same of each metric over all lines. The goal is 93%, which a line or a metric misses
-if an exact binomial test of its draws refuses it at 0.1%: of eight hundred lines one is unlucky.
-Lines of 50,000 rows have few draws and say little by themselves; a metric's say much.
-The grid takes some ten minutes of two cores. Floors are left out, which would take most of it.
+The last lines show each metric over all its lines. The goal is 93%. A line or a metric misses it if
+an exact binomial test of its draws rejects it at 0.1%: of eight hundred lines, one is expected to
+fail by chance. Lines of 50,000 rows have few draws and low power; the metrics have high power.
+The grid takes about ten minutes of two cores. Floors are skipped; they would take most of the time.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ Values = NDArray[np.float64]
 TrueValue = Callable[[Any, Predictions], float]
 
 GOAL = 0.93
-#: How improbable so few hits must be at the goal before it counts as missed.
+#: The goal counts as missed if so few hits are less probable than this at the goal.
 _UNLUCKY = 1e-3
 _LEVEL = 0.95
-#: Draws of the top label by rows; of classes a fifth, of 100 classes a tenth.
+#: Draws for the top label, by rows; a fifth for classwise metrics, a tenth with 100 classes.
 _DRAWS = {300: 160, 2_000: 60, 50_000: 20}
-#: Metrics that are measured of every so many draws only, and of how many rows at most.
+#: Slow metrics: measured for every n-th draw only, and up to a number of rows.
 _EVERY = {"smooth_ece": 4, "ece_kde": 10, "ece_kde_classwise": 2, "ece_kde_canonical": 2}
 _MOST_ROWS = {"ece_kde": 2_000, "ece_kde_classwise": 300, "ece_kde_canonical": 300}
 _MOST_CLASSES = {"ece_kde_classwise": 10, "ece_kde_canonical": 3}
 _BOOTSTRAPS, _BOOTSTRAPPED = 100, {300: 3, 2_000: 2, 50_000: 1}
-#: Every law calibrated, and every other truth with a law or two that it is hard in.
+#: Every law with calibrated confidences, and every other truth with one or two difficult laws.
 PAIRS = [(law, "calibrated") for law in LAWS] + [
     ("Beta(30, .6)", "2% too sure"),
     ("one bin", "2% too sure"),
@@ -88,16 +88,16 @@ def _by_width(population: Population, order: float) -> float:
 
 
 def _largest(population: TopLabel, rows: Predictions) -> float:
-    """Return the largest gap of the bins that hold any of these rows."""
+    """Return the largest gap of the bins that contain any of these rows."""
     (column,) = population.columns
     where = bin_indices(column.p, BINS)
-    held = np.isin(where, bin_indices(rows.confidences, BINS))
-    sums = np.bincount(where[held], column.gaps[held])
-    return float((np.abs(sums) / np.maximum(np.bincount(where[held]), 1)).max())
+    inside = np.isin(where, bin_indices(rows.confidences, BINS))
+    sums = np.bincount(where[inside], column.gaps[inside])
+    return float((np.abs(sums) / np.maximum(np.bincount(where[inside]), 1)).max())
 
 
 def _swept(population: TopLabel, rows: Predictions) -> float:
-    """Return the error of as many bins as these rows choose."""
+    """Return the error with the number of bins that these rows choose."""
     right = sort_by_confidence(rows)[1]
     bins = _max_bins(right, np.concatenate([[0.0], np.cumsum(right)]))
     return float(np.sqrt(population.columns[0].by_mass(bins, 2)))
@@ -114,16 +114,16 @@ def _excess(population: TopLabel, _: Predictions) -> float:
 
 
 def _by_kernels(population: Classes, rows: Predictions) -> float:
-    """Return the mean over columns, each with the bandwidth of its column of these rows."""
+    """Return the mean over columns, each with the bandwidth for the same column of these rows."""
     columns = zip(population.columns, rows.probabilities.T, strict=True)
-    return float(np.mean([one.by_kernels(_bandwidth_of(p)) for one, p in columns]))
+    return float(np.mean([column.by_kernels(_bandwidth_of(p)) for column, p in columns]))
 
 
 def _bandwidth_of(p: Values) -> float:
     return _best_bandwidth(np.stack([p, 1 - p], axis=1))
 
 
-#: By name: the true value of a population, in the bins or by the kernels of the rows drawn.
+#: The true value of a population by metric, with the bins or kernels of the drawn rows.
 TOP_LABEL: dict[str, TrueValue] = {
     "ece": lambda population, _: _by_width(population, 1),
     "ece_l2": lambda population, _: _by_width(population, 2) ** 0.5,
@@ -162,7 +162,7 @@ CLASSWISE: dict[str, TrueValue] = {
 
 @dataclass(frozen=True)
 class Result:
-    """One line."""
+    """One line of the output."""
 
     metric: str
     rows: int
@@ -177,12 +177,12 @@ class Result:
 
     @property
     def coverage(self) -> float:
-        """The share of draws whose interval holds the truth."""
+        """The share of draws whose interval contains the truth."""
         return 1 - self.below - self.above
 
     @property
     def met(self) -> bool:
-        """Whether the goal may be met, as far as so many draws can tell."""
+        """Whether the number of hits is compatible with the goal."""
         return _may_meet(self.coverage, self.draws)
 
     def __str__(self) -> str:
@@ -195,7 +195,7 @@ class Result:
 
 
 def measure(names: list[str], classes: int | None, law: str, truth: str, rows: int) -> list[Result]:
-    """Draw rows, the same each time, and measure each of the metrics; `classes` or else `law`."""
+    """Draw rows, with a fixed seed, and measure each metric; requires `classes` or `law`."""
     population: Population = TopLabel(law, truth) if classes is None else Classes(classes, truth)
     truths = TOP_LABEL if classes is None else CLASSWISE
     names = [
@@ -206,7 +206,7 @@ def measure(names: list[str], classes: int | None, law: str, truth: str, rows: i
         and (classes or 0) <= _MOST_CLASSES.get(name, 100)
     ]
     draws = _DRAWS[rows] // (1 if classes is None else 5 if classes < 100 else 10)
-    found: dict[str, list[list[float]]] = {name: [] for name in names}
+    intervals: dict[str, list[list[float]]] = {name: [] for name in names}
     again: dict[str, list[list[float]]] = {name: [] for name in names}
     fixed: dict[str, float] = {}
     rng = np.random.default_rng(0)
@@ -218,13 +218,13 @@ def measure(names: list[str], classes: int | None, law: str, truth: str, rows: i
                     continue
                 if name in _DEPENDING or name not in fixed:
                     fixed[name] = truths[name](population, drawn)
-                one = METRICS[name](BINS).measure(drawn, _LEVEL)
-                assert one.low is not None
-                assert one.high is not None
-                found[name].append([one.low, one.high, fixed[name]])
-                if len(found[name]) <= _bootstrapped(name, rows, classes):
+                estimate = METRICS[name](BINS).measure(drawn, _LEVEL)
+                assert estimate.low is not None
+                assert estimate.high is not None
+                intervals[name].append([estimate.low, estimate.high, fixed[name]])
+                if len(intervals[name]) <= _bootstrapped(name, rows, classes):
                     again[name].append([*_bootstrap(name, drawn), fixed[name]])
-    return [_result(name, rows, population.label, found[name], again[name]) for name in names]
+    return [_result(name, rows, population.label, intervals[name], again[name]) for name in names]
 
 
 #: Metrics whose true value depends on the rows drawn.
@@ -250,24 +250,26 @@ def _bootstrap(name: str, drawn: Predictions) -> list[float]:
 
 
 def _result(
-    name: str, rows: int, label: str, found: list[list[float]], again: list[list[float]]
+    name: str, rows: int, label: str, intervals: list[list[float]], again: list[list[float]]
 ) -> Result:
-    below, above, width, true_value = _misses(found)
+    below, above, width, true_value = _misses(intervals)
     boot_below, boot_above, boot_width, _ = _misses(again or [[np.nan] * 3])
     boot = 1 - boot_below - boot_above if again else np.nan
-    return Result(name, rows, label, true_value, len(found), below, above, width, boot, boot_width)
+    return Result(
+        name, rows, label, true_value, len(intervals), below, above, width, boot, boot_width
+    )
 
 
 def _misses(ends: list[list[float]]) -> tuple[float, float, float, float]:
-    """Return the shares of intervals below and above which the truth is; mean width and truth."""
+    """Return the shares of intervals with the truth below and above; mean width and truth."""
     low, high, true_value = np.array(ends, float).T
-    # Rounding: of no error at all, sums of gaps leave 1e-17.
+    # For an error of 0, rounded sums of gaps are about 1e-17.
     below, above = true_value < low - 1e-9, true_value > high + 1e-9
     means = below.mean(), above.mean(), (high - low).mean(), true_value.mean()
-    return tuple(float(one) for one in means)  # type: ignore[return-value]
+    return tuple(float(mean) for mean in means)  # type: ignore[return-value]
 
 
-#: So that what the truth needs to know of these rows is not searched for twice.
+#: Cache of bandwidths: the true value needs the same search as the metric.
 _remembered: dict[bytes, float] = {}
 
 
@@ -284,13 +286,13 @@ def _without_floors() -> ExitStack:
     """Return a context in which floors are 0."""
     stack = ExitStack()
     modules = calibration_gaps, ece_debiased, ece_label_binned, ks_error
-    drawn = [
+    patches = [
         mock.patch.object(module, "noise_floor", return_value=(0.0, 0.0)) for module in modules
     ]
-    others = (smooth_ece, "_fixed_points"), (ks_noise, "_floors")
-    drawn += [mock.patch.object(*place, return_value=np.zeros(1)) for place in others]
-    for one in drawn:
-        stack.enter_context(one)
+    functions = (smooth_ece, "_fixed_points"), (ks_noise, "_floors")
+    patches += [mock.patch.object(*place, return_value=np.zeros(1)) for place in functions]
+    for patch in patches:
+        stack.enter_context(patch)
     stack.enter_context(mock.patch.object(ece_kde, "best_bandwidth", _best_bandwidth))
     return stack
 
@@ -313,36 +315,36 @@ def _results(names: list[str]) -> Iterator[Result]:
 
 
 def _say_over_all(name: str, own: list[Result]) -> bool:
-    """Print a metric's lines together; return whether the goal may be met."""
-    draws = sum(one.draws for one in own)
-    covered = sum(one.coverage * one.draws for one in own) / draws
-    beside = [one.width / one.boot_width for one in own if one.boot_width > 0]
-    lowest = min(own, key=lambda one: one.coverage)
+    """Print the summary of a metric's lines; return whether it is compatible with the goal."""
+    draws = sum(result.draws for result in own)
+    covered = sum(result.coverage * result.draws for result in own) / draws
+    ratios = [result.width / result.boot_width for result in own if result.boot_width > 0]
+    lowest = min(own, key=lambda result: result.coverage)
     met = _may_meet(covered, draws)
     print(
         f"{name:25}{len(own):3} lines {covered:7.1%}, lowest {lowest.coverage:.1%} of"
-        f" {lowest.draws}; width by the bootstrap's: median {np.median(beside):.2f}"
+        f" {lowest.draws}; width by the bootstrap's: median {np.median(ratios):.2f}"
         + ("" if met else "  MISSED")
     )
     return met
 
 
 def _may_meet(coverage: float, draws: int) -> bool:
-    held = round(coverage * draws)
-    return bool(scipy.stats.binom.cdf(held, draws, GOAL) >= _UNLUCKY)
+    hits = round(coverage * draws)
+    return bool(scipy.stats.binom.cdf(hits, draws, GOAL) >= _UNLUCKY)
 
 
 def main() -> None:
-    """Print every line of the metrics named, or of all."""
+    """Print every line of the named metrics, or of all metrics."""
     names = sys.argv[1:] or [*TOP_LABEL, *CLASSWISE]
     results = []
     for result in _results(names):
         print(result, flush=True)
         results.append(result)
     print()
-    missed = sum(not one.met for one in results)
+    missed = sum(not result.met for result in results)
     for name in names:
-        missed += not _say_over_all(name, [one for one in results if one.metric == name])
+        missed += not _say_over_all(name, [result for result in results if result.metric == name])
     print(f"{missed} missed of {len(results)}")
     sys.exit(1 if missed else 0)
 

@@ -1,4 +1,4 @@
-"""Databases for benchmarks: SQLite in a file, and a PostgreSQL server that is started for it."""
+"""Databases for benchmarks: SQLite in a file, and a temporary PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Database(NamedTuple):
 
     name: str
     url: str
-    #: Returns its bytes, without what is only left over.
+    #: Returns its size in bytes, without free space.
     size: Callable[[], int]
-    #: Returns the seconds of processor that its own processes have spent.
+    #: Returns the processor seconds of its own processes.
     spent: Callable[[], float]
 
 
@@ -53,9 +53,9 @@ def postgresql() -> Iterator[Database]:
         def size() -> int:
             execute(url, "VACUUM FULL")
             with psycopg.connect(url) as connection:
-                found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            assert found is not None
-            return int(found[0])
+                row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+            assert row is not None
+            return int(row[0])
 
         yield Database("postgresql", url, size, lambda: _spent(server))
 

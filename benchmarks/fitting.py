@@ -1,4 +1,4 @@
-"""Fitting: against every library that has the same map, on the same rows, to the same optimum."""
+"""Speed of fitting, relative to every library with the same map, rows and optimum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run() -> Iterator[Goal]:
     # float64 for all: on float32, scikit-learn stops 2e-4 away from the optimum.
     peers = peers_of("temperature")
     yield from against("temperature", _temperature, peers, rows_like(5_000, 10), 5, 1)
-    # The two that stop at the optimum and are not slower still: the others take minutes.
+    # Only the two fast libraries that reach the optimum: the others take minutes.
     fast = {name: peers[name] for name in ("scikit-learn", "probmetrics") if name in peers}
     yield from against("temperature", _temperature, fast, rows_like(25_000, 1000), 2, 8)
 
@@ -53,26 +53,26 @@ def against(
     *,
     both_ways: bool = False,
 ) -> Iterator[Goal]:
-    """Yield how many times as long each peer takes, at least `limit`, and whose optimum is lower.
+    """Yield the ratio of times for each peer, with goal `limit`, and the difference of the optima.
 
-    A peer that takes over fifteen seconds runs once, not `times` times. With `both_ways`, two
-    objectives that are the same but for a constant may not differ in either direction.
+    A peer that takes over fifteen seconds runs once, not `times` times. With `both_ways`, the
+    goal applies to the absolute difference: the objectives are equal up to a constant.
     """
     logits, labels = data
     size = f"{len(labels):,}x{logits.shape[1]}"
     for name, fit in peers.items():
-        found: dict[str, Fitted] = {}
+        fits: dict[str, Fitted] = {}
 
-        def act(who: str, of: Fit, found: dict[str, Fitted] = found) -> None:
-            found[who] = of(logits, labels)
+        def act(who: str, of: Fit, fits: dict[str, Fitted] = fits) -> None:
+            fits[who] = of(logits, labels)
 
         acts = {"ours": lambda: act("ours", ours), "theirs": lambda fit=fit: act("theirs", fit)}
-        # Once for what is loaded at first use, and to see how long it takes.
+        # The first run loads modules, and shows how long a run takes.
         seconds = interleaved(acts, 1)
         if seconds["theirs"][0] < 15:
             seconds = interleaved(acts, times)
         best = {who: min(several) for who, several in seconds.items()}
-        nll = {who: one.objective(labels) for who, one in found.items()}
+        nll = {who: fitted.objective(labels) for who, fitted in fits.items()}
         detail = (
             f"; {_seconds(best['ours'])} against {_seconds(best['theirs'])}, "
             f"objective {nll['ours']:.8f} and {nll['theirs']:.8f}"

@@ -1,8 +1,8 @@
-"""Fitting maps that are linear in their parameters: against every library that has them.
+"""Speed of fitting maps that are linear in their parameters, relative to other libraries.
 
-Structured maps are asked for probmetrics' own objective (`rows_per_parameter` = 0), so that the
-optimum is the same; its vector scaling has no penalty, ours one of a hundredth of a row's weight.
-Dirichlet calibration is asked for the published penalty, with which torch-uncertainty has it.
+Structured maps use the objective of probmetrics (`rows_per_parameter` = 0), so that the optimum is
+the same; its vector scaling has no penalty, ours has one of a hundredth of a row's weight.
+Dirichlet calibration uses the published penalty, as torch-uncertainty does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAPS: dict[str, dict[str, Any]] = {
     "vector": {},
     "structured_vector": {"rows_per_parameter": 0.0},
     "structured_matrix": {"rows_per_parameter": 0.0},
-    # As published: what the other has.
+    # As published, like the peer.
     "dirichlet": {"diagonal": 0.0, "strength": 100.0, "intercept": 0.1},
 }
 
@@ -46,16 +46,16 @@ def _ours(name: str, options: dict[str, Any]) -> Fit:
     ops = NumpyOps()
 
     def fit(logits: Rows, labels: Labels) -> Fitted:
-        found = solve(Problem(the_map, objective, logits, labels)).parameters
+        parameters = solve(Problem(the_map, objective, logits, labels)).parameters
 
         def probabilities() -> Rows:
-            result: Rows = the_map.probabilities(ops, logits, found)
+            result: Rows = the_map.probabilities(ops, logits, parameters)
             return result
 
         def penalty() -> float:
-            # The others tell theirs of this map alone.
+            # The peers report their penalty for this map only.
             is_told = name == "dirichlet"
-            return float(the_map.penalty(ops, found, len(labels))) if is_told else 0.0
+            return float(the_map.penalty(ops, parameters, len(labels))) if is_told else 0.0
 
         return Fitted(probabilities, penalty)
 

@@ -1,17 +1,17 @@
 """`python -m benchmarks.load`: a real server under mixed traffic, for ten minutes.
 
-`recalib serve --workers 2` calibrates in every form that it knows, while another version is
-promoted every two seconds, data sets are uploaded, maps are fitted, metrics are read, and one
-request in a few is wrong. What must hold:
+`recalib serve --workers 2` calibrates in every format, while another version is
+promoted every two seconds, data sets are uploaded, maps are fitted, metrics are read, and some
+requests are invalid. Requirements:
 
-- no answer is a 5xx, no RPC fails and no connection breaks; each wrong request is refused as it
-  should be;
+- no answer is a 5xx, no RPC fails and no connection breaks; each invalid request gets its
+  expected status;
 - each answer's probabilities are those of the version that it names, and the version is the
   champion, or was at most a second before;
 - memory is flat once the server is warm;
 - on SIGTERM, requests that are being received are answered, and the server exits with 0.
 
-Traffic is paced, and all of it goes to this machine. The exit status is 1 if anything did not hold.
+Traffic is paced and stays on this machine. The exit status is 1 if a requirement is not met.
 """
 
 from __future__ import annotations
@@ -64,40 +64,40 @@ _WARM = 0.3
 
 
 class Champions:
-    """Who may have answered when: promotions, and the probabilities of each version.
+    """The versions that may answer at a time, and their expected probabilities.
 
     Parameters
     ----------
-    lag: seconds after a promotion in which the version before may still answer.
+    lag: seconds after a promotion in which the previous version may still answer.
     """
 
     def __init__(self, lag: float) -> None:
         self.lag = lag
         #: Calibrators by version, as downloaded.
         self.versions: dict[int, Calibrator] = {}
-        #: (when the promotion was asked for, when it was answered, version), in order.
+        #: (time of the promotion request, time of its answer, version), in order.
         self.promotions: list[tuple[float, float, int]] = []
 
-    def allowed(self, asked: float, answered: float) -> set[int]:
-        """Return the versions that may answer a request of this time span."""
-        found = set()
+    def allowed(self, sent: float, answered: float) -> set[int]:
+        """Return the versions that may answer a request with these send and answer times."""
+        versions = set()
         for at, (started, _, version) in enumerate(self.promotions):
             later = self.promotions[at + 1 :]
             replaced = later[0][1] + self.lag if later else np.inf
-            if started <= answered and asked <= replaced:
-                found.add(version)
-        return found
+            if started <= answered and sent <= replaced:
+                versions.add(version)
+        return versions
 
     def problem(
         self,
         logits: NDArray[np.float32],
         numbers: NDArray[Any],
         named: int | None,
-        asked: float,
+        sent: float,
         answered: float,
     ) -> str:
-        """Say what is wrong with an answer, if anything; `named` where it names its version."""
-        allowed = self.allowed(asked, answered)
+        """Return what is wrong with an answer, or nothing; `named` is the version that it names."""
+        allowed = self.allowed(sent, answered)
         if named is not None and named not in allowed:
             return f"version {named} answered; {sorted(allowed)} might have"
         for version in allowed if named is None else {named}:
@@ -111,10 +111,10 @@ class Champions:
 
 @dataclass
 class Report:
-    """What has been seen."""
+    """The measurements of a run."""
 
     problems: Counter[str] = field(default_factory=Counter)
-    #: Seconds that answers took, by kind of request.
+    #: Response times in seconds, by kind of request.
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     #: (seconds since the start, MiB) of the server processes.
     memory: list[tuple[float, float]] = field(default_factory=list)
@@ -123,11 +123,11 @@ class Report:
         return {
             "requests": {
                 kind: {
-                    "count": len(taken),
-                    "p50_ms": round(float(np.quantile(taken, 0.5)) * 1000, 2),
-                    "p99_ms": round(float(np.quantile(taken, 0.99)) * 1000, 2),
+                    "count": len(seconds),
+                    "p50_ms": round(float(np.quantile(seconds, 0.5)) * 1000, 2),
+                    "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1000, 2),
                 }
-                for kind, taken in sorted(self.seconds.items())
+                for kind, seconds in sorted(self.seconds.items())
             },
             "memory_mib": round(self.memory[-1][1], 1) if self.memory else None,
             "memory_rise_mib": round(rise_mib(self.memory), 2),
@@ -197,7 +197,7 @@ class Load:
     async def _request(
         self, kind: str, verb: str, path: str, *, expected: int | None = None, **more: Any
     ) -> httpx2.Response:
-        """Ask, and note how long it took; a status but success, or the one expected, is wrong."""
+        """Send a request and record its time; an unexpected status is a problem."""
         started = time.monotonic()
         answer = await self._client.request(verb, path, **more)
         self.report.seconds[kind].append(time.monotonic() - started)
@@ -207,7 +207,7 @@ class Load:
         return answer
 
     async def _ask_on(self, rng: np.random.Generator) -> None:
-        """Calibrate, over a new connection now and then."""
+        """Calibrate, with a new connection from time to time."""
         while time.monotonic() < self._until:
             async with httpx2.AsyncClient(base_url=self.url, timeout=60) as client:
                 for _ in range(_PER_CONNECTION):
@@ -224,21 +224,21 @@ class Load:
         logits = batch(rng)
         kind = str(rng.choice(list(FORMS)))
         request = FORMS[kind](logits)
-        asked = time.monotonic()
+        sent = time.monotonic()
         answer = await client.post(request.path, content=request.body, headers=request.headers)
         answered = time.monotonic()
-        self.report.seconds[kind].append(answered - asked)
+        self.report.seconds[kind].append(answered - sent)
         if answer.status_code != 200:
             self.report.problems[f"{kind}: {answer.status_code} {answer.text[:200]}"] += 1
             return
         headers = {name.lower(): value for name, value in answer.headers.items()}
         numbers = request.numbers((headers, answer.content))
         named = named_by(kind, headers, answer.content)
-        self._check(kind, logits, numbers, named, asked, answered)
+        self._check(kind, logits, numbers, named, sent, answered)
 
     async def _call_on(self, rng: np.random.Generator) -> None:
-        """Calibrate over gRPC, over a new connection now and then."""
-        # Channels to one place would share a connection, and with it a process.
+        """Calibrate over gRPC, with a new connection from time to time."""
+        # By default, channels to one address share a connection, and so a server process.
         options = [("grpc.use_local_subchannel_pool", 1)]
         while time.monotonic() < self._until:
             async with grpc.aio.insecure_channel(self.rpc, options) as channel:
@@ -256,16 +256,16 @@ class Load:
         logits = batch(rng)
         kind = str(rng.choice(list(RPCS)))
         rpc = RPCS[kind]
-        asked = time.monotonic()
+        sent = time.monotonic()
         answer = await channel.unary_unary(
             rpc.method,
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=rpc.answer.FromString,
         )(rpc.request(logits), timeout=60)
         answered = time.monotonic()
-        self.report.seconds[kind].append(answered - asked)
+        self.report.seconds[kind].append(answered - sent)
         content, named = rpc.read(answer)
-        self._check(kind, logits, np.frombuffer(content, "<f4"), named, asked, answered)
+        self._check(kind, logits, np.frombuffer(content, "<f4"), named, sent, answered)
 
     def _check(self, kind: str, logits: NDArray[np.float32], *answer: Any) -> None:
         problem = self.champions.problem(logits, *answer)
@@ -276,13 +276,13 @@ class Load:
         version = n % len(self.champions.versions) + 1
         path = f"/v1/models/{MODEL}/aliases/champion"
         started = time.monotonic()
-        # Noted before it is asked for: an answer may be faster than ours.
+        # Recorded before the request: another answer may arrive before this one.
         self.champions.promotions.append((started, np.inf, version))
         await self._request("promote", "PUT", path, json={"version": version})
         self.champions.promotions[-1] = (started, time.monotonic(), version)
 
     async def _upload(self, n: int) -> None:
-        """Upload something new; then the same again, and something else under its name."""
+        """Upload a new data set, the same again, and a different one with the same name."""
         path = f"/v1/models/{MODEL}/datasets/d{n}"
         headers = {"Content-Type": "application/x-npz"}
         body, other = (npz_of(CLASSES, 500, seed) for seed in (n, n + 1_000_000))
@@ -299,10 +299,10 @@ class Load:
         await self._fitted(_MAPS[n % len(_MAPS)], "d0")
 
     async def _fitted(self, map: str, dataset: str) -> int:
-        """Fit and wait; return the version, which nobody promotes."""
-        wanted = {"dataset": dataset, "map": map, "promote": False}
+        """Fit without promotion and wait; return the version."""
+        body = {"dataset": dataset, "map": map, "promote": False}
         path = f"/v1/models/{MODEL}/calibrators"
-        job = (await self._request("fit", "POST", path, json=wanted)).json()
+        job = (await self._request("fit", "POST", path, json=body)).json()
         while job["state"] in ("queued", "running"):
             await asyncio.sleep(0.1)
             job = (await self._request("job", "GET", f"/v1/jobs/{job['id']}")).json()
@@ -320,7 +320,7 @@ class Load:
         await self._request("readyz", "GET", "/readyz")
 
     async def _weigh(self, started: float) -> None:
-        """Note what the server's processes hold; the worker beside them is another program."""
+        """Record the memory of the server's processes; the worker is not included."""
         servers = [
             process.memory_info().rss
             for process in self.tree.processes()
@@ -330,7 +330,7 @@ class Load:
 
 
 def drained(url: str, tree: Tree) -> list[str]:
-    """Tell the server to stop while it receives requests; return what went wrong."""
+    """Stop the server while it receives requests; return the problems."""
     halves = [_half_a_request(url) for _ in range(8)]
     time.sleep(1)
     processes = tree.processes()
@@ -350,7 +350,7 @@ def drained(url: str, tree: Tree) -> list[str]:
 
 
 def _half_a_request(url: str) -> socket.socket:
-    """Send all of a request but its last byte, over a connection of its own."""
+    """Send a request without its last byte, over a separate connection."""
     place = httpx2.URL(url)
     body = json.dumps({"logits": ROW}).encode()
     head = (
@@ -371,27 +371,27 @@ def main() -> None:
     parser.add_argument("--rise", type=float, default=12, help="MiB by which memory may rise")
     parser.add_argument("--database-url", default="", help="of an empty PostgreSQL; else SQLite")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    given = parser.parse_args()
+    args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     port, rpc_port = free_port(), free_port()
     url, rpc = f"http://127.0.0.1:{port}", f"127.0.0.1:{rpc_port}"
     with tempfile.TemporaryDirectory(prefix="recalib-load-") as name:
         command = [sys.executable, "-m", "recalib.cli", "serve", "--workers", "2"]
         command += ["--port", str(port), "--home", str(Path(name) / "home")]
-        settings = {"RECALIB_GRPC_PORT": str(rpc_port), "RECALIB_DATABASE_URL": given.database_url}
+        settings = {"RECALIB_GRPC_PORT": str(rpc_port), "RECALIB_DATABASE_URL": args.database_url}
         with running(command, Path(name), settings) as tree:
             until(lambda: _ready(url), tree, "recalib serve")
-            report = asyncio.run(Load(url, rpc, tree, given.seconds, given.lag).run())
+            report = asyncio.run(Load(url, rpc, tree, args.seconds, args.lag).run())
             rise = rise_mib(report.memory)
-            if rise > given.rise:
+            if rise > args.rise:
                 report.problems[f"memory rose by {rise:.1f} MiB"] += 1
             report.problems.update(drained(url, tree))
             log = tree.log.read_text()
-    found = report.as_json()
-    if given.json:
-        print(json.dumps(found))
+    figures = report.as_json()
+    if args.json:
+        print(json.dumps(figures))
     else:
-        _say(found)
+        _say(figures)
     if report.problems:
         print(log[-5000:], file=sys.stderr)
         sys.exit(1)
@@ -404,13 +404,18 @@ def _ready(url: str) -> bool:
         return False
 
 
-def _say(found: dict[str, Any]) -> None:
-    for kind, one in found["requests"].items():
-        print(f"{kind:16} {one['count']:8} p50 {one['p50_ms']:8} ms  p99 {one['p99_ms']:8} ms")
-    print(f"memory {found['memory_mib']} MiB, risen by {found['memory_rise_mib']} MiB once warm")
-    for problem, times in found["problems"].items():
+def _say(figures: dict[str, Any]) -> None:
+    for kind, latency in figures["requests"].items():
+        print(
+            f"{kind:16} {latency['count']:8} p50 {latency['p50_ms']:8} ms"
+            f"  p99 {latency['p99_ms']:8} ms"
+        )
+    print(
+        f"memory {figures['memory_mib']} MiB, risen by {figures['memory_rise_mib']} MiB once warm"
+    )
+    for problem, times in figures["problems"].items():
         print(f"PROBLEM, {times} times: {problem}")
-    if not found["problems"]:
+    if not figures["problems"]:
         print("everything held")
 
 

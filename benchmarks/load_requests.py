@@ -1,4 +1,4 @@
-"""What `benchmarks.load` sends: batches in every form, over HTTP and gRPC, and wrong requests."""
+"""The requests of `benchmarks.load`: all formats over HTTP and gRPC, and invalid requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CALIBRATE", "CLASSES", "FORMS", "MODEL", "ROW", "RPCS", "WRONG", "ba
 
 MODEL, CLASSES = "digits", 10
 CALIBRATE, INFER = f"/v1/models/{MODEL}/calibrate", f"/v2/models/{MODEL}/infer"
-#: What calibrate requests look like.
+#: Formats of calibrate requests.
 FORMS: dict[str, Callable[[NDArray[np.float32]], Request]] = {
     "JSON": lambda logits: wire.rows(CALIBRATE, logits),
     "npy": lambda logits: wire.npy(CALIBRATE, logits),
@@ -30,13 +30,13 @@ FORMS: dict[str, Callable[[NDArray[np.float32]], Request]] = {
 
 @dataclass(frozen=True)
 class Rpc:
-    """One way of calibrating over gRPC."""
+    """A calibrate method of gRPC."""
 
     method: str
     request: Callable[[NDArray[np.float32]], Any]
-    #: The message that answers.
+    #: The response message.
     answer: Any
-    #: From an answer to the bytes of its probabilities, and the version.
+    #: Converts a response to the bytes of its probabilities and the version.
     read: Callable[[Any], tuple[bytes, int]]
 
 
@@ -76,7 +76,7 @@ def batch(rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def named_by(kind: str, headers: dict[str, str], content: bytes) -> int | None:
-    """Return the version that an answer names; that of npy names none."""
+    """Return the version that a response names; an npy response names none."""
     if kind == "npy":
         return None
     if kind == "JSON":
@@ -86,7 +86,7 @@ def named_by(kind: str, headers: dict[str, str], content: bytes) -> int | None:
 
 
 ROW = [[0.0] * CLASSES]
-#: Verb, path, the status that it deserves, and the rest of a request.
+#: Method, path, expected status, and the other arguments of a request.
 WRONG: list[tuple[str, str, int, dict[str, Any]]] = [
     ("POST", CALIBRATE, 422, {"content": b'{"logits": [[1, 2'}),
     ("POST", CALIBRATE, 422, {"json": {"logits": [[1.0, 2.0]]}}),

@@ -1,9 +1,9 @@
 """Three thousand calibrators on one server: the first call of each, memory, and promotions.
 
 `python -m benchmarks.many_models`. A real server with two processes, on SQLite and on PostgreSQL.
-Each model is called for the first time over a connection that is already open; the time is that of
-the whole request, from outside. Then the champion is moved back and forth, and over connections
-that either process may accept, it is seen how long the old version still answers.
+The first call of each model uses an open connection; its time is that of the whole request, seen by
+the client. Then the champion is switched repeatedly, and requests over connections that either
+process may accept show how long the old version still answers.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _served(url: str, home: Path) -> Iterator[tuple[str, psutil.Process]]:
         try:
             while not _ready(base):
                 time.sleep(0.2)
-            time.sleep(3)  # both processes have loaded what loading needs
+            time.sleep(3)  # both processes have finished their imports
             yield base, psutil.Process(process.pid)
         finally:
             process.terminate()
@@ -125,8 +125,8 @@ def _first_calls(base: str) -> list[list[float]]:
 
 
 def _promotions(base: str) -> list[float]:
-    """Return how long the version before still answers, after each promotion."""
-    found = []
+    """Return how long the previous version still answers after each promotion, in seconds."""
+    delays = []
     with httpx2.Client(base_url=base, timeout=60) as client:
         for step in range(_PROMOTIONS):
             version = 2 - step % 2
@@ -136,12 +136,12 @@ def _promotions(base: str) -> list[float]:
             while time.perf_counter() - started < 1.5:
                 if _version(base) != version:
                     last = time.perf_counter()
-            found.append(last - started)
-    return found
+            delays.append(last - started)
+    return delays
 
 
 def _version(base: str) -> int:
-    """Ask over a connection of its own, which either process may accept."""
+    """Send a request over a new connection, which either process may accept."""
     answer = httpx2.post(f"{base}/v1/models/m0/calibrate", json=_ROW)
     version: int = answer.json()["calibrator"]["version"]
     return version
@@ -149,7 +149,7 @@ def _version(base: str) -> int:
 
 def _resident(process: psutil.Process) -> int:
     """Return the memory of a server and its processes, in bytes."""
-    return sum(one.memory_info().rss for one in [process, *process.children(recursive=True)])
+    return sum(member.memory_info().rss for member in [process, *process.children(recursive=True)])
 
 
 if __name__ == "__main__":

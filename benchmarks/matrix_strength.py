@@ -1,10 +1,10 @@
-"""`python -m benchmarks.matrix_strength`: strengths of `matrix` and `dirichlet`, chosen.
+"""`python -m benchmarks.matrix_strength`: choose the strengths of `matrix` and `dirichlet`.
 
-Held-out negative log-likelihood, as percent over that of temperature scaling on the same rows: the
-mean over draws, and the worst of them. Strengths are given times N, since they are divided by it.
-Rows are parts of the validation rows of paper 003's ResNet-110, where those are at hand, half of
-them held out (its test rows are not read), and synthetic ones (`benchmarks.soft_bins`), whose
-miscalibration no temperature undoes. Without ties between classes (the first line of each map: the
+Held-out negative log-likelihood, in percent above that of temperature scaling on the same rows: the
+mean over draws, and the worst draw. Strengths are printed times N, because they are divided by N.
+Rows are validation rows of paper 003's ResNet-110, if available, half of them held out (its test
+rows are not read), and synthetic rows (`benchmarks.soft_bins`) whose miscalibration no temperature
+corrects. Without ties between classes (the first line of each map: the
 strengths as published, which do not shrink with N) a class without errors has no best slope.
 """
 
@@ -62,20 +62,20 @@ def main() -> None:
     for column in table.columns[2:]:
         column.justify = "right"
 
-    def add(name: str, setting: dict[str, float], shown: str, by_rows: bool = True) -> None:
+    def add(name: str, setting: dict[str, float], label: str, by_rows: bool = True) -> None:
         cells = []
         for source, draws in sources.items():
             losses = _losses(draws, name, setting, by_rows=by_rows)
             mean = losses.mean() / single[source].mean() - 1
             worst = (losses / single[source] - 1).max()
             cells.append(f"{mean:+.2%} ({worst:+.2%})")
-        table.add_row(name, shown, *cells)
+        table.add_row(name, label, *cells)
 
     for name, (strength, grid) in _GRIDS.items():
         add(name, {**_PUBLISHED, strength: 100.0}, "as published, 100", by_rows=False)
         for values in product(*grid.values()):
             setting = dict(zip(grid, values, strict=True))
-            add(name, setting, ", ".join(f"{one:g}" for one in values))
+            add(name, setting, ", ".join(f"{value:g}" for value in values))
     for worth in (500, 2_500, 12_500):
         l2: dict[str, Any] = {"regularisation": "l2", "strength": worth}
         add("dirichlet", l2, f"l2, {worth}")
@@ -87,8 +87,8 @@ def _losses(
     draws: _Draws, name: str, setting: dict[str, Any], *, by_rows: bool = True
 ) -> NDArray[np.float64]:
     """Return the held-out NLL of each draw, in nats."""
-    found = []
-    for (logits, labels), (others, truth) in draws:
+    losses = []
+    for (logits, labels), (held_out, truth) in draws:
         scale = 1 / len(labels) if by_rows else 1.0
         options = {
             key: value if isinstance(value, str) else value * scale
@@ -96,9 +96,9 @@ def _losses(
         }
         the_map, objective = configure_pair(name, "nll", options)
         solution = solve(Problem(the_map, objective, logits, labels))
-        log_p = the_map.log_probabilities(NumpyOps(), others, solution.parameters)
-        found.append(-log_p[np.arange(len(truth)), truth].mean())
-    return np.array(found)
+        log_p = the_map.log_probabilities(NumpyOps(), held_out, solution.parameters)
+        losses.append(-log_p[np.arange(len(truth)), truth].mean())
+    return np.array(losses)
 
 
 def _sources() -> Iterator[tuple[str, _Draws]]:

@@ -1,6 +1,6 @@
-"""Measuring: against the plainest NumPy that gives the same numbers, and against torchmetrics.
+"""Speed of metrics, relative to plain NumPy with the same result, and to torchmetrics.
 
-All on one thread and by its processor time, so that neighbours on the machine count for little.
+All run on one thread, in processor time, so other programs on the machine have little effect.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ def run() -> Iterator[Goal]:
 
 
 def _ece() -> Goal:
-    """Ours keeps the five sums that the interval needs too; plain NumPy only those of ECE."""
+    """Compare ECE. Ours computes the sums that the interval needs; plain NumPy those of ECE."""
     rng = np.random.default_rng(0)
     confidences = rng.beta(5, 1, 10**6).astype(np.float32)
     correct = rng.random(10**6) < confidences
     metric = ExpectedCalibrationError(_BINS)
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
 
     def ours() -> None:
         state = metric.state(2)
         state.add_confidences(confidences, correct)
-        found["ours"] = metric.estimate(state).value
+        values["ours"] = metric.estimate(state).value
 
     def plain() -> None:
         p = confidences.astype(np.float64)
         where = np.minimum((np.ceil(p * _BINS)).astype(np.intp) - 1, _BINS - 1)
         counts = np.bincount(where, minlength=_BINS)
         gaps = np.bincount(where, correct, _BINS) - np.bincount(where, p, _BINS)
-        found["plain"] = float(np.abs(gaps).sum() / counts.sum())
+        values["plain"] = float(np.abs(gaps).sum() / counts.sum())
 
     best = _best({"ours": ours, "plain": plain}, 15)
-    _same(found["ours"], found["plain"])
+    _same(values["ours"], values["plain"])
     what = f"{metric.name} of 1,000,000 confidences, over numpy.bincount"
     return Goal(what, best["ours"] / best["plain"], 1.5, True)
 
@@ -61,34 +61,36 @@ def _classwise() -> Iterator[Goal]:
     predictions = Predictions.from_logits(*_logits(10_000, 1000))
     p, labels = predictions.probabilities, predictions.labels
     metric = METRICS["classwise_ece"](_BINS)
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
 
     def ours() -> None:
-        found["ours"] = metric.measure(predictions).value
+        values["ours"] = metric.measure(predictions).value
 
     def plain() -> None:
-        """Two `bincount`s over all cells: every probability less its outcome, by class and bin."""
+        """Compare class-wise ECE. Plain NumPy uses `bincount` over all cells of class and bin."""
         rows, classes = p.shape
         where = np.clip(np.ceil(p * _BINS).astype(np.intp) - 1, 0, _BINS - 1)
         cells = (where + np.arange(classes) * _BINS).ravel()
         confidence = np.bincount(cells, p.ravel(), classes * _BINS)
         own = where[np.arange(rows), labels] + labels * _BINS
         occurred = np.bincount(own, minlength=classes * _BINS)
-        found["plain"] = float(np.abs(occurred - confidence).sum() / (rows * classes))
+        values["plain"] = float(np.abs(occurred - confidence).sum() / (rows * classes))
 
     best = _best({"ours": ours, "plain": plain}, 5)
-    _same(found["ours"], found["plain"])
+    _same(values["ours"], values["plain"])
     what = "classwise_ece, 10,000x1000"
     yield Goal(f"{what}, over plain NumPy", best["ours"] / best["plain"], 0.5, True)
-    loop = _torchmetrics(p, labels, found)
+    loop = _torchmetrics(p, labels, values)
     if loop is None:
         return
     seconds = _best({"theirs": loop}, 1)["theirs"]
-    _same(found["ours"], found["theirs"])
+    _same(values["ours"], values["theirs"])
     yield Goal(f"{what}: torchmetrics' time in a loop over ours", seconds / best["ours"], 10, False)
 
 
-def _torchmetrics(p: Numbers, labels: Labels, found: dict[str, float]) -> Callable[[], None] | None:
+def _torchmetrics(
+    p: Numbers, labels: Labels, values: dict[str, float]
+) -> Callable[[], None] | None:
     """Return torchmetrics' binary error of each column, one after the other; None without it."""
     try:
         import torch
@@ -103,7 +105,7 @@ def _torchmetrics(p: Numbers, labels: Labels, found: dict[str, float]) -> Callab
             float(binary_calibration_error(column, (classes == k).int(), n_bins=_BINS))
             for k, column in enumerate(columns)
         ]
-        found["theirs"] = float(np.mean(errors))
+        values["theirs"] = float(np.mean(errors))
 
     return loop
 
@@ -135,6 +137,6 @@ def _best(acts: dict[str, Callable[[], object]], times: int) -> dict[str, float]
 
 
 def _same(ours: float, other: float) -> None:
-    """Stop if what is compared is not the same: a ratio of different things says nothing."""
+    """Exit if the results differ: a ratio is meaningful only for equal results."""
     if abs(ours - other) > 1e-5 * max(ours, other) + 1e-9:
         raise AssertionError(f"measured {ours} and {other}")

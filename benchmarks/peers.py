@@ -1,8 +1,8 @@
-"""Other libraries that fit what we fit, each behind one signature, where it can be installed.
+"""Other libraries with the same maps, behind a common signature.
 
-They go into a folder under the user's cache, at the end of the import path: what is installed here
-comes first, and keeps its version. Each runs in this process, on the same rows, as its documents
-say; scikit-learn is here anyway.
+They are installed into the user's cache, at the end of the import path, so installed packages keep
+their versions. Each runs in this process, on the same rows, as its documentation says. scikit-learn
+is already a dependency.
 
 Legend: N rows, K classes.
 """
@@ -37,11 +37,11 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit has found; asked for when its time has been taken."""
+    """The result of a fit; it is evaluated after the measurement."""
 
-    #: The calibrated probabilities (N, K) of the rows that were fitted.
+    #: Returns the calibrated probabilities (N, K) of the fitted rows.
     probabilities: Callable[[], Rows]
-    #: What the fit has added to its negative log-likelihood.
+    #: Returns the penalty that the fit adds to its negative log-likelihood.
     penalty: Callable[[], float] = lambda: 0.0
 
     def objective(self, labels: Labels) -> float:
@@ -57,11 +57,11 @@ _LIST = Path(__file__).with_name("peers.txt")
 
 
 def peers_of(map: str) -> dict[str, Fit]:
-    """Return the libraries that have `map`, by name; those that cannot be had are named and left.
+    """Return the libraries that have `map`, by name; print those that are unavailable.
 
-    Each is imported here, which takes seconds and is no part of a fit.
+    Each is imported here, because the import takes seconds and is not part of a fit.
     """
-    found = {}
+    peers = {}
     for library, (module, fits) in PEERS.items():
         if map not in fits:
             continue
@@ -69,32 +69,32 @@ def peers_of(map: str) -> dict[str, Fit]:
         if problem:
             print(f"{library}: not installed ({problem})", flush=True)
         else:
-            found[library] = fits[map]
-    return found
+            peers[library] = fits[map]
+    return peers
 
 
 @cache
 def _missing(library: str, module: str) -> str:
-    """Return why `module` of `library` cannot be imported, or nothing."""
+    """Return why `module` of `library` cannot be imported, or an empty string."""
     try:
         if library != "scikit-learn":
             install(_LIST)
         if library == "torch-uncertainty":
             _only_scalers()
         import_module(module)
-    except Exception as error:  # whatever somebody else's import may raise
+    except Exception as error:  # an import may raise any type
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return ""
 
 
 @cache
 def install(listed: Path) -> None:
-    """Install what a file lists, once for each content of it, and make it importable."""
-    told = listed.read_bytes() + sys.version.encode()
+    """Install the requirements in a file, once for each content, and make them importable."""
+    content = listed.read_bytes() + sys.version.encode()
     cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cached / "recalib" / f"peers-{hashlib.sha256(told).hexdigest()[:12]}"
-    done = folder / ".complete"
-    if not done.is_file():
+    folder = cached / "recalib" / f"peers-{hashlib.sha256(content).hexdigest()[:12]}"
+    stamp = folder / ".complete"
+    if not stamp.is_file():
         print("installing other libraries to compare with ...", flush=True)
         uv = Path(sys.executable).with_name("uv")
         command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
@@ -107,19 +107,19 @@ def install(listed: Path) -> None:
         if result.returncode:
             print(result.stderr.strip(), flush=True)
         else:
-            done.touch()
+            stamp.touch()
     sys.path.append(str(folder))
 
 
 def _only_scalers() -> None:
-    """Let the scalers of torch-uncertainty be imported alone.
+    """Make the scalers of torch-uncertainty importable without the rest of the package.
 
-    The package itself imports Lightning and torchvision, which they do not need.
+    The package imports Lightning and torchvision, which the scalers do not need.
     """
     for name in ("torch_uncertainty", "torch_uncertainty.post_processing"):
         package = types.ModuleType(name)
         relative = name.replace(".", "/")
-        package.__path__ = [f"{one}/{relative}" for one in sys.path]
+        package.__path__ = [f"{path}/{relative}" for path in sys.path]
         sys.modules[name] = package
     base = import_module("torch_uncertainty.post_processing.abstract")
     sys.modules["torch_uncertainty.post_processing"].PostProcessing = base.PostProcessing  # type: ignore[attr-defined]
@@ -151,17 +151,17 @@ def _probmetrics(module: str, name: str) -> Fit:
         import torch
 
         calibrators = import_module(f"probmetrics.calibrators.{module}")
-        given = import_module("probmetrics.distributions").CategoricalLogits(
+        distribution = import_module("probmetrics.distributions").CategoricalLogits(
             torch.as_tensor(logits)
         )
         calibrator = getattr(calibrators, name)()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            calibrator.fit_torch(given, torch.as_tensor(labels))
+            calibrator.fit_torch(distribution, torch.as_tensor(labels))
 
         def predict() -> Rows:
-            found: Rows = calibrator.predict_proba_torch(given).get_probs().numpy()
-            return found
+            probabilities: Rows = calibrator.predict_proba_torch(distribution).get_probs().numpy()
+            return probabilities
 
         return Fitted(predict)
 
@@ -169,7 +169,7 @@ def _probmetrics(module: str, name: str) -> Fit:
 
 
 def _netcal_temperature(logits: Rows, labels: Labels) -> Fitted:
-    # It takes probabilities, of which float32 ones would end at a temperature of 1.
+    # It takes probabilities; with float32, it would return a temperature of 1.
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities = powers / powers.sum(axis=1, keepdims=True)
     scaling = import_module("netcal.scaling").TemperatureScaling()
@@ -185,18 +185,18 @@ def _torch_uncertainty(name: str, **options: Any) -> Fit:
         from torch.utils.data import DataLoader, TensorDataset
 
         scalers = import_module("torch_uncertainty.post_processing.calibration")
-        # Its parameters are float32, and so has to be what they are multiplied with.
-        given = torch.as_tensor(logits, dtype=torch.float32)
+        # Its parameters are float32, so the logits must be float32.
+        inputs = torch.as_tensor(logits, dtype=torch.float32)
         classes = {} if name == "TemperatureScaler" else {"num_classes": logits.shape[1]}
         scaler = getattr(scalers, name)(**classes, **options)
-        rows = TensorDataset(given, torch.as_tensor(labels))
-        whole = DataLoader(rows, batch_size=None, sampler=[slice(None)])
-        scaler.fit(whole, progress=False)
+        rows = TensorDataset(inputs, torch.as_tensor(labels))
+        loader = DataLoader(rows, batch_size=None, sampler=[slice(None)])
+        scaler.fit(loader, progress=False)
 
         def predict() -> Rows:
             with torch.no_grad():
-                found: Rows = torch.softmax(scaler(given).double(), dim=1).numpy()
-            return found
+                probabilities: Rows = torch.softmax(scaler(inputs).double(), dim=1).numpy()
+            return probabilities
 
         def penalty() -> float:
             return _odir(scaler, **options) if name == "DirichletScaler" else 0.0
@@ -207,13 +207,13 @@ def _torch_uncertainty(name: str, **options: Any) -> Fit:
 
 
 def _odir(scaler: Any, lambda_reg: float, mu_reg: float) -> float:
-    matrix, bias = (one.detach().double().numpy() for one in scaler.inv_temperature)
+    matrix, bias = (tensor.detach().double().numpy() for tensor in scaler.inv_temperature)
     classes = len(bias)
     apart = (matrix**2).sum() - (matrix.diagonal() ** 2).sum()
     return float(lambda_reg * apart / (classes * (classes - 1)) + mu_reg * (bias**2).mean())
 
 
-#: Library: the module to import, and what it fits, by the name of our map.
+#: For each library, the module to import, and its fits by the name of our map.
 PEERS: dict[str, tuple[str, dict[str, Fit]]] = {
     "scikit-learn": ("sklearn.calibration", {"temperature": _sklearn_temperature}),
     "probmetrics": (
@@ -229,7 +229,7 @@ PEERS: dict[str, tuple[str, dict[str, Fit]]] = {
         "torch_uncertainty.post_processing.calibration",
         {
             "temperature": _torch_uncertainty("TemperatureScaler"),
-            # Without an intercept, in spite of its name.
+            # Despite its name, it has no intercept.
             "class_temperature": _torch_uncertainty("VectorScaler"),
             "dirichlet": _torch_uncertainty("DirichletScaler", lambda_reg=100.0, mu_reg=0.1),
         },

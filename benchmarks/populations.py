@@ -1,7 +1,7 @@
-"""Rows without end: laws of confidence, what is true of them, and the error they then have.
+"""Populations: distributions of confidence with known truth and known calibration error.
 
-A column is the probabilities of one event at even ranks, ascending, and their true gaps. Of the
-top label there is one, for class-wise errors one of each class.
+A column holds the probabilities of one event at equidistant ranks, ascending, and their true gaps.
+There is one column for the top label, or one per class for class-wise errors.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["BINS", "CLASSES", "LAWS", "TRUTHS", "Classes", "Population", "TopLab
 Values = NDArray[np.float64]
 
 BINS = 15
-#: A multiple of the bins.
+#: Number of ranks R, a multiple of the bins.
 _RANKS = 60_000
-#: Runs of ranks that kernels smooth, and cells of a column that a grid smooths.
+#: Number of groups of ranks for kernels, and of cells of a grid.
 _RUNS, _CELLS = 2_000, 2**12
 
 LAWS = {
@@ -49,7 +49,7 @@ TRUTHS: dict[str, Callable[[Values], Values]] = {
     "wrong where sure": lambda p: np.where(p > 0.93, p - 0.03, p),
     "wrong where unsure": lambda p: np.where(p < 0.8, 0.6 * p, p),
 }
-#: By what logits are to be multiplied, and the spread of what is to be added to a class.
+#: Factor of the logits, and standard deviation of the offset of each class.
 CLASSES = {
     "calibrated": (1.0, 0.0),
     "too sure": (0.7, 0.0),
@@ -63,14 +63,14 @@ class Column:
 
     p: Values
     gaps: Values
-    #: Errors by bandwidth: there are few, and each takes a tenth of a second.
+    #: Cache of errors by bandwidth: there are few, and each takes a tenth of a second.
     known: dict[float, float] = field(default_factory=dict)
 
     def binned(self, where: NDArray[np.intp], bins: int) -> tuple[Values, Values, Values]:
-        """Return the shares of bins, their mean confidences and their gaps, of those filled."""
+        """Return the shares, mean confidences and gaps of the nonempty bins."""
         counts = np.bincount(where, minlength=bins)
         at = counts > 0
-        sums = [np.bincount(where, one, bins)[at] / counts[at] for one in (self.p, self.gaps)]
+        sums = [np.bincount(where, column, bins)[at] / counts[at] for column in (self.p, self.gaps)]
         return counts[at] / len(self.p), sums[0], sums[1]
 
     def by_width(self) -> tuple[Values, Values, Values]:
@@ -88,15 +88,15 @@ class Column:
         return float(np.abs(np.cumsum(self.gaps)).max() / len(self.p))
 
     def by_kernels(self, bandwidth: float) -> float:
-        """Return the mean |Σ k q/Σ k − p|, of runs of ranks."""
+        """Return the mean |Σ k q/Σ k − p| over groups of ranks."""
         if bandwidth not in self.known:
             self.known[bandwidth] = self._by_kernels(bandwidth)
         return self.known[bandwidth]
 
     def _by_kernels(self, bandwidth: float) -> float:
         p, gaps = (
-            one[: len(one) // _RUNS * _RUNS].reshape(_RUNS, -1).mean(axis=1)
-            for one in (self.p, self.gaps)
+            column[: len(column) // _RUNS * _RUNS].reshape(_RUNS, -1).mean(axis=1)
+            for column in (self.p, self.gaps)
         )
         pairs = np.stack([p, 1 - p], axis=1)
         means = kernel_means(pairs, (p + gaps)[:, None], bandwidth)[:, 0]
@@ -104,7 +104,7 @@ class Column:
 
 
 class Population(ABC):
-    """Rows without end; `columns` are ranked."""
+    """A population of infinitely many rows; `columns` are sorted."""
 
     label: str
     columns: list[Column]
@@ -115,7 +115,7 @@ class Population(ABC):
 
 
 class TopLabel(Population):
-    """Confidences of a law that are right as often as a truth says."""
+    """Confidences from a law, with accuracies from a truth."""
 
     def __init__(self, law: str, truth: str) -> None:
         self.label = f"{law:16}{truth:19}"
@@ -132,31 +132,31 @@ class TopLabel(Population):
     @property
     def accuracy(self) -> float:
         """The share of rows that are right."""
-        (one,) = self.columns
-        return float(np.mean(one.p + one.gaps))
+        (column,) = self.columns
+        return float(np.mean(column.p + column.gaps))
 
     @property
     def distance(self) -> float:
         """1/R Σ |accuracy of the bin − p|."""
-        (one,) = self.columns
-        where = bin_indices(one.p, BINS)
+        (column,) = self.columns
+        where = bin_indices(column.p, BINS)
         counts = np.maximum(np.bincount(where, minlength=BINS), 1)
-        accuracy = np.bincount(where, one.p + one.gaps, BINS) / counts
-        return float(np.abs(accuracy[where] - one.p).mean())
+        accuracy = np.bincount(where, column.p + column.gaps, BINS) / counts
+        return float(np.abs(accuracy[where] - column.p).mean())
 
     @property
     def area(self) -> float:
         """−E[ln(1 − G)·error]."""
-        (one,) = self.columns
+        (column,) = self.columns
         surer = 1 - (np.arange(_RANKS) + 0.5) / _RANKS
-        return float(np.mean(-np.log(surer) * (1 - one.p - one.gaps)))
+        return float(np.mean(-np.log(surer) * (1 - column.p - column.gaps)))
 
     @cached_property
     def smooth(self) -> float:
         """The σ that smECE_σ equals, on a grid."""
-        (one,) = self.columns
-        where = np.rint(one.p * _CELLS).astype(np.intp)
-        masses = np.bincount(where, one.gaps / len(one.p), _CELLS + 1)
+        (column,) = self.columns
+        where = np.rint(column.p * _CELLS).astype(np.intp)
+        masses = np.bincount(where, column.gaps / len(column.p), _CELLS + 1)
         masses[1:-1] /= 2
         spectrum = scipy.fft.dct(masses, type=1)
 
@@ -170,7 +170,7 @@ class TopLabel(Population):
 
 
 class Classes(Population):
-    """Softmaxes of normal logits, three times as wide, of K classes; the truth is another one."""
+    """Softmax of normal logits of standard deviation 3, K classes; the truth is another softmax."""
 
     def __init__(self, classes: int, truth: str) -> None:
         self.label = f"K = {classes:<12}{truth:19}"
@@ -185,7 +185,7 @@ class Classes(Population):
             self.columns.append(Column(p[order, k], (q - p)[order, k]))
 
     def rows(self, rows: int, rng: np.random.Generator) -> tuple[Values, Values]:
-        """Return so many rows of probabilities, and the true ones; (N, K) each."""
+        """Return N rows of probabilities and the true probabilities, (N, K) each."""
         logits = 3 * rng.standard_normal((rows, self._classes))
         true = scipy.special.softmax(self._slope * logits + self._shift, axis=1)
         return scipy.special.softmax(logits, axis=1), true
@@ -197,7 +197,7 @@ class Classes(Population):
         return Predictions(p, labels, p.argmax(axis=1), np.zeros(rows), p)
 
     def canonical(self, bandwidth: float) -> float:
-        """Return the mean Σ_k |Σ k q/Σ k − p|, of 4,000 rows."""
+        """Return the mean Σ_k |Σ k q/Σ k − p| over 4,000 rows."""
         if bandwidth not in self._known:
             p, q = self.rows(4_000, np.random.default_rng(3))
             distances = np.abs(kernel_means(p, q, bandwidth) - p).sum(axis=1)

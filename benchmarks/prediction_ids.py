@@ -20,14 +20,14 @@ def run() -> list[Goal]:
     logits = rng.normal(size=(_ROWS, 10)).astype(np.float32)
     probabilities = np.exp(logits)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    key, said = SigningKey(1, bytes(32)), summarise_predictions(logits, probabilities)
+    key, predictions = SigningKey(1, bytes(32)), summarise_predictions(logits, probabilities)
 
-    def whole() -> Predictions:
-        found = summarise_predictions(logits, probabilities)
-        mint(key, 1, 1, 1.8e9, found)
-        return found
+    def summarise_and_mint() -> Predictions:
+        predictions = summarise_predictions(logits, probabilities)
+        mint(key, 1, 1, 1.8e9, predictions)
+        return predictions
 
-    acts = {"mint": lambda: mint(key, 1, 1, 1.8e9, said), "whole": whole}
+    acts = {"mint": lambda: mint(key, 1, 1, 1.8e9, predictions), "whole": summarise_and_mint}
     seconds = interleaved(acts, _TIMES, clock=time.thread_time)
     mint_us, whole_us = (min(seconds[name]) / _ROWS * 1e6 for name in acts)
     return [

@@ -1,15 +1,15 @@
 """`python -m benchmarks.selection`: is `map: auto` ever worse than plain temperature scaling?
 
-Each experiment of `benchmarks.suite` is drawn several times; each time `auto` and `temperature`
-are fitted to the same rows, and their negative log-likelihoods on other rows are compared. Printed
-for each: the mean NLLs, by how many percent of temperature scaling's that of `auto` is higher, the
-95% upper bound of that (bootstrap of draws, and of paired rows within each), and what was chosen.
+Each experiment of `benchmarks.suite` is drawn several times. Each time, `auto` and `temperature`
+are fitted to the same rows, and their negative log-likelihoods on other rows are compared. Output
+for each: the mean NLLs, the relative difference in percent (positive if `auto` is worse), its 95%
+upper bound (bootstrap of draws, and of paired rows within each draw), and the chosen maps.
 
-The goal: no bound over 0.5%, where rows to test on are of the same kind as those to calibrate on.
-`--any` lets maps compete that may change predictions; `--effort 0.2` draws a fifth as often; a
-word restricts the experiments to those whose names hold it. The policy was changed twice after a
+The goal: no bound over 0.5%, if test rows and calibration rows have the same distribution.
+`--any` includes maps that may change predictions; `--effort 0.2` draws a fifth as often; a word
+restricts the experiments to names that contain it. The policy was changed twice after a
 look at these experiments: `identity` must be better by two standard errors, not by one; and with
-fewer than 100 rows it is taken only where they determine no temperature.
+fewer than 100 rows it is chosen only if they determine no temperature.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ def _nll(candidate: Candidate, rows: Rows, test: Rows) -> NDArray[np.float64]:
 def _resampled(
     pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return by how much the second NLL is higher than the first, relatively, in each resample."""
-    found = np.zeros(_RESAMPLES)
+    """Return the relative difference of the NLLs in each resample."""
+    differences = np.zeros(_RESAMPLES)
     differing = [i for i, (base, auto) in enumerate(pairs) if base is not auto]
     if not differing:
-        return found
+        return differences
     for i in range(_RESAMPLES):
         bases = autos = 0.0
         for draw in rng.integers(len(pairs), size=len(pairs)):
@@ -100,8 +100,8 @@ def _resampled(
             else:
                 rows = rng.integers(len(base), size=len(base))
                 bases, autos = bases + float(base[rows].mean()), autos + float(auto[rows].mean())
-        found[i] = autos / bases - 1
-    return found
+        differences[i] = autos / bases - 1
+    return differences
 
 
 if __name__ == "__main__":

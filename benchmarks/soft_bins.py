@@ -4,10 +4,10 @@ One temperature is fitted to half of some rows by each setting of the objective,
 calibration error of the other half is measured: `ece` (15 equal bins) and `ece_l2_equal_mass`
 (15 bins of equal mass, order 2). Three sources of rows:
 
-- synthetic logits of 3, 10 and 100 classes, whose right temperature differs, or whose
-  miscalibration no temperature undoes (labels from sharpened or blurred logits, or with noise);
-- small networks trained on half of scikit-learn's digits, until they are sure of themselves;
-- random halves of the validation rows of paper 003's ResNet-110, where those are at hand.
+- synthetic logits of 3, 10 and 100 classes, with different true temperatures, or with a
+  miscalibration that no temperature corrects (labels from changed or noisy logits);
+- small networks trained on half of scikit-learn's digits until they are overconfident;
+- random halves of the validation rows of paper 003's ResNet-110, if available.
 
 The numbers are percent, the mean over halves; `nll` is plain temperature scaling on the same
 halves. Settings are compared at 15 bins, then numbers of bins at the default of the others. Where
@@ -61,8 +61,8 @@ def main() -> None:
         column.justify = "right"
     _add(table, "nll", [_measure(halves, "nll", {}) for halves in sources.values()])
     for setting in settings:
-        found = [_measure(halves, "sb_ece", setting) for halves in sources.values()]
-        _add(table, ", ".join(map(_named, setting.items())), found)
+        results = [_measure(halves, "sb_ece", setting) for halves in sources.values()]
+        _add(table, ", ".join(map(_named, setting.items())), results)
     console.print("percent held-out ece / ece_l2_equal_mass, mean over random halves")
     console.print(table)
 
@@ -74,20 +74,20 @@ def _named(option: tuple[str, Any]) -> str:
     )
 
 
-def _add(table: Table, name: str, found: list[tuple[float, float]]) -> None:
-    mean = np.mean(found, axis=0)
-    table.add_row(name, *(f"{ece:.2f} / {mass:.2f}" for ece, mass in [*found, mean]))
+def _add(table: Table, name: str, results: list[tuple[float, float]]) -> None:
+    mean = np.mean(results, axis=0)
+    table.add_row(name, *(f"{ece:.2f} / {mass:.2f}" for ece, mass in [*results, mean]))
 
 
 def _measure(halves: Halves, name: str, options: dict[str, Any]) -> tuple[float, float]:
     """Return the two held-out errors in percent, means over halves."""
     the_map, objective = configure_pair("temperature", name, options)
-    found = []
+    values = []
     for fitted, held_out in halves:
         temperature = solve(Problem(the_map, objective, *fitted)).parameters["temperature"]
         metrics = evaluate(held_out[1], logits=held_out[0] / temperature, metrics=_METRICS)
-        found.append([metrics[one].value * 100 for one in _METRICS])
-    ece, mass = np.mean(found, axis=0)
+        values.append([metrics[metric].value * 100 for metric in _METRICS])
+    ece, mass = np.mean(values, axis=0)
     return float(ece), float(mass)
 
 
@@ -110,22 +110,22 @@ def _sources() -> Iterator[tuple[str, Halves]]:
 
 
 def _halves(logits: NDArray[np.float64], labels: NDArray[np.int64], count: int) -> Halves:
-    """Return random halves of the rows: those to fit on, and those to measure on."""
+    """Return random halves of the rows: for fitting and for measuring."""
     halves = []
     for seed in range(count):
         order = np.random.default_rng(seed).permutation(len(labels))
-        one, other = np.array_split(order, 2)
-        halves.append(((logits[one], labels[one]), (logits[other], labels[other])))
+        first, second = np.array_split(order, 2)
+        halves.append(((logits[first], labels[first]), (logits[second], labels[second])))
     return halves
 
 
 def synthetic(rows: int, classes: int, kind: str, seed: int) -> Half:
-    """Rows of a good classifier that is too sure, in a way that `kind` says."""
+    """Rows of an accurate, overconfident classifier; `kind` is the kind of miscalibration."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(rows, classes)) * 2
     logits[np.arange(rows), rng.integers(0, classes, rows)] += rng.gamma(4, 2, rows)
     truth = logits / 1.5
-    if kind == "sharp":  # the surer, the more too sure
+    if kind == "sharp":  # overconfidence grows with confidence
         truth = np.sign(logits) * np.abs(logits) ** 0.8
     labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
     if kind == "noise":
@@ -135,7 +135,7 @@ def synthetic(rows: int, classes: int, kind: str, seed: int) -> Half:
 
 
 def _digits(seed: int) -> Half:
-    """Logits on the rows that a small network was not trained on: it knows the others by heart."""
+    """Logits of a small, overfitted network on rows outside its training set."""
     images, digits = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(digits))
     trained, rest = order[:300], order[300:]

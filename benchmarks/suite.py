@@ -1,14 +1,14 @@
-"""Data sets on which a policy can be tried: rows to calibrate on, and rows that no fit sees.
+"""Data sets for evaluating a policy: calibration rows, and test rows.
 
-An experiment is one source of rows, drawn several times over. Sources:
+An experiment is one source of rows, drawn several times. Sources:
 
-- `synthetic`: logits from a known truth, N from 20 to 5,000 and K from 2 to 1,000: calibrated, off
-  by one temperature, off by a scale and an offset for each class, or with wrong labels;
-- `digits`, `wine`, `cancer`: scikit-learn's data, classifiers that are wrong in different ways;
+- `synthetic`: logits from a known truth, N from 20 to 5,000 and K from 2 to 1,000: calibrated, with
+  one wrong temperature, with a wrong scale and offset for each class, or with wrong labels;
+- `digits`, `wine`, `cancer`: scikit-learn's data, classifiers with different errors;
 - `sst2`, `sst5`: sentences, by naive Bayes and by logistic regression on their words;
-- `cifar10`: images, by a small network that has seen them too often;
-- `resnet110`: the published network of paper 003, whole and cut to few rows; long-tailed by
-  eq. 16 of that paper, tested on rows alike and on balanced ones; with other shares of classes.
+- `cifar10`: images, by a small, overfitted network;
+- `resnet110`: the published network of paper 003, with all rows and with few; long-tailed by
+  eq. 16 of that paper, tested on long-tailed and on balanced rows; with other class shares.
 
 The last four need the files at `RECALIB_DATA`.
 """
@@ -38,9 +38,9 @@ from sklearn.neural_network import MLPClassifier
 
 __all__ = ["Draw", "Experiment", "Rows", "experiments"]
 
-#: How small probabilities get as logits, where a classifier gives no others.
+#: Smallest probability when probabilities are converted to logits.
 _TINY = 1e-12
-#: What scikit-learn is shown, and rows of logits to calibrate on and to test on.
+#: Training rows of scikit-learn, and calibration and test rows.
 Matrix = NDArray[np.float64]
 
 
@@ -55,23 +55,23 @@ class Rows:
         return Rows(self.logits[index], self.labels[index])
 
 
-#: Rows to calibrate on, and rows to test on.
+#: Calibration rows and test rows.
 Draw = tuple[Rows, Rows]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A source of rows, with how often it is drawn."""
+    """A source of rows, with its number of draws."""
 
     name: str
     draws: int
     draw: Callable[[Generator], Draw]
-    #: Whether the rows to test on are of the same kind as those to calibrate on.
+    #: Whether test rows and calibration rows have the same distribution.
     alike: bool = True
 
 
 def experiments(effort: float = 1.0) -> Iterator[Experiment]:
-    """Yield all experiments; `effort` scales how often each is drawn."""
+    """Yield all experiments; `effort` scales the number of draws."""
 
     def times(draws: int) -> int:
         return max(1, round(draws * effort))
@@ -88,7 +88,7 @@ def experiments(effort: float = 1.0) -> Iterator[Experiment]:
     for data in ("digits", "wine", "cancer"):
         for model in ("naive Bayes", "logistic", "forest", "network"):
             draw = _drawer_of(data, model)
-            # Of few rows, a draw in which a temperature is undetermined decides the mean.
+            # With few rows, a draw with an undetermined temperature dominates the mean.
             draws = times(200 if data == "wine" else 20)
             yield Experiment(f"{data}, {model}", draws, draw)
     if not _folder().is_dir():
@@ -185,8 +185,8 @@ def _outputs(classifier: Any, x: Any, labels: NDArray[np.int64]) -> Rows:
 
 
 def _halves(rows: Rows, rng: Generator) -> Draw:
-    one, other = np.array_split(rng.permutation(len(rows.labels)), 2)
-    return rows.some(one), rows.some(other)
+    first, second = np.array_split(rng.permutation(len(rows.labels)), 2)
+    return rows.some(first), rows.some(second)
 
 
 def _folder() -> Path:
@@ -195,11 +195,11 @@ def _folder() -> Path:
 
 @cache
 def _resnet110() -> Draw:
-    both = []
+    parts = []
     for name in ("val", "test"):
         with np.load(_folder() / f"resnet110-cifar10-{name}.npz") as file:
-            both.append(Rows(file["logits"].astype(np.float64), file["labels"]))
-    return both[0], both[1]
+            parts.append(Rows(file["logits"].astype(np.float64), file["labels"]))
+    return parts[0], parts[1]
 
 
 def _fewer(rng: Generator, rows: int) -> Draw:
@@ -231,9 +231,9 @@ def _sst(classes: int, model: str) -> Draw:
     texts = [" ".join(re.findall(r"([^() ]+)\)", tree)) for tree in table["tree"]]
     splits, labels = np.array(table["split"]), np.array(table["label"])
     if classes == 2:
-        kept = labels != 2
-        texts = [text for text, keep in zip(texts, kept, strict=True) if keep]
-        splits, labels = splits[kept], (labels[kept] > 2).astype(np.int64)
+        decided = labels != 2
+        texts = [text for text, keep in zip(texts, decided, strict=True) if keep]
+        splits, labels = splits[decided], (labels[decided] > 2).astype(np.int64)
     words = CountVectorizer(ngram_range=(1, 2), min_df=2).fit_transform(texts).tocsr()
     train = splits == "train"
     classifier = {
@@ -250,7 +250,7 @@ def _sst(classes: int, model: str) -> Draw:
 
 @cache
 def _cifar10() -> Rows:
-    """Return the outputs for the test images of a network trained for too long on 20,000."""
+    """Return the outputs for the test images of a network that is overfitted to 20,000 images."""
     x, y = _images("train", 20_000)
     classifier = MLPClassifier((200,), max_iter=15, random_state=0, early_stopping=False)
     _quietly(classifier, x, y)

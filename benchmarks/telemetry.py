@@ -1,8 +1,8 @@
 """The cost of tracing per request, with and without an exporter.
 
-`python -m benchmarks.telemetry`: times of the processor for all that a small request has to do with
-traces, first without an endpoint, then with one that nobody listens at, in the same run. The
-second leaves out what a thread of OpenTelemetry's sends in the background.
+`python -m benchmarks.telemetry`: processor time that a small request spends on tracing, first
+without an endpoint, then with an unreachable endpoint, in the same run. The second excludes the
+background thread of OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HEADERS = {
 
 
 def run() -> list[Goal]:
-    """Measure both, each as the best of several runs."""
+    """Measure both; each result is the minimum of several runs."""
     off = _microseconds()
-    # It says that nobody is there, which is so.
+    # It logs that the endpoint is unreachable, as intended.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     telemetry.configure(Settings(otlp_endpoint="http://127.0.0.1:9"), "benchmark")
     on = _microseconds()

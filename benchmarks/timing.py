@@ -11,12 +11,12 @@ __all__ = ["Goal", "best_of", "interleaved"]
 
 @dataclass(frozen=True)
 class Goal:
-    """A ratio, and what it has to be."""
+    """A ratio, and its goal."""
 
     what: str
     ratio: float
     limit: float
-    #: Whether the ratio may be at most, or has to be at least, the limit.
+    #: Whether the limit is a maximum or a minimum.
     at_most: bool
     detail: str = ""
 
@@ -31,7 +31,7 @@ class Goal:
 
 
 def best_of(act: Callable[[], object], times: int) -> float:
-    """Return the shortest of several runs, in seconds: what the machine can do undisturbed."""
+    """Return the shortest of several runs, in seconds: the least disturbed run."""
     return min(interleaved({"": act}, times)[""])
 
 
@@ -40,10 +40,10 @@ def interleaved(
     times: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Run several things in turns, so that a slow minute of the machine hits all of them.
+    """Run several functions in turns, so that a slow period of the machine affects all.
 
-    `clock` tells seconds; `time.thread_time`, for what runs on one thread, leaves out the time in
-    which others had the processor.
+    `clock` returns seconds; `time.thread_time`, for a single thread, excludes the time of other
+    processes.
     """
     seconds: dict[str, list[float]] = {name: [] for name in acts}
     for _ in range(times):

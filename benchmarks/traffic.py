@@ -1,7 +1,7 @@
 """The cost of traffic counts: rows and bytes per day, and time per request.
 
-`python -m benchmarks.traffic` counts a day of 10^9 predictions of one model, with as many segments
-as a model may have, as server processes would write it down.
+`python -m benchmarks.traffic` counts a day of 10^9 predictions of one model, with the largest
+number of segments, as server processes would write them.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def day(folder: Path, segments: int, predictions: int = 10**9) -> dict[str, floa
         with registry.transaction() as tx:
             tx.traffic.add(counted[start : start + 50_000])
     with registry.reading() as tx:
-        found = tx.traffic.between(model, 1, 0, 1e11)
-    assert sum(one.predictions for one in found) == predictions
-    whole = _size(registry) - before
+        stored = tx.traffic.between(model, 1, 0, 1e11)
+    assert sum(row.predictions for row in stored) == predictions
+    bytes_written = _size(registry) - before
     with registry.transaction() as tx:
         tx.traffic.compact(model, 1, float(_DAY), 3_600)
     with registry.reading() as tx:
@@ -55,14 +55,14 @@ def day(folder: Path, segments: int, predictions: int = 10**9) -> dict[str, floa
     return {
         "predictions": predictions,
         "segments": segments,
-        "rows": len(found),
-        "megabytes": whole / 1e6,
+        "rows": len(stored),
+        "megabytes": bytes_written / 1e6,
         "rows_after_two_days": hours,
     }
 
 
 def counting_seconds(rows: int, classes: int, requests: int = 20_000) -> float:
-    """Return the time that counting takes of one request, the folding included; the least of 5."""
+    """Return the seconds per request for counting, including merging; the minimum of 5 runs."""
     bins = ConfidenceHistogram(tuple((np.arange(1, _BINS) / _BINS).tolist()), (1,) * _BINS)
     card = Card(
         map="identity", objective="nll", classes=classes, library="0", created_at="",
@@ -79,12 +79,12 @@ def counting_seconds(rows: int, classes: int, requests: int = 20_000) -> float:
             stream.add(answer)
         counted = traffic.take()
         least = min(least, (time.perf_counter() - started) / requests)
-        assert sum(one.predictions for one in counted) == rows * requests
+        assert sum(row.predictions for row in counted) == rows * requests
     return float(least)
 
 
 def _size(registry: Registry) -> int:
-    """Return the bytes that the database's rows take, without free pages and the log."""
+    """Return the size of the rows in bytes, without free pages and the log."""
     with registry.reading() as tx:
         ask = tx.connection.exec_driver_sql
         pages, free, size = (
@@ -99,8 +99,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object, for machines")
     wants_json = parser.parse_args().json
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        days = [day(Path(one), 0), day(Path(other), MAX_SEGMENTS)]
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        days = [day(Path(first), 0), day(Path(second), MAX_SEGMENTS)]
     costs = {
         f"{rows}x{classes}": counting_seconds(rows, classes, 20_000 if rows == 1 else 2_000) * 1e6
         for rows, classes in ((1, 10), (32, 1000))
@@ -108,11 +108,11 @@ def main() -> None:
     if wants_json:
         print(json.dumps({"days": days, "counting_microseconds": costs}))
         return
-    for one in days:
+    for figures in days:
         print(
-            f"a day of {one['predictions']:,} predictions, {one['segments']} segments: "
-            f"{one['rows']:,} rows, {one['megabytes']:.1f} MB; "
-            f"{one['rows_after_two_days']:,} rows after two days"
+            f"a day of {figures['predictions']:,} predictions, {figures['segments']} segments: "
+            f"{figures['rows']:,} rows, {figures['megabytes']:.1f} MB; "
+            f"{figures['rows_after_two_days']:,} rows after two days"
         )
     for shape, cost in costs.items():
         print(f"counting takes {cost:.2f} us of a request of {shape}")

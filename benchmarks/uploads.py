@@ -1,4 +1,4 @@
-"""What the reader process costs an upload: `python -m benchmarks.uploads`.
+"""`python -m benchmarks.uploads`: the cost of the reader process per upload.
 
 Surveys the same files in the reader process and in this process, and prints wall and processor
 seconds, and the peak memory of the reader process. Without the transfer of the file.
@@ -26,7 +26,7 @@ _REPEATS = 5
 
 
 def main() -> None:
-    """Print a row for each file and each way of reading it."""
+    """Print a row for each file and reader."""
     random = np.random.default_rng(0)
     print(f"{'file':16}{'MB':>6}{'where':>8}{'first s':>9}{'CPU s':>7}{'next s':>8}{'CPU s':>7}")
     readers = []
@@ -72,7 +72,7 @@ def _write_parquet(path: Path, logits: Any, labels: Any) -> None:
 
 
 def _measure(call: Callable[[], None], reader: ReaderProcess) -> list[tuple[float, float]]:
-    """Return wall and CPU seconds of the first call, and of the fastest after it."""
+    """Return wall and CPU seconds of the first call, and of the fastest later call."""
     costs = []
     for _ in range(1 + _REPEATS):
         cpu, started = _processor_seconds(reader), time.perf_counter()

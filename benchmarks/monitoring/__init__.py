@@ -1,5 +1,7 @@
-"""`python -m benchmarks.monitoring`: how often the test is wrong, how soon it is right, what of
-intervals, and what a label costs; beside other detectors on the same streams.
+"""`python -m benchmarks.monitoring`: false alarms, delays and cost of the drift test.
 
-`streams` says what is watched, `detectors` who watches, `intervals` and `cost` measure the rest.
+It is compared with other detectors on the same streams; the coverage of intervals is measured too.
+
+Modules: `streams` (data), `detectors`, `guarantees` (false alarms and delays), `intervals`, and
+`others` (cost, and labels selected by outcome).
 """

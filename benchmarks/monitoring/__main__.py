@@ -28,17 +28,17 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    given = _arguments()
-    wanted = [name for name in DETECTORS if name in (OURS, EXACT, *(given.only or DETECTORS))]
+    args = _arguments()
+    names = [name for name in DETECTORS if name in (OURS, EXACT, *(args.only or DETECTORS))]
     if not available():
-        wanted = [name for name in wanted if "ADWIN" not in name and "Hinkley" not in name]
-    print(f"{given.streams} streams of {LABELS:,} labels of each kind", flush=True)
-    rows = guarantees.measure(wanted, given.streams, given.processes)
-    _print_alarms(rows, wanted)
-    _print_delays(rows, wanted)
-    covered = list(intervals.measure(given.draws))
+        names = [name for name in names if "ADWIN" not in name and "Hinkley" not in name]
+    print(f"{args.streams} streams of {LABELS:,} labels of each kind", flush=True)
+    rows = guarantees.measure(names, args.streams, args.processes)
+    _print_alarms(rows, names)
+    _print_delays(rows, names)
+    covered = list(intervals.measure(args.draws))
     _print_intervals(covered)
-    flags = others.flags(given.streams)
+    flags = others.flags(args.streams)
     print("\nlabel rates flagged as different by confidence")
     for name, share in flags.items():
         print(f"  {name:32}{share:7.1%}")
@@ -47,14 +47,14 @@ def main() -> None:
     print()
     for goal in goals:
         print(goal)
-    if given.json is not None:
-        found = _json(rows, covered, flags, cost)
-        given.json.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
+    if args.json is not None:
+        results = _json(rows, covered, flags, cost)
+        args.json.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
     sys.exit(0 if all(goal.met for goal in goals) else 1)
 
 
 def _print_alarms(rows: Sequence[Row], detectors: Sequence[str]) -> None:
-    by = {(one.detector, one.kind): one for one in rows}
+    by = {(row.detector, row.kind): row for row in rows}
     print("\nfalse alarms, % of streams (* more than 5%)")
     kinds = [*NULLS, *BENT]
     width = 26
@@ -72,7 +72,7 @@ def _print_alarms(rows: Sequence[Row], detectors: Sequence[str]) -> None:
 
 
 def _print_delays(rows: Sequence[Row], detectors: Sequence[str]) -> None:
-    by = {(one.detector, one.kind): one for one in rows}
+    by = {(row.detector, row.kind): row for row in rows}
     print(f"\nmedian labels from the drift (label {ONSET:,}) to the alarm, and % of streams found")
     print(" " * 26 + "".join(f"{kind:>20}" for kind in DRIFTS))
     for name in detectors:
@@ -84,12 +84,14 @@ def _print_delays(rows: Sequence[Row], detectors: Sequence[str]) -> None:
             cells.append(f"{delay:>13}{power:>7}")
         print(f"{name:26}" + "".join(cells))
     for everywhere, what in ((True, "everywhere"), (False, "where confidences are exactly right")):
-        found = verdict(rows, everywhere=everywhere)
-        print(f"\nhold 5% {what}: {', '.join(found.holding) or 'none'}")
-        quickest = ", ".join(f"{kind}: {name or 'nobody'}" for kind, name in found.rivals.items())
+        comparison = verdict(rows, everywhere=everywhere)
+        print(f"\nhold 5% {what}: {', '.join(comparison.holding) or 'none'}")
+        quickest = ", ".join(
+            f"{kind}: {name or 'nobody'}" for kind, name in comparison.rivals.items()
+        )
         print(
-            f"  {found.detector} is no slower than the quickest other in {found.no_slower} drifts"
-            f" and quicker in {found.quicker} ({quickest})"
+            f"  {comparison.detector} is no slower than the quickest other"
+            f" in {comparison.no_slower} drifts and quicker in {comparison.quicker} ({quickest})"
         )
 
 
@@ -97,24 +99,24 @@ def _print_intervals(covered: Sequence[intervals.Covered]) -> None:
     print(f"\nintervals of 95%: coverage and mean width, {covered[0].draws} draws")
     print(f"{'':48}" + "".join(f"{kind:>18}" for kind in ("ece", "ece_widest", "ce")))
     lines: dict[tuple[Any, ...], list[str]] = {}
-    for one in covered:
-        key = (one.law, one.truth, one.labels, one.weighting)
-        text = f"{one.coverage:9.1%} {one.width:7.4f}{' ' if one.met else '*'}"
+    for interval in covered:
+        key = (interval.law, interval.truth, interval.labels, interval.weighting)
+        text = f"{interval.coverage:9.1%} {interval.width:7.4f}{' ' if interval.met else '*'}"
         lines.setdefault(key, []).append(text)
     for (law, truth, labels, weighting), cells in lines.items():
         print(f"{law:19}{truth:12}{labels:>6} by {weighting:8}" + "".join(cells))
 
 
 def _goals(rows: Sequence[Row], covered: Sequence[intervals.Covered], cost: float) -> list[Goal]:
-    found = verdict(rows)
-    worst = max(one.false_alarms for one in rows if one.detector == OURS and one.kind in NULLS)
-    lowest = min(one.coverage for one in covered)
+    comparison = verdict(rows)
+    worst = max(row.false_alarms for row in rows if row.detector == OURS and row.kind in NULLS)
+    lowest = min(interval.coverage for interval in covered)
     drifts = len(DRIFTS)
     return [
         Goal("false alarms by 5%, most of any kind", worst / 0.05, 1.0, at_most=True),
         Goal(
             "drifts found no later than by any that holds 5% everywhere",
-            found.no_slower, drifts, at_most=False, detail=f", sooner in {found.quicker}",
+            comparison.no_slower, drifts, at_most=False, detail=f", sooner in {comparison.quicker}",
         ),
         Goal("lowest coverage of any interval by 93%", lowest / 0.93, 0.95, at_most=False),
         Goal("microseconds of CPU a label", cost, 3.0, at_most=True),
@@ -133,9 +135,9 @@ def _json(
     }
     return {
         "alpha": 0.05,
-        "rows": [one.to_dict() for one in rows],
+        "rows": [row.to_dict() for row in rows],
         "verdicts": verdicts,
-        "intervals": [one.to_dict() for one in covered],
+        "intervals": [interval.to_dict() for interval in covered],
         "flags": flags,
         "microseconds_per_label": cost,
     }

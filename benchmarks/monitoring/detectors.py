@@ -1,8 +1,8 @@
 """Drift detectors: Recalib's test and others; each returns its first alarm.
 
-All are told confidences and correctness; river's detectors watch their difference, for which they
-are made. `tuned` ones get thresholds that no user has: the 95th percentile of what they reach on
-200 calibrated streams of the very same law and length.
+All get confidences and correctness; river's detectors get their difference. The `tuned` detectors
+have thresholds that a user could not know: the 95th percentile of their statistic on 200 calibrated
+streams of the same law and length.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from recalib.drift import CalibrationTest
 __all__ = ["DETECTORS", "EXACT", "OURS", "Detector", "available"]
 
 Values = NDArray[np.float64]
-#: Confidences and correctness (N,) to the number of labels seen at the first alarm, if any.
+#: Returns the number of labels at the first alarm, or None, for confidences and correctness (N,).
 Detector = Callable[[Values, Values], int | None]
 
-#: The second has no tolerance: what the others do, who hold 5% only where confidences are right.
+#: The second has no tolerance, like the peers, whose rate is at most 5% only for exact confidences.
 OURS, EXACT = "recalib", "recalib, no tolerance"
 _ALPHA = 0.05
 _WINDOW = 1_000
@@ -56,7 +56,7 @@ def available() -> bool:
     """Return whether river is installed; print the reason if not."""
     try:
         _river()
-    except Exception as error:  # whatever somebody else's import may raise
+    except Exception as error:  # an import may raise any type
         print(f"river: not installed ({type(error).__name__}: {error})", flush=True)
         return False
     return True
@@ -121,12 +121,12 @@ def _hosmer_lemeshow(p: Values, y: Values) -> float:
 @cache
 def _highest_ece() -> float:
     """Return the largest ECE of a window that 5% of calibrated streams reach."""
-    found = []
+    highest = []
     for seed in _TUNED_ON:
         p, y = stream("calibrated", seed)
         ends = range(_WINDOW, len(p) + 1, _WINDOW)
-        found.append(max(_ece(p[end - _WINDOW : end], y[end - _WINDOW : end]) for end in ends))
-    return float(np.quantile(found, 1 - _ALPHA))
+        highest.append(max(_ece(p[end - _WINDOW : end], y[end - _WINDOW : end]) for end in ends))
+    return float(np.quantile(highest, 1 - _ALPHA))
 
 
 def _chi2(false_alarms: float) -> float:
@@ -142,6 +142,6 @@ DETECTORS: dict[str, Detector] = {
     "ECE > 5%": _windows(_ece, 0.05),
     "ECE, tuned": lambda p, y: _windows(_ece, _highest_ece())(p, y),
     "Hosmer-Lemeshow 5%": _windows(_hosmer_lemeshow, _chi2(_ALPHA)),
-    # Bonferroni's share of α for each window, for whoever knows how many there will be.
+    # Bonferroni's share of α for each window, which requires the number of windows.
     "Hosmer-Lemeshow, tuned": _windows(_hosmer_lemeshow, _chi2(_ALPHA / (LABELS // _WINDOW))),
 }

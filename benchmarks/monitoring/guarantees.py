@@ -17,7 +17,7 @@ from benchmarks.monitoring.streams import BENT, DRIFTS, NULLS, ONSET, stream
 __all__ = ["Row", "Verdict", "measure", "verdict"]
 
 _ALPHA = 0.05
-#: How improbable so many false alarms must be at α before a detector counts as not holding it.
+#: A detector does not hold α if so many false alarms are less probable than this at a rate of α.
 _UNLUCKY = 1e-3
 
 
@@ -28,12 +28,12 @@ class Row:
     detector: str
     kind: str
     streams: int
-    #: Share of streams with an alarm: all of them where nothing is wrong, else those before it is.
+    #: Share of streams with a false alarm: with drift, an alarm before the onset.
     false_alarms: float
-    #: Labels from the onset to the alarm, median over streams without a false alarm, those that
-    #: are never found last; None where nothing is wrong, or half are never found.
+    #: Labels from the onset to the alarm: the median over streams without a false alarm, where a
+    #: missing alarm counts as infinite. None without drift, or if half have no alarm.
     delay: float | None = None
-    #: Share of those streams in which the drift is found.
+    #: Share of those streams with an alarm.
     power: float | None = None
 
     @property
@@ -69,7 +69,7 @@ def measure(
 
 
 def _row(detector: str, kind: str, alarms: list[int | None]) -> Row:
-    at = np.array([np.inf if one is None else one for one in alarms])
+    at = np.array([np.inf if alarm is None else alarm for alarm in alarms])
     if kind not in DRIFTS:
         return Row(detector, kind, len(at), float(np.mean(np.isfinite(at))))
     early = at <= ONSET
@@ -90,17 +90,17 @@ class Verdict:
     """Whether the goal is met: rate at most α, and no slower than the others with that rate."""
 
     detector: str
-    #: Detectors that hold α on every kind of stream that counts.
+    #: Detectors that hold α on every relevant kind of stream.
     holding: list[str]
-    #: For each drift, the quickest of those, ours apart; none where nobody else holds α.
+    #: The quickest of them for each drift, without ours; None if no other detector holds α.
     rivals: Mapping[str, str | None]
     no_slower: int
     quicker: int
 
     @property
     def met(self) -> bool:
-        held = self.detector in self.holding
-        return held and self.no_slower == len(DRIFTS) and self.quicker >= 2
+        holds = self.detector in self.holding
+        return holds and self.no_slower == len(DRIFTS) and self.quicker >= 2
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -110,12 +110,12 @@ class Verdict:
 def verdict(rows: Sequence[Row], *, everywhere: bool = True) -> Verdict:
     """Compare with rivals that hold α.
 
-    `everywhere` is on every kind of stream where nothing is wrong; otherwise only on those whose
-    confidences are exactly right, which is the world of the test without tolerance.
+    With `everywhere`, α must hold on every kind of stream without drift; otherwise only on those
+    with exact confidences, which the test without tolerance assumes.
     """
-    by = {(one.detector, one.kind): one for one in rows}
+    by = {(row.detector, row.kind): row for row in rows}
     kinds = [kind for kind in NULLS if everywhere or not kind.startswith("tolerated")]
-    detectors = dict.fromkeys(one.detector for one in rows)
+    detectors = dict.fromkeys(row.detector for row in rows)
     holding = [name for name in detectors if all(by[name, kind].holds for kind in kinds)]
     own = OURS if everywhere else EXACT
     against = [name for name in holding if name not in (OURS, EXACT)]

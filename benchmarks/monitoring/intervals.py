@@ -34,7 +34,7 @@ _KINDS = ("ece", "ece_widest", "ce")
 
 @dataclass(frozen=True)
 class Covered:
-    """Intervals of one kind, of one law, truth, number of labels and way to choose them."""
+    """Intervals of one kind, for one law, truth, number of labels and selection of labels."""
 
     interval: str
     law: str
@@ -48,8 +48,8 @@ class Covered:
     @property
     def met(self) -> bool:
         """Whether the number of hits is compatible with a coverage of 93%."""
-        held = round(self.coverage * self.draws)
-        return bool(scipy.stats.binom.cdf(held, self.draws, GOAL) >= _UNLUCKY)
+        hits = round(self.coverage * self.draws)
+        return bool(scipy.stats.binom.cdf(hits, self.draws, GOAL) >= _UNLUCKY)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -57,7 +57,7 @@ class Covered:
 
 
 def measure(draws: int) -> Iterator[Covered]:
-    """Yield all: equal-width bins, all labelled, or the less sure more often."""
+    """Yield all results; labels are complete, or more frequent for low confidences."""
     for law in LAWS:
         for truth in TRUTHS:
             for labels in (300, 2_000):
@@ -69,7 +69,7 @@ def _measured(law: str, truth: str, labels: int, weighting: str, draws: int) -> 
     edges = np.arange(1, 15) / 15
     rng = np.random.default_rng(0)
     true = _true(law, truth, edges)
-    held, width = dict.fromkeys(_KINDS, 0), dict.fromkeys(_KINDS, 0.0)
+    hits, width = dict.fromkeys(_KINDS, 0), dict.fromkeys(_KINDS, 0.0)
     for _ in range(draws):
         sums = CalibrationSums.empty(edges)
         p = LAWS[law].rvs(labels if weighting == "labelled" else 3 * labels, random_state=rng)
@@ -77,13 +77,13 @@ def _measured(law: str, truth: str, labels: int, weighting: str, draws: int) -> 
         if weighting == "traffic":
             p = p[rng.random(len(p)) < 0.9 - 0.7 * p]
         sums.add_labels(p, rng.random(len(p)) < TRUTHS[truth](p))
-        found = summarise_window(sums, weighting=weighting).to_dict()  # type: ignore[arg-type]
+        summary = summarise_window(sums, weighting=weighting).to_dict()  # type: ignore[arg-type]
         for kind in _KINDS:
-            low, high = found[f"{kind}_low"], found[f"{kind}_high"]
-            held[kind] += low - 1e-12 <= true[kind] <= high + 1e-12
+            low, high = summary[f"{kind}_low"], summary[f"{kind}_high"]
+            hits[kind] += low - 1e-12 <= true[kind] <= high + 1e-12
             width[kind] += (high - low) / draws
     for kind in _KINDS:
-        yield Covered(kind, law, truth, labels, weighting, draws, held[kind] / draws, width[kind])
+        yield Covered(kind, law, truth, labels, weighting, draws, hits[kind] / draws, width[kind])
 
 
 def _true(law: str, truth: str, edges: Values) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Streams of labelled predictions with a known truth, each the same for every detector.
 
 A stream is 15,000 labels of a classifier whose confidences are those of a binary one with normal
-log-odds, N(1.5, 1.5²). Whatever happens begins at label 5,137, which is no round number, since
-detectors that look once in 1,000 labels would otherwise be lucky.
+log-odds, N(1.5, 1.5²). Drift begins at label 5,137. It is no multiple of 1,000, because that would
+favour detectors that test every 1,000 labels.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _covariate_shift(rng: np.random.Generator) -> Rows:
 
 
 def _tolerated(p: Values) -> Values:
-    """Return truths as far off as is tolerated: too sure where it is sure, and the other way."""
+    """Return truths at the limit of the tolerance: overconfident above 0.85, else under."""
     return np.clip(np.where(p > 0.85, p - TOLERANCE, p + TOLERANCE), 0, 1)
 
 
@@ -92,7 +92,7 @@ def _selective(rng: np.random.Generator) -> Rows:
     return p, _right(rng, p)
 
 
-#: Nothing is wrong: an alarm is a false one.
+#: Streams without drift: every alarm is false.
 NULLS: dict[str, Callable[[np.random.Generator], Rows]] = {
     "calibrated": _calibrated,
     "covariate shift": _covariate_shift,
@@ -123,13 +123,13 @@ def _gradually(p: Values) -> Values:
 
 
 def _rarer(p: Values) -> Values:
-    """Return truths where what is predicted has become rarer by half a unit of log-odds."""
+    """Return truths after a prior shift: the predicted class is rarer by 0.5 in log-odds."""
     truth: Values = 1 / (1 + np.exp(0.5) * (1 - p) / p)
     return truth
 
 
-#: From the onset on: log-odds worth 0.7 of themselves, or so after 5,000 labels; a prior shift; and
-#: 15 points too many between 80% and 90%.
+#: Drifts from the onset on: true log-odds are 0.7 times the predicted ones, at once or gradually
+#: over 5,000 labels; a prior shift; and confidences 15 points too high between 80% and 90%.
 DRIFTS: dict[str, Callable[[np.random.Generator], Rows]] = {
     "overconfidence": _drift(lambda p: _flatter(p, 0.7)),
     "prior shift": _drift(_rarer),
@@ -154,7 +154,7 @@ def _by_outcome(rng: np.random.Generator) -> Rows:
     return p[labelled], y[labelled]
 
 
-#: Calibrated, and read in a way that no test can stand.
+#: Calibrated, but read in an order for which no test is valid.
 BENT: dict[str, Callable[[np.random.Generator], Rows]] = {
     "in order of arrival": _arrival,
     "all errors, 80% of the rest": _by_outcome,

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.serving`: the same temperature scaling, served by others and by us.
+"""`python -m benchmarks.serving`: the same temperature scaling on several servers.
 
 Each server answers one row of 10 classes as JSON, 32 rows of 1,000 as JSON, and as bytes, from one
-process and from two; Debian's `wrk` asks, one server at a time, in turns. How each peer is set up
-is in `servers` and `contestants`, what is measured in `measuring`.
+process and from two. Debian's `wrk` sends requests to one server at a time, in turns. Modules:
+`servers` and `contestants` (setup of the peers), `measuring`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["measured_by_workers", "missing", "run"]
 
 
 def run() -> list[Goal]:
-    """Measure in short, for `make bench`."""
+    """Run a short measurement, for `make bench`."""
     if missing():
         print(f"serving: skipped, {missing()}")
         return []
-    found = measured_by_workers(list(CONTESTANTS), (1, 2), rounds=3, seconds=2)
-    return [goal for workers, measured in found.items() for goal in goals(measured, workers)]
+    runs = measured_by_workers(list(CONTESTANTS), (1, 2), rounds=3, seconds=2)
+    return [goal for workers, measured in runs.items() for goal in goals(measured, workers)]
 
 
 def missing() -> str:
-    """Say what has to be installed by hand, if anything."""
+    """Return what must be installed by hand, or an empty string."""
     return "" if shutil.which("wrk") else "wrk is not installed (apt-get install wrk)"
 
 

@@ -1,4 +1,4 @@
-"""The command; see the package."""
+"""Command line; see the package."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def main() -> None:
     peers = [name for name in CONTESTANTS if name != OURS]
     parser.add_argument("--against", nargs="+", choices=peers, default=peers, metavar="SERVER")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    given = parser.parse_args()
+    args = parser.parse_args()
     if benchmarks.serving.missing():
         sys.exit(benchmarks.serving.missing())
-    # As an exception it unwinds, and takes the servers along, as Ctrl-C does.
+    # As an exception, SIGTERM unwinds the stack and ends the servers, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    names = [OURS, *(name for name in peers if name in given.against)]
+    names = [OURS, *(name for name in peers if name in args.against)]
     measured = benchmarks.serving.measured_by_workers(
         names,
-        given.workers,
-        rounds=given.rounds,
-        seconds=given.seconds,
-        connections=given.connections,
+        args.workers,
+        rounds=args.rounds,
+        seconds=args.seconds,
+        connections=args.connections,
     )
-    found = [goal for workers, one in measured.items() for goal in goals(one, workers)]
-    if given.json:
-        print(json.dumps(as_json(measured, found)))
+    results = [goal for workers, cases in measured.items() for goal in goals(cases, workers)]
+    if args.json:
+        print(json.dumps(as_json(measured, results)))
     else:
-        for workers, one in measured.items():
-            show(one, workers)
-        for goal in found:
+        for workers, cases in measured.items():
+            show(cases, workers)
+        for goal in results:
             print(goal)
-    sys.exit(0 if all(goal.met for goal in found) else 1)
+    sys.exit(0 if all(goal.met for goal in results) else 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A home of Recalib's server with a champion for each number of classes, fitted by its own jobs."""
+"""A Recalib home with a champion for each number of classes, fitted by jobs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def prepare(folder: Path) -> tuple[Path, dict[int, float]]:
                 return False
 
         until(ready, tree, "recalib serve")
-        found = {classes: _fitted(client, classes) for classes in _CLASSES}
-    return folder / "home", found
+        versions = {classes: _fitted(client, classes) for classes in _CLASSES}
+    return folder / "home", versions
 
 
 def npz_of(classes: int, rows: int, seed: int) -> bytes:
@@ -60,8 +60,8 @@ def _fitted(client: httpx2.Client, classes: int) -> float:
     client.post("/v1/models", json={"name": f"of{classes}", "classes": classes}).raise_for_status()
     body, headers = npz_of(classes, _ROWS, seed=classes), {"Content-Type": "application/x-npz"}
     client.put(f"{model}/datasets/d", content=body, headers=headers).raise_for_status()
-    wanted = {"dataset": "d", "map": "temperature", "promote": True}
-    job = client.post(f"{model}/calibrators", json=wanted).raise_for_status().json()
+    options = {"dataset": "d", "map": "temperature", "promote": True}
+    job = client.post(f"{model}/calibrators", json=options).raise_for_status().json()
     while job["state"] in ("queued", "running"):
         time.sleep(0.1)
         job = client.get(f"/v1/jobs/{job['id']}").raise_for_status().json()

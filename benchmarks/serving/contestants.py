@@ -1,8 +1,8 @@
-"""Who is compared: how each server is started, and how each is asked.
+"""The compared servers: how each is started, and its requests.
 
-Peers run from environments of their own, made from pinned lists in `requirements` and kept in
-`.venv-peers`; each as its documents recommend for speed, with logs, metrics, tracing and batching
-off where it has a switch. Recalib runs as `recalib serve` runs, metrics and all.
+Peers run in separate environments in `.venv-peers`, made from pinned lists in `requirements`. Each
+is set up for speed as its documentation recommends, without logs, metrics, tracing and batching if
+they can be switched off. Recalib runs as `recalib serve`, with metrics.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _HERE = Path(__file__).parent
 _SERVERS = _HERE / "servers"
 _ENVIRONMENTS = _HERE.parents[1] / ".venv-peers"
 
-#: Logits of each case.
+#: Shape of the logits of each case.
 Batches = Mapping[str, NDArray[np.float32]]
 Requests = dict[str, Request]
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A server, and one way to ask it.
+    """A server, and its requests.
 
     Parameters
     ----------
-    command: the command line, of an interpreter, a port, workers and a folder of its own.
-    requests: what to send for each case; one that is left out is one that it cannot answer.
-    packages: the list in `requirements` it is installed from; empty where it runs here.
+    command: returns the command line for an interpreter, a port, workers and a private folder.
+    requests: the request of each supported case.
+    packages: its list in `requirements`; empty to run it in this environment.
     """
 
     command: Callable[[Path, int, int, Path], list[str]]
@@ -65,22 +65,22 @@ class Contestant:
 
 
 def installed(packages: str) -> Path:
-    """Return an interpreter that has the packages of a list, installed once for each content."""
+    """Return an interpreter with the packages of a list, installed once for each content."""
     if not packages:
         return Path(sys.executable)
-    wanted = _HERE / "requirements" / f"{packages}.txt"
+    requirements = _HERE / "requirements" / f"{packages}.txt"
     folder = _ENVIRONMENTS / packages
     interpreter, stamp = folder / "bin" / "python", folder / ".installed"
-    told = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()
-    if not (stamp.is_file() and stamp.read_text() == told):
+    digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
+    if not (stamp.is_file() and stamp.read_text() == digest):
         print(f"installing {packages} into {folder} ...", file=sys.stderr, flush=True)
         uv = str(Path(sys.executable).with_name("uv"))
         for command in (
             [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)],
-            [uv, "pip", "install", "--quiet", "--python", str(interpreter), "-r", str(wanted)],
+            [uv, "pip", "install", "-q", "--python", str(interpreter), "-r", str(requirements)],
         ):
             subprocess.run(command, check=True)
-        stamp.write_text(told)
+        stamp.write_text(digest)
     return interpreter
 
 
@@ -110,8 +110,8 @@ def _kserve(python: Path, port: int, workers: int, folder: Path) -> list[str]:
         "enable_latency_logging": "false",
         "log_config_file": _SERVERS / "quiet.json",
     }
-    given = [f"--{name}={value}" for name, value in options.items()]
-    return [str(python), str(_SERVERS / "with_kserve.py"), *given]
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    return [str(python), str(_SERVERS / "with_kserve.py"), *arguments]
 
 
 def _mlserver(python: Path, port: int, workers: int, folder: Path) -> list[str]:
@@ -121,7 +121,7 @@ def _mlserver(python: Path, port: int, workers: int, folder: Path) -> list[str]:
         "http_port": port,
         "grpc_port": free_port(),
         "metrics_endpoint": None,
-        # One worker is the server itself: a pool of one would only add a hop.
+        # One worker is the server itself; a pool of one adds a hop.
         "parallel_workers": 0 if workers == 1 else workers,
     }
     model = {"name": "calibrator", "implementation": "with_mlserver.Calibrator"}
@@ -132,7 +132,7 @@ def _mlserver(python: Path, port: int, workers: int, folder: Path) -> list[str]:
 
 def _bentoml(python: Path, port: int, workers: int, folder: Path) -> list[str]:
     place = ["--host", "127.0.0.1", "--port", str(port), "--working-dir", str(_SERVERS)]
-    # It takes no number of workers on its command line.
+    # Its command line has no option for the number of workers.
     set_workers = ["env", f"WORKERS={workers}", f"BENTOML_HOME={folder}"]
     return [
         *set_workers,
@@ -153,7 +153,7 @@ def _v1(batches: Batches, query: str = "") -> Requests:
 
 
 def _without_ids(batches: Batches) -> Requests:
-    """No server but ours names each prediction, so that its label can come later."""
+    """Requests without prediction ids, which the other servers do not have."""
     return _v1(batches, "?ids=0")
 
 
@@ -170,8 +170,8 @@ def _of_calibrator(batches: Batches) -> Requests:
 
 
 def _without_bytes(batches: Batches) -> Requests:
-    """MLServer reads bytes over gRPC alone."""
-    return {case: one for case, one in _of_calibrator(batches).items() if case != BINARY}
+    """MLServer reads bytes over gRPC only."""
+    return {case: body for case, body in _of_calibrator(batches).items() if case != BINARY}
 
 
 def _by_hand(json: str, binary: str) -> Callable[[Batches], Requests]:
@@ -196,7 +196,7 @@ def _bentoml_requests(batches: Batches) -> Requests:
 
 
 def bare_requests(batches: Batches) -> Requests:
-    """Our own requests, to the handler that answers each with our bytes."""
+    """The requests of Recalib, to the handler that answers with Recalib's responses."""
     return {
         case: replace(request, path=f"/bytes/{case.replace(' ', '-')}")
         for case, request in _v1(batches).items()
@@ -204,10 +204,10 @@ def bare_requests(batches: Batches) -> Requests:
 
 
 OURS, BARE, ENDPOINT = "recalib", "bare ASGI", "FastAPI"
-#: The peers that the goal at one row is about.
+#: The peers of the goal at one row.
 MODEL_SERVERS = ("LitServe", "KServe", "MLServer", "BentoML")
 
-#: Ours first: the bare handler answers with our bytes.
+#: Recalib first, because the bare handler answers with its responses.
 CONTESTANTS = {
     OURS: Contestant(_recalib, _v1),
     "recalib, no ids": Contestant(_recalib, _without_ids),

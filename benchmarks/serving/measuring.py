@@ -1,9 +1,8 @@
-"""Servers side by side: started, verified, and asked in turns.
+"""Start servers, verify their answers, and load them in turns.
 
-`wrk` keeps a number of connections busy, each asking again as soon as it is answered; so latencies
-are those of a full server, and a server that answers twice as often has half of them. On a machine
-whose cores are shared, requests per second are worth what their ratio to another server's of the
-same round is worth; processor time for one request is steadier.
+`wrk` sends the next request on each connection as soon as the last is answered. Latencies are thus
+those of a saturated server: twice the throughput means half the latency. On shared cores, only
+ratios of requests per second within a round are meaningful; processor time per request varies less.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from benchmarks.serving.wire import Request
 __all__ = ["CONNECTIONS", "Measured", "Trial", "batches", "cases", "measure", "median", "wrong"]
 
 _POST = Path(__file__).with_name("post.lua")
-#: Enough that each of two processes gets some of them.
+#: Enough for each of two processes to get some.
 CONNECTIONS = 16
-#: Different bodies of each case.
+#: Number of different bodies per case.
 _VARIANTS = 40
 
 Batches = dict[str, NDArray[np.float32]]
@@ -50,17 +49,17 @@ cases = (SMALL, JSON, BINARY)
 
 @dataclass(frozen=True)
 class Trial:
-    """What one run of `wrk` found."""
+    """The result of one run of `wrk`."""
 
     requests_per_second: float
     p50_ms: float
     p99_ms: float
-    #: Processor time of all of the server's processes for one request.
+    #: Processor time per request, over all processes of the server.
     cpu_microseconds: float
     resident_mib: float
 
 
-#: Trials by case and contestant, one a round.
+#: Trials by case and contestant, one per round.
 Measured = dict[str, dict[str, list[Trial]]]
 
 
@@ -68,21 +67,21 @@ Measured = dict[str, dict[str, list[Trial]]]
 class _Server:
     url: str
     tree: Tree
-    #: For each case, the requests that `wrk` sends in turns, in a file for `post.lua`.
+    #: For each case, a file for `post.lua` with the requests that `wrk` sends in turns.
     files: dict[str, Path]
-    #: For each case, the first of them.
+    #: For each case, the first request.
     requests: dict[str, Request]
 
 
 def batches(seed: int = 0) -> Batches:
     """Return logits for each case.
 
-    Other seeds give other numbers, other lengths of JSON, and for `BINARY` another number of rows.
+    The seed determines the numbers, the length of the JSON, and for `BINARY` the number of rows.
     """
     rng = np.random.default_rng(seed)
     shapes = {SMALL: (1, 10), JSON: (32, 1000), BINARY: (32 + (seed % 5 - 2) * (seed > 0), 1000)}
     logits = {case: (rng.normal(size=n) * 3).astype(np.float32) for case, n in shapes.items()}
-    if seed:  # fewer digits shorten the text
+    if seed:  # fewer digits give a shorter text
         for case in (SMALL, JSON):
             logits[case] = logits[case].round(2 + seed % 6)
     return logits
@@ -99,23 +98,23 @@ def measure(
     seconds: int,
     connections: int = CONNECTIONS,
 ) -> Measured:
-    """Start all servers, check what they answer, and load them in turns.
+    """Start all servers, verify their answers, and load them in turns.
 
     Parameters
     ----------
     names: keys of `CONTESTANTS`; ours must be the first.
-    home: of a Recalib server that has a champion for each number of classes.
-    temperatures: the champions', by number of classes.
-    folder: for logs, answers and the servers' own files.
+    home: a Recalib home with a champion for each number of classes.
+    temperatures: of the champions, by number of classes.
+    folder: for logs, answers and files of the servers.
     """
-    found: Measured = {case: {name: [] for name in names} for case in cases}
+    results: Measured = {case: {name: [] for name in names} for case in cases}
     answers = folder / "answers"
     answers.mkdir(parents=True)
     environment = {
         "TEMPERATURES": json.dumps(temperatures),
         "ANSWERS": str(answers),
         "OMP_NUM_THREADS": "1",
-        # Ours is the only one that reads it.
+        # Only Recalib reads it.
         "RECALIB_GRPC_PORT": "0",
     }
     with contextlib.ExitStack() as stack:
@@ -137,15 +136,17 @@ def measure(
                 _keep_answers(servers[name], answers)
         for at in range(rounds):
             for case in cases:
-                # Another one first each round, lest the first always pays for something.
+                # The first server rotates, because the first position may be a disadvantage.
                 turn = list(servers)
                 turn = turn[at % len(turn) :] + turn[: at % len(turn)]
                 for name in turn:
                     if case in servers[name].requests:
-                        found[case][name] += _turn(name, servers[name], case, seconds, connections)
+                        results[case][name] += _turn(
+                            name, servers[name], case, seconds, connections
+                        )
     return {
         case: {name: trials for name, trials in of_case.items() if trials}
-        for case, of_case in found.items()
+        for case, of_case in results.items()
     }
 
 
@@ -158,14 +159,14 @@ def _started(
     environment: dict[str, str],
     temperatures: dict[int, float],
 ) -> Iterator[_Server]:
-    """Run a server that has given the right answer to every request."""
+    """Run a server and verify its answer to every request."""
     logits = batches()
     port = free_port()
     variants = [contestant.requests(batches(seed)) for seed in range(_VARIANTS)]
     requests, files = variants[0], {}
     for case in requests:
         files[case] = folder / case.replace(" ", "-")
-        files[case].write_bytes(b"".join(_raw(one[case], port) for one in variants))
+        files[case].write_bytes(b"".join(_raw(bodies[case], port) for bodies in variants))
     command = contestant.command(installed(contestant.packages), port, workers, folder)
     with (
         running(command, folder, {**environment, **contestant.environment}) as tree,
@@ -182,13 +183,13 @@ def _started(
 def wrong(
     numbers: NDArray[np.floating], logits: NDArray[np.float32], temperatures: dict[int, float]
 ) -> str:
-    """Say what is wrong with an answer, if anything: it must be softmax(logits / T)."""
+    """Return what is wrong with an answer, or an empty string: it must be softmax(logits / T)."""
     expected = scipy.special.softmax(
         logits.astype(np.float64) / temperatures[logits.shape[1]], axis=1
     )
     if numbers.size != expected.size:
         return f"{numbers.size} numbers, not {expected.size}"
-    # A class at −10 has 1e-6 of the probability, and float32 seven digits of the logit.
+    # A class with logit −10 has probability 1e-6, and float32 has seven digits of the logit.
     apart = np.abs(numbers.reshape(expected.shape) - expected) / expected
     return "" if apart.max() < 1e-5 else f"probabilities are off by {apart.max():.1e} of themselves"
 
@@ -233,7 +234,7 @@ def _keep_answers(server: _Server, folder: Path) -> None:
 
 
 def _turn(name: str, server: _Server, case: str, seconds: int, connections: int) -> list[Trial]:
-    """Return a trial, or none where a peer has failed: that is its affair, and the others go on."""
+    """Return a trial, or none if a peer has failed; the others continue."""
     try:
         return [_trial(server, case, seconds, connections)]
     except RuntimeError as error:
@@ -251,18 +252,18 @@ def _trial(server: _Server, case: str, seconds: int, connections: int) -> Trial:
     before = server.tree.cpu_seconds()
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     used = server.tree.cpu_seconds() - before
-    told = json.loads(text.splitlines()[-1])
-    if told["failed"] or not told["requests"]:
+    counts = json.loads(text.splitlines()[-1])
+    if counts["failed"] or not counts["requests"]:
         raise RuntimeError(f"{request.path}: {text}\n{server.tree.log.read_text()[-3000:]}")
     return Trial(
-        requests_per_second=told["requests"] / told["microseconds"] * 1e6,
-        p50_ms=told["p50"] / 1000,
-        p99_ms=told["p99"] / 1000,
-        cpu_microseconds=used / told["requests"] * 1e6,
+        requests_per_second=counts["requests"] / counts["microseconds"] * 1e6,
+        p50_ms=counts["p50"] / 1000,
+        p99_ms=counts["p99"] / 1000,
+        cpu_microseconds=used / counts["requests"] * 1e6,
         resident_mib=server.tree.resident_bytes() / 2**20,
     )
 
 
 def median(trials: Sequence[Trial], what: str) -> float:
-    """Return the median over rounds of one of a trial's numbers."""
+    """Return the median of a field of the trials over rounds."""
     return statistics.median(getattr(trial, what) for trial in trials)

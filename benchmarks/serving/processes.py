@@ -1,4 +1,4 @@
-"""Server processes that listen on this machine alone, and that always end."""
+"""Server processes that listen on 127.0.0.1 and always end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import psutil
 
 __all__ = ["Tree", "free_port", "running", "until"]
 
-#: Importing a model server takes seconds, on a busy machine many.
+#: Importing a model server takes seconds, more on a busy machine.
 _PATIENCE_SECONDS = 180
 _GRACE_SECONDS = 15
 
 
 class Tree:
-    """A process with all that it has started."""
+    """A process with its descendants."""
 
     def __init__(self, first: subprocess.Popen[bytes], log: Path) -> None:
         self.first = first
@@ -29,8 +29,8 @@ class Tree:
         self._root = psutil.Process(first.pid)
 
     def processes(self) -> list[psutil.Process]:
-        """Return those that have not ended."""
-        self.first.poll()  # else one that has ended is there until somebody asks how
+        """Return the running processes."""
+        self.first.poll()  # an ended process stays a zombie until it is polled
         with contextlib.suppress(psutil.NoSuchProcess):
             return [self._root, *self._root.children(recursive=True)]
         return []
@@ -40,7 +40,7 @@ class Tree:
         return sum(sum(times[:2]) for times in self._each(psutil.Process.cpu_times))
 
     def resident_bytes(self) -> int:
-        """Return what all hold in memory; pages that several share count in each."""
+        """Return the memory of all processes in bytes; shared pages count in each."""
         return sum(memory.rss for memory in self._each(psutil.Process.memory_info))
 
     def _each(self, ask: Callable[[psutil.Process], object]) -> Iterator[object]:
@@ -51,7 +51,7 @@ class Tree:
 
 @contextlib.contextmanager
 def running(command: list[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Tree]:
-    """Run a server with its output in `folder`/log; all of its processes end with the context."""
+    """Run a server with its output in `folder`/log; end all its processes with the context."""
     log = folder / "log"
     tree = None
     try:
@@ -63,7 +63,7 @@ def running(command: list[str], folder: Path, environment: Mapping[str, str]) ->
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C is for us; we end it in order.
+                # Ctrl-C must reach only this process, which ends the server.
                 start_new_session=True,
             )
             tree = Tree(process, log)
@@ -75,7 +75,7 @@ def running(command: list[str], folder: Path, environment: Mapping[str, str]) ->
 
 @contextlib.contextmanager
 def _signals_later() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait: a process that has just been started would outlive them."""
+    """Delay Ctrl-C and SIGTERM: otherwise a process that has just started would survive."""
     waiting: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: waiting.append(number))
@@ -92,15 +92,15 @@ def _signals_later() -> Iterator[None]:
 
 def _end(tree: Tree) -> None:
     process = tree.first
-    # Listed before the first ends: what loses its parent is no longer found below it.
+    # Listed before the first ends: an orphan is no longer listed as its descendant.
     started = tree.processes()
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE_SECONDS)
-    for left in started:
+    for member in started:
         with contextlib.suppress(psutil.NoSuchProcess):
-            left.kill()
-    # And whatever was started meanwhile, which has the session of the first.
+            member.kill()
+    # Processes that were started meanwhile belong to the session of the first.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -108,14 +108,14 @@ def _end(tree: Tree) -> None:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
 
 
 def until(ready: Callable[[], bool], tree: Tree, what: str) -> None:
-    """Wait until something holds; raise with the end of the log if it does not come to hold."""
+    """Wait until a condition holds; on timeout, raise with the end of the log."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not ready():
         if not tree.processes() or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What the measurements say: tables, and goals as ratios within each round."""
+"""Tables of the measurements, and goals as ratios within each round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["as_json", "goals", "show"]
 
 
 def goals(measured: Measured, workers: int) -> list[Goal]:
-    """Return the measured goals: ratios of processor time for one request."""
+    """Return the measured goals: ratios of processor time per request."""
     small, json, binary = measured[SMALL], measured[JSON], measured[BINARY]
     results = []
     present = [name for name in MODEL_SERVERS if name in small]
@@ -57,10 +57,10 @@ def _goal(
 
 
 def over(ours: list[Trial], theirs: list[Trial], what: str) -> float:
-    """Return the median over rounds of a ratio: both of a round had the same machine."""
+    """Return the median ratio over rounds; the load of the machine is similar within a round."""
     return statistics.median(
-        getattr(one, what) / max(getattr(other, what), 1e-9)
-        for one, other in zip(ours, theirs, strict=True)
+        getattr(own, what) / max(getattr(other, what), 1e-9)
+        for own, other in zip(ours, theirs, strict=True)
     )
 
 
@@ -84,15 +84,17 @@ def show(measured: Measured, workers: int) -> None:
         Console(width=100).print(table)
 
 
-def as_json(measured: dict[int, Measured], found: list[Goal]) -> dict[str, Any]:
-    """Return everything that was measured, by number of workers, and the goals."""
+def as_json(measured: dict[int, Measured], results: list[Goal]) -> dict[str, Any]:
+    """Return all measurements, by number of workers, and the goals."""
     return {
         "workers": {
             str(workers): {
-                case: {name: [asdict(one) for one in trials] for name, trials in of_case.items()}
+                case: {
+                    name: [asdict(trial) for trial in trials] for name, trials in of_case.items()
+                }
                 for case, of_case in cases.items()
             }
             for workers, cases in measured.items()
         },
-        "goals": [{**asdict(goal), "met": goal.met} for goal in found],
+        "goals": [{**asdict(goal), "met": goal.met} for goal in results],
     }

@@ -1,4 +1,4 @@
-"""How one batch of logits goes over the wire: a server's requests, and how to read its answers."""
+"""Wire formats: the request for a batch of logits, and how to read the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 Rows = NDArray[np.float32]
-#: Headers, names in lower case, and body.
+#: Headers (names in lower case) and body.
 Answer = tuple[Mapping[str, str], bytes]
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
@@ -32,17 +32,17 @@ _JSON, _BYTES = "application/json", "application/octet-stream"
 
 @dataclass(frozen=True)
 class Request:
-    """What to post where, and how to read the answer's numbers."""
+    """A POST request, and how to read the numbers in the answer."""
 
     path: str
     body: bytes
-    #: Numbers in any shape; whoever asked knows it.
+    #: Returns the numbers in any shape; the caller knows the shape.
     numbers: Callable[[Answer], NDArray[Any]]
     headers: dict[str, str] = field(default_factory=dict)
 
 
 def _dumped(value: object) -> bytes:
-    """As JSON, each number with as many digits as float32 has."""
+    """Return JSON with the digits of float32."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -50,8 +50,8 @@ def rows(path: str, logits: Rows, answers: str | None = "probabilities") -> Requ
     """`{"logits": [[...]]}`, answered by rows in a field, or by rows alone."""
 
     def numbers(answer: Answer) -> NDArray[Any]:
-        found = json.loads(answer[1])
-        return np.array(found if answers is None else found[answers])
+        content = json.loads(answer[1])
+        return np.array(content if answers is None else content[answers])
 
     return Request(path, _dumped({"logits": logits}), numbers, {"Content-Type": _JSON})
 
@@ -68,7 +68,7 @@ def tensor(path: str, logits: Rows) -> Request:
 
 
 def tensor_bytes(path: str, logits: Rows) -> Request:
-    """A tensor of the Open Inference Protocol, its bytes behind the JSON, both ways."""
+    """A tensor of the Open Inference Protocol with binary data after the JSON, both ways."""
     tensor = {**_described(logits), "parameters": {"binary_data_size": logits.nbytes}}
     head = _dumped({"id": "1", "inputs": [tensor], "parameters": {"binary_data_output": True}})
     headers = {"Content-Type": _BYTES, "Inference-Header-Content-Length": str(len(head))}
@@ -94,12 +94,12 @@ def npy(path: str, logits: Rows) -> Request:
 
 
 def raw(path: str, logits: Rows) -> Request:
-    """The numbers' bytes and nothing else, both ways."""
+    """Raw bytes of the numbers, both ways."""
     return Request(path, logits.tobytes(), _raw_numbers, {"Content-Type": _BYTES})
 
 
 def file_upload(path: str, logits: Rows) -> Request:
-    """The numbers' bytes as a file in a form, answered by bytes."""
+    """Raw bytes as a file in a form; the answer is raw bytes."""
     head = (
         '--boundary\r\nContent-Disposition: form-data; name="logits"; filename="logits"\r\n'
         f"Content-Type: {_BYTES}\r\n\r\n"

@@ -2,6 +2,6 @@
 
 >>> recalib.fuse("classifier.onnx", recalib.load("t.calib"), "calibrated.onnx")  # doctest: +SKIP
 
-The model is the user's own file on the user's own machine. Nothing here is for a service: a
-foreign graph can take all memory, hang its loader or name any file.
+For trusted models only; do not use it in a service. An untrusted graph can exhaust memory, block
+its loader or refer to any file.
 """

@@ -19,9 +19,9 @@ from recalib.ops.onnx_ops import OPSET
 
 __all__ = ["Appended", "append"]
 
-#: The oldest opset that our nodes can be written for: Softmax over one axis came with it.
+#: The oldest supported opset: Softmax over one axis was added in it.
 _OLDEST_OPSET = 13
-#: The opset from which reductions take their axes as an input; ReduceSum did so before.
+#: From this opset on, reductions take their axes as an input; ReduceSum does so earlier.
 _AXES_AS_INPUT = 18
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
@@ -33,9 +33,9 @@ class Appended:
     """The model with the appended calibrator."""
 
     model: ModelProto
-    #: The new output.
+    #: Name of the new output.
     probabilities: str
-    #: The value in which our nodes take over: the model's output as float32 or float64.
+    #: Name of the first value of the appended nodes: the model's output as float32 or float64.
     entrance: str
     #: Whether the model's output is float16.
     half: bool
@@ -50,17 +50,17 @@ def append(
     keep: bool,
     external: bool,
 ) -> Appended:
-    """Return a copy of `model` with the calibrator behind output `source`.
+    """Return a copy of `model` with the calibrator appended to output `source`.
 
     Parameters
     ----------
-    input: what `source` holds.
+    input: whether `source` holds logits or probabilities.
     keep: whether `source` stays an output.
-    external: whether weights lie in other files.
+    external: whether weights are in other files.
 
     Raises
     ------
-    InputError: as `recalib.onnx_fusion.fuse`, as far as the file itself shows it.
+    InputError: as `recalib.onnx_fusion.fuse`, if the file shows it without running the model.
     """
     if any(entry.key == _CARD for entry in model.metadata_props):
         raise InputError(
@@ -68,12 +68,12 @@ def append(
         )
     fused = _of_accepted_opset(model, external)
     graph = fused.graph
-    output = next(one for one in graph.output if one.name == source)
+    output = next(value for value in graph.output if value.name == source)
     _check(output, calibrator.card.classes)
-    taken = set(_names(graph))
-    prefix = _prefix(taken)
+    names_in_use = set(_names(graph))
+    prefix = _prefix(names_in_use)
     names = ("probabilities", "calibrated_probabilities", f"{prefix}probabilities")
-    name = next(one for one in names if one not in taken)
+    name = next(candidate for candidate in names if candidate not in names_in_use)
     part = _part(calibrator, _opset(fused))
     _rename(part.graph, prefix, {"probabilities": name})
     entrance = _connect(graph, output, f"{prefix}logits", input)
@@ -100,17 +100,17 @@ def _of_accepted_opset(model: ModelProto, external: bool) -> ModelProto:
             )
         try:
             copy = onnx.version_converter.convert_version(copy, _OLDEST_OPSET)
-        except Exception as error:  # RuntimeError or worse, whatever its C++ threw
+        except Exception as error:  # the C++ converter raises arbitrary types
             found = f"opset {opset}, which onnx cannot convert ({error})"
             raise UnsupportedError("model", found=found, accepted=accepted) from None
-    # Before version 4, every initializer had to be an input as well; ours are not.
+    # Before version 4, every initializer had to be an input; the appended ones are not.
     least = helper.find_min_ir_version_for(copy.opset_import, ignore_unknown=True)
     copy.ir_version = max(copy.ir_version, least, 4)
     return copy
 
 
 def _check(output: ValueInfoProto, classes: int) -> None:
-    """Raise `InputError` unless `output` can be (N, `classes`) logits, as far as it says."""
+    """Raise `InputError` if the declared type or shape of `output` is not (N, `classes`) floats."""
     field = f"model output {output.name}"
     kind = output.type.WhichOneof("value")
     if kind != "tensor_type":
@@ -122,7 +122,7 @@ def _check(output: ValueInfoProto, classes: int) -> None:
         found = TensorProto.DataType.Name(tensor.elem_type).lower()
         raise InputError(field, found=found, accepted="float16, float32 or float64")
     if not tensor.HasField("shape"):
-        return  # running it will tell
+        return  # checked when the model runs
     if len(tensor.shape.dim) != 2:
         raise InputError(
             field, found=f"{len(tensor.shape.dim)} axes", accepted=f"2 axes, [N, {classes}]"
@@ -153,7 +153,7 @@ def _part(calibrator: Calibrator, opset: int) -> ModelProto:
 
 
 def _axes_as_attributes(graph: GraphProto) -> None:
-    values = {one.name: one for one in graph.initializer}
+    values = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type.startswith("Reduce") and node.op_type != "ReduceSum":
             axes = to_array(values[node.input.pop()])
@@ -161,11 +161,11 @@ def _axes_as_attributes(graph: GraphProto) -> None:
 
 
 def _connect(graph: GraphProto, output: ValueInfoProto, logits: str, input: Input) -> str:
-    """Add what makes float32 logits, under that name, of an output; return its first value."""
+    """Add the nodes that convert an output to float32 logits; return its first value."""
     if input == "logits":
         graph.node.append(_cast(output.name, logits, TensorProto.FLOAT))
         return logits
-    # In float64: 1e-38 is too small for some float32 logarithms, which round it up.
+    # In float64, because some float32 logarithms round 1e-38 up.
     smallest = f"{logits}_smallest"
     graph.initializer.append(from_array(np.array(SMALLEST_PROBABILITY), smallest))
     wide, clipped, logs = (f"{logits}_{step}" for step in ("wide", "clipped", "logs"))
@@ -185,7 +185,7 @@ def _cast(name: str, to: str, dtype: int) -> NodeProto:
 
 
 def _result(name: str, output: ValueInfoProto, classes: int) -> ValueInfoProto:
-    """Return the type of the new output: as many rows as `output`, under the same symbol."""
+    """Return the type of the new output: the number of rows of `output`, with the same symbol."""
     dims = output.type.tensor_type.shape.dim
     rows = (dims[0].dim_param or dims[0].dim_value or None) if dims else None
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, classes])
@@ -204,10 +204,10 @@ def _rename(graph: GraphProto, prefix: str, names: Mapping[str, str]) -> None:
         tensor.name = renamed(tensor.name)
 
 
-def _prefix(taken: set[str]) -> str:
-    """Return a prefix that no name of the model has."""
+def _prefix(names_in_use: set[str]) -> str:
+    """Return a prefix that no name in the model starts with."""
     prefix, count = "recalib/", 1
-    while any(name.startswith(prefix) for name in taken):
+    while any(name.startswith(prefix) for name in names_in_use):
         count += 1
         prefix = f"recalib_{count}/"
     return prefix
@@ -229,10 +229,10 @@ def _names(graph: GraphProto) -> Iterator[str]:
 
 
 def _opset(model: ModelProto) -> int:
-    for one in model.opset_import:
-        if one.domain in ("", "ai.onnx"):
-            return int(one.version)
-    # Every node of another domain: then ours bring the standard one along.
-    one = model.opset_import.add()
-    one.version = OPSET
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx"):
+            return int(opset.version)
+    # All nodes are of other domains: add the standard domain for the appended nodes.
+    opset = model.opset_import.add()
+    opset.version = OPSET
     return OPSET

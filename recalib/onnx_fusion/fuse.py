@@ -20,7 +20,7 @@ from recalib.onnx_fusion.proof import Proof, Runtime, prove
 
 __all__ = ["Fused", "fuse"]
 
-#: What a protobuf message can hold: larger models keep their weights in files beside them.
+#: Largest protobuf message in bytes; larger models keep their weights in separate files.
 _LARGEST = 2**31 - 1
 
 
@@ -43,37 +43,37 @@ def fuse(
     keep: bool = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Fused:
-    """Write `model` with `calibrator` behind its output, as `output`.
+    """Write `model` with `calibrator` appended to `output`.
 
-    The file answers what the model does, and `probabilities`, float32 [N, K]. It is written only
-    where onnxruntime, on random input, gives what the model and then the calibrator give, within
-    the bound that `recalib.onnx_fusion.proof` states.
+    The file returns the outputs of the model and `probabilities`, float32 [N, K]. It is written
+    only if, on random input in onnxruntime, it equals the model followed by the calibrator, within
+    the bound of `recalib.onnx_fusion.proof`.
 
-    Accepted: ONNX of opset 13 (onnx 1.8, December 2020) and later, unchanged but for what is
-    added; older ones are first converted to 13, which the same proof covers. Operators of other
-    domains, as far as onnxruntime has them. Weights in files of their own stay where they are, and
-    the output must be beside them.
+    Models of opset 13 (onnx 1.8, December 2020) and later are unchanged except for the appended
+    nodes. Older models are first converted to 13; the verification covers the conversion.
+    Operators of other domains are accepted if onnxruntime has them. Weights in separate files stay
+    there, and the output must be in the same folder.
 
     Parameters
     ----------
-    source: the model's output that is calibrated, [N, K], float16, 32 or 64; needed where it has
-        several.
-    input: what that output holds; never guessed.
+    source: the model's output to calibrate, [N, K], float16, 32 or 64; required if the model has
+        several outputs.
+    input: whether that output holds logits or probabilities; never guessed.
     keep: whether that output stays an output.
-    shapes: shapes of inputs to prove it with. By default, the model's own, where only the first
+    shapes: shapes of inputs for the verification. By default the model's, in which only the first
         axis may be free.
 
     Raises
     ------
-    InputError: files that cannot be read or written, a model that onnxruntime does not run, an
-        output of another type, rank or number of classes, or a proof that fails. Nothing is
-        written then.
+    InputError: a file cannot be read or written, onnxruntime cannot run the model, the output has
+        another type, rank or number of classes, or the verification fails. Nothing is written
+        then.
     """
     path, target = Path(model), Path(output)
     original = _load(path)
-    external = any(uses_external_data(one) for one in original.graph.initializer)
+    external = any(uses_external_data(tensor) for tensor in original.graph.initializer)
     _check_target(target, path, external)
-    # First what can be refused without running anything.
+    # First the checks that do not run the model.
     chosen = _source(original, source)
     fused = append(original, calibrator, chosen, input=input, keep=keep, external=external)
     data = _serialised(fused.model)
@@ -110,7 +110,7 @@ def _load(path: Path) -> ModelProto:
         raise InputError(
             "model", found=f"{path}, which is damaged or no ONNX", accepted="an ONNX file"
         ) from None
-    if not model.graph.output:  # an empty file is a valid message of no fields
+    if not model.graph.output:  # an empty file is a valid message without fields
         raise InputError("model", found=f"{path} without any output", accepted="an ONNX file")
     return model
 
@@ -126,14 +126,14 @@ def _check_target(target: Path, path: Path, external: bool) -> None:
         )
 
 
-def _source(model: ModelProto, wanted: str | None) -> str:
-    names = [one.name for one in model.graph.output]
-    if wanted is None and len(names) == 1:
+def _source(model: ModelProto, name: str | None) -> str:
+    names = [output.name for output in model.graph.output]
+    if name is None and len(names) == 1:
         return str(names[0])
-    if wanted is None or wanted not in names:
-        found = f"{len(names)} outputs of the model" if wanted is None else repr(wanted)
+    if name is None or name not in names:
+        found = f"{len(names)} outputs of the model" if name is None else repr(name)
         raise InputError("from", found=found, accepted=f"the name of one: {', '.join(names)}")
-    return wanted
+    return name
 
 
 def _tapped(fused: Appended) -> ModelProto:
@@ -147,7 +147,7 @@ def _tapped(fused: Appended) -> ModelProto:
 def _serialised(model: ModelProto) -> bytes:
     try:
         data: bytes = model.SerializeToString()
-    except Exception as error:  # protobuf has several for one reason: over 2 GiB
+    except Exception as error:  # protobuf raises several types for a message over 2 GiB
         raise TooLargeError(
             "model",
             found=f"a fused graph that cannot be one message ({error})",

@@ -19,16 +19,16 @@ from recalib.ops import NumpyOps
 
 __all__ = ["Proof", "Runtime", "prove"]
 
-#: Numbers of rows where the model leaves them free: one alone, an odd number, some.
+#: Batch sizes, if the model leaves the batch size free.
 _BATCHES = (32, 1, 7)
-#: Standard deviations of random floats: timid logits, usual ones, and confident ones.
+#: Standard deviations of random floats: for logits of low, usual and high confidence.
 _SCALES = (0.1, 1.0, 10.0)
 _ROUNDS = 6
-#: Sums of rows that are this close to 1, with nothing negative, look like probabilities.
+#: Non-negative rows with sums this close to 1 look like probabilities.
 _SUM_TOLERANCE = 1e-2
 
-#: Rounding to float16: half a unit in the last of 11 digits, and twice that where the model itself
-#: may round once more; and the smallest number it has.
+#: Rounding to float16: half a unit in the last of 11 binary digits, doubled because the model may
+#: round once more; and the smallest positive float16.
 _HALF, _HALF_SMALLEST = 2.0**-11 * 3, 2.0**-24
 
 _FLOATS = {
@@ -36,7 +36,7 @@ _FLOATS = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
 }
-#: 0 and 1 are legal as token ids, as masks and as types; bytes are mostly pixels.
+#: 0 and 1 are valid token ids, masks and types; bytes are mostly pixels.
 _INTEGERS: dict[str, tuple[Any, int]] = {
     "tensor(int64)": (np.int64, 2),
     "tensor(int32)": (np.int32, 2),
@@ -50,11 +50,11 @@ _INTEGERS: dict[str, tuple[Any, int]] = {
 class Proof:
     """The result of the verification."""
 
-    #: Rows compared.
+    #: Number of rows compared.
     rows: int
     #: The largest difference of a probability.
     difference: float
-    #: The largest difference, as a share of what is allowed for it: at most 1.
+    #: The largest difference divided by its bound; at most 1.
     share: float
     warnings: tuple[str, ...] = ()
 
@@ -65,7 +65,7 @@ class Runtime:
     Parameters
     ----------
     data: the model.
-    folder: where weights in other files are.
+    folder: the folder of weights in other files.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class Runtime:
         from recalib.ort import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is raised, and said once
+        options.log_severity_level = 4  # errors are raised; do not log them too
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(folder.resolve())
         )
@@ -118,14 +118,14 @@ def prove(
     10⁻⁶ (1 + r) p + 10⁻⁶: the rounding of a logit of size r to float32 moves it by r / 2²⁴, and p
     by as much, relatively.
 
-    On a CPU, onnxruntime computes float16 in float32, and rounds only what leaves the graph: our
-    nodes then see more digits than the model's output has. For float16, `runtime` gives what they
-    see: it has to round to the model's output, and the calibrator starts from it.
+    On a CPU, onnxruntime computes float16 in float32 and rounds only the outputs of the graph, so
+    the appended nodes get more digits than the model's output has. For float16, `runtime` returns
+    this unrounded input. It must round to the model's output, and the calibrator is applied to it.
 
     Raises
     ------
-    InputError: an input that cannot be made up, an output that the calibrator does not take, or
-        a difference that is not allowed.
+    InputError: an input cannot be generated, the calibrator does not accept the output, or a
+        difference exceeds the bound.
     """
     rng = np.random.default_rng(0)
     rows, difference, share, alike = 0, 0.0, 0.0, True
@@ -136,14 +136,14 @@ def prove(
         usable = _usable(raw)
         if not usable.any():
             continue
-        seen = _seen(raw, runtime, fused, feed) if fused.half else raw
-        logits = calibrator.to_logits(seen[usable], input)
-        found = runtime.run(fused.probabilities, feed)[usable]
+        unrounded = _unrounded(raw, runtime, fused, feed) if fused.half else raw
+        logits = calibrator.to_logits(unrounded[usable], input)
+        actual = runtime.run(fused.probabilities, feed)[usable]
         expected, allowed = _expected(calibrator, logits)
-        away = np.abs(found - expected)
+        error = np.abs(actual - expected)
         rows += len(expected)
-        difference = max(difference, float(away.max()))
-        share = max(share, float((away / allowed).max()))
+        difference = max(difference, float(error.max()))
+        share = max(share, float((error / allowed).max()))
         alike &= _like_probabilities(raw)
     if rows == 0:
         raise InputError(
@@ -172,19 +172,19 @@ def _feed(
     rng: np.random.Generator,
 ) -> dict[str, NDArray[Any]]:
     """Return random values for every input."""
-    names = [one.name for one in runtime.inputs]
+    names = [input.name for input in runtime.inputs]
     for name in shapes:
         if name not in names:
             raise InputError("shape", found=repr(name), accepted=f"inputs: {', '.join(names)}")
     batch, scale = _BATCHES[round % 3], _SCALES[round // 2]
     return {
-        one.name: _random(one, shapes.get(one.name) or _shape(one, batch), scale, rng)
-        for one in runtime.inputs
+        input.name: _random(input, shapes.get(input.name) or _shape(input, batch), scale, rng)
+        for input in runtime.inputs
     }
 
 
 def _shape(input: Any, batch: int) -> list[int]:
-    """Return the input's own shape, with `batch` rows where their number is free."""
+    """Return the declared shape of the input, with `batch` rows if their number is free."""
     shape = list(input.shape)
     if shape and not isinstance(shape[0], int):
         shape[0] = batch
@@ -212,27 +212,27 @@ def _random(
 
 
 def _check(raw: NDArray[Any], source: str, classes: int) -> None:
-    # What the file may have left open.
+    # The file may not declare these.
     if raw.ndim != 2 or raw.shape[1] != classes:
         raise InputError(
             f"model output {source}", found=f"shape {raw.shape}", accepted=f"(N, {classes})"
         )
 
 
-def _seen(
+def _unrounded(
     raw: NDArray[Any], runtime: Runtime, fused: Appended, feed: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any]:
-    """Return what the calibrator's nodes were given, once it is known to be `raw`, unrounded."""
-    seen = runtime.run(fused.entrance, feed)
-    if not np.allclose(seen, raw, rtol=_HALF, atol=_HALF_SMALLEST, equal_nan=True):
+    """Return the unrounded input of the calibrator's nodes; `InputError` if it is not `raw`."""
+    unrounded = runtime.run(fused.entrance, feed)
+    if not np.allclose(unrounded, raw, rtol=_HALF, atol=_HALF_SMALLEST, equal_nan=True):
         raise InputError(
             "model", found="other logits in the fused graph", accepted="a deterministic model"
         )
-    return seen
+    return unrounded
 
 
 def _usable(raw: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which rows (N,) are no overflow of the model itself, as float16 has them."""
+    """Return a mask (N,) of the rows without overflow in the model, which float16 has."""
     bad = np.isnan(raw) | np.isposinf(raw)
     usable: NDArray[np.bool_] = ~bad.any(axis=1) & ~np.isneginf(raw).all(axis=1)
     return usable
@@ -241,7 +241,7 @@ def _usable(raw: NDArray[Any]) -> NDArray[np.bool_]:
 def _expected(
     calibrator: Calibrator, logits: Floats
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the reference's probabilities, and how far from them is near enough."""
+    """Return the reference probabilities and the bound of the difference from them."""
     expected = calibrator.predict_float64(logits)
     logs = calibrator.map.log_probabilities(
         NumpyOps(), logits.astype(np.float64, copy=False), calibrator.parameters
@@ -257,9 +257,9 @@ def _like_probabilities(raw: NDArray[Any]) -> bool:
 
 
 def _refused(verb: str, error: Exception) -> InputError:
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     return InputError(
         "model",
-        found=f"a graph that onnxruntime cannot {verb} ({said})",
+        found=f"a graph that onnxruntime cannot {verb} ({message})",
         accepted="one that it can",
     )

@@ -38,8 +38,8 @@ class Audit(Queries):
         Parameters
         ----------
         actor: a key's name, `oidc:SUBJECT`, `cli:USER`, `monitor` or a job's worker.
-        action: what REST calls the operation, or a word of the same form.
-        model: the one that it was done to, or None; what cannot be a name is left out.
+        action: the name of the operation in REST, or a name of the same form.
+        model: name of the model, or None; an invalid name is left out.
         target: the object: an alias, a data set, a key, a job.
         result: `done`, or `refused`.
         """
@@ -64,19 +64,19 @@ class Audit(Queries):
         action: str | None = None,
         model: str | None = None,
     ) -> list[AuditEntry]:
-        """Return up to `limit` entries, newest first, from the one before the entry `after`."""
+        """Return up to `limit` entries, newest first, older than the entry `after`."""
         statement = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.id < after)
-        for column, wanted in ((_TABLE.c.actor, actor), (_TABLE.c.action, action)):
-            if wanted is not None:
-                statement = statement.where(column == _plain(wanted))
+        for column, value in ((_TABLE.c.actor, actor), (_TABLE.c.action, action)):
+            if value is not None:
+                statement = statement.where(column == _plain(value))
         if model is not None:
             statement = statement.where(_TABLE.c.model == _plain(model))
         return [AuditEntry(**row._mapping) for row in self._connection.execute(statement)]
 
     def purge(self, older_than_seconds: float) -> int:
-        """Forget what is older than that; return how much."""
+        """Delete older entries; return their number."""
         result = self._connection.execute(
             delete(_TABLE).where(_TABLE.c.at < now() - older_than_seconds)
         )
@@ -84,6 +84,6 @@ class Audit(Queries):
 
 
 def _plain(text: str) -> str:
-    """Return text as one line that shows all that it has, of a bounded length."""
+    """Return text as one line of bounded length, with control characters escaped."""
     text = sanitize_line(text)
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."

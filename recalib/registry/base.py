@@ -1,4 +1,4 @@
-"""What the queries of every table share: a connection, and inserting a name that may be taken."""
+"""Base class of the queries: the connection, and inserts that may violate a unique constraint."""
 
 from __future__ import annotations
 

@@ -74,12 +74,12 @@ class BlobStore:
             self.filesystem.rm_file(path)
 
     def prepare(self) -> None:
-        """Make the folder or bucket; nothing happens where it is there already."""
+        """Create the folder or bucket if it does not exist."""
         with storage_errors(self.url):
             self.filesystem.makedirs(self.root, exist_ok=True)
 
     def sweep(self, older_than_seconds: float = 86400.0) -> int:
-        """Remove temporary files that a killed writer left behind; return how many."""
+        """Remove temporary files of killed writers; return their number."""
         removed = 0
         with storage_errors(self.url):
             self.filesystem.invalidate_cache()
@@ -89,7 +89,7 @@ class BlobStore:
         return removed
 
     def path(self, digest: str) -> str:
-        """Return where the blob stands; `InputError` where `digest` is not one."""
+        """Return the path of the blob; `InputError` if `digest` is not a digest."""
         if not _DIGEST.fullmatch(digest):
             raise InputError(
                 "digest", found=repr(digest)[:80], accepted="64 lower-case hexadecimal digits"
@@ -97,7 +97,7 @@ class BlobStore:
         return f"{self.root}/{digest[:2]}/{digest}"
 
     def temporary_path(self) -> str:
-        """Return a name that nobody else uses, for a file that is still being written."""
+        """Return a unique temporary name for a file that is being written."""
         return f"{self.root}/{_TEMPORARY}/{uuid4().hex}"
 
     @property
@@ -120,7 +120,7 @@ class BlobStore:
         import fsspec.core  # here, since the S3 driver alone takes long to import
 
         try:
-            # Listings cached by one process would hide what another has stored since.
+            # A cached listing would hide files that another process has stored since.
             filesystem, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except (ValueError, ImportError) as error:
             raise InputError(
@@ -177,7 +177,7 @@ class BlobWriter:
             return cast(BinaryIO, self._store.filesystem.open(self._path, "rb"))
 
     def temporary_url(self) -> str:
-        """Return the fsspec URL of what has been written; nothing can be added any more."""
+        """Finish writing; return the fsspec URL of the content."""
         self._close()
         url: str = self._store.filesystem.unstrip_protocol(self._path)
         return url

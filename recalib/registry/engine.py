@@ -86,11 +86,11 @@ def in_use(engine: Engine) -> bool:
     if engine.dialect.name == "sqlite":
         return _sqlite_in_use(engine)
     with engine.connect() as connection:
-        others = (
+        query = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
             "AND application_name = 'recalib' AND pid <> pg_backend_pid()"
         )
-        return bool(connection.exec_driver_sql(others).scalar_one())
+        return bool(connection.exec_driver_sql(query).scalar_one())
 
 
 def _sqlite_in_use(engine: Engine) -> bool:

@@ -49,7 +49,7 @@ class Idempotency(Queries):
         )
 
     def purge(self, older_than_seconds: float) -> int:
-        """Delete responses older than that; return their number."""
+        """Delete older responses; return their number."""
         result = self._connection.execute(
             delete(_TABLE).where(_TABLE.c.created_at < now() - older_than_seconds)
         )

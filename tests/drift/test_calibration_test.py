@@ -227,15 +227,15 @@ def test_a_restored_test_continues_exactly():
     rng = np.random.default_rng(6)
     p = confidences(rng, 3_000)
     correct = outcomes(rng, drifted(p, "overconfident"))
-    whole, first, second = CalibrationTest(), CalibrationTest(), CalibrationTest()
-    for test in (whole, first):
+    uninterrupted, first, second = CalibrationTest(), CalibrationTest(), CalibrationTest()
+    for test in (uninterrupted, first):
         test.update(p[:1_234], correct[:1_234])
     second.restore(json.loads(json.dumps(first.state())))
-    for test in (whole, second):
+    for test in (uninterrupted, second):
         test.update(p[1_234:], correct[1_234:])
-    assert second.state() == whole.state()
-    assert second.log_evidence == whole.log_evidence
-    assert second.rejected_at == whole.rejected_at
+    assert second.state() == uninterrupted.state()
+    assert second.log_evidence == uninterrupted.log_evidence
+    assert second.rejected_at == uninterrupted.rejected_at
 
 
 @pytest.mark.parametrize(
@@ -254,16 +254,16 @@ def test_the_size_of_updates_makes_no_difference():
     rng = np.random.default_rng(7)
     p = confidences(rng, 2_000)
     correct = outcomes(rng, drifted(p, "overconfident"))
-    whole = CalibrationTest()
-    whole.update(p, correct)
+    uninterrupted = CalibrationTest()
+    uninterrupted.update(p, correct)
     for cuts in (range(1, 2_000), np.sort(rng.integers(0, 2_000, 60))):
         test = CalibrationTest()
         for rows in zip(np.split(p, cuts), np.split(correct, cuts), strict=True):
             test.update(*rows)
-        assert test.log_evidence == pytest.approx(whole.log_evidence, abs=1e-9)
-        assert test.suspicion == pytest.approx(whole.suspicion, abs=1e-9)
-        assert (test.rejected_at, test.onset) == (whole.rejected_at, whole.onset)
-        assert (test.labels, test.blocks) == (whole.labels, whole.blocks)
+        assert test.log_evidence == pytest.approx(uninterrupted.log_evidence, abs=1e-9)
+        assert test.suspicion == pytest.approx(uninterrupted.suspicion, abs=1e-9)
+        assert (test.rejected_at, test.onset) == (uninterrupted.rejected_at, uninterrupted.onset)
+        assert (test.labels, test.blocks) == (uninterrupted.labels, uninterrupted.blocks)
 
 
 def test_onset_is_near_the_change():

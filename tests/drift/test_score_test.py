@@ -108,16 +108,16 @@ def test_the_first_verdict_is_final():
 def test_update_sizes_and_a_saved_state_make_no_difference():
     rng = np.random.default_rng(4)
     champion, candidate = scores(rng, 3_000, 0.8)
-    whole, parts = ScoreTest(), ScoreTest()
-    whole.update(champion, candidate)
+    uninterrupted, parts = ScoreTest(), ScoreTest()
+    uninterrupted.update(champion, candidate)
     for start in range(0, 3_000, 171):
         parts.update(champion[start : start + 171], candidate[start : start + 171])
         restored = ScoreTest()
         restored.restore(json.loads(json.dumps(parts.state())))
         parts = restored
-    assert parts.log_evidence == pytest.approx(whole.log_evidence)
-    assert parts.log_evidence_against == pytest.approx(whole.log_evidence_against)
-    assert (parts.verdict, parts.decided_at) == (whole.verdict, whole.decided_at)
+    assert parts.log_evidence == pytest.approx(uninterrupted.log_evidence)
+    assert parts.log_evidence_against == pytest.approx(uninterrupted.log_evidence_against)
+    assert (parts.verdict, parts.decided_at) == (uninterrupted.verdict, uninterrupted.decided_at)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_values_equal_a_loop_over_pairs():
     """ECE, and `squared_ce` as the mean of r_i r_j over pairs in one bin."""
     p, y = draw(np.random.default_rng(0), 120)
     edges = np.array([0.6, 0.8, 0.9])
-    found = summarise_window(sums_of(p, y, edges))
+    summary = summarise_window(sums_of(p, y, edges))
     ece, squared, floor = 0.0, 0.0, 0.0
     for low, high in zip([0, *edges], [*edges, 1.1], strict=True):
         at = (p >= low) & (p < high)
@@ -43,10 +43,10 @@ def test_values_equal_a_loop_over_pairs():
         ece += abs(r.sum()) / len(p)
         squared += n / len(p) * sum(a * b for a, b in permutations(r, 2)) / (n * (n - 1))
         floor += n / len(p) * np.sqrt(2 * np.sum(p[at] * (1 - p[at])) / (np.pi * n**2))
-    assert found.ece == pytest.approx(ece)
-    assert found.squared_ce == pytest.approx(squared)
-    assert found.ece_floor == pytest.approx(floor)
-    assert (found.bins, found.labelled, found.traffic) == (4, 120, 120)
+    assert summary.ece == pytest.approx(ece)
+    assert summary.squared_ce == pytest.approx(squared)
+    assert summary.ece_floor == pytest.approx(floor)
+    assert (summary.bins, summary.labelled, summary.traffic) == (4, 120, 120)
 
 
 def test_traffic_weights_estimate_the_error_of_all_predictions():
@@ -61,10 +61,10 @@ def test_traffic_weights_estimate_the_error_of_all_predictions():
 
 def test_bins_with_fewer_than_two_labels_are_merged():
     sums = sums_of(np.array([0.1, 0.3, 0.31, 0.55, 0.95]), np.array([1.0, 0, 1, 1, 1]))
-    found = summarise_window(sums)
-    assert found.bins == 2
+    summary = summarise_window(sums)
+    assert summary.bins == 2
     gaps = (2 - 0.71) / 5, (2 - 1.5) / 5
-    assert found.ece == pytest.approx(sum(gaps))
+    assert summary.ece == pytest.approx(sum(gaps))
 
 
 def test_values_are_none_without_enough_labels():
@@ -82,12 +82,12 @@ def test_every_value_is_finite_and_inside_its_interval(confidence, right, weight
     """Also if the sample variance of a bin is 0; all values can be written as JSON."""
     for rows in (2, 3, 1000):
         p, y = np.full(rows, confidence), np.full(rows, float(right))
-        found = summarise_window(sums_of(p, y), weighting=weighting)
-        json.dumps(found.to_dict(), allow_nan=False)
-        assert 0 <= found.ece_low <= found.ece <= found.ece_high <= 1
-        assert 0 <= found.ece_widest_low <= found.ece <= found.ece_widest_high <= 1
-        assert 0 <= found.ce_low <= found.ce <= found.ce_high <= 1
-        assert found.squared_ce_error > 0
+        summary = summarise_window(sums_of(p, y), weighting=weighting)
+        json.dumps(summary.to_dict(), allow_nan=False)
+        assert 0 <= summary.ece_low <= summary.ece <= summary.ece_high <= 1
+        assert 0 <= summary.ece_widest_low <= summary.ece <= summary.ece_widest_high <= 1
+        assert 0 <= summary.ce_low <= summary.ce <= summary.ce_high <= 1
+        assert summary.squared_ce_error > 0
 
 
 def truth_of(p: Values, kind: str) -> Values:
@@ -121,12 +121,12 @@ def test_interval_coverage(kind, weighting):
         # Selective labels: low confidences are labelled more often.
         chosen = p if weighting == "labelled" else p[rng.random(len(p)) < 0.9 - 0.85 * p]
         sums.add_labels(chosen, rng.random(len(chosen)) < truth_of(chosen, kind))
-        found = summarise_window(sums, weighting=weighting)
+        summary = summarise_window(sums, weighting=weighting)
         for index, (low, high, true) in enumerate(
             (
-                (found.ece_low, found.ece_high, ece),
-                (found.ece_widest_low, found.ece_widest_high, ece),
-                (found.ce_low, found.ce_high, ce),
+                (summary.ece_low, summary.ece_high, ece),
+                (summary.ece_widest_low, summary.ece_widest_high, ece),
+                (summary.ce_low, summary.ce_high, ce),
             )
         ):
             covered[index] += low - 1e-12 <= true <= high + 1e-12

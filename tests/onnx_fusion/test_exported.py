@@ -60,7 +60,7 @@ def pipeline() -> Pipeline:
 
 def answers(path: Path, **feed: np.ndarray) -> dict[str, np.ndarray]:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, feed), strict=True))
 
 
@@ -103,20 +103,20 @@ def test_a_network_of_torch(map: str, by: str, network: Any, tmp_path: Path) -> 
     proof = recalib.fuse(model, calibrator, out).proof
     assert proof.rows == 80  # all batches: 1, 7 and 32 rows
     assert proof.warnings == ()
-    found = answers(out, image=images[ROWS].reshape(-1, 1, 8, 8))
-    np.testing.assert_allclose(found["logits"], logits[ROWS], rtol=1e-4, atol=1e-4)
-    expected = calibrator.predict_float64(found["logits"])
-    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-4, atol=1e-6)
+    outputs = answers(out, image=images[ROWS].reshape(-1, 1, 8, 8))
+    np.testing.assert_allclose(outputs["logits"], logits[ROWS], rtol=1e-4, atol=1e-4)
+    expected = calibrator.predict_float64(outputs["logits"])
+    np.testing.assert_allclose(outputs["probabilities"], expected, rtol=1e-4, atol=1e-6)
     raw = np.exp(logits[ROWS]) / np.exp(logits[ROWS]).sum(axis=1, keepdims=True)
-    assert np.abs(found["probabilities"] - raw).max() > 0.01  # it does calibrate
+    assert np.abs(outputs["probabilities"] - raw).max() > 0.01  # it does calibrate
 
 
 def convert(pipeline: Pipeline, path: Path, zipmap: bool) -> None:
     convert = pytest.importorskip("skl2onnx")
     types = pytest.importorskip("skl2onnx.common.data_types")
     initial = [("x", types.FloatTensorType([None, 64]))]
-    made = convert.to_onnx(pipeline, initial_types=initial, options={"zipmap": zipmap})
-    path.write_bytes(made.SerializeToString())
+    model = convert.to_onnx(pipeline, initial_types=initial, options={"zipmap": zipmap})
+    path.write_bytes(model.SerializeToString())
 
 
 @pytest.mark.parametrize("map", ["temperature", "dirichlet", "beta"])
@@ -129,12 +129,12 @@ def test_a_pipeline_of_scikit_learn(map: str, pipeline: Pipeline, tmp_path: Path
     convert(pipeline, model, zipmap=False)
     fused = recalib.fuse(model, calibrator, out, source="probabilities", input="probabilities")
     assert fused.probabilities == "calibrated_probabilities"
-    found = answers(out, x=images[ROWS])
-    np.testing.assert_array_equal(found["label"], pipeline.predict(images[ROWS]))
+    outputs = answers(out, x=images[ROWS])
+    np.testing.assert_array_equal(outputs["label"], pipeline.predict(images[ROWS]))
     # float32 has the smaller ones of scikit-learn's probabilities to a few digits only.
-    np.testing.assert_allclose(found["probabilities"], before[ROWS], rtol=1e-3, atol=1e-6)
-    expected = calibrator.predict(found["probabilities"], input="probabilities")
-    np.testing.assert_allclose(found["calibrated_probabilities"], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(outputs["probabilities"], before[ROWS], rtol=1e-3, atol=1e-6)
+    expected = calibrator.predict(outputs["probabilities"], input="probabilities")
+    np.testing.assert_allclose(outputs["calibrated_probabilities"], expected, rtol=1e-4, atol=1e-6)
     assert np.abs(expected - before[ROWS]).max() > 0.01
 
 

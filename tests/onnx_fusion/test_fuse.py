@@ -32,7 +32,7 @@ def calibrator(name: str = "temperature", classes: int = CLASSES) -> Calibrator:
 
 def answers(path: Path, **feed: np.ndarray) -> dict[str, np.ndarray]:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, feed), strict=True))
 
 
@@ -46,11 +46,11 @@ def test_every_map_can_be_fused(name: str, tmp_path: Path) -> None:
     fused = fuse(model, calibrator(name), out)
     assert fused.proof.share <= 1
     assert fused.proof.rows == 80
-    found = answers(out, x=some_x())
-    assert list(found) == ["scores", "probabilities"]
-    np.testing.assert_array_equal(found["scores"], answers(model, x=some_x())["scores"])
-    expected = calibrator(name).predict_float64(found["scores"].astype(np.float64))
-    np.testing.assert_allclose(found["probabilities"], expected, rtol=2e-5, atol=1e-6)
+    answer = answers(out, x=some_x())
+    assert list(answer) == ["scores", "probabilities"]
+    np.testing.assert_array_equal(answer["scores"], answers(model, x=some_x())["scores"])
+    expected = calibrator(name).predict_float64(answer["scores"].astype(np.float64))
+    np.testing.assert_allclose(answer["probabilities"], expected, rtol=2e-5, atol=1e-6)
     onnx.checker.check_model(out, full_check=True)
 
 
@@ -59,7 +59,7 @@ def test_every_map_can_be_fused(name: str, tmp_path: Path) -> None:
 def test_the_opset_of_the_model_is_kept(name: str, opset: int, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     fuse(save(classifier(opset=opset), tmp_path), calibrator(name), out)
-    assert [(one.domain, one.version) for one in onnx.load(out).opset_import] == [("", opset)]
+    assert [(entry.domain, entry.version) for entry in onnx.load(out).opset_import] == [("", opset)]
     onnx.checker.check_model(out, full_check=True)
 
 
@@ -69,8 +69,8 @@ def test_an_older_model_is_converted(opset: int, tmp_path: Path) -> None:
     outputs = [typed(name, TensorProto.FLOAT, ["N", CLASSES]) for name in ("scores", "p")]
     model = save(classifier(opset=opset, more=[softmax], outputs=outputs), tmp_path)
     fuse(model, calibrator(), tmp_path / "out.onnx", source="scores")
-    found = answers(tmp_path / "out.onnx", x=some_x())
-    np.testing.assert_allclose(found["p"], answers(model, x=some_x())["p"], rtol=1e-6)
+    answer = answers(tmp_path / "out.onnx", x=some_x())
+    np.testing.assert_allclose(answer["p"], answers(model, x=some_x())["p"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -78,9 +78,9 @@ def test_any_float_is_taken(dtype: str, tmp_path: Path) -> None:
     """The new output is float32 whatever the model computes in."""
     model = save(classifier(dtype=FLOATS[dtype]), tmp_path)
     fuse(model, calibrator(), tmp_path / "out.onnx")
-    found = answers(tmp_path / "out.onnx", x=some_x(dtype=np.dtype(dtype).type))
-    assert found["scores"].dtype == dtype
-    assert found["probabilities"].dtype == np.float32
+    answer = answers(tmp_path / "out.onnx", x=some_x(dtype=np.dtype(dtype).type))
+    assert answer["scores"].dtype == dtype
+    assert answer["probabilities"].dtype == np.float32
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -132,11 +132,11 @@ def test_a_softmax_is_what_the_caller_says(tmp_path: Path) -> None:
     # So steep that some probabilities underflow to 0, whose logarithm is clipped.
     model = save(classifier(more=[softmax], outputs=output, scale=60.0), tmp_path)
     assert (answers(model, x=some_x())["p"] == 0).any()
-    said = fuse(model, calibrator(), tmp_path / "said.onnx", input="probabilities")
-    assert said.proof.warnings == ()
-    found = answers(tmp_path / "said.onnx", x=some_x())
-    expected = calibrator().predict(found["p"], input="probabilities")
-    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-4, atol=1e-6)
+    fusion = fuse(model, calibrator(), tmp_path / "said.onnx", input="probabilities")
+    assert fusion.proof.warnings == ()
+    answer = answers(tmp_path / "said.onnx", x=some_x())
+    expected = calibrator().predict(answer["p"], input="probabilities")
+    np.testing.assert_allclose(answer["probabilities"], expected, rtol=1e-4, atol=1e-6)
     guessed = fuse(model, calibrator(), tmp_path / "guessed.onnx")
     assert "probabilities" in guessed.proof.warnings[0]
 
@@ -149,9 +149,9 @@ def test_masks_of_the_model_are_kept(tmp_path: Path) -> None:
     model.graph.node.append(helper.make_node("Add", ["all", "mask"], ["scores"]))
     model.graph.output[0].name = "scores"
     fuse(save(model, tmp_path), calibrator("matrix"), tmp_path / "out.onnx")
-    found = answers(tmp_path / "out.onnx", x=some_x())["probabilities"]
-    assert (found[:, 1] == 0).all()
-    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+    answer = answers(tmp_path / "out.onnx", x=some_x())["probabilities"]
+    assert (answer[:, 1] == 0).all()
+    np.testing.assert_allclose(answer.sum(axis=1), 1, rtol=1e-6)
 
 
 def test_weights_in_other_files_stay_there(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_what_cannot_be_fused_is_refused(change, classes: int, line: str, tmp_pa
     path = save(model, tmp_path)
     with pytest.raises(InputError, match=line):
         fuse(path, calibrator(classes=classes), tmp_path / "out.onnx")
-    assert [one.name for one in tmp_path.iterdir()] == ["model.onnx"]
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -311,8 +311,8 @@ def test_a_damaged_file_is_refused(data: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
 def test_a_file_cut_short_is_refused(share: float, tmp_path: Path) -> None:
-    whole = classifier().SerializeToString()
-    (tmp_path / "model.onnx").write_bytes(whole[: int(len(whole) * share)])
+    content = classifier().SerializeToString()
+    (tmp_path / "model.onnx").write_bytes(content[: int(len(content) * share)])
     with pytest.raises(InputError, match=r"model"):
         fuse(tmp_path / "model.onnx", calibrator(), tmp_path / "out.onnx")
 

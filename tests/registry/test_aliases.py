@@ -37,7 +37,7 @@ def test_every_move_is_in_the_history(registry: Registry) -> None:
     with registry.reading() as tx:
         history = tx.aliases.history(model, "champion")
         older = tx.aliases.history(model, "champion", limit=1, after=history[0].revision)
-    moves = [(one.from_version, one.to_version, one.reason) for one in history]
+    moves = [(move.from_version, move.to_version, move.reason) for move in history]
     assert moves == [(2, 1, "rolled back"), (1, 2, "better"), (None, 1, "better")]
     assert history[0].actor == "ben"
     assert history[1].actor.startswith("job:")
@@ -93,11 +93,11 @@ def test_revisions_become_visible_in_their_order(registry: Registry) -> None:
     models = [a_model(registry, name) for name in ("first", "second")]
     for model in models:
         a_version(registry, model)
-    seen: list[int] = []
+    revisions: list[int] = []
 
     def second() -> None:
         with registry.transaction() as tx:
-            seen.append(tx.aliases.set(models[1], "champion", 1, "ben", "").revision)
+            revisions.append(tx.aliases.set(models[1], "champion", 1, "ben", "").revision)
 
     thread = threading.Thread(target=second)
     with registry.transaction() as tx:
@@ -107,7 +107,7 @@ def test_revisions_become_visible_in_their_order(registry: Registry) -> None:
         with registry.reading() as other:
             assert other.aliases.revision() == 0
     thread.join(30)
-    assert (first, seen) == (1, [2])
+    assert (first, revisions) == (1, [2])
 
 
 def _until_it_waits(registry: Registry) -> None:

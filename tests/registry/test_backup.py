@@ -129,20 +129,20 @@ def some(registry: Registry) -> Model:
 def job_states(registry: Registry) -> list[tuple[str, int, bool]]:
     with registry.reading() as tx:
         jobs = tx.jobs.page(None, None, None, 100)
-    return [(one.state, one.attempts, one.worker is None) for one in jobs]
+    return [(job.state, job.attempts, job.worker is None) for job in jobs]
 
 
 def test_what_comes_back_is_what_went_in(registry: Registry, opposite: Registry, to: Path) -> None:
     """Every row of every table, every blob, and probabilities to the last bit; both ways."""
     full(registry)
-    said: list[str] = []
-    made = backup(registry, to, progress=said.append)
+    messages: list[str] = []
+    manifest = backup(registry, to, progress=messages.append)
     before = all_rows(registry)
     assert sum(1 for rows in before.values() if rows) >= 16
-    assert made.left_out == {}
-    assert (len(made.blobs), len(said)) == (4, 4 + len(METADATA.tables))
+    assert manifest.left_out == {}
+    assert (len(manifest.blobs), len(messages)) == (4, 4 + len(METADATA.tables))
     assert stat.S_IMODE(to.stat().st_mode) == 0o600
-    assert read_manifest(to) == made
+    assert read_manifest(to) == manifest
 
     restore(opposite, to)
     opposite.check()
@@ -154,7 +154,7 @@ def test_what_comes_back_is_what_went_in(registry: Registry, opposite: Registry,
     assert after == before
     finished = [row for row in jobs if row.state not in ("queued", "running")]
     assert [row for row in again if row.state not in ("queued", "running")] == finished
-    for digest in made.blobs:
+    for digest in manifest.blobs:
         opposite.blobs.verify(digest)
     with registry.reading() as tx, opposite.reading() as restored:
         model = tx.models.get("resnet")
@@ -168,9 +168,9 @@ def test_a_running_job_is_queued_again(registry: Registry, elsewhere: Registry, 
     with registry.transaction() as tx:
         tx.jobs.enqueue("fit", {}, priority=9)
     running = a_lease(registry)
-    asked = a_lease(registry)
+    cancelled = a_lease(registry)
     with registry.transaction() as tx:
-        tx.jobs.cancel(asked.job.id)
+        tx.jobs.cancel(cancelled.job.id)
     backup(registry, to)
     restore(elsewhere, to)
     assert [state for state, *_ in job_states(registry)] == ["queued", "running", "running"]
@@ -211,20 +211,20 @@ def test_it_is_made_while_the_registry_is_used(
             tx.datasets.create(model, f"d{number}", digest, 1, 4, 1, "text/csv", "logits", {})
             if number == 1 or (what == "table models" and changes.count(what) < 3):
                 gone = tx.captures.delete(model, 1e11)
-                kept = a_blob(registry, b"kept %d" % number)
-                tx.captures.add(model.id, Capture(kept, 1, 1, 1e9, 1e9))
-                for one in gone:
-                    registry.blobs.remove(one)
+                new_digest = a_blob(registry, b"kept %d" % number)
+                tx.captures.add(model.id, Capture(new_digest, 1, 1, 1e9, 1e9))
+                for removed in gone:
+                    registry.blobs.remove(removed)
 
     changes: list[str] = []
-    made = backup(registry, to, progress=meanwhile)
+    manifest = backup(registry, to, progress=meanwhile)
     assert changes.count("table models") == 3  # the first two snapshots named what had gone
     restore(elsewhere, to)
     with elsewhere.reading() as tx:
-        named = {one.digest for one in tx.datasets.page(model, None, 1000)}
-        named |= {one.digest for one in tx.captures.between(model, 0, 1e11)}
+        named = {dataset.digest for dataset in tx.datasets.page(model, None, 1000)}
+        named |= {capture.digest for capture in tx.captures.between(model, 0, 1e11)}
     assert len(named) > 5
-    assert named <= set(made.blobs)
+    assert named <= set(manifest.blobs)
     for digest in named:
         elsewhere.blobs.verify(digest)
 
@@ -242,8 +242,8 @@ def test_a_blob_that_is_lost_or_damaged_is_said(
         with pytest.raises(CorruptError, match=f"blob {lost} of data set validation"):
             backup(here, to)
         assert not to.exists()
-    made = backup(here, to, leave_out_damaged=True)
-    assert made.left_out == {lost: "data set validation"}
+    manifest = backup(here, to, leave_out_damaged=True)
+    assert manifest.left_out == {lost: "data set validation"}
     restore(elsewhere, to)
     with pytest.raises(NotFoundError):
         elsewhere.blobs.open(lost)
@@ -291,7 +291,7 @@ def test_a_registry_with_anything_in_it_is_not_replaced(
         restore(elsewhere, to)
     assert all_rows(elsewhere) == before
     restore(elsewhere, to, force=True)
-    assert [one.name for one in all_rows(elsewhere)["models"]] == ["resnet"]
+    assert [row.name for row in all_rows(elsewhere)["models"]] == ["resnet"]
 
 
 def test_not_while_somebody_uses_it(registry: Registry, opposite: Registry, to: Path) -> None:
@@ -313,9 +313,9 @@ def test_an_older_schema_is_upgraded(
     """A backup made before an upgrade is restored after it."""
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 2, "anna")
-    made = backup(registry, to)
+    manifest = backup(registry, to)
     request.getfixturevalue("later_version")
-    assert (made.schema, migrate.head()) == ("0009", "0010")
+    assert (manifest.schema, migrate.head()) == ("0009", "0010")
     restore(elsewhere, to)
     assert elsewhere.check() == ""
     with elsewhere.reading() as tx:
@@ -373,9 +373,9 @@ def test_what_is_no_whole_backup_changes_nothing(
     """Cut short, bent or left out anywhere, or something else altogether."""
     some(here)
     backup(here, to)
-    whole = to.read_bytes()
+    original = to.read_bytes()
     bad = to.with_name("bad.zip")
-    for content in (b"", b"text", b"\x00" * 100, whole[1:]):
+    for content in (b"", b"text", b"\x00" * 100, original[1:]):
         bad.write_bytes(content)
         with pytest.raises(InputError, match=r"from: found .*accepted: a file that"):
             restore(elsewhere, bad)
@@ -383,25 +383,27 @@ def test_what_is_no_whole_backup_changes_nothing(
         archive.writestr("word/document.xml", "<a/>")
     with pytest.raises(InputError, match="accepted: a file that"):
         restore(elsewhere, bad)
-    for end in (10, len(whole) // 3, len(whole) - 1):
-        bad.write_bytes(whole[:end])
+    for end in (10, len(original) // 3, len(original) - 1):
+        bad.write_bytes(original[:end])
         with pytest.raises(CorruptError):
             restore(elsewhere, bad)
     with zipfile.ZipFile(to) as archive:
-        members = [one for one in archive.infolist() if one.file_size]
+        members = [member for member in archive.infolist() if member.file_size]
     assert len(members) == 7  # three tables with rows, one with a number, two blobs, the manifest
-    for one in members:
-        extra = int.from_bytes(whole[one.header_offset + 28 : one.header_offset + 30], "little")
-        begin = one.header_offset + 30 + len(one.filename) + extra
-        place = begin + one.compress_size // 2
-        bad.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+    for member in members:
+        extra = int.from_bytes(
+            original[member.header_offset + 28 : member.header_offset + 30], "little"
+        )
+        begin = member.header_offset + 30 + len(member.filename) + extra
+        place = begin + member.compress_size // 2
+        bad.write_bytes(original[:place] + bytes([original[place] ^ 4]) + original[place + 1 :])
         with pytest.raises((CorruptError, InputError)):
             restore(elsewhere, bad)
-        if one.filename != "manifest.json":
-            _rewritten(to, bad, one.filename, lambda _: None)
+        if member.filename != "manifest.json":
+            _rewritten(to, bad, member.filename, lambda _: None)
             with pytest.raises(CorruptError, match="lacks"):
                 restore(elsewhere, bad)
-            _rewritten(to, bad, one.filename, lambda old: old + b"[1]\n")
+            _rewritten(to, bad, member.filename, lambda old: old + b"[1]\n")
             with pytest.raises(CorruptError, match="promises"):
                 restore(elsewhere, bad)
     assert all_rows(elsewhere)["models"] == []
@@ -433,7 +435,9 @@ def test_kill_9_leaves_nothing_half_done(
         for number in range(2):
             digest = a_blob(registry, b"%d" % number)
             tx.datasets.create(model, f"d{number}", digest, 1, 2, 1, "text/csv", "logits", {})
-    urls = [one._engine.url.render_as_string(hide_password=False) for one in (registry, opposite)]
+    urls = [
+        source._engine.url.render_as_string(hide_password=False) for source in (registry, opposite)
+    ]
     registry.close()
 
     def make(say: Callable[[str], None]) -> None:
@@ -462,7 +466,7 @@ def test_kill_9_leaves_nothing_half_done(
         looked.close()
     assert not _killed(words + len(METADATA.tables), bring_back)
     looked = Registry(urls[1], opposite.blobs.url)
-    assert [one.name for one in all_rows(looked)["models"]] == ["resnet"]
+    assert [row.name for row in all_rows(looked)["models"]] == ["resnet"]
     looked.close()
 
 
@@ -516,13 +520,13 @@ def test_a_database_file_is_its_owners_only(elsewhere: Registry, tmp_path: Path)
 def test_digests_are_those_of_sha256sum(here: Registry, to: Path) -> None:
     """So that a backup can be looked through without Recalib."""
     some(here)
-    made = backup(here, to)
+    manifest = backup(here, to)
     with zipfile.ZipFile(to) as archive:
         assert archive.testzip() is None
-        for digest in made.blobs:
+        for digest in manifest.blobs:
             content = archive.read(f"blobs/{digest[:2]}/{digest}")
             assert hashlib.sha256(content).hexdigest() == digest
-        rows = archive.read(made.tables["models"].member).splitlines()
-    assert json.loads(rows[0])[made.tables["models"].columns.index("name")] == "resnet"
-    assert made.tables["models"].rows == len(rows) == 1
-    assert tables.models.c.keys() == made.tables["models"].columns
+        rows = archive.read(manifest.tables["models"].member).splitlines()
+    assert json.loads(rows[0])[manifest.tables["models"].columns.index("name")] == "resnet"
+    assert manifest.tables["models"].rows == len(rows) == 1
+    assert tables.models.c.keys() == manifest.tables["models"].columns

@@ -19,11 +19,11 @@ def test_a_version_comes_back_as_it_was_published(registry: Registry) -> None:
     with registry.transaction() as tx:
         version = tx.calibrators.publish(lease, model, *_CONTENT, None, "")
     with registry.reading() as tx:
-        found = tx.calibrators.get(model, version)
+        calibrator = tx.calibrators.get(model, version)
         assert tx.calibrators.parameters(model, version) == _CONTENT[2]
-        assert tx.calibrators.latest(model) == found
-    assert (found.model, found.version, found.card) == ("resnet", 1, {"map": "beta"})
-    assert (found.dataset, found.job_id) == ("validation", lease.job.id)
+        assert tx.calibrators.latest(model) == calibrator
+    assert (calibrator.model, calibrator.version, calibrator.card) == ("resnet", 1, {"map": "beta"})
+    assert (calibrator.dataset, calibrator.job_id) == ("validation", lease.job.id)
 
 
 def test_unknown_versions_are_not_found(registry: Registry) -> None:
@@ -42,8 +42,8 @@ def test_pages_are_in_order_of_version(registry: Registry) -> None:
     for _ in range(3):
         a_version(registry, model)
     with registry.reading() as tx:
-        assert [one.version for one in tx.calibrators.page(model, None, 2)] == [1, 2]
-        assert [one.version for one in tx.calibrators.page(model, 2, 2)] == [3]
+        assert [calibrator.version for calibrator in tx.calibrators.page(model, None, 2)] == [1, 2]
+        assert [calibrator.version for calibrator in tx.calibrators.page(model, 2, 2)] == [3]
 
 
 def test_concurrent_publishers_number_their_versions_without_gaps(registry: Registry) -> None:
@@ -66,14 +66,16 @@ def test_concurrent_publishers_number_their_versions_without_gaps(registry: Regi
         return version
 
     with ThreadPoolExecutor(4) as threads:
-        versions = [one for one in threads.map(publish, range(24)) if one is not None]
+        versions = [version for version in threads.map(publish, range(24)) if version is not None]
     assert sorted(versions) == list(range(1, 17))
     with registry.reading() as tx:
         assert tx.models.get("resnet").latest_version == 16
         history = tx.aliases.history(model, "champion")
         assert tx.aliases.revision() == 16
     # Each change starts where the one before it ended: no two of them saw the same champion.
-    assert [one.from_version for one in history[:-1]] == [one.to_version for one in history[1:]]
+    assert [change.from_version for change in history[:-1]] == [
+        change.to_version for change in history[1:]
+    ]
 
 
 def test_a_fenced_worker_publishes_nothing(registry: Registry) -> None:

@@ -58,4 +58,4 @@ def test_jobs_from_the_future_are_done_now(registry: Registry) -> None:
         tx.jobs.enqueue(KIND, {}, run_after_seconds=5)
     with registry.transaction() as tx:
         claimed = [tx.jobs.claim("w", [KIND], 60) for _ in range(3)]
-    assert [one is None for one in claimed] == [False, False, True]
+    assert [lease is None for lease in claimed] == [False, False, True]

@@ -54,5 +54,5 @@ def test_pages_follow_each_other(registry: Registry) -> None:
         for name in ("a", "b", "c"):
             tx.datasets.create(model, name, *_SIZES, "logits", {})
     with registry.reading() as tx:
-        assert [one.name for one in tx.datasets.page(model, None, 2)] == ["a", "b"]
-        assert [one.name for one in tx.datasets.page(model, "b", 2)] == ["c", "validation"]
+        assert [dataset.name for dataset in tx.datasets.page(model, None, 2)] == ["a", "b"]
+        assert [dataset.name for dataset in tx.datasets.page(model, "b", 2)] == ["c", "validation"]

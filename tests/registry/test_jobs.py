@@ -89,16 +89,20 @@ def test_a_claimer_of_postgresql_does_not_wait_for_another(
     if database_url.startswith("sqlite"):
         pytest.skip("SQLite has one writer at a time")
     first, second = _enqueue(registry), _enqueue(registry)
-    with registry.transaction() as one, registry.transaction() as other:
-        leases = [tx.jobs.claim("w", [KIND], 60) for tx in (one, other)]
+    with registry.transaction() as first_tx, registry.transaction() as second_tx:
+        leases = [tx.jobs.claim("w", [KIND], 60) for tx in (first_tx, second_tx)]
     assert [lease and lease.job.id for lease in leases] == [first.id, second.id]
 
 
 def test_an_expired_lease_passes_on_and_fences_the_first(registry: Registry) -> None:
     """Whatever the paused worker tries, it is refused; the second finishes."""
     paused = a_lease(registry, lease_seconds=-1)
-    taken = claimed(registry, "second")
-    assert (taken.job.id, taken.job.attempts, taken.fence) == (paused.job.id, 2, paused.fence + 1)
+    second = claimed(registry, "second")
+    assert (second.job.id, second.job.attempts, second.fence) == (
+        paused.job.id,
+        2,
+        paused.fence + 1,
+    )
     with registry.transaction() as tx:
         for attempt in (
             lambda: tx.jobs.heartbeat(paused, 60),
@@ -110,8 +114,8 @@ def test_an_expired_lease_passes_on_and_fences_the_first(registry: Registry) -> 
         ):
             with pytest.raises(FencedError):
                 attempt()
-        tx.jobs.succeed(taken, {"version": 1})
-    job = _get(registry, taken.job.id)
+        tx.jobs.succeed(second, {"version": 1})
+    job = _get(registry, second.job.id)
     assert (job.state, job.result, job.worker) == ("succeeded", {"version": 1}, "second")
 
 
@@ -292,6 +296,6 @@ def test_finished_jobs_of_a_kind_that_comes_again_are_removed(registry: Registry
         waiting = tx.jobs.enqueue("look", {}, unique="look")
         assert tx.jobs.prune("look", 2) == 2
         assert tx.jobs.prune("look", 2) == 0
-        left = tx.jobs.page(None, None, None, 10)
-    assert [one.kind for one in left] == ["look", "look", "look", "fit"]
-    assert left[0].id == waiting.id
+        remaining = tx.jobs.page(None, None, None, 10)
+    assert [job.kind for job in remaining] == ["look", "look", "look", "fit"]
+    assert remaining[0].id == waiting.id

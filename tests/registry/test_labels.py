@@ -45,7 +45,7 @@ def test_a_label_is_kept_with_what_its_prediction_said(registry: Registry) -> No
         1, 1e9 + 3, (3).to_bytes(16, "big"), 0.75, 0.5, 3, 4, False, row.labelled_at
     )
     assert abs(row.labelled_at - before) < 60
-    assert [one.predicted for one in everything(registry, model, version=2)] == [7]
+    assert [label.predicted for label in everything(registry, model, version=2)] == [7]
     assert everything(registry, other) == []
     with registry.reading() as tx:
         assert tx.labels.between(model, 1, 0, 1e9 + 3) == []
@@ -80,13 +80,21 @@ def test_the_first_label_stands_and_another_leaves_a_mark(registry: Registry) ->
 def test_a_batch_is_worked_through_in_its_order(registry: Registry) -> None:
     """Two labels for one prediction in one batch are as two batches."""
     model = a_model(registry)
-    one, two, three = prediction(1), prediction(2), prediction(3)
+    first, second, third = prediction(1), prediction(2), prediction(3)
     with registry.transaction() as tx:
-        tx.labels.add(model, [(three, 3)])
-        batch = [(one, 5), (two, 1), (one, 5), (one, 6), (three, 3), (three, 4), (one, 6)]
+        tx.labels.add(model, [(third, 3)])
+        batch = [
+            (first, 5),
+            (second, 1),
+            (first, 5),
+            (first, 6),
+            (third, 3),
+            (third, 4),
+            (first, 6),
+        ]
         assert tx.labels.add(model, batch) == [None, None, 5, 5, 3, 3, 5]
-    found = {row.predicted: (row.label, row.disputed) for row in everything(registry, model)}
-    assert found == {1: (5, True), 2: (1, False), 3: (3, True)}
+    stored = {row.predicted: (row.label, row.disputed) for row in everything(registry, model)}
+    assert stored == {1: (5, True), 2: (1, False), 3: (3, True)}
 
 
 _BATCHES = st.lists(
@@ -112,8 +120,8 @@ def test_batches_do_what_one_label_after_the_other_would(
                     expected.append(stands.get(number))
                     if stands.setdefault(number, label) != label:
                         disputed.add(number)
-                found = tx.labels.add(model, [(prediction(n), label) for n, label in batch])
-                assert found == expected
+                answers = tx.labels.add(model, [(prediction(n), label) for n, label in batch])
+                assert answers == expected
             rows = tx.labels.between(model, 1, 0, 1e11)
             assert {row.predicted: row.label for row in rows} == stands
             assert {row.predicted for row in rows if row.disputed} == disputed
@@ -128,8 +136,8 @@ def test_large_batches(registry: Registry, size: int) -> None:
     model = a_model(registry)
     with registry.transaction() as tx:
         tx.labels.add(model, [(prediction(n), n % 3) for n in range(0, size, 2)])
-        found = tx.labels.add(model, [(prediction(n), (n + n // 2 % 2) % 3) for n in range(size)])
-    assert found == [None if n % 2 else n % 3 for n in range(size)]
+        answers = tx.labels.add(model, [(prediction(n), (n + n // 2 % 2) % 3) for n in range(size)])
+    assert answers == [None if n % 2 else n % 3 for n in range(size)]
     rows = everything(registry, model)
     assert len(rows) == size
     assert [row.disputed for row in rows] == [n % 2 == 0 and n // 2 % 2 == 1 for n in range(size)]
@@ -191,9 +199,9 @@ def test_processes_that_label_the_same_predictions(
     rows = everything(registry, model)
     assert len(rows) == 600
     for number, row in enumerate(rows):
-        told = [answer[number] for answer in answers]
-        assert Counter(told) == {None: 1, row.label: 2}
-        assert labels[told.index(None)] == row.label
+        replies = [answer[number] for answer in answers]
+        assert Counter(replies) == {None: 1, row.label: 2}
+        assert labels[replies.index(None)] == row.label
         assert row.disputed == (len(set(labels)) > 1)
 
 

@@ -12,20 +12,23 @@ from tests.registry.scenes import a_model
 
 
 def test_it_is_kept_with_the_model_and_can_be_changed(registry: Registry) -> None:
-    model, wanted = (
+    model, settings = (
         a_model(registry),
         MonitoringConfig(alpha=0.01, segments=("eu", "us"), capture=0.25),
     )
     assert model.monitoring == MonitoringConfig()
     with registry.transaction() as tx:
-        assert tx.models.set_monitoring("resnet", wanted).monitoring == wanted
-        born = tx.models.create("born", None, 2, "anna", wanted)
+        assert tx.models.set_monitoring("resnet", settings).monitoring == settings
+        born = tx.models.create("born", None, 2, "anna", settings)
     with registry.reading() as tx:
-        assert tx.models.get("resnet").monitoring == wanted
-        assert tx.models.monitoring([model.id, born.id, 99]) == {model.id: wanted, born.id: wanted}
+        assert tx.models.get("resnet").monitoring == settings
+        assert tx.models.monitoring([model.id, born.id, 99]) == {
+            model.id: settings,
+            born.id: settings,
+        }
     for name in ("absent", "no name\0"):
         with pytest.raises(NotFoundError), registry.transaction() as tx:
-            tx.models.set_monitoring(name, wanted)
+            tx.models.set_monitoring(name, settings)
 
 
 def test_segments_keep_their_numbers(registry: Registry) -> None:

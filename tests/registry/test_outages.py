@@ -103,10 +103,10 @@ def test_a_server_that_stops_and_starts_again() -> None:
 def test_a_connection_in_use_is_closed_when_it_comes_back(registry: Registry) -> None:
     """A call that outlives its registry, on another thread, leaves no connection open."""
     with registry.reading() as tx:
-        held: Any = tx.connection.connection.dbapi_connection
+        connection: Any = tx.connection.connection.dbapi_connection
         registry.close()
         assert tx.models.page(None, 1) == []
     with pytest.raises(Exception, match="closed"):
-        held.execute("SELECT 1")
+        connection.execute("SELECT 1")
     with registry.reading() as tx:  # as before, by another connection
         assert tx.models.page(None, 1) == []

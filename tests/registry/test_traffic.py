@@ -15,7 +15,7 @@ def counts(registry: Registry, model: Model, version: int = 1) -> list[TrafficCo
         return tx.traffic.between(model, version, 0, 1e11)
 
 
-def one(
+def a_count(
     model: Model, start: int, predictions: int, *, bin: int = 0, segment: int = 0
 ) -> TrafficCount:
     return TrafficCount(model.id, 1, start, segment, bin, predictions)
@@ -24,18 +24,18 @@ def one(
 def test_counts_add_up(registry: Registry) -> None:
     """By model, version, bucket, segment and bin, and no other way."""
     model, other = a_model(registry), a_model(registry, "other")
-    first = [one(model, 600, 2), one(model, 300, 5), one(model, 300, 1, bin=4)]
+    first = [a_count(model, 600, 2), a_count(model, 300, 5), a_count(model, 300, 1, bin=4)]
     with registry.transaction() as tx:
         tx.traffic.add(first)
         tx.traffic.add([])
     with registry.transaction() as tx:
-        tx.traffic.add([one(model, 300, 10**12), one(model, 300, 3, segment=2)])
-        tx.traffic.add([one(other, 300, 9), TrafficCount(model.id, 2, 300, 0, 0, 4)])
+        tx.traffic.add([a_count(model, 300, 10**12), a_count(model, 300, 3, segment=2)])
+        tx.traffic.add([a_count(other, 300, 9), TrafficCount(model.id, 2, 300, 0, 0, 4)])
     assert counts(registry, model) == [
-        one(model, 300, 5 + 10**12),
-        one(model, 300, 1, bin=4),
-        one(model, 300, 3, segment=2),
-        one(model, 600, 2),
+        a_count(model, 300, 5 + 10**12),
+        a_count(model, 300, 1, bin=4),
+        a_count(model, 300, 3, segment=2),
+        a_count(model, 600, 2),
     ]
     assert counts(registry, model, 2) == [TrafficCount(model.id, 2, 300, 0, 0, 4)]
     with registry.reading() as tx:
@@ -77,9 +77,9 @@ def test_processes_that_count_at_once_lose_nothing(registry: Registry, database_
     for process in processes:
         process.communicate(b"go\n", timeout=60)
         assert process.returncode == 0
-    found = counts(registry, model)
-    assert len(found) == 35
-    assert {row.predictions for row in found} == {90}
+    rows = counts(registry, model)
+    assert len(rows) == 35
+    assert {row.predictions for row in rows} == {90}
 
 
 def test_old_buckets_are_put_together_and_forgotten(registry: Registry) -> None:
@@ -87,20 +87,20 @@ def test_old_buckets_are_put_together_and_forgotten(registry: Registry) -> None:
     model = a_model(registry)
     with registry.transaction() as tx:
         tx.traffic.add(
-            [one(model, start, 1, bin=b) for start in range(0, 9000, 300) for b in (0, 2)]
+            [a_count(model, start, 1, bin=b) for start in range(0, 9000, 300) for b in (0, 2)]
         )
         assert tx.traffic.compact(model, 1, 7_300.0, 3_600) == 2 * (24 - 2)
     hours = counts(registry, model)
     assert [row for row in hours if row.bin == 2] == [
-        one(model, 0, 12, bin=2),
-        one(model, 3_600, 12, bin=2),
-        *(one(model, start, 1, bin=2) for start in range(7_200, 9_000, 300)),
+        a_count(model, 0, 12, bin=2),
+        a_count(model, 3_600, 12, bin=2),
+        *(a_count(model, start, 1, bin=2) for start in range(7_200, 9_000, 300)),
     ]
     with registry.transaction() as tx:
-        tx.traffic.add([one(model, 300, 4)])
+        tx.traffic.add([a_count(model, 300, 4)])
         assert tx.traffic.compact(model, 1, 7_300.0, 3_600) == 1
         assert tx.traffic.compact(model, 1, 7_300.0, 3_600) == 0
-    assert counts(registry, model)[0] == one(model, 0, 16)
+    assert counts(registry, model)[0] == a_count(model, 0, 16)
     with registry.transaction() as tx:
         assert tx.traffic.delete(model, 1, 7_200.0) == 4
     assert counts(registry, model)[0].started_at == 7_200

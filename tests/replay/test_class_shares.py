@@ -40,9 +40,9 @@ def log(now: NDArray[Any], noise: float = 1.0, rows: int = 16_000) -> dict[str, 
     late = np.arange(rows) >= rows // 2
     classes = [rng.choice(3, rows, p=shares) for shares in (_BEFORE, now)]
     label = np.where(late, classes[1], classes[0])
-    seen = rng.normal(size=(rows, 3)) * np.where(late, noise, 1.0)[:, None]
-    seen[np.arange(rows), label] += 1.5
-    odds = np.log(_BEFORE) + 1.5 * seen
+    scores = rng.normal(size=(rows, 3)) * np.where(late, noise, 1.0)[:, None]
+    scores[np.arange(rows), label] += 1.5
+    odds = np.log(_BEFORE) + 1.5 * scores
     p = np.exp(odds - odds.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
     time = START + np.arange(rows, dtype=np.float64)
@@ -51,14 +51,14 @@ def log(now: NDArray[Any], noise: float = 1.0, rows: int = 16_000) -> dict[str, 
 
 def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
     columns = log(_NOW)
-    found = replay(write(tmp_path / "a.parquet", columns, row_group_size=3_000))
-    shares = found.class_shares
+    result = replay(write(tmp_path / "a.parquet", columns, row_group_size=3_000))
+    shares = result.class_shares
     assert shares is not None
     np.testing.assert_allclose(shares.before, _BEFORE, atol=0.02)
     np.testing.assert_allclose(shares.now, _NOW, atol=0.03)
     assert shares.moved == pytest.approx(0.4, abs=0.03)
     assert shares.moved_by_chance < 0.03
-    assert shares.labels == shares.rows == found.windows[-1]["traffic"]
+    assert shares.labels == shares.rows == result.windows[-1]["traffic"]
     # What a slow loop gives on the very rows of the window.
     p = np.stack(columns["probabilities"].to_pylist())
     inside = (columns["time"] >= shares.start) & (columns["time"] < shares.end)
@@ -69,7 +69,7 @@ def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
         rescaled += (weighted[row.argmax()] / weighted.sum() - right) ** 2 / inside.sum()
     assert (shares.brier, shares.brier_rescaled) == pytest.approx((own, rescaled))
     assert rescaled < own - 0.03
-    assert found.to_dict()["class_shares"]["now"] == shares.now
+    assert result.to_dict()["class_shares"]["now"] == shares.now
     with mock.patch.object(module, "_MAX_VALUES", 3_000):
         some = replay(tmp_path / "a.parquet").class_shares
     assert some is not None
@@ -79,9 +79,9 @@ def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
 
 def test_where_it_is_another_drift_labels_say_that_rescaling_repairs_nothing(tmp_path: Path):
     """Classes occur as before, and the classifier knows less: nothing is gained by shares."""
-    found = replay(write(tmp_path / "a.parquet", log(_BEFORE, noise=2.5)))
-    shares = found.class_shares
-    assert found.state == "stale"
+    result = replay(write(tmp_path / "a.parquet", log(_BEFORE, noise=2.5)))
+    shares = result.class_shares
+    assert result.state == "stale"
     assert shares is not None
     assert shares.brier is not None
     assert shares.brier_rescaled is not None
@@ -116,26 +116,26 @@ def test_the_largest_probability_is_the_confidence(tmp_path: Path):
     """With or without the column, in any order of rows; without probabilities nothing is said."""
     columns = log(_NOW, rows=8_000)
     largest = np.stack(columns["probabilities"].to_pylist()).max(axis=1)
-    both = replay(write(tmp_path / "b.parquet", {**columns, "confidence": largest}))
+    full_result = replay(write(tmp_path / "b.parquet", {**columns, "confidence": largest}))
     shuffled = pa.table(columns).take(np.random.default_rng(0).permutation(8_000))
     pa.parquet.write_table(shuffled, tmp_path / "a.parquet", row_group_size=900)
-    assert replay(tmp_path / "a.parquet").to_dict()["windows"] == both.to_dict()["windows"]
-    plain = {name: one for name, one in columns.items() if name != "probabilities"}
-    found = replay(write(tmp_path / "c.parquet", {**plain, "confidence": largest}))
-    assert found.class_shares is None
-    assert found.to_dict()["windows"] == both.to_dict()["windows"]
+    assert replay(tmp_path / "a.parquet").to_dict()["windows"] == full_result.to_dict()["windows"]
+    plain = {name: column for name, column in columns.items() if name != "probabilities"}
+    result = replay(write(tmp_path / "c.parquet", {**plain, "confidence": largest}))
+    assert result.class_shares is None
+    assert result.to_dict()["windows"] == full_result.to_dict()["windows"]
 
 
 def test_bins_and_comparison_are_the_calibration_set_s(tmp_path: Path):
     """A log that is unlike the calibration set from its first row on is found by nothing else."""
     card = fit(*draw(3_000, 3, 1.0), map="temperature").card
     path = write(tmp_path / "a.parquet", log(_BEFORE))
-    alone, beside = replay(path), replay(path, card=card)
+    without_card, with_card = replay(path), replay(path, card=card)
     assert card.confidences is not None
-    assert (alone.reference_from, beside.reference_from) == ("log", "calibrator")
-    assert beside.reference == sum(card.confidences.counts) == 3_000
-    assert alone.windows[0]["psi"] < alone.windows[0]["psi_threshold"]
-    assert beside.windows[0]["psi"] > beside.windows[0]["psi_threshold"]
+    assert (without_card.reference_from, with_card.reference_from) == ("log", "calibrator")
+    assert with_card.reference == sum(card.confidences.counts) == 3_000
+    assert without_card.windows[0]["psi"] < without_card.windows[0]["psi_threshold"]
+    assert with_card.windows[0]["psi"] > with_card.windows[0]["psi_threshold"]
     same = with_confidences(card, np.stack(log(_BEFORE)["probabilities"].to_pylist()))
     (window, *_) = replay(path, card=same).windows
     assert window["psi"] < window["psi_threshold"]

@@ -23,11 +23,11 @@ def read(path: Path, cohorts: int = 7) -> list[dict[str, Any]]:
         survey = opened.survey()
         cohort = np.nextafter((survey.last - survey.start) / cohorts, np.inf)
         counts = opened.counts(survey, cohort, cohorts)
-        found = []
+        parts = []
         for number, rows in opened.slices(survey, cohort, counts):
             assert len(rows.time) == counts[number]
-            found.append({"number": number, **vars(rows)})
-    return found
+            parts.append({"number": number, **vars(rows)})
+    return parts
 
 
 @pytest.mark.parametrize("most", [1, 300, 1 << 20])
@@ -35,19 +35,19 @@ def test_any_order_of_rows_is_read_in_order_of_time(tmp_path: Path, most: int):
     """Shuffled, in small row groups and a few rows at a time: the same cohorts."""
     columns = pa.table({**log(1_000), "segment": ["web", "app"] * 500})
     shuffled = columns.take(np.random.default_rng(0).permutation(1_000))
-    one = read(
+    first = read(
         write(tmp_path / "one.parquet", dict(zip(columns.column_names, columns, strict=True)))
     )
     with mock.patch.object(module, "_MAX_ROWS", most), mock.patch.object(module, "_BATCH", 50):
         path = tmp_path / "other.parquet"
         pa.parquet.write_table(shuffled, path, row_group_size=128)
-        other = read(path)
-    assert [part["number"] for part in one] == list(range(7))
-    for left, right in zip(one, other, strict=True):
-        assert np.all(np.diff(left["time"]) >= 0)
-        for name in left:
-            np.testing.assert_array_equal(left[name], right[name])
-    np.testing.assert_array_equal(np.concatenate([x["time"] for x in one]), columns["time"])
+        second = read(path)
+    assert [part["number"] for part in first] == list(range(7))
+    for actual, expected in zip(first, second, strict=True):
+        assert np.all(np.diff(actual["time"]) >= 0)
+        for name in actual:
+            np.testing.assert_array_equal(actual[name], expected[name])
+    np.testing.assert_array_equal(np.concatenate([x["time"] for x in first]), columns["time"])
 
 
 def test_cohorts_without_rows_are_there(tmp_path: Path):
@@ -110,7 +110,7 @@ def small(**changes: Any) -> dict[str, Any]:
         "correct": [True, None, False],
         "label_time": [START + 5, None, START + 9],
     }
-    return {name: one for name, one in {**columns, **changes}.items() if one is not None}
+    return {name: column for name, column in {**columns, **changes}.items() if column is not None}
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_claims_more_than_it_is_is_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputError, match="Exceeded size limit"):
         Log(tmp_path / "a.parquet")
     # Two kilobytes of runs, which are half a megabyte of numbers.
-    columns = {name: pa.array([one] * 20_000) for name, one in _ONE.items()}
+    columns = {name: pa.array([value] * 20_000) for name, value in _ONE.items()}
     path = write(tmp_path / "b.parquet", columns)
     Log(path).__exit__(None, None, None)
     monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 1 << 18)

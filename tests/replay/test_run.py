@@ -16,38 +16,38 @@ from tests.replay.logs import START, log, write
 _DAY = 86_400.0
 
 
-def states(found) -> list[str]:
-    return [one.status.state for one in found.events]
+def states(result) -> list[str]:
+    return [event.status.state for event in result.events]
 
 
 def test_drift_is_found_soon_after_it_began(tmp_path: Path):
     """Half-way, after 15 days; the time is a prediction's, and evidence grew from about then."""
     columns = log()
-    found = replay(write(tmp_path / "a.parquet", columns))
-    assert found.state == states(found)[-1] == "stale"
-    assert "fresh" in states(found)
-    stale = found.events[-1]
+    result = replay(write(tmp_path / "a.parquet", columns))
+    assert result.state == states(result)[-1] == "stale"
+    assert "fresh" in states(result)
+    stale = result.events[-1]
     assert START + 15 * _DAY < stale.time < START + 21 * _DAY
     assert stale.time in columns["time"]
     assert stale.status.onset == pytest.approx(START + 15 * _DAY, abs=2 * _DAY)
-    assert [one["state"] for one in found.windows][-1] == "stale"
-    assert found.rows == 12_000
-    json.dumps(found.to_dict(), allow_nan=False)
+    assert [window["state"] for window in result.windows][-1] == "stale"
+    assert result.rows == 12_000
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 def test_a_calibrated_log_ends_fresh(tmp_path: Path):
-    found = replay(write(tmp_path / "a.parquet", log(drift=None)))
-    assert found.state == "fresh"
-    assert "stale" not in states(found)
+    result = replay(write(tmp_path / "a.parquet", log(drift=None)))
+    assert result.state == "fresh"
+    assert "stale" not in states(result)
 
 
 def test_the_order_of_rows_makes_no_difference(tmp_path: Path):
     table = pa.table(log())
     columns = dict(zip(table.column_names, table.columns, strict=True))
-    one = replay(write(tmp_path / "one.parquet", columns))
+    result = replay(write(tmp_path / "one.parquet", columns))
     shuffled = table.take(np.random.default_rng(0).permutation(len(table)))
     pa.parquet.write_table(shuffled, tmp_path / "other.parquet", row_group_size=1_000)
-    assert replay(tmp_path / "other.parquet").to_dict() == one.to_dict()
+    assert replay(tmp_path / "other.parquet").to_dict() == result.to_dict()
 
 
 def test_errors_that_are_labelled_first_do_not_bend_cohorts(tmp_path: Path):
@@ -59,13 +59,13 @@ def test_errors_that_are_labelled_first_do_not_bend_cohorts(tmp_path: Path):
     right = np.array(columns["correct"].to_pylist())
     columns["label_time"] = columns["time"] + np.where(right, _DAY, 60.0)
     path = write(tmp_path / "a.parquet", columns)
-    found = replay(path)
-    assert found.maturity == pytest.approx(_DAY, rel=0.02)
-    assert found.late == 0
-    assert found.state == "fresh"
-    young = found.windows[-1]["time"]
-    assert young <= max(columns["label_time"]) - found.maturity < young + found.cohort
-    assert found.immature == np.count_nonzero(columns["time"] >= young)
+    result = replay(path)
+    assert result.maturity == pytest.approx(_DAY, rel=0.02)
+    assert result.late == 0
+    assert result.state == "fresh"
+    young = result.windows[-1]["time"]
+    assert young <= max(columns["label_time"]) - result.maturity < young + result.cohort
+    assert result.immature == np.count_nonzero(columns["time"] >= young)
     impatient = replay(path, ReplayOptions(maturity=3_600.0))
     assert impatient.maturity_from == "given"
     assert impatient.late == pytest.approx(np.count_nonzero(right), rel=0.05)
@@ -75,13 +75,13 @@ def test_errors_that_are_labelled_first_do_not_bend_cohorts(tmp_path: Path):
 
 
 def test_a_segment_that_drifts_is_named(tmp_path: Path):
-    one, other = log(10_000, drift=None), log(4_000, drift=0.3, seed=1)
-    both = pa.concat_tables([pa.table(one), pa.table(other)])
+    first, second = log(10_000, drift=None), log(4_000, drift=0.3, seed=1)
+    joined = pa.concat_tables([pa.table(first), pa.table(second)])
     segments = pa.array(["web"] * 10_000 + ["app"] * 4_000)
     path = tmp_path / "a.parquet"
-    pa.parquet.write_table(both.append_column("segment", segments), path)
-    found = replay(path)
-    last = found.events[-1]
+    pa.parquet.write_table(joined.append_column("segment", segments), path)
+    result = replay(path)
+    last = result.events[-1]
     assert (last.status.state, last.status.segment) == ("stale", "app")
     assert "segment 'app'" in last.status.reason
     assert START + 9 * _DAY < last.time < START + 20 * _DAY
@@ -91,26 +91,27 @@ def test_a_segment_that_drifts_is_named(tmp_path: Path):
 def test_a_log_without_labels_times_or_length(tmp_path: Path):
     """The least that a log may hold; nothing is made up."""
     columns = {"time": [5.0], "confidence": [0.9], "correct": pa.nulls(1)}
-    one = replay(write(tmp_path / "one.parquet", columns))
-    assert (one.state, one.rows, one.labelled, one.maturity) == ("unverified", 1, 0, 0.0)
-    assert len(one.windows) == 1
+    single = replay(write(tmp_path / "one.parquet", columns))
+    assert single.state == "unverified"
+    assert (single.rows, single.labelled, single.maturity) == (1, 0, 0.0)
+    assert len(single.windows) == 1
     same = {"time": [5.0] * 900, "confidence": [0.9] * 900, "correct": ([True] * 9 + [False]) * 90}
-    found = replay(write(tmp_path / "same.parquet", same))
-    assert found.windows[-1]["n"] == 900
-    assert found.state == "fresh"
+    result = replay(write(tmp_path / "same.parquet", same))
+    assert result.windows[-1]["n"] == 900
+    assert result.state == "fresh"
 
 
 def test_nothing_matured(tmp_path: Path):
-    found = replay(write(tmp_path / "a.parquet", log(500)), ReplayOptions(maturity=90 * _DAY))
-    assert (found.state, found.events, found.windows) == ("unverified", [], [])
-    assert found.immature == 500
+    result = replay(write(tmp_path / "a.parquet", log(500)), ReplayOptions(maturity=90 * _DAY))
+    assert (result.state, result.events, result.windows) == ("unverified", [], [])
+    assert result.immature == 500
 
 
 def test_cohorts_of_a_given_length(tmp_path: Path):
     path = write(tmp_path / "a.parquet", log(2_000))
-    found = replay(path, ReplayOptions(cohort=_DAY, maturity=0.0))
-    assert (found.cohort, len(found.windows)) == (_DAY, 30)
-    assert found.late == found.labelled  # since no label comes at once
+    result = replay(path, ReplayOptions(cohort=_DAY, maturity=0.0))
+    assert (result.cohort, len(result.windows)) == (_DAY, 30)
+    assert result.late == result.labelled  # since no label comes at once
     with pytest.raises(InputError) as refused:
         replay(path, ReplayOptions(cohort=1.0))
     assert refused.value.field == "options.cohort"

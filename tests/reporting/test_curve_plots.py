@@ -54,8 +54,8 @@ def datasets(chart) -> list[list[dict]]:
 
 def table_with(chart, *columns: str) -> list[dict]:
     """The rows of the tables whose rows have these columns."""
-    found = [one for one in datasets(chart) if set(columns) <= set(one[0])]
-    return [row for table in found for row in table]
+    matches = [rows for rows in datasets(chart) if set(columns) <= set(rows[0])]
+    return [row for rows in matches for row in rows]
 
 
 def binary(p: np.ndarray, right: np.ndarray) -> Predictions:
@@ -66,11 +66,14 @@ def binary(p: np.ndarray, right: np.ndarray) -> Predictions:
 def slow_point(t: float, p: np.ndarray, y: np.ndarray, sigma: float) -> tuple[float, float, float]:
     """Accuracy, and the sums of weights and of their squares, one row at a time."""
     total = squares = residuals = 0.0
-    for one, right in zip(p.tolist(), y.tolist(), strict=True):
-        weight = sum(math.exp(-(((t - image) / sigma) ** 2) / 2) for image in (one, -one, 2 - one))
+    for confidence, right in zip(p.tolist(), y.tolist(), strict=True):
+        weight = sum(
+            math.exp(-(((t - image) / sigma) ** 2) / 2)
+            for image in (confidence, -confidence, 2 - confidence)
+        )
         total += weight
         squares += weight**2
-        residuals += weight * (right - one)
+        residuals += weight * (right - confidence)
     return t + residuals / total, total, squares
 
 
@@ -196,11 +199,11 @@ def test_the_band_of_risk_is_wilsons_interval_of_the_rows_kept() -> None:
     wrong = (~predictions.correct[order]).cumsum()
     points = table_with(risk_coverage({"a": predictions}), "risk", "low")
     for number, point in enumerate(points, 1):
-        kept = 1.5 * number
+        accepted = 1.5 * number
         assert 0 <= point["low"] <= point["risk"] <= point["high"] <= 1
-        if kept % 1 == 0:
-            found = scipy.stats.binomtest(int(wrong[int(kept) - 1]), int(kept))
-            ends = found.proportion_ci(0.95, method="wilson")
+        if accepted % 1 == 0:
+            test = scipy.stats.binomtest(int(wrong[int(accepted) - 1]), int(accepted))
+            ends = test.proportion_ci(0.95, method="wilson")
             assert (point["low"], point["high"]) == pytest.approx((ends.low, ends.high), abs=2e-6)
 
 
@@ -214,10 +217,10 @@ def test_the_band_of_risk_covers_the_risk_of_infinitely_many_rows() -> None:
 
     # What the chart draws; drawing it takes a thousand times as long.
     covered = [
-        one["low"] <= one["coverage"] / 4 <= one["high"]
+        point["low"] <= point["coverage"] / 4 <= point["high"]
         for _ in range(300)
-        for one in _points(_surest_errors(drawn()))
-        if one["coverage"] >= 0.1
+        for point in _points(_surest_errors(drawn()))
+        if point["coverage"] >= 0.1
     ]
     assert len(covered) == 300 * 181
     assert np.mean(covered) >= 0.93

@@ -22,18 +22,18 @@ Logits = NDArray[np.float64]
 
 
 def evidence(validation: tuple[Logits, Any], test: tuple[Logits, Any], **more: Any) -> Evidence:
-    one, other = LabelledData(*validation), LabelledData(*test)
-    comparison = compare(one, other, [("temperature", "nll")])
-    answer = comparison.recommended.predict(other.logits)
+    first, second = LabelledData(*validation), LabelledData(*test)
+    comparison = compare(first, second, [("temperature", "nll")])
+    answer = comparison.recommended.predict(second.logits)
     return replace(
         Evidence(
-            one,
-            other,
+            first,
+            second,
             same_file=False,
             comparison=comparison,
-            before=Predictions.from_logits(other.logits, other.labels),
-            after=Predictions.from_probabilities(answer, other.labels),
-            metrics_after=evaluate(other.labels, probabilities=answer, level=0.95),
+            before=Predictions.from_logits(second.logits, second.labels),
+            after=Predictions.from_probabilities(answer, second.labels),
+            metrics_after=evaluate(second.labels, probabilities=answer, level=0.95),
             name_of=lambda k: f"class {k}",
         ),
         **more,
@@ -50,57 +50,58 @@ def test_nothing_to_say_where_all_is_well() -> None:
 
 def test_false_alarms_are_rare() -> None:
     """Files of one kind: the three tests at 0.1% each, and the floor at 5%."""
-    said = [
+    reports = [
         findings(evidence(draw(600, 4, 2.0, seed=i), draw(600, 4, 2.0, seed=1000 + i)))
         for i in range(20)
     ]
-    assert sum(len(one) for one in said) <= 4
+    assert sum(len(texts) for texts in reports) <= 4
 
 
 def test_few_rows() -> None:
-    said = findings(evidence(*good(120)))
-    assert "Only 120 validation rows: see how wide the intervals are." in said
-    assert "Only 120 test rows: see how wide the intervals are." in said
+    texts = findings(evidence(*good(120)))
+    assert "Only 120 validation rows: see how wide the intervals are." in texts
+    assert "Only 120 test rows: see how wide the intervals are." in texts
 
 
 def test_one_row_is_said_in_the_singular() -> None:
-    said = findings(evidence(draw(1, 4, 1.0), draw(600, 4, 1.0, seed=1)))
-    assert "Only 1 validation row: see how wide the intervals are." in said
-    assert "1 validation row for 4 classes: nothing can be said of single classes." in said
+    texts = findings(evidence(draw(1, 4, 1.0), draw(600, 4, 1.0, seed=1)))
+    assert "Only 1 validation row: see how wide the intervals are." in texts
+    assert "1 validation row for 4 classes: nothing can be said of single classes." in texts
 
 
 def test_fewer_rows_than_classes() -> None:
-    said = findings(evidence(draw(30, 50, 1.0), draw(3000, 50, 1.0, seed=1)))
-    assert any(text.startswith("30 validation rows for 50 classes") for text in said)
+    texts = findings(evidence(draw(30, 50, 1.0), draw(3000, 50, 1.0, seed=1)))
+    assert any(text.startswith("30 validation rows for 50 classes") for text in texts)
 
 
 @pytest.mark.parametrize("absent_from", ["validation", "test"])
 def test_a_class_never_seen_is_named(absent_from: str) -> None:
     validation, test = good()
     logits, labels = validation if absent_from == "validation" else test
-    kept = labels != 3
-    thinned = (logits[kept], labels[kept])
+    selected = labels != 3
+    thinned = (logits[selected], labels[selected])
     pair = (thinned, test) if absent_from == "validation" else (validation, thinned)
-    said = findings(evidence(*pair))
+    texts = findings(evidence(*pair))
     assert any(
-        f"1 of 4 classes never occur in the {absent_from} labels: class 3." in text for text in said
+        f"1 of 4 classes never occur in the {absent_from} labels: class 3." in text
+        for text in texts
     )
-    assert any(text.startswith("Label shift") for text in said)
+    assert any(text.startswith("Label shift") for text in texts)
 
 
 def test_of_many_classes_never_seen_five_are_named() -> None:
-    said = module._named(np.arange(9), lambda k: f"class {k}")
-    assert said == "class 0, class 1, class 2, class 3, class 4 and 4 more"
+    text = module._named(np.arange(9), lambda k: f"class {k}")
+    assert text == "class 0, class 1, class 2, class 3, class 4 and 4 more"
     assert module._named(np.arange(2), lambda k: f"class {k}") == "class 0, class 1"
 
 
 def test_label_shift_names_the_class_and_its_shares() -> None:
     validation, (logits, labels) = good()
-    kept = (labels != 1) | (np.arange(len(labels)) % 3 == 0)
-    (said,) = [one for one in findings(evidence(validation, (logits[kept], labels[kept])))
-               if one.startswith("Label shift")]  # fmt: skip
-    shares = [np.mean(one == 1) for one in (validation[1], labels[kept])]
-    assert f"class 1, {shares[0]:.1%} of validation and {shares[1]:.1%} of test rows" in said
+    selected = (labels != 1) | (np.arange(len(labels)) % 3 == 0)
+    texts = findings(evidence(validation, (logits[selected], labels[selected])))
+    (shift,) = [text for text in texts if text.startswith("Label shift")]
+    shares = [np.mean(classes == 1) for classes in (validation[1], labels[selected])]
+    assert f"class 1, {shares[0]:.1%} of validation and {shares[1]:.1%} of test rows" in shift
 
 
 def test_the_test_of_shift_is_pearsons() -> None:
@@ -108,17 +109,17 @@ def test_the_test_of_shift_is_pearsons() -> None:
     rng = np.random.default_rng(0)
     for scale in (0.0, 0.1, 0.3, 0.6):
         shares = np.ones(5) / 5 * np.exp(scale * rng.normal(size=5))
-        one = rng.multinomial(800, np.ones(5) / 5)
-        other = rng.multinomial(600, shares / shares.sum())
-        expected = scipy.stats.chi2_contingency(np.stack([one, other]), correction=False).pvalue
-        assert module._shifted(one, other) == (expected < 1e-3)
+        first = rng.multinomial(800, np.ones(5) / 5)
+        second = rng.multinomial(600, shares / shares.sum())
+        expected = scipy.stats.chi2_contingency(np.stack([first, second]), correction=False).pvalue
+        assert module._shifted(first, second) == (expected < 1e-3)
 
 
 def test_rare_classes_are_taken_together() -> None:
     """A thousand classes of a row or two each are no shift, however they differ."""
     rng = np.random.default_rng(0)
-    one, other = (rng.multinomial(1000, np.ones(1000) / 1000) for _ in range(2))
-    assert not module._shifted(one, other)
+    first, second = (rng.multinomial(1000, np.ones(1000) / 1000) for _ in range(2))
+    assert not module._shifted(first, second)
     nothing = np.zeros(3, np.int64)
     assert not module._shifted(nothing + 1, nothing + 1)
 
@@ -126,17 +127,17 @@ def test_rare_classes_are_taken_together() -> None:
 def test_accuracies_that_differ() -> None:
     validation, (logits, labels) = good()
     wrong = np.where(np.arange(len(labels)) % 5 == 0, (labels + 1) % 4, labels)
-    said = findings(evidence(validation, (logits, wrong)))
-    assert any("more than chance explains: the files are not of one kind" in one for one in said)
+    texts = findings(evidence(validation, (logits, wrong)))
+    assert any("more than chance explains: the files are not of one kind" in text for text in texts)
 
 
 def test_the_same_file_and_the_same_rows() -> None:
     validation, (logits, labels) = good()
-    (said,) = findings(evidence(validation, validation, same_file=True))
-    assert said.startswith("Both files are the same")
+    (text,) = findings(evidence(validation, validation, same_file=True))
+    assert text.startswith("Both files are the same")
     mixed = np.concatenate([logits[10:], validation[0][:10]])
-    said = findings(evidence(validation, (mixed, np.append(labels[10:], validation[1][:10]))))[0]
-    assert said.startswith("10 of 3,000 test rows are in the validation file too")
+    text = findings(evidence(validation, (mixed, np.append(labels[10:], validation[1][:10]))))[0]
+    assert text.startswith("10 of 3,000 test rows are in the validation file too")
 
 
 def test_what_the_fit_says() -> None:
@@ -145,15 +146,15 @@ def test_what_the_fit_says() -> None:
     separable = (logits, logits.argmax(axis=1))
     facts = evidence(separable, draw(600, 3, 1.0, seed=1))
     temperature = facts.comparison.entries[0].calibrator
-    said = findings(replace(facts, comparison=replace(facts.comparison, recommended=temperature)))
-    assert any(one.startswith("A bound was reached: temperature at its lower") for one in said)
+    texts = findings(replace(facts, comparison=replace(facts.comparison, recommended=temperature)))
+    assert any(text.startswith("A bound was reached: temperature at its lower") for text in texts)
 
 
 def test_miscalibration_that_is_left() -> None:
     facts = evidence(*good())
-    left = dict(facts.metrics_after)
-    left["ece"] = Estimate(0.05, 0.04, 0.06, floor=0.01, floor_high=0.02)
-    said = findings(replace(facts, metrics_after=left))
-    assert any("an ECE of 5.00% is left, more than the 2.00%" in one for one in said)
-    left["ece"] = Estimate(0.019, 0.0, 0.04, floor=0.01, floor_high=0.02)
-    assert findings(replace(facts, metrics_after=left)) == []
+    estimates = dict(facts.metrics_after)
+    estimates["ece"] = Estimate(0.05, 0.04, 0.06, floor=0.01, floor_high=0.02)
+    texts = findings(replace(facts, metrics_after=estimates))
+    assert any("an ECE of 5.00% is left, more than the 2.00%" in text for text in texts)
+    estimates["ece"] = Estimate(0.019, 0.0, 0.04, floor=0.01, floor_high=0.02)
+    assert findings(replace(facts, metrics_after=estimates)) == []

@@ -49,12 +49,12 @@ def browser() -> list[str]:
 
 def test_a_browser_shows_it_all(page: Path, browser: list[str]) -> None:
     """Every picture is drawn, every table is filled, and nothing fails on the console."""
-    done = subprocess.run(
+    process = subprocess.run(
         [*browser, f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", page.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    dom = done.stdout
-    assert "CONSOLE" not in done.stderr, done.stderr
+    dom = process.stdout
+    assert "CONSOLE" not in process.stderr, process.stderr
     pictures = dom.count('type="application/json"')
     assert pictures >= 1
     assert f'data-drawn="{pictures}"' in dom

@@ -70,8 +70,8 @@ def test_a_panel_says_its_ece_with_interval_and_its_rows(chart) -> None:
     ece = ExpectedCalibrationError(15).measure(some_predictions(), 0.95)
     title = chart.to_dict()["hconcat"][0]["title"]
     assert title["text"] == "before"
-    wanted = f"ECE {ece.value:.2%} (95% interval {ece.low:.2%} to {ece.high:.2%})"
-    assert title["subtitle"][0] == wanted
+    subtitle = f"ECE {ece.value:.2%} (95% interval {ece.low:.2%} to {ece.high:.2%})"
+    assert title["subtitle"][0] == subtitle
     assert "n = 500" in title["subtitle"]
 
 
@@ -88,7 +88,9 @@ def test_png_is_a_png_at_twice_the_size(chart, tmp_path: Path) -> None:
 def test_svg_is_well_formed_and_shows_the_titles(chart, tmp_path: Path) -> None:
     save(chart, tmp_path / "a.svg")
     root = ElementTree.fromstring((tmp_path / "a.svg").read_text())  # noqa: S314
-    texts = {"".join(one.itertext()) for one in root.iter() if one.tag.endswith("}text")}
+    texts = {
+        "".join(element.itertext()) for element in root.iter() if element.tag.endswith("}text")
+    }
     assert {"before", HOSTILE, "confidence", "accuracy", "perfect calibration"} <= texts
     assert any(text.startswith("ECE ") for text in texts)
 
@@ -140,7 +142,7 @@ def test_a_failed_save_leaves_nothing_behind(suffix: str, chart, tmp_path: Path)
     for path in (tmp_path / f"a{suffix}", tmp_path / "missing" / f"a{suffix}"):
         with pytest.raises(InputError, match="output"):
             save(chart, path)
-    assert [one.name for one in tmp_path.iterdir()] == [f"a{suffix}"]
+    assert [file.name for file in tmp_path.iterdir()] == [f"a{suffix}"]
 
 
 def test_a_failed_rendering_keeps_the_file_that_was_there(

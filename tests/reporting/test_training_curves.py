@@ -21,25 +21,25 @@ def record(epoch: int, wrong: float | None) -> dict[str, Any]:
 
 def values_of(chart: dict[str, Any], data: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a panel's points: its own, or those that altair put at the top."""
-    found: list[dict[str, Any]] = data.get("values") or chart["datasets"][data["name"]]
-    return found
+    rows: list[dict[str, Any]] = data.get("values") or chart["datasets"][data["name"]]
+    return rows
 
 
 def test_curves_show_every_record() -> None:
     """Six panels, points in order; a mean over no rows has no point."""
     chart = training_curves([record(1, 2.5), record(2, None)], "run").to_dict()
-    panels = [one for row in chart["vconcat"] for one in row["hconcat"]]
-    found = {
-        one["encoding"]["y"]["axis"]["title"]: [
-            (v["series"], v["epoch"], v["value"]) for v in values_of(chart, one["data"])
+    panels = [panel for row in chart["vconcat"] for panel in row["hconcat"]]
+    values = {
+        panel["encoding"]["y"]["axis"]["title"]: [
+            (v["series"], v["epoch"], v["value"]) for v in values_of(chart, panel["data"])
         ]
-        for one in panels
+        for panel in panels
     }
-    assert found["NLL of test rows"] == [("right", 1, 0.5), ("right", 2, 0.25), ("wrong", 1, 2.5)]
-    assert found["norm of weights"] == [
+    assert values["NLL of test rows"] == [("right", 1, 0.5), ("right", 2, 0.25), ("wrong", 1, 2.5)]
+    assert values["norm of weights"] == [
         ("all", 1, 3.0), ("all", 2, 6.0), ("last layer", 1, 1.0), ("last layer", 2, 2.0),
     ]  # fmt: skip
-    assert len(found["NLL"]) == len(found["ECE"]) == len(found["entropy, nats"]) == 6
+    assert len(values["NLL"]) == len(values["ECE"]) == len(values["entropy, nats"]) == 6
     assert chart["title"]["text"] == "run"
 
 

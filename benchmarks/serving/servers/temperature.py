@@ -1,4 +1,4 @@
-"""The model that every server here has: softmax(logits / T), in float32 NumPy.
+"""The model of every server: softmax(logits / T), in float32 NumPy.
 
 `TEMPERATURES` in the environment is JSON: a temperature for each number of classes.
 """

@@ -1,6 +1,6 @@
-"""BentoML: asynchronous endpoints, which spare a thread; no access log, metrics or tracing.
+"""BentoML: asynchronous endpoints, which avoid a thread; no access log, metrics or tracing.
 
-Bytes come as a file, the only way that it has for them.
+Bytes are sent as a file, the only way that it supports.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A FastAPI endpoint with pydantic models, as its tutorial writes one; bytes by hand."""
+"""A FastAPI endpoint with pydantic models, as in its tutorial; bytes are parsed by hand."""
 
 import numpy as np
 from fastapi import FastAPI, Request, Response

@@ -1,6 +1,6 @@
 """KServe's Python server: `with_kserve.py --http_port PORT --workers WORKERS ...`.
 
-gRPC and the line of latencies that it logs for each request are off.
+gRPC and the latency log line per request are off.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from temperature import calibrated
 
 
 class OnLoopback(uvicorn.Config):
-    """The server itself listens everywhere, and has no setting for it."""
+    """The server, limited to 127.0.0.1: it has no setting for the host."""
 
-    def __init__(self, *given, **options):
-        super().__init__(*given, **{**options, "host": "127.0.0.1"})
+    def __init__(self, *args, **options):
+        super().__init__(*args, **{**options, "host": "127.0.0.1"})
 
 
 uvicorn.Config = OnLoopback
-# Several processes are each killed where they do not answer for five seconds, and they answer only
-# once they have imported everything: on a busy machine they would be started again for ever.
+# Workers are killed if they do not answer for five seconds, and they answer only after their
+# imports: on a busy machine they would be restarted for ever.
 RESTServerProcess.is_alive.__defaults__ = (120,)
 
 
@@ -29,7 +29,7 @@ class Calibrator(Model):
         return True
 
     async def predict(self, payload, headers=None, response_headers=None):
-        if isinstance(payload, dict):  # its own protocol, V1
+        if isinstance(payload, dict):  # KServe's V1 protocol
             return {"predictions": calibrated(np.array(payload["instances"], np.float32)).tolist()}
         binary = payload.use_binary_outputs
         probabilities = calibrated(payload.inputs[0].as_numpy())

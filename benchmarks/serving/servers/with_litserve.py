@@ -1,7 +1,7 @@
 """LitServe: `with_litserve.py PORT WORKERS`.
 
-By its guide to speed: ZeroMQ between the processes (`fast_queue`), as many HTTP processes as
-workers, no request tracking, no batching. Bytes come as an uploaded file.
+Set up by its performance guide: ZeroMQ between the processes (`fast_queue`), as many HTTP
+processes as workers, no request tracking, no batching. Bytes are sent as an uploaded file.
 """
 
 import sys

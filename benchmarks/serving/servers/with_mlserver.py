@@ -1,4 +1,4 @@
-"""MLServer's runtime of one's own, as its documents write one."""
+"""A custom runtime of MLServer, as in its documentation."""
 
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec

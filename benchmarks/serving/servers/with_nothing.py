@@ -1,9 +1,9 @@
-"""Bare ASGI handlers: what no Python server behind uvicorn can be faster than.
+"""Bare ASGI handlers: a lower bound for Python servers on uvicorn.
 
 A request to `/bytes/NAME` is read to its end and answered with the file NAME in the folder
-`ANSWERS`. `/json` and `/binary/CLASSES` do the work as well, with nothing around it: no checks, no
-routes, no versions, no metrics. In bytes, where the work is most of it, onnxruntime does it, as in
-ours.
+`ANSWERS`. `/json` and `/binary/CLASSES` also compute, without validation, routes,
+versions or metrics. For bytes, where the computation dominates, they use onnxruntime, as Recalib
+does.
 """
 
 import os

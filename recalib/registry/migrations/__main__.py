@@ -1,7 +1,7 @@
 """`python -m recalib.registry.migrations MESSAGE`: write the next migration.
 
 It holds the difference between `recalib.registry.tables` and the newest migration. Read it before
-you commit it: Alembic sees a renamed column as one that is removed and one that is added.
+you commit it: Alembic treats a renamed column as a removal and an addition.
 """
 
 import sys

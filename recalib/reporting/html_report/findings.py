@@ -18,13 +18,13 @@ from recalib.metrics import Estimate, Predictions
 
 __all__ = ["Evidence", "findings"]
 
-#: What is called a difference happens by chance in one of a thousand pairs of like files.
+#: Significance level: two files from the same distribution differ by chance in 0.1% of cases.
 _SURE = 1e-3
-#: Fewer rows than these tell little of a calibration error of a few percent.
+#: With fewer rows, a calibration error of a few percent is hardly measurable.
 _FEW_ROWS = 500
-#: Cells of a χ² test are merged until they hold at least this many rows, by the usual rule.
+#: Smallest expected count of a cell in the χ² test, by the usual rule; smaller cells are merged.
 _FEWEST_EXPECTED = 5
-#: How many classes a sentence names.
+#: Largest number of classes that a sentence names.
 _NAMED = 5
 
 
@@ -81,14 +81,14 @@ def _about_rows(evidence: Evidence) -> Iterator[str]:
             f"{_rows(len(evidence.validation.labels), 'validation')} for {classes:,} classes: "
             "nothing can be said of single classes."
         )
-    one, other = (
+    validation, test = (
         data.logits.argmax(axis=1) == data.labels for data in (evidence.validation, evidence.test)
     )
-    if _differ(one, other):
+    if _differ(validation, test):
         yield (
-            f"The classifier is right in {one.mean():.1%} of validation rows and {other.mean():.1%}"
-            " of test rows, more than chance explains: the files are not of one kind, or one was "
-            "trained on."
+            f"The classifier is right in {validation.mean():.1%} of validation rows and"
+            f" {test.mean():.1%} of test rows, more than chance explains: the files are not of one"
+            " kind, or one was trained on."
         )
 
 
@@ -120,7 +120,7 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
     for text in fit.bounds_reached:
         yield f"A bound was reached: {text}."
     for text in fit.warnings:
-        if "never occur" not in text and "too few" not in text:  # said above, in better words
+        if "never occur" not in text and "too few" not in text:  # covered by a finding above
             yield f"{text[:1].upper()}{text[1:]}."
     changed = int((evidence.before.predicted != evidence.after.predicted).sum())
     if changed > 0:
@@ -140,31 +140,31 @@ def _rows(count: int, of: str) -> str:
     return f"{count:,} {of} {'row' if count == 1 else 'rows'}"
 
 
-def _shared_rows(one: NDArray[np.floating], other: NDArray[np.floating]) -> int:
-    """Return the number of rows of `other` that are exactly equal to rows of `one`."""
-    if one.dtype != other.dtype:
+def _shared_rows(first: NDArray[np.floating], second: NDArray[np.floating]) -> int:
+    """Return the number of rows of `second` that are exactly equal to rows of `first`."""
+    if first.dtype != second.dtype:
         return 0
-    seen = {row.tobytes() for row in np.ascontiguousarray(one)}
-    return sum(row.tobytes() in seen for row in np.ascontiguousarray(other))
+    rows = {row.tobytes() for row in np.ascontiguousarray(first)}
+    return sum(row.tobytes() in rows for row in np.ascontiguousarray(second))
 
 
-def _differ(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> bool:
+def _differ(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> bool:
     """Return whether two shares differ significantly, by the pooled z test."""
-    n, m = len(one), len(other)
-    pooled = (one.sum() + other.sum()) / (n + m)
+    n, m = len(first), len(second)
+    pooled = (first.sum() + second.sum()) / (n + m)
     error = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
     if error == 0:
         return False
-    z = abs(one.mean() - other.mean()) / error
+    z = abs(first.mean() - second.mean()) / error
     return bool(2 * scipy.special.ndtr(-z) < _SURE)
 
 
-def _shifted(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+def _shifted(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
     """Return whether counts (K,) have different shares: Pearson's χ² test of homogeneity.
 
-    Classes too rare for it are taken together, from the rarest on.
+    Classes too rare for the test are merged, starting with the rarest.
     """
-    table = np.stack([one, other]).astype(np.float64)
+    table = np.stack([first, second]).astype(np.float64)
     sizes = table.sum(axis=1)
     table = table[:, np.argsort(table.sum(axis=0))]
     least = table.sum(axis=0) * sizes.min() / sizes.sum()

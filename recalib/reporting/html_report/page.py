@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Report", "Source", "write_report"]
 
 _LEVEL = 0.95
-#: What the table of maps shows; the page's first table has every metric.
+#: Metrics in the table of maps; the first table of the page has all metrics.
 _COLUMNS = ("accuracy", "nll", "ece", "classwise_ece")
-#: What the two predictions are called in pictures, and the test set beside shifted ones.
+#: Labels of the two predictions in plots, and of the test set among shifted test sets.
 _SERIES = ("as it is", "calibrated")
 _UNSHIFTED = "test"
 _SHIFT_CAPTION = (
@@ -65,7 +65,7 @@ class Report:
     warnings: list[str]
     before: dict[str, Estimate]
     after: dict[str, Estimate]
-    #: The test set first, then the shifted ones; empty where there are none of these.
+    #: The test set, then the shifted test sets; empty without shifted test sets.
     shift: list[UnderShift]
 
 
@@ -82,25 +82,25 @@ def write_report(
     title: str = "Calibration report",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Fit, compare, measure, draw, and write the page, whole or not at all.
+    """Fit, compare, measure, draw, and write the page atomically.
 
     Parameters
     ----------
     path: the .html file.
-    validation: what is fitted to.
-    test: what is measured on.
+    validation: the data for fitting.
+    test: the data for measuring.
     pairs: the maps and objectives to compare.
-    input: what the files hold.
+    input: whether the files hold logits or probabilities.
     preserve_accuracy: recommend only maps that never change predictions.
     class_names: a name for each class; numbers by default.
-    shifted: further test sets by name, in the order of how far they are from validation; with
+    shifted: further test sets by name, in order of increasing distance from validation; with
         them the page has a picture and a table of both predictions on each.
-    title: what the page is called.
-    progress: called with what is being done.
+    title: the title of the page.
+    progress: called with a message at each step.
 
     Raises
     ------
-    InputError: rows that cannot be used, or a file that cannot be written.
+    InputError: rows are not valid, or the file cannot be written.
     """
     comparison = compare(
         validation.data,
@@ -113,9 +113,9 @@ def write_report(
     )
     progress("measuring")
     labels = test.data.labels
-    shown: dict[str, Any] = {input: test.data.logits}
+    scores: dict[str, Any] = {input: test.data.logits}
     answer = comparison.recommended.predict(test.data.logits, input=input)
-    metrics_before = evaluate(labels, **shown, level=_LEVEL)
+    metrics_before = evaluate(labels, **scores, level=_LEVEL)
     metrics_after = evaluate(labels, probabilities=answer, level=_LEVEL)
     z = test.data.logits if input == "logits" else log_probabilities(test.data.logits)
     before = Predictions.from_logits(z, labels)
@@ -127,7 +127,9 @@ def write_report(
 
     shift = []
     if shifted:
-        sets = {_UNSHIFTED: test.data} | {name: one.data for name, one in shifted.items()}
+        sets = {_UNSHIFTED: test.data} | {
+            name: shifted_set.data for name, shifted_set in shifted.items()
+        }
         shift = measure_shift(sets, comparison.recommended, input, _LEVEL)
     warnings = findings(
         Evidence(
@@ -165,7 +167,7 @@ def write_report(
         warnings=warnings,
         left_out=comparison.left_out,
         metrics=_metric_rows(metrics_before, metrics_after),
-        has_floor=any(one.floor is not None for one in metrics_after.values()),
+        has_floor=any(estimate.floor is not None for estimate in metrics_after.values()),
         maps=_map_rows(comparison),
         columns=[(name, is_percentage(name)) for name in _COLUMNS],
         figures=figures,
@@ -195,32 +197,32 @@ def _figures(
     series = dict(zip(_SERIES, (before, after), strict=True))
     charts: list[tuple[str, str, ChartType]] = [
         (
-            "How often it is right, by how sure it is",
-            "On the diagonal, a confidence of 80% is right in 80% of cases. The gap between a bar "
-            "and the diagonal is what ECE averages; the lines are 95% intervals.",
+            "Accuracy by confidence",
+            "On the diagonal, predictions with confidence 80% are right in 80% of cases. ECE is "
+            "the average gap between the bars and the diagonal. The lines are 95% intervals.",
             reliability_diagram(series),
         ),
         (
-            "The same without bins",
-            "Accuracy smoothed over confidence, before and after, with 95% bands.",
+            "Smoothed accuracy by confidence",
+            "The same without bins, before and after calibration, with 95% bands.",
             reliability_overlay(series),
         ),
         (
-            "How sure it is",
-            "The share of rows by confidence, right and wrong ones. Where the two lines are apart, "
-            "the classifier is over- or underconfident as a whole.",
+            "Distribution of confidence",
+            "The share of right and wrong rows by confidence. The distance of the two lines is the "
+            "overall over- or underconfidence.",
             confidence_histogram(series),
         ),
         (
-            "The worst classes, calibrated",
-            "How often a class was the label, by the probability that it was given; the classes "
-            "with the largest error first.",
+            "Classes with the largest error after calibration",
+            "The frequency of a class by its predicted probability; the classes with the largest "
+            "error first.",
             classwise_diagram(after, classes=names),
         ),
         (
-            "What it costs to answer only where it is sure",
-            "The share of errors among the surest rows, by how many are kept. The dashed line is "
-            "the best that any order of these rows could do.",
+            "Error rate of the most confident rows",
+            "The error rate among the most confident rows, by their share of all rows. The dashed "
+            "line is the best possible order of these rows.",
             risk_coverage(series),
         ),
     ]
@@ -253,7 +255,7 @@ def _described(role: str, source: Source) -> dict[str, Any]:
 
 
 def _statement(before: Predictions, after: Predictions, comparison: Comparison) -> dict[str, Any]:
-    """Return the numbers of the first sentence of the page."""
+    """Return the figures in the first sentence of the page."""
     return {
         "accuracy": float(before.correct.mean()),
         "confidence": float(before.confidences.mean(dtype=np.float64)),
@@ -288,17 +290,17 @@ def _metric_rows(
 
 def _map_rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
-    for one in comparison.entries:
-        card = one.calibrator.card
+    for entry in comparison.entries:
+        card = entry.calibrator.card
         rows.append(
             {
                 "map": card.map,
                 "objective": card.objective,
-                "summary": one.calibrator.map.summary,
+                "summary": entry.calibrator.map.summary,
                 "seconds": card.fit.seconds,
-                "keeps": one.calibrator.map.preserves_accuracy,
-                "metrics": one.metrics,
-                "held_out": one.held_out,
+                "keeps": entry.calibrator.map.preserves_accuracy,
+                "metrics": entry.metrics,
+                "held_out": entry.held_out,
                 "warnings": [*card.fit.bounds_reached, *card.fit.warnings],
             }
         )
@@ -309,7 +311,7 @@ def _number(value: float, percent: bool) -> str:
     return f"{value:.2%}" if percent else f"{value:.4f}"
 
 
-def _interval(one: Estimate, percent: bool) -> str:
-    if one.low is None or one.high is None:
+def _interval(estimate: Estimate, percent: bool) -> str:
+    if estimate.low is None or estimate.high is None:
         return ""
-    return f"{_number(one.low, percent)} to {_number(one.high, percent)}"
+    return f"{_number(estimate.low, percent)} to {_number(estimate.high, percent)}"

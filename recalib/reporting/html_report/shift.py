@@ -47,9 +47,9 @@ def _measured(
     input: Literal["logits", "probabilities"],
     level: float,
 ) -> UnderShift:
-    shown: dict[str, Any] = {input: data.logits}
+    scores: dict[str, Any] = {input: data.logits}
     answer = calibrator.predict(data.logits, input=input)
-    before = evaluate(data.labels, **shown, metrics=_METRICS, level=level)
+    before = evaluate(data.labels, **scores, metrics=_METRICS, level=level)
     after = evaluate(data.labels, probabilities=answer, metrics=_METRICS, level=level)
     return UnderShift(name, len(data.labels), before, after)
 
@@ -57,23 +57,23 @@ def _measured(
 def draw_shift(
     measured: Sequence[UnderShift], labels: tuple[str, str]
 ) -> alt.LayerChart | alt.FacetChart:
-    """Return ECE over the sets in their order, before and after by these labels."""
+    """Return a plot of the ECE of each set, in order, before and after calibration."""
     rows = []
-    for place, one in enumerate(measured):
-        for label, metrics in zip(labels, (one.before, one.after), strict=True):
+    for place, result in enumerate(measured):
+        for label, metrics in zip(labels, (result.before, result.after), strict=True):
             ece = metrics["ece"]
             rows.append(ShiftRow(label, place, ece.value, ece.low, ece.high))
     return error_over_shift(
-        rows, n=[one.rows for one in measured], names=[one.name for one in measured]
+        rows, n=[result.rows for result in measured], names=[result.name for result in measured]
     )
 
 
 def about_shift(measured: Sequence[UnderShift]) -> Iterator[str]:
-    """Yield a sentence for each set on which calibration becomes significantly worse."""
-    for one in measured:
-        before, after = one.before["ece"], one.after["ece"]
+    """Yield a sentence for each set on which the calibrator increases the ECE significantly."""
+    for result in measured:
+        before, after = result.before["ece"], result.after["ece"]
         if before.high is not None and after.low is not None and after.low > before.high:
             yield (
-                f"On {one.name} the calibrator does harm: its ECE is {after.value:.2%} with it "
+                f"On {result.name} the calibrator does harm: its ECE is {after.value:.2%} with it "
                 f"and {before.value:.2%} without."
             )

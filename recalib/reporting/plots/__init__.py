@@ -1,8 +1,8 @@
 """Plots of calibration, as Vega-Lite specifications and as files; one module per plot.
 
-Altair writes a specification and vl-convert renders it, offline. Both are imported where they are
-used, since they take a second. A specification holds bins, or curves of some 200 points, and never
-a row of the data: its size does not grow with what was measured.
+Altair writes a specification and vl-convert renders it, offline. Both take about a second to
+import, so functions import them. A specification holds bins, or curves of about 200
+points, and no row of the data: its size does not depend on the number of rows.
 """
 
 from importlib.util import find_spec

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["PERFECT", "accuracy_bars", "bin_rows", "diagonal", "share_bars"]
 
 _STRIP_HEIGHT = 70
-#: Label of the line on which a calibrated model would be.
+#: Label of the line of a perfectly calibrated model.
 PERFECT = "perfect calibration"
 
 
@@ -54,23 +54,23 @@ def accuracy_bars(
 
     Parameters
     ----------
-    leftmost: whether it has the title of the axis.
-    what: the share on the y axis.
+    leftmost: whether the y axis has a title.
+    what: title of the y axis.
     side: width and height.
-    over: what is on the x axis.
-    labels: of both axes; None for fifths, and no x axis, where a strip beneath has it.
+    over: title of the x axis.
+    labels: of both axes; None for fifths and no x axis, if a strip below has the x axis.
     """
     import altair as alt
 
     unit = alt.Scale(domain=[0, 1], nice=False)
     hidden = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
-    shown = hidden if labels is None else percent(over, labels)
+    axis = hidden if labels is None else percent(over, labels)
     y = alt.Y("accuracy:Q", scale=unit, axis=percent(what if leftmost else None, labels or FIFTHS))
     base = alt.Chart(width=side, height=side).encode(tooltip=_tooltip(what))
-    bars = base.encode(x=alt.X("from:Q", scale=unit, axis=shown), x2="to", y=y)
+    bars = base.encode(x=alt.X("from:Q", scale=unit, axis=axis), x2="to", y=y)
     return alt.layer(
         bars.mark_rect(stroke="white").encode(y2=alt.datum(0), color=alt.datum(what)),
-        # Where accuracy is the larger, the gap lies on the bar: both shall be seen.
+        # If accuracy is larger, the gap overlaps the bar: opacity keeps both visible.
         bars.mark_rect(stroke="white", opacity=0.85).encode(
             y2="confidence", color=alt.datum(f"gap to mean {over}")
         ),

@@ -31,14 +31,14 @@ def classwise_diagram(
 ) -> alt.ConcatChart:
     """Return small reliability diagrams of the classes with the largest class-wise error.
 
-    A class's error is Σ_b n_b/N · |frequency_b − confidence_b| over equal-width bins of its own
-    column of probabilities, the term that `classwise_ece` averages; of equal errors, the earlier
-    class comes first. Bars are how often the class was the label, with Wilson's 95% interval.
+    A class's error is Σ_b n_b/N · |frequency_b − confidence_b| over equal-width bins of the
+    probability of the class: the term that `classwise_ece` averages. Of equal errors, the earlier
+    class comes first. Bars are the frequency of the class, with Wilson's 95% interval.
 
     Parameters
     ----------
-    classes: the K labels, in the order of the columns; None for the classes' numbers.
-    worst: how many classes, 1 to 12; all where there are fewer.
+    classes: the K labels, in the order of the columns; None for numbers.
+    worst: number of classes, 1 to 12; all classes if there are fewer.
     bins: M, as for ECE; at most 100.
 
     Raises

@@ -35,8 +35,8 @@ _HEIGHT = 240
 def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -> alt.HConcatChart:
     """Return the share of rows by confidence, a panel for each series.
 
-    Bars are split into right and wrong rows. Lines mark accuracy and mean confidence: what is
-    between them is over- or underconfidence as a whole.
+    Bars are split into right and wrong rows. Lines mark accuracy and mean confidence: their
+    distance is the overall over- or underconfidence.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
 
 
 def _rows(state: BinState) -> list[dict[str, Any]]:
-    """Return the lower and upper end of each part of each bar."""
+    """Return the lower and upper limit of each part of each bar."""
     rows = []
     total = int(state.count.sum())
     for k in np.flatnonzero(state.filled):

@@ -18,7 +18,7 @@ _BAND = f"{LEVEL:.0%} band of accuracy, at each point"
 
 
 def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
-    """Return the points of a curve, rounded to 1e-6, far less than a pixel."""
+    """Return the points of a curve, rounded to 1e-6, much less than a pixel."""
     columns = {
         "at": curve.confidence,
         "accuracy": curve.accuracy,
@@ -31,7 +31,7 @@ def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
 
 
 def curve_axes(*, leftmost: bool) -> dict[str, Any]:
-    """Return the x and y channels of accuracy over confidence; a strip beneath has the x axis."""
+    """Return the x and y channels of accuracy over confidence; a strip below has the x axis."""
     import altair as alt
 
     unit = alt.Scale(domain=[0, 1], nice=False)
@@ -65,7 +65,7 @@ def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | al
     return alt.layer(
         named(_GAP).mark_area().encode(**axes, y2="at:Q"),
         named(_BAND).mark_area(opacity=0.55).encode(x=axes["x"], y="low:Q", y2="high:Q"),
-        # Edges, since in grey the band and the gap are alike.
+        # Edges, because the band and the gap look alike in greyscale.
         *(
             base.mark_line(stroke=BLUE, strokeWidth=0.8).encode(x=axes["x"], y=f"{end}:Q")
             for end in ("low", "high")

@@ -20,17 +20,17 @@ __all__ = ["ShiftRow", "error_over_shift"]
 
 _WIDTH, _HEIGHT = 460, 300
 _MOST_SEVERITIES = 50
-#: The width of a letter of a label, about.
+#: Approximate width of a letter of a label, in pixels.
 _LETTER = 7
-#: How far the methods of one severity are apart, in parts of the distance to the next severity.
+#: Distance of the methods of one severity, as a fraction of the distance to the next severity.
 _SPREAD = 0.3
 
 
 class ShiftRow(NamedTuple):
     """One error at one severity of shift; a plain tuple of the five fields is accepted too.
 
-    `severity` is a number on a scale of the caller's, 0 for none. `value`, `low` and `high` are
-    shares from 0 to 1; `low` and `high` are None where there is no interval.
+    `severity` is a number on the caller's scale, 0 for no shift. `value`, `low` and `high` are in
+    [0, 1]; `low` and `high` are None without an interval.
     """
 
     method: str
@@ -48,18 +48,18 @@ def error_over_shift(
 ) -> alt.LayerChart | alt.FacetChart:
     """Return the calibration error of several methods against the severity of a shift.
 
-    Points are values, bars their intervals; what belongs to one severity is drawn side by side.
+    Points are values, bars their intervals; the methods of one severity are side by side.
 
     Parameters
     ----------
     rows: see `ShiftRow`; up to 8 methods and 50 severities, in any order.
-    n: how many rows each error was measured on, or the counts of each severity, for the title.
-    names: what severities are called, in their order; their numbers by default.
+    n: number of rows of each error, or the numbers by severity, for the title.
+    names: labels of the severities, in order; numbers by default.
 
     Raises
     ------
-    InputError: no rows, too many methods or severities, a pair of both twice, numbers that are
-        no shares or not in order, or names that are not as many as severities.
+    InputError: no rows, too many methods or severities, a duplicate pair, values outside [0, 1]
+        or not in order, or a wrong number of names.
     """
     import altair as alt
 
@@ -74,7 +74,7 @@ def error_over_shift(
     facts = [
         f"{LEVEL:.0%} intervals" if any(row.low is not None for row in checked) else "no intervals"
     ]
-    facts = [f"expected calibration error, {facts[0]}", _said(n)]
+    facts = [f"expected calibration error, {facts[0]}", _row_count_text(n)]
     base = alt.Chart(inline(values)).encode(
         x=alt.X(
             "at:Q",
@@ -100,7 +100,7 @@ def error_over_shift(
     return styled(chart, legend_columns=4)
 
 
-def _said(n: int | Sequence[int]) -> str:
+def _row_count_text(n: int | Sequence[int]) -> str:
     counts = [n] if isinstance(n, int) else sorted(n)
     if counts[0] == counts[-1]:
         return f"n = {counts[0]:,} each"
@@ -112,13 +112,13 @@ def _axis(severities: list[float], names: Sequence[str] | None) -> alt.Axis:
 
     if names is None:
         return alt.Axis(title="severity of shift", values=severities, grid=False)
-    # An expression of Vega's: JSON is its notation of lists of strings and numbers.
-    found = f"{json.dumps(list(names))}[indexof({json.dumps(severities)}, datum.value)]"
+    # A Vega expression; its notation for lists of strings and numbers is JSON.
+    label = f"{json.dumps(list(names))}[indexof({json.dumps(severities)}, datum.value)]"
     room = _WIDTH / len(names)
     crowded = max(map(len, names)) * _LETTER > room
     turned: dict[str, Any] = {"labelAngle": -30, "labelAlign": "right"} if crowded else {}
     return alt.Axis(
-        title=None, values=severities, grid=False, labelExpr=found, labelLimit=160, **turned
+        title=None, values=severities, grid=False, labelExpr=label, labelLimit=160, **turned
     )
 
 

@@ -31,11 +31,11 @@ def reliability_diagram(
 ) -> alt.HConcatChart:
     """Return a reliability diagram: accuracy over confidence, a panel for each series.
 
-    Bars are the accuracy in equal-width bins of confidence, with Wilson's 95% interval each. The
+    Bars are the accuracy in equal-width bins of confidence, with Wilson's 95% intervals. The
     shaded part is the gap between accuracy and mean confidence, which ECE averages; it ends on
-    the diagonal at the bin's mean confidence. Smooth, accuracy is a curve with a pointwise 95%
-    band, see `smooth_curve`, and the shaded part is between the curve and the diagonal. Beneath
-    is the share of rows in each bin; a bin without rows shows nothing.
+    the diagonal at the bin's mean confidence. With `smooth`, accuracy is a curve with a pointwise
+    95% band (`smooth_curve`), and the gap between the curve and the diagonal is shaded. A strip
+    below shows the share of rows in each bin; an empty bin shows nothing.
 
     Parameters
     ----------

@@ -34,8 +34,8 @@ _BINS = 15
 def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
     """Return the smoothed accuracy over confidence of two series in one panel, with 95% bands.
 
-    Curves and bands are those of `reliability_diagram(smooth=True)`; colour and dash tell them
-    apart. Beneath is the share of rows in each of 15 bins of confidence.
+    Curves and bands are those of `reliability_diagram(smooth=True)`, distinguished by colour and
+    dash. A strip below shows the share of rows in each of 15 bins of confidence.
 
     Parameters
     ----------
@@ -70,15 +70,17 @@ def _curves(points: list[dict[str, object]], names: list[str]) -> alt.LayerChart
         detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip()]
     )
     axes = curve_axes(leftmost=True)
-    told = [colours(names, channel, PERFECT) for channel in ("color", "strokeDash")]
-    line = base.mark_line(strokeWidth=2.5).encode(**axes, color=told[0], strokeDash=told[1])
-    band = base.mark_area(opacity=0.25).encode(x=axes["x"], y="low:Q", y2="high:Q", color=told[0])
-    perfect = diagonal().encode(color=told[0], strokeDash=told[1])
+    channels = [colours(names, channel, PERFECT) for channel in ("color", "strokeDash")]
+    line = base.mark_line(strokeWidth=2.5).encode(**axes, color=channels[0], strokeDash=channels[1])
+    band = base.mark_area(opacity=0.25).encode(
+        x=axes["x"], y="low:Q", y2="high:Q", color=channels[0]
+    )
+    perfect = diagonal().encode(color=channels[0], strokeDash=channels[1])
     return alt.layer(band, line, perfect)
 
 
 def _outline(state: BinState) -> list[dict[str, float]]:
-    """Return the share of rows from each edge to the next, empty bins too, and 0 from the last."""
+    """Return the share of rows of each bin by its lower edge, and 0 at the last edge."""
     shares = [*(state.count / state.count.sum()).tolist(), 0.0]
     return [{"from": k / state.bins, "share": share} for k, share in enumerate(shares)]
 

@@ -37,10 +37,10 @@ _BEST = "best order of the same errors"
 def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.FacetChart:
     """Return the error rate of the most confident rows against their share of all rows.
 
-    The legend says the area under each curve (AURC). Where confidences tie, rows count with the
-    accuracy of all rows of that confidence, as in `aurc`. The grey dashes are the best order that
-    the same errors could be in: all of them among the least sure rows. Bands are pointwise:
-    Wilson's 95% interval of the share of errors among as many rows as are kept.
+    The legend shows the area under each curve (AURC). Rows of equal confidence count with their
+    mean accuracy, as in `aurc`. The grey dashed line is the best possible order of the same
+    errors: all are among the least confident rows. Bands are pointwise: Wilson's 95% interval of
+    the error rate for that number of rows.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
         [f"share of errors where only the surest rows are kept, {LEVEL:.0%} bands", n],
         _WIDTH,
     )
-    # Of the few surest rows next to nothing is known: their bands may end beyond the picture.
+    # The bands of the few most confident rows are wide and may exceed the plot.
     most = max(max(row["risk"], row["high"] * (row["coverage"] == 1)) for row in curves)
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
         _bands(curves, labels, most), _oracles(best, labels), _lines(curves, labels)
@@ -85,13 +85,13 @@ def _surest_errors(predictions: Predictions) -> NDArray[np.float64]:
 def _points(errors: NDArray[np.float64]) -> list[dict[str, float]]:
     """Return risk at 200 coverages; each row is spread evenly over its 1/N of coverage.
 
-    The band is that of at least one row, where coverage is less.
+    The band is computed for at least one row.
     """
     coverage = np.arange(1, _POINTS + 1) / _POINTS
     summed = np.concatenate([[0.0], np.cumsum(errors)]) / len(errors)
     risk = np.interp(coverage, np.arange(len(summed)) / len(errors), summed) / coverage
-    kept = np.maximum(coverage * len(errors), 1.0)
-    low, high = wilson(np.clip(risk, 0, 1) * kept, kept, LEVEL)
+    accepted = np.maximum(coverage * len(errors), 1.0)
+    low, high = wilson(np.clip(risk, 0, 1) * accepted, accepted, LEVEL)
     return _as_rows(coverage, risk=risk, low=low, high=high)
 
 
@@ -104,8 +104,10 @@ def _best_points(share: float) -> list[dict[str, float]]:
 def _as_rows(
     coverage: NDArray[np.float64], **columns: NDArray[np.float64]
 ) -> list[dict[str, float]]:
-    """Return a row for each coverage, with a value of each column; to 1e-6, lest pages swell."""
-    table = {name: one.round(6).tolist() for name, one in {"coverage": coverage, **columns}.items()}
+    """Return a row for each coverage with the columns, rounded to 1e-6 to keep pages small."""
+    table = {
+        name: values.round(6).tolist() for name, values in {"coverage": coverage, **columns}.items()
+    }
     return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 

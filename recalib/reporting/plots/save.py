@@ -29,27 +29,27 @@ _PAGE = """<!DOCTYPE html>
 
 
 def check_suffix(path: str | os.PathLike[str], field: str = "diagram") -> None:
-    """Raise `InputError` for a file name that `save` would reject, before any long work."""
+    """Raise `InputError` for a file name that `save` would reject; call it before long work."""
     suffix = Path(path).suffix
     if suffix.lower() not in _SUFFIXES:
         raise InputError(field, found=suffix or "no suffix", accepted=", ".join(_SUFFIXES))
 
 
 def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
-    """Write `chart` in the format of the path's suffix, whole or not at all.
+    """Write `chart` atomically, in the format of the path's suffix.
 
-    `.png` at twice the size, `.svg`, `.html` that needs no network, or `.json` with the
+    Formats: `.png` at double resolution, `.svg`, self-contained `.html`, or `.json` with the
     specification.
 
     Raises
     ------
-    InputError: another suffix, or a file that cannot be written.
+    InputError: the suffix is unknown, or the file cannot be written.
     """
     check_suffix(path)
     write_atomically(Path(path), _rendered(chart, Path(path).suffix.lower()))
 
 
-@cache  # making it takes seconds
+@cache  # bundling takes seconds
 def vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
     import vl_convert
@@ -60,7 +60,7 @@ def vega_script() -> str:
 def _version() -> str:
     import altair as alt
 
-    # vl-convert's names of versions are Altair's without the patch: v6.4.1 is v6.4.
+    # vl-convert names versions without the patch number: Altair's v6.4.1 is v6.4.
     return str(alt.SCHEMA_VERSION.rpartition(".")[0])
 
 
@@ -74,7 +74,7 @@ def _rendered(chart: ChartType, suffix: str) -> bytes:
     if suffix == ".svg":
         return str(vl_convert.vegalite_to_svg(specification, vl_version=version)).encode()
     if suffix == ".html":
-        # Neither Altair's page nor vl-convert's survives a title that holds `</script>`.
+        # A title that contains `</script>` breaks the pages of Altair and of vl-convert.
         harmless = specification.replace("<", "\\u003c")
         return _PAGE.format(library=vega_script(), specification=harmless).encode()
     return (specification + "\n").encode()

@@ -12,12 +12,12 @@ from recalib.metrics.mean_metrics import wilson
 
 __all__ = ["FINE_BINS", "SmoothCurve", "bandwidth_for", "smooth_curve"]
 
-#: Rows enter the curve by the sums of this many bins of confidence, each of which stands at its
-#: mean: a fortieth of the narrowest kernel, which moves no point by 1e-4.
+#: Number of confidence bins whose sums stand for the rows, each at its mean confidence. Bins are a
+#: fortieth of the narrowest kernel, so no point moves by 1e-4.
 FINE_BINS = 4096
 _POINTS = 201
 _NARROWEST = 0.01
-#: Rows that must be near, lest the ends of a curve are single rows.
+#: Fewest rows near a point; otherwise the ends of a curve would be single rows.
 _FEWEST = 5
 
 Vector = NDArray[np.float64]
@@ -25,9 +25,9 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SmoothCurve:
-    """A curve over confidence, at the points that rows are near to; arrays are (P,), P ≤ 201.
+    """A curve over confidence, at points with rows nearby; arrays are (P,), P ≤ 201.
 
-    `piece` numbers the points' uninterrupted stretches.
+    `piece` is the number of the uninterrupted part of the curve at each point.
     """
 
     bandwidth: float
@@ -41,9 +41,9 @@ class SmoothCurve:
 def bandwidth_for(rows: int) -> float:
     """Return the kernel's standard deviation σ for N rows: N^(−1/5)/5, at least 0.01.
 
-    The rate at which the error of a smooth curve falls fastest; 6.4 points of confidence for 300
-    rows, 3.2 for 10,000. It depends on nothing but N, so that the same rows before and after
-    calibration are smoothed alike.
+    At this rate the error of a smooth curve decreases fastest: σ is 0.064 for 300 rows and 0.032
+    for 10,000. It depends only on N, so the same rows are smoothed equally before and after
+    calibration.
     """
     return float(max(0.2 * rows**-0.2, _NARROWEST))
 
@@ -54,17 +54,17 @@ def smooth_curve(state: BinState, level: float) -> SmoothCurve:
         accuracy(t) = t + Σ_i K_σ(t, p_i)(y_i − p_i) / Σ_i K_σ(t, p_i)
 
     K_σ is the Gaussian kernel reflected at 0 and 1, as in smooth ECE, and σ is `bandwidth_for`'s.
-    What is smoothed is the residual, so that a calibrated model shows the diagonal wherever its
-    confidences lie; a mean of y alone would follow their density. Clipped to [0, 1].
+    The residual is smoothed, so that a calibrated model shows the diagonal for any distribution
+    of confidences; a mean of y would depend on their density. The result is clipped to [0, 1].
 
-    The band is Wilson's interval with the effective number of rows (Σ K)²/Σ K². It is for the
-    smoothed curve at each point by itself, and wide where few rows are near. Points where all rows
-    together weigh less than five rows on the spot are left out; with fewer rows, those of less
-    than half the largest weight.
+    The band is Wilson's interval with the effective number of rows (Σ K)²/Σ K². It is pointwise,
+    for the smoothed curve, and wide where few rows are near. Points are left out where the total
+    weight is less than that of five rows at the point; with fewer rows, where it is less than half
+    the largest weight.
 
     Parameters
     ----------
-    state: the sums of `FINE_BINS` bins, of at least one row.
+    state: the sums of `FINE_BINS` bins, with at least one row.
 
     Source: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing,
     ICLR 2024, section 4.
@@ -85,7 +85,7 @@ def smooth_curve(state: BinState, level: float) -> SmoothCurve:
 
 
 def _kernel(t: Vector, p: Vector, bandwidth: float) -> Vector:
-    """Return K_σ(t, p), (T, P), 1 where both agree; what is reflected twice weighs nothing."""
+    """Return K_σ(t, p), (T, P), which is 1 for t = p; double reflections are negligible."""
     images = np.stack([p, -p, 2 - p])
     distances = (t[:, None, None] - images) / bandwidth
     kernel: Vector = np.exp(-(distances**2) / 2).sum(axis=1)

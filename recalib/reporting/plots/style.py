@@ -36,15 +36,15 @@ __all__ = [
     "title",
 ]
 
-#: Of every interval and band.
+#: Confidence level of every interval and band.
 LEVEL = 0.95
-#: Width of a panel, and its height where that is a share too.
+#: Width of a panel in pixels, and its height if the y axis is a share too.
 SIDE = 300
 
-#: Blue and a light orange: distinct in every kind of colour vision, and by lightness in grey.
+#: Blue and light orange: distinct for every kind of colour vision and in greyscale.
 BLUE, LIGHT, GREY, INK = "#3f7fb5", "#fbc47b", "#8c8c8c", "#222222"
-#: Lines of several series, by the colours of Okabe and Ito (2008), dark and light in turn; dashes
-#: and shapes tell them apart in grey.
+#: Colours of several series (Okabe and Ito 2008), alternately dark and light; dashes and shapes
+#: distinguish them in greyscale.
 PALETTE = (
     "#0072b2",
     "#e69f00",
@@ -66,7 +66,7 @@ SHAPES = (
     "triangle-right",
     "triangle-left",
 )
-#: Of what a series is compared with.
+#: Colour of reference lines.
 REFERENCE = "#555555"
 FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1]
 _MOST_BINS = 100
@@ -75,7 +75,7 @@ Chart = TypeVar("Chart", bound="ChartType")
 
 
 def styled(chart: Chart, legend_columns: int) -> Chart:
-    """Return a finished plot, with fonts, sizes and the legend below."""
+    """Return the plot with fonts, sizes and the legend below."""
     import altair as alt
 
     configured: Any = chart.configure(
@@ -101,7 +101,7 @@ def styled(chart: Chart, legend_columns: int) -> Chart:
         range=alt.RangeConfig(category=[BLUE, LIGHT]),
         title=alt.TitleConfig(fontSize=16, subtitleFontSize=12.5, subtitleColor=INK),
     ).properties(
-        # Vega's menu may export a picture, but not send the data to an editor on the web.
+        # Vega's menu may export an image, but not send the data to the online editor.
         usermeta={"embedOptions": {"actions": {"export": True, "editor": False}}}
     )
     finished: Chart = configured
@@ -111,7 +111,7 @@ def styled(chart: Chart, legend_columns: int) -> Chart:
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
     """Return rows as the data of a plot.
 
-    As a tuple: Altair copies lists, and all that is in them, in each step of making a picture.
+    It is a tuple, because Altair deep-copies lists in each step.
     """
     import altair as alt
 
@@ -119,7 +119,7 @@ def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
 
 
 def title(text: str, subtitle: list[str], width: int = SIDE) -> alt.Title:
-    """Return a title over the left edge, cut where the picture ends."""
+    """Return a left-aligned title, cut at the width of the plot."""
     import altair as alt
 
     return alt.Title(
@@ -136,28 +136,28 @@ def percent(text: str | None, values: list[float] | None = None) -> alt.Axis:
     return alt.Axis(format="%", title=text, values=values, labelFlush=False)
 
 
-def colours(labels: Collection[str], channel: str = "color", beside: str | None = None) -> Any:
-    """Return what tells series apart on a channel: `color`, `strokeDash` or `shape`.
+def colours(labels: Collection[str], channel: str = "color", reference: str | None = None) -> Any:
+    """Return the encoding of series on a channel: `color`, `strokeDash` or `shape`.
 
-    `beside` labels a reference that is no series: a thin dashed line in grey.
+    `reference` is the label of a reference line, which is thin, dashed and grey.
     """
     import altair as alt
 
     ranges: dict[str, Any] = {"color": PALETTE, "strokeDash": DASHES, "shape": SHAPES}
     kinds = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
     domain, values = list(labels), list(ranges[channel][: len(labels)])
-    if beside is not None:
-        domain.append(beside)
+    if reference is not None:
+        domain.append(reference)
         values.append({"color": REFERENCE, "strokeDash": [4, 3]}[channel])
     legend = alt.Legend(symbolOpacity=1, symbolStrokeWidth=0)
-    if channel != "shape" and beside is not None:
+    if channel != "shape" and reference is not None:
         legend = alt.Legend(symbolOpacity=1, symbolType="stroke", symbolSize=400)
     scale = alt.Scale(domain=domain, range=values)
     return kinds[channel]("series:N", scale=scale, title=None, legend=legend)
 
 
 def check_series(series: Mapping[str, Predictions], *, least: int = 1, most: int = 2) -> None:
-    """Raise `InputError` for too few or too many series, no rows, or no confidences."""
+    """Raise `InputError` for a wrong number of series, no rows, or confidences outside [0, 1]."""
     counts = {(1, 2): "one or two", (2, 2): "two"}.get((least, most), f"{least} to {most}")
     if not least <= len(series) <= most:
         raise InputError("series", found=f"{len(series)} series", accepted=counts)

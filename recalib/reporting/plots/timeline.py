@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["STATE_COLOURS", "timeline"]
 
 _WIDTH, _HEIGHT, _STRIP = 620, 170, 22
-#: Distinct in every kind of colour vision, and by lightness in grey.
+#: Distinct for every kind of colour vision and in greyscale.
 STATE_COLOURS = {
     "fresh": "#9ecae1",
     "unverified": "#d9d9d9",
     "suspect": "#e69f00",
     "stale": "#7a1f1f",
 }
-#: Times in between are taken for seconds since 1970, not for a count of their own: 2001 to 9999.
+#: Times in this range (years 2001 to 9999) are seconds since 1970, others relative seconds.
 _EPOCH, _FAR = 1e9, 2.5e11
 
 
@@ -34,9 +34,9 @@ def timeline(
     Parameters
     ----------
     windows: one for each cohort, in order, with `start`, `time`, `state`, and of `Evidence` at
-        least `ece`, `ece_low`, `ece_high`, `ece_floor`, `log_evidence` and `threshold`; None is
-        left out.
-    objective: the ECE that is still good.
+        least `ece`, `ece_low`, `ece_high`, `ece_floor`, `log_evidence` and `threshold`; None
+        values are left out.
+    objective: the largest acceptable ECE.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def timeline(
     if not windows:
         raise InputError("windows", found="none", accepted="at least one matured cohort")
     dated = windows[0]["start"] >= _EPOCH and windows[-1]["time"] < _FAR
-    values = [_drawn(one, dated) for one in windows]
+    values = [_row(window, dated) for window in windows]
     data = inline(values)
     kind = "T" if dated else "Q"
     last = values[-1]
@@ -58,10 +58,10 @@ def timeline(
     ]
 
     def x(name: str, axis: bool = False) -> alt.X:
-        shown = alt.Axis(title="prediction time (UTC)" if dated else "prediction time, seconds")
+        time_axis = alt.Axis(title="prediction time (UTC)" if dated else "prediction time, seconds")
         hidden = alt.Axis(labels=False, ticks=False, title=None)
         scale = alt.Scale(type="utc" if dated else "linear", nice=False, zero=False)
-        return alt.X(f"{name}:{kind}", scale=scale, axis=shown if axis else hidden)
+        return alt.X(f"{name}:{kind}", scale=scale, axis=time_axis if axis else hidden)
 
     base = alt.Chart(data, width=_WIDTH, height=_HEIGHT).encode(x=x("time"), tooltip=_tooltip(kind))
     measured = base.transform_filter("isValid(datum.ece)")
@@ -109,8 +109,8 @@ def _level(value: float) -> alt.Chart:
 
 
 def _highest(values: list[dict[str, Any]], objective: float) -> float:
-    """Return the upper limit of the error panel; first windows with few labels may exceed it."""
-    ends = sorted(one["ece_high"] for one in values if one["ece_high"] is not None)
+    """Return the upper limit of the error panel; early windows with few labels may exceed it."""
+    ends = sorted(value["ece_high"] for value in values if value["ece_high"] is not None)
     typical = ends[int(0.9 * (len(ends) - 1))] if ends else 0.0
     return float(min(1.0, 1.25 * max(typical, objective)))
 
@@ -119,16 +119,20 @@ _SHARES = ("ece", "ece_low", "ece_high", "ece_floor", "coverage")
 _NUMBERS = ("log_evidence", "n", "psi")
 
 
-def _drawn(window: Mapping[str, Any], dated: bool) -> dict[str, Any]:
-    """Return the data of a window, rounded to 1e-6, far less than a pixel."""
-    found: dict[str, Any] = {"state": window["state"]}
+def _row(window: Mapping[str, Any], dated: bool) -> dict[str, Any]:
+    """Return the data of a window, rounded to 1e-6, much less than a pixel."""
+    row: dict[str, Any] = {"state": window["state"]}
     for name in (*_SHARES, *_NUMBERS):
         value = window.get(name)
-        found[name] = None if value is None else round(value, 6)
-    return {**found, "start": _said(window["start"], dated), "time": _said(window["time"], dated)}
+        row[name] = None if value is None else round(value, 6)
+    return {
+        **row,
+        "start": _time_value(window["start"], dated),
+        "time": _time_value(window["time"], dated),
+    }
 
 
-def _said(time: float, dated: bool) -> float | str:
+def _time_value(time: float, dated: bool) -> float | str:
     return datetime.fromtimestamp(time, UTC).isoformat() if dated else time
 
 

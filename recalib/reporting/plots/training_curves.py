@@ -16,7 +16,7 @@ __all__ = ["training_curves"]
 _WIDTH, _HEIGHT = 300, 190
 _SPLITS = ("train", "validation", "test")
 _MOST_EPOCHS = 5000
-#: Takes a line's value from a record; None where it has none there.
+#: Returns a line's value from a record, or None.
 _Line = Callable[[Mapping[str, Any]], float | None]
 
 
@@ -25,9 +25,9 @@ def training_curves(
 ) -> alt.VConcatChart:
     """Return curves over the epochs of a run, as `metrics.jsonl` holds them.
 
-    NLL of all rows, and of those that are right and those that are wrong, ECE, entropy and the
-    norm of the weights: what paper 004, figures 2 and 3, shows of a network that becomes
-    miscalibrated. Records count in their order; the epochs of a restarted run follow on the right.
+    The curves of paper 004, figures 2 and 3, for a network that becomes miscalibrated: NLL of all,
+    right and wrong rows, ECE, entropy and the norm of the weights. The x axis is the order of the
+    records; the epochs of a restarted run follow on the right.
 
     Raises
     ------
@@ -39,13 +39,15 @@ def training_curves(
         found = f"{len(records)} records"
         raise InputError("records", found=found, accepted=f"1 to {_MOST_EPOCHS}")
     panels = [
-        _panel(records, "NLL", {one: _of(one, "nll") for one in _SPLITS}),
-        _panel(records, "ECE", {one: _of(one, "ece") for one in _SPLITS}, share=True),
-        _panel(records, "accuracy", {one: _of(one, "accuracy") for one in _SPLITS}, share=True),
+        _panel(records, "NLL", {split: _of(split, "nll") for split in _SPLITS}),
+        _panel(records, "ECE", {split: _of(split, "ece") for split in _SPLITS}, share=True),
+        _panel(
+            records, "accuracy", {split: _of(split, "accuracy") for split in _SPLITS}, share=True
+        ),
         _panel(records, "NLL of test rows", {
             "right": _of("test", "nll_right"), "wrong": _of("test", "nll_wrong"),
         }),
-        _panel(records, "entropy, nats", {one: _of(one, "entropy") for one in _SPLITS}),
+        _panel(records, "entropy, nats", {split: _of(split, "entropy") for split in _SPLITS}),
         _panel(records, "norm of weights", {
             "all": lambda record: record["weight_norm"],
             "last layer": lambda record: record["head_norm"],
@@ -57,11 +59,11 @@ def training_curves(
         )
         for start in (0, 3)
     ]
-    # A legend for each panel: lines are other things in each.
-    whole = alt.vconcat(*rows).resolve_scale(color="independent", strokeDash="independent")
+    # Each panel has its own legend, because the lines differ.
+    figure = alt.vconcat(*rows).resolve_scale(color="independent", strokeDash="independent")
     epochs = [f"{len(records)} epochs"]
     chart: alt.VConcatChart = styled(
-        whole.properties(title=title(name, epochs, 3 * _WIDTH)), legend_columns=3
+        figure.properties(title=title(name, epochs, 3 * _WIDTH)), legend_columns=3
     )
     return chart
 

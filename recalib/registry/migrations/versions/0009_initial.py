@@ -19,7 +19,7 @@ _JSON = sa.JSON(none_as_null=True)
 _UNFINISHED = sa.text("state IN ('queued', 'running')")
 _UNDECIDED = sa.text("verdict IS NULL")
 
-# Each table after those that its foreign keys refer to.
+# Each table follows the tables that its foreign keys refer to.
 _TABLES = (
     "alias_revision",
     "idempotency",
