@@ -232,7 +232,7 @@ _ACCESS = _group(
     ],
     service__access__limits=[
         ("until + count / rate", "until + 1 / rate"),
-        ("before - 1 / principal", "before + 1 / principal"),
+        ("self._row(principal)) >= most", "self._row(principal)) > most"),
         (".packed[:8] + bytes(8), 64)", ".packed[:16], 128)"),
     ],
     service__access__authenticator=[
@@ -262,8 +262,8 @@ _PREDICTION_IDS = _group(
 _SERVICE = _group(
     "tests/service",
     service__http__bodies=[
-        ("if len(body) + len(part) > limit:", "if len(body) + len(part) >= limit:"),
-        ("if seen > limit:", "if False:"),
+        ("if announced > lowest:", "if announced >= lowest:"),
+        ("if size > lowest:", "if False:"),
     ],
     service__idempotency=[("stored.fingerprint != fingerprint", "stored.fingerprint is None")],
     service__predict__clock_cache=[("len(self._values) > 1:", "len(self._values) > 2:")],

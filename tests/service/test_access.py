@@ -123,6 +123,19 @@ def test_everything_has_a_rule() -> None:
     assert names >= MODEL_CHECKED_LATER
 
 
+def test_operations_require_the_documented_scopes() -> None:
+    """docs/access.md in short: the other tests take `RULES` itself as the truth."""
+    expected = {
+        "any": {"metrics"},
+        "predict": {"calibrate", "calibrate_stream", "v2_infer", "model_infer"},
+        "label": {"add_labels"},
+        "fit": {"upload_dataset", "add_observations", "create_calibrator", "create_training_run"},
+        "admin": {"create_model", "set_alias", "set_monitoring", "drop_candidate", "list_audit"},
+    }
+    for scope, names in expected.items():
+        assert {name: RULES[name] for name in names} == dict.fromkeys(names, scope)
+
+
 def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
     for name, verb, path in GUARDED:
         for kind in UNKNOWN:
