@@ -131,6 +131,7 @@ _SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_control_c(kind: str, flaky: Flaky) -> None:
     """It ends the program, with how to end the job at the end of what it says."""
     flaky.will(job("running"))

@@ -35,6 +35,7 @@ def promtool() -> str:
     [("check", "rules", "recording.yml", "alerts.yml"), ("test", "rules", "tests.yml")],
     ids=lambda one: one[0],
 )
+@pytest.mark.slow
 def test_prometheus_rules_pass_promtool(promtool: str, arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
         [promtool, *arguments], cwd=_RULES, capture_output=True, text=True, check=False

@@ -24,7 +24,10 @@ import pytest
 
 from tests.files.examples import Array, column_table, list_table
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 
 _MIB = int(os.environ.get("RECALIB_MEMORY_MIB", "128"))
 _CLASSES = 100

@@ -33,6 +33,7 @@ def scores(logits: np.ndarray, parameters: dict) -> np.ndarray:
         ("meta_accuracy", {"accuracy": 0.85}, 300),
     ],
 )
+@pytest.mark.slow
 def test_bounds_hold_in_95_percent_of_runs(name: str, options: dict, rows: int) -> None:
     """The bound holds on 10,000 new rows of the same distribution."""
     unseen, truth = draw(10_000, 4, 1.0, seed=10_000)

@@ -486,6 +486,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     store.stop()
 
 
+@pytest.mark.slow
 def test_blobs_in_a_bucket(bucket: str, elsewhere: Registry, to: Path, tmp_path: Path) -> None:
     """Which has neither folders nor renames that are safe; from there and to there."""
     here = Registry(f"sqlite:///{tmp_path}/bucket.db", f"{bucket}/here")

@@ -165,6 +165,7 @@ print(json.dumps(answers))
 
 
 @pytest.mark.parametrize("labels", [(1, 1, 1), (1, 2, 3)])
+@pytest.mark.slow
 def test_processes_that_label_the_same_predictions(
     registry: Registry, database_url: str, labels: tuple[int, ...]
 ) -> None:

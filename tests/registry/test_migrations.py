@@ -161,6 +161,7 @@ def test_using_a_database_that_was_never_migrated_says_so(empty_database_url: st
     registry.close()
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_migrate_once(empty_database_url: str) -> None:
     """Servers and workers of one deployment; the later ones wait and find nothing to do."""
     command = (

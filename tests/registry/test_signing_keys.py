@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from sqlalchemy import text
 
 from recalib.registry import Registry
@@ -65,6 +66,7 @@ def test_revoking_leaves_the_newest_key_alone(registry: Registry) -> None:
         assert tx.signing_keys.rotate().number == 4
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_share_one_key(database_url: str) -> None:
     """Whoever comes first makes it, and all sign with that one."""
     command = (

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from recalib.registry import Model, Registry, TrafficCount
 from tests.registry.scenes import a_model
 
@@ -59,6 +61,7 @@ for turn in range(30):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_count_at_once_lose_nothing(registry: Registry, database_url: str) -> None:
     """The same rows in opposite orders: neither overwrites, and neither waits in a circle."""
     model = a_model(registry)

@@ -48,6 +48,7 @@ def test_nothing_to_say_where_all_is_well() -> None:
     assert findings(evidence(*good())) == []
 
 
+@pytest.mark.slow
 def test_false_alarms_are_rare() -> None:
     """Files of one kind: the three tests at 0.1% each, and the floor at 5%."""
     reports = [

@@ -47,6 +47,7 @@ def browser() -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_browser_shows_it_all(page: Path, browser: list[str]) -> None:
     """Every picture is drawn, every table is filled, and nothing fails on the console."""
     process = subprocess.run(

@@ -92,6 +92,7 @@ def test_phrases(tmp_path: Path) -> None:
     assert [len([n for n in one if n[3] >= 0]) for one in _batch(trees, "train")] == [3, 1, 5]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_treebank(real_data: Path) -> None:
     """SST-2 has 6,920, 872 and 1,821 sentences; words are those between the brackets."""
     splits = load(DataSpec("trees", {"file": "sst-trees.parquet"}), real_data)
