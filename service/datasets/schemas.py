@@ -58,7 +58,7 @@ class Dataset(BaseModel):
             digest=row.digest,
             size_bytes=row.size_bytes,
             input=row.input,
-            metrics={name: Estimate(**one) for name, one in row.metrics.items()},
+            metrics={name: Estimate(**metric) for name, metric in row.metrics.items()},
             created_at=iso(row.created_at),
         )
 

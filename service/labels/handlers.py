@@ -88,11 +88,17 @@ def _store(
         return []
     with registry.transaction() as tx:
         existing = tx.labels.add(model, labelled)
-        new = [made for (made, _), before in zip(labelled, existing, strict=True) if before is None]
+        new = [
+            prediction
+            for (prediction, _), before in zip(labelled, existing, strict=True)
+            if before is None
+        ]
         # Monitoring reads each cohort once: labels of cohorts that it has read are late.
-        read_until = tx.monitors.through(model, {made.version for made in new})
+        read_until = tx.monitors.through(model, {prediction.version for prediction in new})
         late = Counter(
-            made.version for made in new if made.made_at < read_until.get(made.version, 0.0)
+            prediction.version
+            for prediction in new
+            if prediction.made_at < read_until.get(prediction.version, 0.0)
         )
         for version, labels in sorted(
             late.items()

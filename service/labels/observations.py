@@ -113,8 +113,8 @@ def _read_rows(
             results.append(true)
             continue
         digest = _digest(loaded, number, made_at, row)
-        made = Prediction(model.id, loaded.version, made_at, raw, sure, best, digest, number)
-        results.append((made, true))
+        prediction = Prediction(model.id, loaded.version, made_at, raw, sure, best, digest, number)
+        results.append((prediction, true))
     return results
 
 
@@ -130,7 +130,11 @@ def _store(
         return []
     with registry.transaction() as tx:
         existing = tx.labels.add(model, valid)
-        new = [made for (made, _), before in zip(valid, existing, strict=True) if before is None]
+        new = [
+            prediction
+            for (prediction, _), before in zip(valid, existing, strict=True)
+            if before is None
+        ]
         tx.traffic.add(_counts(loaded, new, bucket_seconds))
     return existing
 
@@ -143,26 +147,26 @@ def _capture(
     new: list[int],
 ) -> None:
     selected = map(results.__getitem__, new)
-    made = [result[0] for result in selected if not isinstance(result, Outcome)]
-    if made and model.monitoring.capture > 0:
+    predictions = [result[0] for result in selected if not isinstance(result, Outcome)]
+    if predictions and model.monitoring.capture > 0:
         traffic.captures.keep_observed(
             model.id,
             model.monitoring.capture,
-            [prediction.digest for prediction in made],
+            [prediction.digest for prediction in predictions],
             rows[new],
-            [prediction.made_at for prediction in made],
+            [prediction.made_at for prediction in predictions],
         )
 
 
 def _log(model: Model, loaded: LoadedCalibrator, outcomes: list[Outcome]) -> None:
     note_labels(model, outcomes)
     fields = {"action": "observed", "model": model.name, "version": loaded.version}
-    taken = counts_of(outcomes)["accepted"]
+    accepted = counts_of(outcomes)["accepted"]
     log.info(
         "Observations of %s by %s: %d new.",
         model.name,
         current_principal().name,
-        taken,
+        accepted,
         extra=fields,
     )
 
@@ -216,12 +220,12 @@ def _digest(loaded: LoadedCalibrator, segment: int, made_at: float, logits: Floa
 
 
 def _counts(
-    loaded: LoadedCalibrator, made: list[Prediction], bucket_seconds: int
+    loaded: LoadedCalibrator, predictions: list[Prediction], bucket_seconds: int
 ) -> list[TrafficCount]:
     """Return counts by time bucket and confidence bin, as for served rows."""
     bins = bin_indices(
         reference_edges(loaded.calibrator.card),
-        np.array([prediction.confidence for prediction in made]),
+        np.array([prediction.confidence for prediction in predictions]),
     )
     cells = Counter(
         TrafficCount(
@@ -232,6 +236,6 @@ def _counts(
             bin,
             0,
         )
-        for prediction, bin in zip(made, bins.tolist(), strict=True)
+        for prediction, bin in zip(predictions, bins.tolist(), strict=True)
     )
     return [cell._replace(predictions=count) for cell, count in cells.items()]

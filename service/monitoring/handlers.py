@@ -213,9 +213,9 @@ def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowRe
 
 
 def _window(cohorts: Iterable[CohortRow]) -> WindowReport:
-    first, *others = cohorts
+    first, *rest = cohorts
     sums = CalibrationSums.from_dict(first.sums)
-    for cohort in others:
+    for cohort in rest:
         sums.merge(CalibrationSums.from_dict(cohort.sums))
     covered = label_coverage(sums)
     share = None if covered is None else covered.share

@@ -78,13 +78,13 @@ class Captures:
         """Capture a random share of observed rows, predicted at `times`."""
         chosen = self._draw(len(digests), share)
         if chosen:
-            made = [times[row] for row in chosen]
+            made_times = [times[row] for row in chosen]
             chosen_digests = [digests[row] for row in chosen]
-            self._keep(model, chosen_digests, logits[chosen], min(made), max(made))
+            self._keep(model, chosen_digests, logits[chosen], min(made_times), max(made_times))
 
     def _draw(self, rows: int, share: float) -> list[int]:
-        drawn: list[int] = np.flatnonzero(self._random.random(rows) < share).tolist()
-        return drawn
+        sampled: list[int] = np.flatnonzero(self._random.random(rows) < share).tolist()
+        return sampled
 
     def _keep(
         self, model: int, digests: list[bytes], logits: Floats, first_at: float, last_at: float
@@ -106,14 +106,14 @@ class Captures:
         """Remove and return samples that are large or old enough for a file."""
         before = time.time() - older_than_seconds
         with self._lock:
-            taken = {
+            buffers = {
                 model: sample
                 for model, sample in self._samples.items()
                 if sample.size >= _FILE_BYTES or sample.started_at <= before
             }
-            for model in taken:
+            for model in buffers:
                 del self._samples[model]
-        return taken
+        return buffers
 
     def give_back(self, model: int, sample: _Sample) -> None:
         """Put back a sample that could not be written."""
@@ -137,10 +137,10 @@ def write_captures(registry: Registry, captures: Captures, older_than_seconds: f
     ------
     UnavailableError: the registry cannot be reached; nothing is lost.
     """
-    taken = captures.take(older_than_seconds)
+    buffers = captures.take(older_than_seconds)
     written = 0
-    while taken:
-        model, sample = taken.popitem()
+    while buffers:
+        model, sample = buffers.popitem()
         try:
             with registry.blobs.writer() as blob:
                 blob.write(_parquet(sample))
@@ -158,7 +158,7 @@ def write_captures(registry: Registry, captures: Captures, older_than_seconds: f
                     ),
                 )
         except BaseException:
-            for number, other in {model: sample, **taken}.items():
+            for number, other in {model: sample, **buffers}.items():
                 captures.give_back(number, other)
             raise
         written += 1

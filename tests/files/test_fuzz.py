@@ -33,7 +33,7 @@ def _parses_or_refuses(name: str, content: bytes) -> None:
 
 
 @given(st.sampled_from(sorted(FORMATS)), st.binary(max_size=300))
-def test_random_bytes(name: str, content: bytes) -> None:
+def test_random_bytes_are_rejected(name: str, content: bytes) -> None:
     _parses_or_refuses(name, content)
 
 
@@ -42,7 +42,7 @@ _SMALL = [(name, write(LOGITS[:5], LABELS[:5])) for name, write in WRITERS.value
 
 @pytest.mark.parametrize(("name", "content"), _SMALL, ids=list(WRITERS))
 @given(data=st.data())
-def test_flipped_and_cut_bytes(name: str, content: bytes, data: Any) -> None:
+def test_changed_bytes_are_read_or_rejected(name: str, content: bytes, data: Any) -> None:
     """Up to four bytes changed, and perhaps a part cut out."""
     changed = bytearray(content)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -38,7 +38,7 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 
 
 @pytest.mark.parametrize(("name", "content", "field", "part"), BAD.values(), ids=list(BAD))
-def test_bad_files(name: str, content: bytes, field: str, part: str) -> None:
+def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str) -> None:
     """The error names the field and what was found, and costs next to no memory."""
     tracemalloc.start()
     try:
@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[Any, Any, str, str]] = {
 
 @every_writer
 @pytest.mark.parametrize(("logits", "labels", "field", "part"), WRONG.values(), ids=list(WRONG))
-def test_wrong_values(
+def test_wrong_values_are_rejected(
     name: str, write: Writer, logits: Any, labels: Any, field: str, part: str
 ) -> None:
     """Rows are numbered through the file, not through the chunk."""
@@ -89,7 +89,7 @@ def test_wrong_values(
 
 
 @every_writer
-def test_labels_are_demanded_where_needed(name: str, write: Writer) -> None:
+def test_missing_labels_are_rejected(name: str, write: Writer) -> None:
     content = write(LOGITS, None)
     with pytest.raises(InputError, match="without labels"):
         read(io.BytesIO(content), format=name)
@@ -98,14 +98,14 @@ def test_labels_are_demanded_where_needed(name: str, write: Writer) -> None:
 
 @pytest.mark.parametrize("write", [write_npz, write_safetensors], ids=["npz", "safetensors"])
 @pytest.mark.parametrize("shape", [(4,), (2, 2, 2), ()])
-def test_ranks(write: Writer, shape: tuple[int, ...]) -> None:
+def test_wrong_ranks_are_rejected(write: Writer, shape: tuple[int, ...]) -> None:
     name = write.__name__.removeprefix("write_")
     with pytest.raises(InputError, match="shape"):
         read(io.BytesIO(write(np.zeros(shape), LABELS)), format=name)
 
 
 @every_writer
-def test_truncated_anywhere(name: str, write: Writer) -> None:
+def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
     """Only CSV may lose its end unnoticed: a cut inside the last cell leaves a shorter number."""
     content = write(LOGITS, LABELS)
     for size in range(0, len(content), 7):
@@ -128,7 +128,7 @@ def test_row_groups_are_bounded(dictionary: bool) -> None:
             open_data(io.BytesIO(content), format="parquet")
 
 
-def test_pages_that_lie_about_their_size() -> None:
+def test_pages_with_false_sizes_are_rejected() -> None:
     """A page that claims 2 GB is rejected, and this process does not grow."""
     content = write_parquet_columns(LOGITS[:5], LABELS[:5])
     # Fields 1 to 3 of its header: a dictionary page, and two sizes of one byte each.
@@ -141,7 +141,7 @@ def test_pages_that_lie_about_their_size() -> None:
     assert _peak_resident() - before < 64 << 20
 
 
-def test_changed_bytes_of_a_parquet_footer() -> None:
+def test_damaged_parquet_footers_are_safe() -> None:
     """pyarrow 26 ends the process that reads the first three; the caller gets an error or data."""
     content = write_parquet(LOGITS[:5], LABELS[:5])
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -163,7 +163,7 @@ def test_arrow_batches_are_bounded() -> None:
             read(io.BytesIO(content), format="arrow", labels="optional")
 
 
-def test_a_zip_of_zeros_is_read_in_constant_memory() -> None:
+def test_compressed_zeros_are_read_in_constant_memory() -> None:
     """80 MB in 80 kB is unusual but no lie: it costs a chunk."""
     content = write_npz_deflated(np.zeros((100_000, 100)), None)
     assert len(content) < 100_000
@@ -174,7 +174,7 @@ def test_a_zip_of_zeros_is_read_in_constant_memory() -> None:
     tracemalloc.stop()
 
 
-def test_a_damaged_member_fails_its_checksum() -> None:
+def test_damaged_member_fails_its_checksum() -> None:
     content = bytearray(write_npz(LOGITS, LABELS))
     content[400] ^= 1
     with pytest.raises(InputError, match="CRC-32"):
@@ -190,7 +190,7 @@ def test_other_members_are_ignored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(target, format="npz").logits, LOGITS)
 
 
-def test_sources() -> None:
+def test_unsupported_sources_are_rejected() -> None:
     with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, json, safetensors"):
         open_data(Path("model.pkl"))
     with pytest.raises(UnsupportedError, match="format"):
@@ -201,7 +201,7 @@ def test_sources() -> None:
         open_data("missing.npz", input="scores")  # type: ignore[arg-type]
 
 
-def test_errors_of_the_machine_stay_what_they_are() -> None:
+def test_system_errors_are_not_translated() -> None:
     """A disk that fails is not the caller's fault, and is not called a damaged file."""
 
     class Broken(io.BytesIO):

@@ -48,7 +48,7 @@ def test_values_and_dtype_come_back(name: str, write: Writer, dtype: Any) -> Non
 
 @every_writer
 @pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "u8", "f4", "f8"])
-def test_labels_of_any_number_type(name: str, write: Writer, dtype: str) -> None:
+def test_labels_have_any_number_type(name: str, write: Writer, dtype: str) -> None:
     logits, labels = example()
     if name == "npy":
         pytest.skip("npy holds no labels")
@@ -74,14 +74,14 @@ def test_chunks_cover_the_rows_in_order(name: str, write: Writer) -> None:
 
 
 @every_writer
-def test_a_row_larger_than_a_chunk_comes_alone(name: str, write: Writer) -> None:
+def test_row_larger_than_a_chunk_is_read_alone(name: str, write: Writer) -> None:
     logits, labels = example(rows=3)
     with open_data(io.BytesIO(write(logits, labels)), format=name) as file:
         assert [len(chunk.logits) for chunk in file.chunks(max_bytes=1)] == [1, 1, 1]
 
 
 @every_writer
-def test_probabilities_where_the_caller_says_so(name: str, write: Writer) -> None:
+def test_callers_can_declare_probabilities(name: str, write: Writer) -> None:
     probabilities = np.array([[0.25, 0.75], [1.0, 0.0]], dtype=np.float32)
     content = write(probabilities, np.array([1, 0]), name="probabilities")
     data = read(io.BytesIO(content), format=name, input="probabilities", labels="optional")
@@ -92,7 +92,7 @@ def test_probabilities_where_the_caller_says_so(name: str, write: Writer) -> Non
 @pytest.mark.parametrize(
     ("stored", "declared"), [("probabilities", "logits"), ("logits", "probabilities")]
 )
-def test_what_the_numbers_are_is_never_guessed(
+def test_ambiguous_numbers_are_rejected(
     name: str, write: Writer, stored: str, declared: Any
 ) -> None:
     """The error names the option to pass; npy alone names nothing and takes the caller's word."""
@@ -104,7 +104,7 @@ def test_what_the_numbers_are_is_never_guessed(
 
 
 @every_writer
-def test_a_path_and_its_suffix(name: str, write: Writer, tmp_path: Path) -> None:
+def test_suffix_selects_the_format(name: str, write: Writer, tmp_path: Path) -> None:
     logits, labels = example()
     for suffix in (s for s, format_name in SUFFIXES.items() if format_name == name):
         path = tmp_path / f"VAL{suffix.upper()}"
@@ -123,7 +123,7 @@ def test_the_caller_s_stream_stays_open(name: str, write: Writer) -> None:
 
 @pytest.mark.parametrize("dtype", [">f2", ">f4", ">f8", "i1", ">i4", "u8"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_every_order_of_bytes_and_axes(dtype: str, order: Any) -> None:
+def test_every_byte_order_and_axis_order_is_read(dtype: str, order: Any) -> None:
     """Arrays arrive in native byte order; integers as float64."""
     logits = np.arange(30).reshape(10, 3).astype(dtype).copy(order=order)
     with open_data(io.BytesIO(write_npy(logits)), format="npy") as file:
@@ -134,7 +134,7 @@ def test_every_order_of_bytes_and_axes(dtype: str, order: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
-def test_lists_of_any_length_that_happen_to_agree(kind: Any) -> None:
+def test_variable_lists_of_equal_length_are_read(kind: Any) -> None:
     logits, labels = example()
     table = list_table(logits, labels)
     table = table.set_column(0, "logits", table["logits"].cast(kind(pa.float32())))
@@ -145,7 +145,7 @@ def test_lists_of_any_length_that_happen_to_agree(kind: Any) -> None:
         np.testing.assert_array_equal(read(io.BytesIO(content), format=name).logits, logits)
 
 
-def test_fixed_shape_tensors() -> None:
+def test_fixed_shape_tensors_are_read() -> None:
     """What torch and Hugging Face datasets write."""
     logits, labels = example()
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(logits)
@@ -156,7 +156,7 @@ def test_fixed_shape_tensors() -> None:
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
 @pytest.mark.parametrize("dictionary", [True, False])
-def test_parquet_as_its_writers_vary(version: str, compression: str, dictionary: bool) -> None:
+def test_parquet_variants_are_read(version: str, compression: str, dictionary: bool) -> None:
     """Many pages a column, with checksums; nulls allowed or not, in what is read or beside it."""
     logits, labels = example(rows=5000, classes=3)
     for table in (list_table(logits, labels), column_table(logits, labels)):
@@ -187,13 +187,13 @@ class Blob(AbstractBufferedFile):
 
 
 @every_writer
-def test_remote_objects(name: str, write: Writer) -> None:
+def test_remote_objects_are_read(name: str, write: Writer) -> None:
     logits, labels = example()
     data = read(Blob(write(logits, labels)), format=name, labels="optional")
     np.testing.assert_array_equal(data.logits, logits)
 
 
-def test_columns_in_any_order_among_others() -> None:
+def test_columns_are_read_in_any_order() -> None:
     """The integers order the classes (10 after 9), and `label` serves as well."""
     logits, labels = example(classes=11, rows=3)
     columns = {f"p{k}": logits[:, k] for k in reversed(range(11))}
@@ -204,7 +204,7 @@ def test_columns_in_any_order_among_others() -> None:
         np.testing.assert_array_equal(data.labels, labels)
 
 
-def test_csv_as_people_write_it() -> None:
+def test_csv_variants_are_read() -> None:
     """A byte-order mark, Windows line ends, quotes, float labels, no last newline."""
     text = '\ufeffid,"logit_1",logit_0,label\r\n"a, b",1.5,-inf,1.0\r\nc,-2e-3,4,0'
     data = read(io.BytesIO(text.encode()), format="csv")
@@ -229,7 +229,7 @@ def test_bfloat16_is_widened() -> None:
     ),
     max_bytes=st.integers(1, 500),
 )
-def test_any_array_in_any_chunks(logits: Any, max_bytes: int) -> None:
+def test_arrays_come_back_in_any_chunks(logits: Any, max_bytes: int) -> None:
     labels = np.arange(len(logits)) % logits.shape[1]
     for name, write in WRITERS.values():
         with open_data(io.BytesIO(write(logits, labels)), format=name) as file:
@@ -239,14 +239,14 @@ def test_any_array_in_any_chunks(logits: Any, max_bytes: int) -> None:
             np.testing.assert_array_equal(np.concatenate([c.labels for c in chunks]), labels)
 
 
-def test_real_logits(real_data: Path) -> None:
+def test_real_logits_are_read(real_data: Path) -> None:
     data = read(real_data / "resnet110-cifar10-val.npz")
     assert data.logits.shape == (5000, 10)
     assert data.labels is not None
     assert np.mean(data.logits.argmax(axis=1) == data.labels) > 0.9
 
 
-def test_tables_of_formats_agree() -> None:
+def test_format_tables_agree() -> None:
     assert set(SUFFIXES.values()) == set(MEDIA_TYPES.values()) == set(FORMATS)
     assert all(reader.name == name for name, reader in FORMATS.items())
     assert {name for name, _ in WRITERS.values()} == set(FORMATS)

@@ -29,7 +29,7 @@ except InputError as error:
 """
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "result.npz"
     write_npz(path, logits=np.eye(3, dtype=np.float32), labels=[0, 1, 2])
     data = read(path)
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["result.npz"]
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_full_disk_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "result.npz"
     write_npz(path, logits=np.eye(3))
     before = digest(path)
@@ -50,18 +50,18 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> Non
     assert [entry.name for entry in tmp_path.iterdir()] == ["result.npz"]
 
 
-def test_objects_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_object_arrays_are_rejected_before_writing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Python objects"):
         write_npz(tmp_path / "result.npz", names=np.array([{}, None]))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"missing/result.npz \(No such file"):
         write_npz(tmp_path / "missing" / "result.npz", logits=np.eye(3))
 
 
-def test_digest(tmp_path: Path) -> None:
+def test_digest_is_that_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"abc" * 1_000_000)
     assert digest(path) == hashlib.sha256(b"abc" * 1_000_000).hexdigest()

@@ -28,10 +28,10 @@ from tests.files.bad_files import npy
 from tests.files.examples import column_table, stream_of
 from tests.hostile.parsers import PARSERS, refusal
 
-__all__ = ["BOMBS", "MOST_MIB", "MOST_TIMES", "claimed_columns", "shared_pages"]
+__all__ = ["BOMBS", "MAX_MIB", "MAX_SIZE_FACTOR", "claimed_columns", "shared_pages"]
 
 #: What reading may take: so much, and so many times the bytes of the file.
-MOST_MIB, MOST_TIMES = 96, 16
+MAX_MIB, MAX_SIZE_FACTOR = 96, 16
 #: For the process: of address space, and of processor time for all of them.
 _LIMIT_BYTES, _LIMIT_SECONDS = 6 << 30, 240
 
@@ -167,9 +167,9 @@ def _schema(top: int, below: int = 0, name: bytes = b"p0", pairs: int = 0) -> by
 
 def _shared_columns(rows: int = 100_000, classes: int = 2000) -> bytes:
     """Columns that are all the same bytes: 400 kB are 800 MB of numbers."""
-    one = np.zeros((rows, 1), np.float32)
+    column = np.zeros((rows, 1), np.float32)
     names = [f"logit_{k}" for k in range(classes)]
-    batch = pa.record_batch([pa.array(one[:, 0])] * classes, names=names)
+    batch = pa.record_batch([pa.array(column[:, 0])] * classes, names=names)
     target = io.BytesIO()
     with pa.ipc.new_stream(target, batch.schema) as writer:
         writer.write_batch(batch)
@@ -329,17 +329,17 @@ def main() -> None:
         content = make()
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew from what is held now
         before, started = _peak_bytes(), time.process_time()
-        said = (
+        message = (
             _chunks(parser, content) if parser in files else refusal(PARSERS[parser].read, content)
         )
-        found = {
+        result = {
             "name": name,
             "bytes": len(content),
             "mib": (_peak_bytes() - before) >> 20,
             "seconds": round(time.process_time() - started, 2),
-            "said": said,
+            "message": message,
         }
-        print(json.dumps(found), flush=True)  # noqa: T201
+        print(json.dumps(result), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

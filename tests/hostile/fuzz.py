@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 _FOLDER = Path(".fuzz")
 #: Of the whole process, libraries included; more than any small file may cost.
-_MOST_MIB = 1500
+_MAX_MIB = 1500
 _LONGEST_SECONDS = 20
 _LARGEST = 1 << 16
 
@@ -28,14 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     reader = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz", description=__doc__)
     reader.add_argument("parser", nargs="?", help="one parser; all of them by default")
     reader.add_argument("--seconds", type=int, default=60, help="for each parser")
-    given = reader.parse_args(arguments)
+    options = reader.parse_args(arguments)
     _FOLDER.mkdir(exist_ok=True)
-    if given.parser is not None:
-        _fuzz(given.parser, given.seconds)
+    if options.parser is not None:
+        _fuzz(options.parser, options.seconds)
         return 0
     from tests.hostile.parsers import PARSERS
 
-    found = []
+    failed = []
     for name in PARSERS:
         command = [
             sys.executable,
@@ -43,15 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
             "tests.hostile.fuzz",
             name,
             "--seconds",
-            str(given.seconds),
+            str(options.seconds),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        last = [line for line in done.stderr.splitlines() if "cov:" in line][-1:]
-        print(f"{name}: {'fault' if done.returncode else 'nothing'}; {' '.join(last)}", flush=True)  # noqa: T201
-        if done.returncode:
-            found.append(name)
-            print(done.stdout[-4000:], done.stderr[-4000:], sep="\n", flush=True)  # noqa: T201
-    return 1 if found else 0
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        last = [line for line in process.stderr.splitlines() if "cov:" in line][-1:]
+        outcome = "fault" if process.returncode else "nothing"
+        print(f"{name}: {outcome}; {' '.join(last)}", flush=True)  # noqa: T201
+        if process.returncode:
+            failed.append(name)
+            print(process.stdout[-4000:], process.stderr[-4000:], sep="\n", flush=True)  # noqa: T201
+    return 1 if failed else 0
 
 
 def _fuzz(name: str, seconds: int) -> None:
@@ -72,7 +73,7 @@ def _fuzz(name: str, seconds: int) -> None:
     options = {
         "max_total_time": seconds,
         "max_len": _LARGEST,
-        "rss_limit_mb": _MOST_MIB,
+        "rss_limit_mb": _MAX_MIB,
         "timeout": _LONGEST_SECONDS,
         "artifact_prefix": f"{_FOLDER}/",
     }

@@ -74,11 +74,11 @@ def _number(draw: Any, content: bytes, seeds: tuple[bytes, ...]) -> bytes:
 
 def _text(draw: Any, content: bytes, seeds: tuple[bytes, ...]) -> bytes:
     """A number in text made something else, or something put where it does not belong."""
-    found = list(_DIGITS.finditer(content))
+    numbers = list(_DIGITS.finditer(content))
     new = draw(st.sampled_from(_TEXTS))
-    if found and draw(st.booleans()):
-        one = found[draw(st.integers(0, len(found) - 1))]
-        return content[: one.start()] + new + content[one.end() :]
+    if numbers and draw(st.booleans()):
+        number = numbers[draw(st.integers(0, len(numbers) - 1))]
+        return content[: number.start()] + new + content[number.end() :]
     at = _place(draw, content)
     return content[:at] + new + content[at:]
 

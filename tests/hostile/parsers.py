@@ -61,7 +61,7 @@ _LOGITS, _LABELS = example(5)
 _KEY = SigningKey(1, bytes(range(32)))
 _NOW = 1_800_000_000.0
 #: Of a request, in bytes.
-_MOST_BODY = 1 << 20
+_MAX_BODY_BYTES = 1 << 20
 #: Classes of a hostile card for which a batch is still made.
 _FEW_CLASSES = 1000
 
@@ -238,8 +238,8 @@ def _message(kind: Any, content: bytes) -> Any:
 
 def _unpacked(encoding: str) -> Callable[[bytes], object]:
     def parse(body: bytes) -> object:
-        plain = compression.decompressed(body, encoding, _MOST_BODY)
-        assert len(plain) <= _MOST_BODY
+        plain = compression.decompressed(body, encoding, _MAX_BODY_BYTES)
+        assert len(plain) <= _MAX_BODY_BYTES
         return plain
 
     return parse
@@ -283,7 +283,7 @@ PARSERS: dict[str, Parser] = {
         (npy(_LOGITS), npy(np.asfortranarray(_LOGITS.astype(">f8"))), npy(np.eye(3, dtype=int))),
     ),
     "calibrate arrow": Parser(
-        _calibrate(lambda body: parsing.decode_arrow(body, "logits", _MOST_BODY)),
+        _calibrate(lambda body: parsing.decode_arrow(body, "logits", _MAX_BODY_BYTES)),
         (stream_of(list_table(_LOGITS, None)),),
     ),
     "v2": Parser(
@@ -300,7 +300,11 @@ PARSERS: dict[str, Parser] = {
     "v2 deflate": Parser(_unpacked("deflate"), (zlib.compress(_MANY),)),
     "labels": Parser(
         lambda body: decode_document(labels._decoder, body, "labels"),
-        (json.dumps([{"prediction_id": one, "label": 1} for one in _IDS]).encode(),),
+        (
+            json.dumps(
+                [{"prediction_id": prediction_id, "label": 1} for prediction_id in _IDS]
+            ).encode(),
+        ),
     ),
     "observations": Parser(
         lambda body: decode_document(labels._observations, body, "observations"),

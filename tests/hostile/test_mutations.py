@@ -28,9 +28,9 @@ def test_seeds_are_valid(name: str) -> None:
 @pytest.mark.parametrize("name", PARSERS)
 @settings(max_examples=_EXAMPLES)
 @given(data=st.data())
-def test_changed_bytes(name: str, data: Any) -> None:
+def test_changed_bytes_are_parsed_or_rejected(name: str, data: Any) -> None:
     """A value, or an error of ours that fits on a screen; nothing else comes out."""
     parser = PARSERS[name]
     content = data.draw(changed(parser.seeds))
-    said = refusal(parser.read, content)
-    assert said is None or 0 < len(said) < 2000
+    message = refusal(parser.read, content)
+    assert message is None or 0 < len(message) < 2000

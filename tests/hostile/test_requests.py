@@ -37,7 +37,7 @@ _VERBS = {"aliases/other": "PUT", "monitoring/settings": "PUT"}
 @pytest.mark.parametrize("name", _BODIES)
 @settings(max_examples=40)
 @given(data=st.data())
-def test_values_that_nobody_means(shared: Service, name: str, data: Any) -> None:
+def test_arbitrary_values_are_not_server_errors(shared: Service, name: str, data: Any) -> None:
     """One value of a good body, wherever it stands, made another."""
     body = json.loads(json.dumps(_BODIES[name]))
     if name == "observations":

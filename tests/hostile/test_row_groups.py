@@ -22,7 +22,7 @@ def test_row_groups_that_share_pages_are_rejected() -> None:
         read(io.BytesIO(shared_pages(rows, 3)), format="parquet", labels="optional")
 
 
-def test_claimed_columns_are_rejected_before_they_are_allocated() -> None:
+def test_false_column_counts_are_rejected_before_allocation() -> None:
     with pytest.raises(InputError, match="Exceeded size limit"):
         open_data(io.BytesIO(claimed_columns(900_000)), format="parquet")
 

@@ -25,7 +25,7 @@ from tests.service.conftest import NPY
 pytestmark = pytest.mark.slow
 
 #: What the process may have grown by when it has read all bombs, some of them beside others.
-_MOST_MIB = 500
+_MAX_MIB = 500
 _TYPES = {format: kind for kind, format in reversed(MEDIA_TYPES.items())}
 _ROW = {"logits": [[1.0, 2.0, 3.0, 4.0]]}
 _CALIBRATE = "/v1/models/digits/calibrate"
@@ -115,25 +115,25 @@ def _requests() -> Iterator[tuple[str, str, str, bytes, dict[str, str]]]:
     yield "recipe: deep", "POST", "/v1/training-runs", deep, {"Content-Type": "application/json"}
 
 
-def test_bombs_beside_others(server: Server) -> None:
+def test_bombs_do_not_stop_other_requests(server: Server) -> None:
     """Each is answered for what it is, and somebody else is answered meanwhile."""
     before = _peak_mib(server.pid)
     with _Bystander(server.url) as bystander:
         for name, verb, path, body, headers in _requests():
-            seen = bystander.answered
+            answered_before = bystander.answered
             answer = server.client.request(verb, path, content=body, headers=headers)
             _check_refusal(name, answer, (400, 413, 415, 422))
-            while bystander.answered == seen and not bystander.wrong:
+            while bystander.answered == answered_before and not bystander.wrong:
                 threading.Event().wait(0.01)
             assert not bystander.wrong, name
     assert server.process.poll() is None
-    assert _peak_mib(server.pid) - before < _MOST_MIB
-    kept = server.ask("GET", "/v1/models/digits/datasets")["items"]
-    assert [one["name"] for one in kept] == ["validation"]
+    assert _peak_mib(server.pid) - before < _MAX_MIB
+    datasets = server.ask("GET", "/v1/models/digits/datasets")["items"]
+    assert [item["name"] for item in datasets] == ["validation"]
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT", "POST", "DELETE"])
-def test_paths_in_names(server: Server, verb: str) -> None:
+def test_paths_as_names_are_rejected(server: Server, verb: str) -> None:
     """Nothing but a name is a name, however it is written; and nothing comes back as a header."""
     places = (
         "/v1/models/{}", "/v1/models/digits/datasets/{}", "/v1/models/digits/aliases/{}",
@@ -149,7 +149,7 @@ def test_paths_in_names(server: Server, verb: str) -> None:
             _check_text(name, body)
 
 
-def test_names_in_bodies_and_queries(server: Server) -> None:
+def test_hostile_names_are_rejected_and_escaped(server: Server) -> None:
     """What cannot be a name, a key or a cursor is refused by name, and shown escaped."""
     ask = server.client.request
     for name in (
@@ -164,12 +164,12 @@ def test_names_in_bodies_and_queries(server: Server) -> None:
         "",
         " a",
     ):
-        made = ask("POST", "/v1/models", json={"name": name, "classes": 2})
-        _check_refusal(name, made, (422,))
+        created = ask("POST", "/v1/models", json={"name": name, "classes": 2})
+        _check_refusal(name, created, (422,))
         listed = ask("GET", "/v1/models", params={"cursor": name})
         _check_refusal(name, listed, (422,))
-        asked = ask("POST", _CALIBRATE, json=_ROW, params={"calibrator": name})
-        _check_refusal(name, asked, (404, 422))
+        calibrated = ask("POST", _CALIBRATE, json=_ROW, params={"calibrator": name})
+        _check_refusal(name, calibrated, (404, 422))
         fit = {"dataset": "validation", "map": name}
         _check_refusal(name, ask("POST", "/v1/models/digits/calibrators", json=fit), (404, 422))
     # A segment is any text; one that is not declared is none.
@@ -177,7 +177,7 @@ def test_names_in_bodies_and_queries(server: Server) -> None:
     assert answer.status_code == 200
 
 
-def test_header_tricks(server: Server) -> None:
+def test_malformed_headers_are_rejected(server: Server) -> None:
     """Line ends and NULs in headers, two lengths, a length that lies, chunks that are none."""
     post = f"POST {_CALIBRATE} HTTP/1.1"
     body = json.dumps(_ROW).encode()
@@ -195,7 +195,7 @@ def test_header_tricks(server: Server) -> None:
     assert server.client.post(_CALIBRATE, json=_ROW).status_code == 200
 
 
-def test_messages_that_lie(server: Server) -> None:
+def test_malformed_grpc_messages_are_rejected(server: Server) -> None:
     """gRPC: bytes that are no message, matrices that are not there, a message over the limit."""
     with grpc.insecure_channel(server.grpc_url) as channel:
         call = channel.unary_unary("/recalib.v1.Calibration/Calibrate")
@@ -212,7 +212,7 @@ def test_messages_that_lie(server: Server) -> None:
             _check_text(message[:40], caught.value.details())
 
 
-def test_nothing_of_it_is_in_the_log_as_it_was(server: Server) -> None:
+def test_hostile_text_is_escaped_in_the_log(server: Server) -> None:
     """No escape sequences, no line that somebody else wrote, no traceback of what was refused."""
     log = server.log()
     assert "Traceback" not in log
@@ -245,10 +245,10 @@ def _raw(server: Server, start: str, body: bytes, *, length: bool = True) -> tup
             connection.sendall(head.encode() + body)
             if not length:  # the server may wait for more
                 connection.shutdown(socket.SHUT_WR)
-            found = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
         except ConnectionError:  # refused before it was read
             return "", ""
-    answer, _, rest = found.decode("latin-1").partition("\r\n\r\n")
+    answer, _, rest = received.decode("latin-1").partition("\r\n\r\n")
     return answer, rest
 
 

@@ -15,13 +15,13 @@ from recalib.terminal import say, warn
 _EVIL = "\x1b[31m\x1b]0;owned\x07\x9b2J\rover\u202eesrever\x7f"
 
 
-def _check(shown: str) -> None:
-    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e", "\x7f"} & set(shown), shown
-    assert r"\x1b[31m" in shown
-    assert r"\u202e" in shown
+def _check(text: str) -> None:
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e", "\x7f"} & set(text), text
+    assert r"\x1b[31m" in text
+    assert r"\u202e" in text
 
 
-def test_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_text_is_sanitized(capsys: pytest.CaptureFixture[str]) -> None:
     """Lines, warnings, and a table's title, headings and cells."""
     say(_EVIL)
     warn(_EVIL)
@@ -33,26 +33,26 @@ def test_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         _check(capsys.readouterr().out.replace("\n", ""))
 
 
-def test_names_of_files(
+def test_file_names_in_errors_are_sanitized(
     tmp_path: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In an error, which is one line."""
     monkeypatch.chdir(str(tmp_path))
     with pytest.raises(SystemExit):
         main(["evaluate", f"{_EVIL}.npz"])
-    shown = capsys.readouterr()
-    assert shown.err.count("\n") == 1
-    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown.out + shown.err)
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(captured.out + captured.err)
 
 
 @given(st.text())
-def test_visible_text(text: str) -> None:
+def test_visible_text_is_unchanged(text: str) -> None:
     """Text without controls stays as it is; what is shown is printable but for spaces."""
-    shown = sanitize_text(text)
-    assert not [one for one in shown if ord(one) < 32 and one not in "\t\n"]
+    sanitized = sanitize_text(text)
+    assert not [item for item in sanitized if ord(item) < 32 and item not in "\t\n"]
     if text.isprintable():
-        assert shown == text
-    assert sanitize_text(shown) == shown
+        assert sanitized == text
+    assert sanitize_text(sanitized) == sanitized
     line = sanitize_line(text)
     assert not set(line) & set("\t\n")
     assert sanitize_line(line) == line

@@ -62,18 +62,18 @@ class Service:
             f"/v1/models/{model}/datasets/{name}", content=body, headers=NPZ, **more
         )
 
-    def ask_fit(self, model: str = "digits", **wanted: Any) -> Any:
-        wanted = {"dataset": "validation", **wanted}
-        return self.client.post(f"/v1/models/{model}/calibrators", json=wanted)
+    def ask_fit(self, model: str = "digits", **options: Any) -> Any:
+        options = {"dataset": "validation", **options}
+        return self.client.post(f"/v1/models/{model}/calibrators", json=options)
 
     def work(self) -> None:
         """Do all jobs that wait."""
         while self.worker.work_once(threading.Event()):
             pass
 
-    def fitted(self, **wanted: Any) -> dict[str, Any]:
+    def fitted(self, **options: Any) -> dict[str, Any]:
         """Fit and return the finished job."""
-        answer = self.ask_fit(**wanted)
+        answer = self.ask_fit(**options)
         assert answer.status_code == 202, answer.text
         self.work()
         job: dict[str, Any] = self.client.get(f"/v1/jobs/{answer.json()['id']}").json()

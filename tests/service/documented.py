@@ -45,8 +45,8 @@ class Answers:
     def _operation(self, verb: str, path: str) -> dict[str, Any] | None:
         for pattern, operations in self._paths:
             if pattern.fullmatch(path) and verb.lower() in operations:
-                found: dict[str, Any] = operations[verb.lower()]
-                return found
+                operation: dict[str, Any] = operations[verb.lower()]
+                return operation
         return None
 
     @functools.cache  # noqa: B019  (one object for all tests)
@@ -54,8 +54,8 @@ class Answers:
         operation = operations(self.document)[name]
         schema = operation["responses"][str(status)]["content"][kind]["schema"]
         closed = {
-            name: {"additionalProperties": False, **one} if "properties" in one else one
-            for name, one in self.document["components"]["schemas"].items()
+            name: {"additionalProperties": False, **item} if "properties" in item else item
+            for name, item in self.document["components"]["schemas"].items()
         }
         return jsonschema.Draft202012Validator(
             {**schema, "components": {"schemas": closed}},

@@ -22,14 +22,14 @@ _WELL_KNOWN = "/.well-known/openid-configuration"
 
 
 class Issuer:
-    """What it says may be changed at any time; `asked` counts the requests for its keys."""
+    """What it says may be changed at any time; `key_requests` counts the requests for its keys."""
 
     def __init__(self, keys: dict[str, Any]) -> None:
         self.private = keys
-        self.shown = ["rsa", "ec"]
-        self.asked = 0
+        self.published = ["rsa", "ec"]
+        self.key_requests = 0
         #: What is answered instead, by path: status, headers and body.
-        self.instead: dict[str, tuple[int, dict[str, str], bytes]] = {}
+        self.overrides: dict[str, tuple[int, dict[str, str], bytes]] = {}
         #: Called before an answer.
         self.before: Callable[[], None] = lambda: None
         self._server: ThreadingHTTPServer | None = None
@@ -69,16 +69,16 @@ class Issuer:
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
         if path == "/keys":
-            self.asked += 1
-        if path in self.instead:
-            return self.instead[path]
+            self.key_requests += 1
+        if path in self.overrides:
+            return self.overrides[path]
         if path == _WELL_KNOWN:
-            found: Any = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+            document: Any = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
         elif path == "/keys":
-            found = {"keys": [self.public(name) for name in self.shown]}
+            document = {"keys": [self.public(name) for name in self.published]}
         else:
             return 404, {}, b""
-        return 200, {"Content-Type": "application/json"}, json.dumps(found).encode()
+        return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()
 
     def public(self, name: str, **more: Any) -> dict[str, Any]:
         """Return a key as the issuer shows it."""
@@ -106,18 +106,18 @@ class Issuer:
         **changed: Any,
     ) -> str:
         """Return a token that is good but for what is changed; a claim of None is left out."""
-        said = {"kid": key, **(headers or {})}
-        kept = {name: value for name, value in said.items() if value is not None}
-        return jwt.encode(self.claims(**changed), self.private[key], algorithm, kept)
+        fields = {"kid": key, **(headers or {})}
+        header = {name: value for name, value in fields.items() if value is not None}
+        return jwt.encode(self.claims(**changed), self.private[key], algorithm, header)
 
 
 def encoded(header: Any, claims: Any, signature: bytes = b"") -> str:
     """Return a token by hand, as no library makes it."""
     parts = [
-        one if isinstance(one, bytes) else json.dumps(one).encode() for one in (header, claims)
+        part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, claims)
     ]
     return ".".join(
-        base64.urlsafe_b64encode(one).rstrip(b"=").decode() for one in (*parts, signature)
+        base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (*parts, signature)
     )
 
 

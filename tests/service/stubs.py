@@ -82,10 +82,10 @@ class Rpc:
         self.channel.close()
 
 
-def refused(code: grpc.StatusCode, call: Callable[..., Any], *given: Any, **more: Any) -> Any:
+def refused(code: grpc.StatusCode, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
     """Make a call that must end with `code`; returns the error."""
     with pytest.raises(grpc.RpcError) as caught:
-        _all_of(call(*given, **more))
+        _all_of(call(*arguments, **more))
     assert caught.value.code() is code, caught.value
     return caught.value
 
@@ -102,4 +102,4 @@ def violations(error: Any) -> dict[str, str]:
     assert status.message == error.details()
     details = error_details_pb2.BadRequest()
     assert status.details[0].Unpack(details)
-    return {one.field: one.description for one in details.field_violations}
+    return {violation.field: violation.description for violation in details.field_violations}

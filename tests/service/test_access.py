@@ -32,13 +32,13 @@ ROUTES = sorted(
     for path, of_path in _DOCUMENT["paths"].items()
     for verb, operation in of_path.items()
 )
-GUARDED = [one for one in ROUTES if RULES[one[0]] != "open"]
+GUARDED = [route for route in ROUTES if RULES[route[0]] != "open"]
 METHODS = sorted(
     (method_name(method.name), service, method.name)
     for service, descriptor in [*OWN.items(), ("v2", V2), ("health", HEALTH)]
     for method in descriptor.methods
 )
-GUARDED_METHODS = [one for one in METHODS if RULES[one[0]] != "open"]
+GUARDED_METHODS = [method for method in METHODS if RULES[method[0]] != "open"]
 
 
 #: What is no good, by its name among the keys of `Guarded`; None is nothing at all.
@@ -101,7 +101,7 @@ def guarded(
 
 
 def _tokens(issuer: Issuer) -> dict[str, str]:
-    every = " ".join(f"recalib:{one}" for one in SCOPES)
+    every = " ".join(f"recalib:{scope}" for scope in SCOPES)
     all_of_all = {"models": "*", "scope": every}
     return {
         **{
@@ -117,8 +117,8 @@ def _tokens(issuer: Issuer) -> dict[str, str]:
     }
 
 
-def test_everything_has_a_rule() -> None:
-    names = {one[0] for one in ROUTES} | {one[0] for one in METHODS}
+def test_every_route_and_rpc_has_an_access_rule() -> None:
+    names = {route[0] for route in ROUTES} | {method[0] for method in METHODS}
     assert names == set(RULES)
     assert names >= MODEL_CHECKED_LATER
 
@@ -136,7 +136,7 @@ def test_operations_require_the_documented_scopes() -> None:
         assert {name: RULES[name] for name in names} == dict.fromkeys(names, scope)
 
 
-def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
+def test_every_route_rejects_missing_and_bad_credentials(guarded: Guarded) -> None:
     for name, verb, path in GUARDED:
         for kind in UNKNOWN:
             key = None if kind is None else guarded.keys[kind]
@@ -150,7 +150,7 @@ def test_every_route_refuses_who_is_unknown(guarded: Guarded) -> None:
             assert answer.status_code == 401, (name, malformed)
 
 
-def test_every_route_refuses_a_key_for_something_else(guarded: Guarded) -> None:
+def test_every_route_rejects_a_key_with_another_scope(guarded: Guarded) -> None:
     for name, verb, path in GUARDED:
         for scope in SCOPES:
             for kind in (scope, f"{scope} token"):
@@ -161,7 +161,7 @@ def test_every_route_refuses_a_key_for_something_else(guarded: Guarded) -> None:
         assert guarded.ask(verb, path, guarded.keys["token for nothing"]).status_code == 403
 
 
-def test_every_route_refuses_another_tenants_model(guarded: Guarded) -> None:
+def test_every_route_rejects_another_tenants_model(guarded: Guarded) -> None:
     for name, verb, path in GUARDED:
         for bound in (guarded.keys["bound"], guarded.keys["bound token"]):
             if "{model}" in path:
@@ -181,7 +181,7 @@ def test_open_routes_need_no_key(guarded: Guarded) -> None:
     assert guarded.client.get("/nowhere").status_code == 401
 
 
-def test_jobs_are_their_models(guarded: Guarded) -> None:
+def test_jobs_have_the_access_rules_of_their_model(guarded: Guarded) -> None:
     with guarded.registry.transaction() as tx:
         jobs = {
             name: tx.jobs.enqueue("fit", {}, model=tx.models.get(name)).id
@@ -199,7 +199,7 @@ def test_jobs_are_their_models(guarded: Guarded) -> None:
         assert tx.jobs.get(jobs["theirs"]).state == "queued"
 
 
-def test_an_idempotency_key_is_its_callers(guarded: Guarded) -> None:
+def test_idempotency_keys_are_per_caller(guarded: Guarded) -> None:
     """What one was answered is not for another who says the same key."""
     with guarded.registry.transaction() as tx:
         other = tx.api_keys.create("other", ["admin"])
@@ -215,7 +215,7 @@ def test_an_idempotency_key_is_its_callers(guarded: Guarded) -> None:
     assert answers == [201, 201, 409]
 
 
-def test_the_audit_trail_names_the_key(guarded: Guarded) -> None:
+def test_audit_trail_names_the_key(guarded: Guarded) -> None:
     for key, name in (("admin", "admin"), ("admin token", "oidc:anna")):
         headers = {"Authorization": f"Bearer {guarded.keys[key]}"}
         model = {"name": key.replace(" ", "-"), "classes": 3}
@@ -224,7 +224,7 @@ def test_the_audit_trail_names_the_key(guarded: Guarded) -> None:
             assert tx.models.get(model["name"]).created_by == name
 
 
-def test_keys_made_and_revoked_count_when_they_are_looked_at(guarded: Guarded) -> None:
+def test_new_and_revoked_keys_take_effect_at_the_next_refresh(guarded: Guarded) -> None:
     with guarded.registry.transaction() as tx:
         secret = tx.api_keys.create("late", ["fit"])
     access = guarded.client.app.state.recalib.access
@@ -237,7 +237,7 @@ def test_keys_made_and_revoked_count_when_they_are_looked_at(guarded: Guarded) -
     assert guarded.ask("get", "/v1/models", secret).status_code == 401
 
 
-def test_limits_that_change_count_when_they_are_looked_at(guarded: Guarded) -> None:
+def test_changed_limits_take_effect_at_the_next_refresh(guarded: Guarded) -> None:
     """Lower and higher, without a start, and without the key being another."""
     with guarded.registry.transaction() as tx:
         secret = tx.api_keys.create("hasty", ["fit"])
@@ -247,8 +247,8 @@ def test_limits_that_change_count_when_they_are_looked_at(guarded: Guarded) -> N
         with guarded.registry.transaction() as tx:
             tx.api_keys.limit("hasty", limits)
         access.refresh()
-        asked = [guarded.ask("get", "/v1/models", secret).status_code for _ in range(5)]
-        return 429 in asked
+        statuses = [guarded.ask("get", "/v1/models", secret).status_code for _ in range(5)]
+        return 429 in statuses
 
     assert refused(Limits(requests_per_second=0.01))
     assert not refused(Limits(requests_per_second=0))
@@ -287,14 +287,14 @@ def _call(rpc: Rpc, service: str, name: str, key: str | None, model: str = "mine
 _NO, _NOT_FOR = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_every_rpc_refuses_who_is_unknown(guarded: Guarded, rpc: Rpc) -> None:
+def test_every_rpc_rejects_missing_and_bad_credentials(guarded: Guarded, rpc: Rpc) -> None:
     for name, service, method in GUARDED_METHODS:
         for kind in UNKNOWN:
             key = None if kind is None else guarded.keys[kind]
             assert _call(rpc, service, method, key) is _NO, (name, kind)
 
 
-def test_every_rpc_refuses_a_key_for_something_else(guarded: Guarded, rpc: Rpc) -> None:
+def test_every_rpc_rejects_a_key_with_another_scope(guarded: Guarded, rpc: Rpc) -> None:
     for name, service, method in GUARDED_METHODS:
         for scope in SCOPES:
             for kind in (scope, f"{scope} token"):
@@ -305,7 +305,7 @@ def test_every_rpc_refuses_a_key_for_something_else(guarded: Guarded, rpc: Rpc) 
         assert _call(rpc, service, method, guarded.keys["token for nothing"]) is _NOT_FOR
 
 
-def test_every_rpc_refuses_another_tenants_model(guarded: Guarded, rpc: Rpc) -> None:
+def test_every_rpc_rejects_another_tenants_model(guarded: Guarded, rpc: Rpc) -> None:
     for name, service, method in GUARDED_METHODS:
         if RULES[name] == "any" or name in MODEL_CHECKED_LATER:
             continue
@@ -315,7 +315,7 @@ def test_every_rpc_refuses_another_tenants_model(guarded: Guarded, rpc: Rpc) -> 
                 assert _call(rpc, service, method, bound, "mine") is not _NOT_FOR, name
 
 
-def test_a_stream_is_looked_at_piece_by_piece(guarded: Guarded, rpc: Rpc) -> None:
+def test_each_stream_message_is_authorised(guarded: Guarded, rpc: Rpc) -> None:
     kind = GetMessageClass(OWN["Calibration"].methods_by_name["CalibrateStream"].input_type)
     pieces = [kind(model="mine"), kind(model="theirs")]
     metadata = [("authorization", f"Bearer {guarded.keys['bound']}")]
@@ -336,7 +336,7 @@ def test_open_rpcs_need_no_key(rpc: Rpc) -> None:
             assert _call(rpc, service, method, None) is grpc.StatusCode.OK, name
 
 
-def test_where_keys_are_not_required_one_that_is_brought_counts(
+def test_optional_keys_are_checked_when_they_are_sent(
     database_url: str, blob_url: str, registry: Registry
 ) -> None:
     settings = Settings(database_url=database_url, blob_url=blob_url, grpc_port=-1)
@@ -350,7 +350,7 @@ def test_where_keys_are_not_required_one_that_is_brought_counts(
         assert client.get("/v1/models", headers=headers).status_code == 401
 
 
-def test_every_description_says_that_a_key_may_be_needed() -> None:
+def test_openapi_declares_the_key_for_every_operation() -> None:
     for name, operation in operations(_DOCUMENT).items():
         guarded = RULES[name] != "open"
         assert ("security" in operation) is guarded, name

@@ -67,27 +67,29 @@ def _some_time_goes_by(client: Any) -> None:
 _LIST = OWN["Models"].methods_by_name["ListModels"].input_type._concrete_class
 
 
-def test_a_request_waits_for_a_key_that_is_new(client: Any, rpc: Rpc, issuer: Issuer) -> None:
+def test_new_signing_key_is_accepted_after_the_next_fetch(
+    client: Any, rpc: Rpc, issuer: Issuer
+) -> None:
     """Nobody has to try again because the issuer has begun to sign with another key."""
     token = issuer.token("next", "ES256")
     assert client.get("/v1/models", headers=_bearer(token)).status_code == 401
-    issuer.shown = ["next", "ec"]
+    issuer.published = ["next", "ec"]
     assert client.get("/v1/models", headers=_bearer(token)).status_code == 401
     _some_time_goes_by(client)
     assert client.get("/v1/models", headers=_bearer(token)).status_code == 200
-    issuer.shown = ["rsa", "ec"]
+    issuer.published = ["rsa", "ec"]
     _some_time_goes_by(client)
     # By gRPC as well, and by the short way past FastAPI.
     again = issuer.token("rsa", scope="recalib:predict recalib:fit")
     assert rpc.models.list_models(_LIST(), metadata=_metadata(again)).items == []
-    issuer.shown = ["next"]
+    issuer.published = ["next"]
     _some_time_goes_by(client)
     token = issuer.token("next", "ES256", scope="recalib:predict")
     answer = client.post("/v1/models/m/calibrate", headers=_bearer(token), json={"logits": [[1]]})
     assert answer.status_code == 404, answer.text
 
 
-def test_while_the_issuer_is_away_keys_go_on(
+def test_api_keys_work_while_the_issuer_is_unavailable(
     client: Any, rpc: Rpc, issuer: Issuer, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with registry.transaction() as tx:
@@ -112,7 +114,9 @@ def test_while_the_issuer_is_away_keys_go_on(
     assert client.get("/livez").status_code == 200
 
 
-def test_ugly_headers_are_refused_and_nothing_else(client: Any, rpc: Rpc, issuer: Issuer) -> None:
+def test_malformed_authorization_headers_are_unauthenticated(
+    client: Any, rpc: Rpc, issuer: Issuer
+) -> None:
     good = issuer.token()
     for ugly in (
         good * 40,
@@ -137,7 +141,7 @@ def test_ugly_headers_are_refused_and_nothing_else(client: Any, rpc: Rpc, issuer
     )
 
 
-def test_signatures_of_who_sends_bad_ones_are_not_looked_at(
+def test_signatures_are_not_checked_for_rate_limited_addresses(
     client: Any, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A good one from there goes on if it was good before; one that is new waits its turn."""
@@ -146,11 +150,13 @@ def test_signatures_of_who_sends_bad_ones_are_not_looked_at(
     access = client.app.state.recalib.access
     clock = [1000.0]
     monkeypatch.setattr(access._failed, "_clock", lambda: clock[0])
-    found = [client.get("/v1/models", headers=_bearer(bad)).status_code for _ in range(32)]
-    assert found == [401] * 30 + [429] * 2
+    statuses = [client.get("/v1/models", headers=_bearer(bad)).status_code for _ in range(32)]
+    assert statuses == [401] * 30 + [429] * 2
     checked: list[str] = []
     check = access._tokens._checked
-    monkeypatch.setattr(access._tokens, "_checked", lambda one: checked.append(one) or check(one))
+    monkeypatch.setattr(
+        access._tokens, "_checked", lambda token: checked.append(token) or check(token)
+    )
     assert client.get("/v1/models", headers=_bearer(known)).status_code == 200
     answer = client.get("/v1/models", headers=_bearer(new))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")

@@ -56,12 +56,12 @@ def _trail(client: Any, **query: Any) -> list[tuple[str, str, str | None, str, s
     answer = client.get("/v1/audit", params=query)
     assert answer.status_code == 200, answer.text
     return [
-        (one["actor"], one["action"], one["model"], one["target"], one["result"])
-        for one in answer.json()["items"]
+        (item["actor"], item["action"], item["model"], item["target"], item["result"])
+        for item in answer.json()["items"]
     ]
 
 
-def test_who_did_what_is_in_one_place(
+def test_audit_trail_records_actors_and_actions(
     client: Any, registry: Registry, issuer: Issuer, keys: dict[str, str]
 ) -> None:
     service = Service(client, registry)
@@ -85,10 +85,12 @@ def test_who_did_what_is_in_one_place(
         tx.api_keys.revoke("web", "cli:anna")
         tx.api_keys.revoke("web", "cli:anna")
     worker = [
-        one for one in _trail(client) if one[0] not in ("root", "oidc:berta", "cli:anna", "cli")
+        entry
+        for entry in _trail(client)
+        if entry[0] not in ("root", "oidc:berta", "cli:anna", "cli")
     ]
-    assert [one[1:] for one in worker] == [("set_alias", "digits", "champion", "done")]
-    assert [one for one in _trail(client) if one not in worker] == [
+    assert [entry[1:] for entry in worker] == [("set_alias", "digits", "champion", "done")]
+    assert [entry for entry in _trail(client) if entry not in worker] == [
         ("cli:anna", "revoke_key", None, "web", "done"),
         ("root", "set_monitoring", "digits", "digits", "done"),
         ("root", "create_refit", "digits", third, "done"),
@@ -112,21 +114,21 @@ def test_who_did_what_is_in_one_place(
     assert not any(secret in everything for secret in keys.values())
 
 
-def test_pages_and_filters(client: Any, registry: Registry) -> None:
+def test_audit_trail_has_pages_and_filters(client: Any, registry: Registry) -> None:
     with registry.transaction() as tx:
         for number in range(7):
             tx.audit.record("cli:x" if number % 2 else "root", "set_alias", f"m{number % 3}", "a")
     everything = _trail(client)
-    found, cursor = [], None
+    entries, cursor = [], None
     while True:
         more = {} if cursor is None else {"cursor": cursor}
         page = client.get("/v1/audit", params={"limit": 4, **more}).json()
-        found += [one["id"] for one in page["items"]]
+        entries += [item["id"] for item in page["items"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    assert len(found) == len(everything)
-    assert found == sorted(found, reverse=True)
+    assert len(entries) == len(everything)
+    assert entries == sorted(entries, reverse=True)
     assert len(_trail(client, actor="cli:x")) == 3
     assert len(_trail(client, model="m1")) == 2
     assert len(_trail(client, action="set_alias", actor="root", model="m0")) == 2
@@ -135,7 +137,7 @@ def test_pages_and_filters(client: Any, registry: Registry) -> None:
         assert client.get("/v1/audit", params=query).status_code == 422
 
 
-def test_it_is_for_admins_and_of_what_is_theirs(
+def test_admins_see_only_entries_of_their_models(
     client: Any, registry: Registry, keys: dict[str, str]
 ) -> None:
     with registry.transaction() as tx:
@@ -146,10 +148,10 @@ def test_it_is_for_admins_and_of_what_is_theirs(
     assert client.get("/v1/audit", headers=web).status_code == 403
     for query, status in (("", 403), ("?model=other", 403), ("?model=digits", 200)):
         assert client.get(f"/v1/audit{query}", headers=bound).status_code == status
-    assert [one[2] for one in _trail(client, model="digits")] == ["digits"]
+    assert [entry[2] for entry in _trail(client, model="digits")] == ["digits"]
 
 
-def test_what_was_refused_is_there_and_bounded(
+def test_refused_requests_are_recorded_with_a_limit(
     client: Any, registry: Registry, keys: dict[str, str]
 ) -> None:
     web = {"Authorization": f"Bearer {keys['web']}"}
@@ -165,12 +167,14 @@ def test_what_was_refused_is_there_and_bounded(
     access = client.app.state.recalib.access
     access.write_refusals()
     access.write_refusals()
-    assert [one for one in _trail(client) if one[4] == "refused"] == [
+    assert [entry for entry in _trail(client) if entry[4] == "refused"] == [
         ("web", "set_alias", None, "", "refused"),
         ("bound", "set_alias", "other", "other", "refused"),
         ("web", "create_model", None, "", "refused"),
     ]
-    details = [one["detail"] for one in client.get("/v1/audit?action=create_model").json()["items"]]
+    details = [
+        item["detail"] for item in client.get("/v1/audit?action=create_model").json()["items"]
+    ]
     assert details == ["3 times"]
     access._refused.clear()
     principal = access.principal(web["Authorization"])
@@ -180,7 +184,9 @@ def test_what_was_refused_is_there_and_bounded(
     assert len(access._refused) == 50
 
 
-def test_grpc_says_the_same(client: Any, registry: Registry, keys: dict[str, str]) -> None:
+def test_grpc_and_rest_return_the_same_entries(
+    client: Any, registry: Registry, keys: dict[str, str]
+) -> None:
     with registry.transaction() as tx:
         tx.audit.record("root", "set_alias", "digits", "champion", "version 1 to 2: better")
     request = OWN["Audit"].methods_by_name["ListAudit"].input_type._concrete_class
@@ -193,13 +199,13 @@ def test_grpc_says_the_same(client: Any, registry: Registry, keys: dict[str, str
         assert entry.result == "done"
         assert page.next_cursor
         rest = rpc.audit.list_audit(request(cursor=page.next_cursor), metadata=metadata)
-        assert [one.action for one in rest.items] == ["create_key"] * 3
+        assert [item.action for item in rest.items] == ["create_key"] * 3
         assert not rest.items[0].HasField("model")
         none = rpc.audit.list_audit(request(actor="nobody"), metadata=metadata)
         assert list(none.items) == []
 
 
-def test_what_is_old_is_forgotten_and_answers_with_it(registry: Registry) -> None:
+def test_old_entries_and_idempotency_answers_expire(registry: Registry) -> None:
     with registry.transaction() as tx:
         for kind in ("old", "new"):
             tx.audit.record("root", kind, None, "x")
@@ -209,7 +215,7 @@ def test_what_is_old_is_forgotten_and_answers_with_it(registry: Registry) -> Non
             _age(tx, table, column_of, column)
     purge(registry, 3600.0, 86_000.0)
     with registry.reading() as tx:
-        assert [one.action for one in tx.audit.page(None, 10)] == ["new"]
+        assert [entry.action for entry in tx.audit.page(None, 10)] == ["new"]
         assert tx.idempotency.find("old", "create_model") is None
         assert tx.idempotency.find("new", "create_model") is not None
 
@@ -220,7 +226,7 @@ def _age(tx: Transaction, table: str, at: str, name: str) -> None:
     )
 
 
-def test_candidates_are_done_and_states_are_seen(registry: Registry) -> None:
+def test_dropped_candidates_and_state_changes_are_recorded(registry: Registry) -> None:
     with registry.transaction() as tx:
         model = tx.models.create("m", None, 2, "anna")
         for kind in (*STATES, "dropped"):
@@ -235,13 +241,13 @@ def test_candidates_are_done_and_states_are_seen(registry: Registry) -> None:
     assert tuple(monitors._STATES) == STATES
 
 
-def test_nobody_is_called_as_what_acts_by_itself(registry: Registry) -> None:
+def test_reserved_key_names_are_rejected(registry: Registry) -> None:
     for name in ("anonymous", "monitor", "cli", "worker"):
         with pytest.raises(InputError, match="reserved"), registry.transaction() as tx:
             tx.api_keys.create(name, ["fit"])
 
 
-def test_every_change_that_can_be_refused_has_a_rule() -> None:
+def test_every_change_has_an_audit_rule() -> None:
     assert set(RULES) >= MUTATING
     document = create_app(Settings()).openapi()
     changes = {

@@ -55,7 +55,9 @@ CALIBRATE_JSON = [
 @pytest.mark.parametrize(
     ("body", "field", "found"), [c[1:] for c in CALIBRATE_JSON], ids=[c[0] for c in CALIBRATE_JSON]
 )
-def test_calibrate_json(shared: Service, body: bytes, field: str, found: str) -> None:
+def test_bad_calibrate_json_is_rejected(
+    shared: Service, body: bytes, field: str, found: str
+) -> None:
     headers = {"Content-Type": "application/json"}
     answer = shared.client.post("/v1/models/digits/calibrate", content=body, headers=headers)
     check(answer, 422, field, found)
@@ -87,12 +89,14 @@ CALIBRATE_NPY = [
 @pytest.mark.parametrize(
     ("body", "field", "found"), [c[1:] for c in CALIBRATE_NPY], ids=[c[0] for c in CALIBRATE_NPY]
 )
-def test_calibrate_npy(shared: Service, body: bytes, field: str, found: str) -> None:
+def test_bad_calibrate_npy_is_rejected(
+    shared: Service, body: bytes, field: str, found: str
+) -> None:
     answer = shared.client.post("/v1/models/digits/calibrate", content=body, headers=NPY)
     check(answer, 422, field, found)
 
 
-def test_calibrate_other_mistakes(ready: Service) -> None:
+def test_other_bad_calibrate_requests_are_rejected(ready: Service) -> None:
     url = "/v1/models/digits/calibrate"
     post = ready.client.post
     check(post(url, json={"logits": [ROW]}, params={"input": "guess"}), 422, "input", "guess")
@@ -119,7 +123,7 @@ def test_calibrate_other_mistakes(ready: Service) -> None:
         ("calibrator=", 404, "alias '' does not exist"),
     ],
 )
-def test_what_is_asked_for_is_never_answered_by_a_default(
+def test_unknown_and_empty_parameters_are_rejected(
     shared: Service, query: str, status: int, says: str
 ) -> None:
     """A name that is misspelt, or said with nothing behind it, as by a script's empty variable."""
@@ -128,7 +132,7 @@ def test_what_is_asked_for_is_never_answered_by_a_default(
     assert (answer.status_code, answer.json()["detail"][: len(says)]) == (status, says)
 
 
-def test_a_compressed_calibrate_body(shared: Service) -> None:
+def test_compressed_calibrate_body_is_rejected(shared: Service) -> None:
     """Said, instead of being taken for JSON that is malformed."""
     url, body = "/v1/models/digits/calibrate", b'{"logits": [[1, 2, 3, 4]]}'
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
@@ -138,7 +142,7 @@ def test_a_compressed_calibrate_body(shared: Service) -> None:
     assert shared.client.post(url, content=body, headers=as_it_is).status_code == 200
 
 
-def test_calibrate_names_that_do_not_exist(ready: Service) -> None:
+def test_calibrate_with_unknown_names_is_not_found(ready: Service) -> None:
     def detail(status: int, answer: Any) -> str:
         assert answer.status_code == status, answer.text
         return str(answer.json()["detail"])
@@ -150,7 +154,7 @@ def test_calibrate_names_that_do_not_exist(ready: Service) -> None:
     assert detail(404, ready.calibrate([ROW], calibrator="9" * 40))
 
 
-def test_no_champion_says_how_to_get_one(service: Service) -> None:
+def test_missing_champion_error_names_the_next_step(service: Service) -> None:
     service.model()
     answer = service.calibrate([ROW])
     assert answer.status_code == 409
@@ -185,15 +189,17 @@ UPLOADS = [
 @pytest.mark.parametrize(
     ("body", "field", "found"), [u[1:] for u in UPLOADS], ids=[u[0] for u in UPLOADS]
 )
-def test_upload(service: Service, body: bytes, field: str, found: str, registry, tmp_path) -> None:
+def test_bad_uploads_are_rejected(
+    service: Service, body: bytes, field: str, found: str, registry, tmp_path
+) -> None:
     service.model()
     check(service.upload(body), 422, field, found)
     assert service.client.get("/v1/models/digits/datasets").json()["items"] == []
     # Nothing half-written: no blob, and no temporary file either.
-    assert [one for one in (tmp_path / "blobs").rglob("*") if one.is_file()] == []
+    assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
 
 
-def test_upload_of_no_file_at_all(service: Service) -> None:
+def test_empty_upload_is_rejected(service: Service) -> None:
     service.model()
     for body in (b"hello", b"", pickle.dumps({"logits": [1]}), npz(GOOD, Y)[:-30]):
         answer = service.upload(body)
@@ -201,7 +207,7 @@ def test_upload_of_no_file_at_all(service: Service) -> None:
         assert answer.json()["errors"][0]["accepted"]
 
 
-def test_upload_without_labels(service: Service) -> None:
+def test_upload_without_labels_is_rejected(service: Service) -> None:
     service.model()
     file = io.BytesIO()
     np.savez(file, logits=GOOD)
@@ -210,7 +216,7 @@ def test_upload_without_labels(service: Service) -> None:
     assert answer.json()["errors"][0]["field"] == "labels"
 
 
-def test_a_zip_bomb_is_refused_in_constant_memory(service: Service) -> None:
+def test_zip_bomb_is_rejected_in_constant_memory(service: Service) -> None:
     """A member of 400 MB of zeros in 400 KB: its header claims less than it holds."""
     service.model()
     file = io.BytesIO()
@@ -227,7 +233,7 @@ def test_a_zip_bomb_is_refused_in_constant_memory(service: Service) -> None:
     assert answer.status_code in (413, 422), answer.text
 
 
-def test_upload_other_mistakes(service: Service) -> None:
+def test_other_bad_upload_requests_are_rejected(service: Service) -> None:
     service.model()
     body = npz(GOOD, Y)
     put = service.client.put
@@ -237,7 +243,7 @@ def test_upload_other_mistakes(service: Service) -> None:
     assert put("/v1/models/nope/datasets/v", content=body, headers=NPZ).status_code == 404
 
 
-def test_bodies_over_the_limit(service: Service) -> None:
+def test_bodies_over_the_limit_are_rejected(service: Service) -> None:
     """Announced or not, before they are in memory."""
     service.model()
     large = {"name": "x", "classes": ["y" * 100_000, "z"]}
@@ -248,14 +254,14 @@ def test_bodies_over_the_limit(service: Service) -> None:
     check(service.upload(b" " * 1_000_001), 413, "body", "1000001 bytes")
 
 
-def test_a_calibrate_body_over_the_limit(ready: Service) -> None:
+def test_calibrate_body_over_the_limit_is_rejected(ready: Service) -> None:
     chunks = (b" " * 10_000 for _ in range(20))
     headers = {"Content-Type": "application/json"}
     url = "/v1/models/digits/calibrate"
     check(ready.client.post(url, content=chunks, headers=headers), 413, "body")
 
 
-def test_models(service: Service) -> None:
+def test_bad_models_are_rejected(service: Service) -> None:
     post = service.client.post
     service.model()
     again = post("/v1/models", json={"name": "digits", "classes": 4})
@@ -275,7 +281,7 @@ def test_models(service: Service) -> None:
     assert service.client.get("/v1/models/nope").status_code == 404
 
 
-def test_fits(ready: Service) -> None:
+def test_bad_fit_requests_are_rejected(ready: Service) -> None:
     check(ready.ask_fit(map="magic"), 422, "map", "magic")
     check(ready.ask_fit(objective="luck"), 422, "objective", "luck")
     check(ready.ask_fit(options={"bins": 3}), 422, "options.bins", "unknown")
@@ -286,7 +292,7 @@ def test_fits(ready: Service) -> None:
     assert len(ready.client.get("/v1/jobs").json()["items"]) == 1
 
 
-def test_aliases(ready: Service) -> None:
+def test_bad_aliases_are_rejected(ready: Service) -> None:
     put = ready.client.put
     assert put("/v1/models/digits/aliases/champion", json={"version": 9}).status_code == 404
     assert put("/v1/models/nope/aliases/champion", json={"version": 1}).status_code == 404
@@ -295,7 +301,7 @@ def test_aliases(ready: Service) -> None:
     assert ready.client.get("/v1/models/digits/calibrators/9").status_code == 404
 
 
-def test_other_names(service: Service) -> None:
+def test_other_invalid_names_are_rejected(service: Service) -> None:
     get = service.client.get
     assert get("/v1/jobs/nope").status_code == 404
     check(get("/v1/models", params={"cursor": "%%%"}), 422, "cursor")
@@ -341,7 +347,7 @@ STRANGE = [
 ]
 
 
-def test_text_that_no_database_holds(ready: Service) -> None:
+def test_text_that_databases_cannot_store_is_rejected(ready: Service) -> None:
     """NUL, half a surrogate pair, digits of other scripts, numbers past an integer's end.
 
     SQLite would take some of it and PostgreSQL none; each is the request's fault, on both.
@@ -363,13 +369,15 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("body", "found"), BODIES, ids=[found for _, found in BODIES])
-def test_bodies_that_are_not_the_json_asked_for(shared: Service, body: bytes, found: str) -> None:
+def test_bodies_of_the_wrong_json_type_are_rejected(
+    shared: Service, body: bytes, found: str
+) -> None:
     headers = {"Content-Type": "application/json"}
     answer = shared.client.post("/v1/models", content=body, headers=headers)
     check(answer, 422, "body", found)
 
 
-def test_json_must_say_that_it_is(service: Service) -> None:
+def test_json_needs_its_content_type(service: Service) -> None:
     """`curl -d` without a header calls it a form; the answer says what to call it."""
     for kind in ("application/x-www-form-urlencoded", "text/plain"):
         answer = service.client.post(
@@ -379,10 +387,10 @@ def test_json_must_say_that_it_is(service: Service) -> None:
         assert answer.json()["errors"][0]["accepted"] == "application/json"
 
 
-def test_a_violation_is_where_the_request_has_it(ready: Service) -> None:
+def test_violations_name_the_path_in_the_request(ready: Service) -> None:
     """Fields are paths into the body; names that only pydantic knows do not occur."""
     post = ready.client.post
     labels = post("/v1/models", json={"name": "m", "classes": ["a", 1, "c"]}).json()["errors"]
-    assert [one["field"] for one in labels] == ["classes", "classes.1"]
+    assert [violation["field"] for violation in labels] == ["classes", "classes.1"]
     fit = post("/v1/models/digits/calibrators", json={"dataset": "d", "promote": "perhaps"})
-    assert {one["field"] for one in fit.json()["errors"]} == {"promote"}
+    assert {violation["field"] for violation in fit.json()["errors"]} == {"promote"}

@@ -63,18 +63,20 @@ BODIES = {
 
 @pytest.mark.parametrize("accept", OFFERED)
 @pytest.mark.parametrize("kind", BODIES)
-def test_any_form_in_and_any_out(shared: Service, kind: str, accept: str) -> None:
+def test_every_request_format_works_with_every_answer_format(
+    shared: Service, kind: str, accept: str
+) -> None:
     """The very same float32 numbers, whatever they are written in."""
     expected = read(shared.calibrate(LOGITS))
     headers = {"Content-Type": kind, "Accept": accept}
     answer = shared.client.post(URL, content=BODIES[kind], headers=headers)
     assert answer.headers["content-type"] == accept
-    found = read(answer)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, expected)
+    probabilities = read(answer)
+    assert probabilities.dtype == np.float32
+    np.testing.assert_array_equal(probabilities, expected)
 
 
-def test_an_arrow_answer_names_the_calibrator(ready: Service) -> None:
+def test_arrow_answer_names_the_calibrator(ready: Service) -> None:
     answer = ready.client.post(URL, json={"logits": LOGITS.tolist()}, headers={"Accept": ARROW})
     table = pa.ipc.open_stream(answer.content).read_all()
     assert table.schema.field("probabilities").type == pa.list_(pa.float32(), 4)
@@ -93,12 +95,12 @@ def test_an_arrow_answer_names_the_calibrator(ready: Service) -> None:
     ],
     ids=["float64", "lists", "a column a class", "labels", "two batches"],
 )
-def test_arrow_as_for_uploads(shared: Service, table: pa.Table) -> None:
+def test_arrow_columns_of_uploads_are_accepted(shared: Service, table: pa.Table) -> None:
     answer = shared.client.post(URL, content=arrow(table), headers={"Content-Type": ARROW})
     np.testing.assert_array_equal(read(answer), read(shared.calibrate(LOGITS)))
 
 
-def test_arrow_of_probabilities(ready: Service) -> None:
+def test_arrow_of_probabilities_is_accepted(ready: Service) -> None:
     p = (np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)).astype(np.float32)
     answer = ready.client.post(
         f"{URL}?input=probabilities",
@@ -131,7 +133,7 @@ BAD_ARROW = {
 
 
 @pytest.mark.parametrize("case", BAD_ARROW)
-def test_bad_arrow(shared: Service, case: str) -> None:
+def test_bad_arrow_is_rejected(shared: Service, case: str) -> None:
     body, status, field = BAD_ARROW[case]
     check(shared.client.post(URL, content=body, headers={"Content-Type": ARROW}), status, field)
 
@@ -155,7 +157,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize(("accept", "expected"), ACCEPTED)
-def test_accept(accept: str, expected: str) -> None:
+def test_accept_header_selects_the_format(accept: str, expected: str) -> None:
     """By quality, then by our order; the more specific range says how much a type is liked."""
     assert negotiate(accept, OFFERED) == expected
 
@@ -163,45 +165,45 @@ def test_accept(accept: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "accept", ["text/html", "image/*", "*/*;q=0", "application/json;q=0.0", "application/json;q=x"]
 )
-def test_nothing_acceptable(accept: str) -> None:
+def test_unacceptable_formats_are_rejected(accept: str) -> None:
     with pytest.raises(NotAcceptableError) as caught:
         negotiate(accept, OFFERED)
     assert caught.value.accepted == ", ".join(OFFERED)
 
 
 @given(st.text(max_size=60))
-def test_any_text_as_accept(text: str) -> None:
+def test_arbitrary_accept_headers_are_not_server_errors(text: str) -> None:
     """One of what is offered, or the one error."""
     with contextlib.suppress(NotAcceptableError):
         assert negotiate(text, OFFERED) in OFFERED
 
 
-def test_accept_in_two_headers_is_one_list(ready: Service) -> None:
-    both = [
+def test_two_accept_headers_are_one_list(ready: Service) -> None:
+    accept_headers = [
         ("Accept", "application/json;q=0.1"),
         ("Accept", "application/x-npy"),
         ("Content-Type", JSON),
     ]
-    for headers in (both, [both[1], both[0], both[2]]):
+    for headers in (accept_headers, [accept_headers[1], accept_headers[0], accept_headers[2]]):
         answer = ready.client.post(URL, content=BODIES[JSON], headers=headers)
         assert answer.headers["content-type"] == "application/x-npy"
 
 
-def test_top_k(service: Service, data: Any) -> None:
+def test_top_k_returns_the_most_likely_classes(service: Service, data: Any) -> None:
     """Numbers, labels and probabilities of the likeliest, in their order."""
     names = ["cat", "dog", "owl", "yak"]
     service.model(classes=names)
     service.upload(npz(*data))
     service.fitted()
-    whole = read(service.calibrate(LOGITS))
+    probabilities = read(service.calibrate(LOGITS))
     document = service.calibrate(LOGITS, top_k=3).json()
     assert document["calibrator"] == {"version": 1, "map": "temperature"}
-    found = document["top_k"]
-    order = np.argsort(-whole, axis=1, kind="stable")[:, :3]
-    assert found["classes"] == order.tolist()
-    assert found["labels"] == [[names[k] for k in row] for row in order]
-    expected = np.take_along_axis(whole, order, axis=1)
-    np.testing.assert_array_equal(np.array(found["probabilities"], np.float32), expected)
+    top_k = document["top_k"]
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :3]
+    assert top_k["classes"] == order.tolist()
+    assert top_k["labels"] == [[names[k] for k in row] for row in order]
+    expected = np.take_along_axis(probabilities, order, axis=1)
+    np.testing.assert_array_equal(np.array(top_k["probabilities"], np.float32), expected)
     assert "probabilities" not in document
 
     answer = service.client.post(
@@ -214,13 +216,13 @@ def test_top_k(service: Service, data: Any) -> None:
     )
 
 
-def test_top_k_without_labels(ready: Service) -> None:
+def test_top_k_works_without_class_labels(ready: Service) -> None:
     assert set(ready.calibrate(LOGITS, top_k=4).json()["top_k"]) == {"classes", "probabilities"}
 
 
-@pytest.mark.parametrize("wanted", ["0", "-1", "5", "x", "1.0", "²", "9" * 30])
-def test_top_k_that_cannot_be(shared: Service, wanted: str) -> None:
-    check(shared.calibrate(LOGITS, top_k=wanted), 422, "top_k", wanted[:20])
+@pytest.mark.parametrize("k", ["0", "-1", "5", "x", "1.0", "²", "9" * 30])
+def test_top_k_outside_its_range_is_rejected(shared: Service, k: str) -> None:
+    check(shared.calibrate(LOGITS, top_k=k), 422, "top_k", k[:20])
 
 
 def test_top_k_does_not_fit_into_npy(ready: Service) -> None:
@@ -234,7 +236,7 @@ def test_top_k_does_not_fit_into_npy(ready: Service) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(1, 40), st.booleans())
-def test_top_is_a_stable_sort(seed: int, classes: int, k: int, ties: bool) -> None:
+def test_top_classes_is_a_stable_sort(seed: int, classes: int, k: int, ties: bool) -> None:
     """Against NumPy's stable sort, with many that are alike."""
     rng = np.random.default_rng(seed)
     p = rng.random((7, classes)).astype(np.float32)
@@ -242,24 +244,24 @@ def test_top_is_a_stable_sort(seed: int, classes: int, k: int, ties: bool) -> No
         p = np.round(p * 3) / np.float32(3)
     k = min(k, classes)
     order = np.argsort(-p, axis=1, kind="stable")[:, :k]
-    numbers_of, found = top_classes(p, k)
+    numbers_of, values = top_classes(p, k)
     np.testing.assert_array_equal(numbers_of, order)
-    np.testing.assert_array_equal(found, np.take_along_axis(p, order, axis=1))
+    np.testing.assert_array_equal(values, np.take_along_axis(p, order, axis=1))
 
 
-def test_top_over_several_blocks() -> None:
+def test_top_classes_over_several_blocks() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(1000), 300).astype(np.float32)
     p[:, 500:] = p[:, :500]  # each number twice
-    numbers_of, found = top_classes(p, 5)
+    numbers_of, values = top_classes(p, 5)
     order = np.argsort(-p, axis=1, kind="stable")[:, :5]
     np.testing.assert_array_equal(numbers_of, order)
-    np.testing.assert_array_equal(found, np.take_along_axis(p, order, axis=1))
+    np.testing.assert_array_equal(values, np.take_along_axis(p, order, axis=1))
 
 
-def test_zeros_are_alike_whatever_their_sign() -> None:
-    numbers_of, found = top_classes(np.array([[-0.0, 1.0, 0.0]], np.float32), 3)
+def test_zeros_of_either_sign_are_equal() -> None:
+    numbers_of, values = top_classes(np.array([[-0.0, 1.0, 0.0]], np.float32), 3)
     assert numbers_of.tolist() == [[1, 0, 2]]
-    assert not np.signbit(found).any()
+    assert not np.signbit(values).any()
 
 
 # JSON values around numbers, most of them not plainly rows.
@@ -281,7 +283,7 @@ _rows = st.one_of(
 
 
 @given(_rows, st.sampled_from(["logits", "probabilities", "x", "logits["]), st.booleans())
-def test_both_parsers_of_json_agree(rows: Any, name: str, twice: bool) -> None:
+def test_both_json_parsers_agree(rows: Any, name: str, twice: bool) -> None:
     """The quick one gives the array that the careful one gives, or leaves it to that one."""
     text = json.dumps({name: rows})
     if twice:
@@ -299,11 +301,11 @@ def test_both_parsers_of_json_agree(rows: Any, name: str, twice: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1,2]x", "﻿[1,2]", "[1,[2]]", "[1,null]", "[1,1e999]", "[", "3"])
-def test_what_is_not_plainly_numbers(text: str) -> None:
+def test_fast_parser_declines_other_json(text: str) -> None:
     assert numbers.flat_in(text.encode()) is None
 
 
-def test_a_long_body_says_what_is_wrong_as_a_short_one_does(ready: Service) -> None:
+def test_long_bodies_have_the_errors_of_short_ones(ready: Service) -> None:
     """A body beyond `LONG` goes another way; errors and masks are the same."""
     rows: list[list[Any]] = [[0.125, 1.0, 2.0, 3.0]] * 45
     plain = ready.calibrate(rows, ids=0).json()

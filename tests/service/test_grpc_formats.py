@@ -25,39 +25,41 @@ def likeliest(answer: pb.CalibrateResponse) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_top_k(service: Service, rpc: Rpc, data: Any, raw: bool) -> None:
+def test_top_k_returns_the_most_likely_classes(
+    service: Service, rpc: Rpc, data: Any, raw: bool
+) -> None:
     """Numbers, labels and probabilities of the likeliest, in their order; in a stream as well."""
     names = ["cat", "dog", "owl", "yak"]
     service.model(classes=names)
     service.upload(npz(*data))
     service.fitted()
-    given = matrix(LOGITS, raw)
-    whole = array(rpc.calibration.calibrate(question(LOGITS)))
-    answer = rpc.calibration.calibrate(question(LOGITS, matrix=given, top_k=3, ids=1))
-    order = np.argsort(-whole, axis=1, kind="stable")[:, :3]
+    logits = matrix(LOGITS, raw)
+    all_probabilities = array(rpc.calibration.calibrate(question(LOGITS)))
+    answer = rpc.calibration.calibrate(question(LOGITS, matrix=logits, top_k=3, ids=1))
+    order = np.argsort(-all_probabilities, axis=1, kind="stable")[:, :3]
     classes, probabilities = likeliest(answer)
     np.testing.assert_array_equal(classes, order)
-    expected = np.take_along_axis(whole, order, axis=1)
+    expected = np.take_along_axis(all_probabilities, order, axis=1)
     np.testing.assert_array_equal(probabilities, expected)
     assert list(answer.top_k.labels) == [names[k] for k in order.reshape(-1)]
     assert bool(answer.top_k.probabilities.raw) is raw
     assert (answer.calibrator.version, len(answer.prediction_ids)) == (1, len(LOGITS))
 
-    pieces = [question(LOGITS, top_k=1), pb.CalibrateRequest(matrix=given)]
+    pieces = [question(LOGITS, top_k=1), pb.CalibrateRequest(matrix=logits)]
     first, second = rpc.calibration.calibrate_stream(iter(pieces))
     np.testing.assert_array_equal(likeliest(first)[0], order[:, :1])
-    np.testing.assert_array_equal(array(second), whole)
+    np.testing.assert_array_equal(array(second), all_probabilities)
     assert not second.HasField("top_k")
 
 
-def test_top_k_without_labels(ready: Service, rpc: Rpc) -> None:
+def test_top_k_works_without_class_labels(ready: Service, rpc: Rpc) -> None:
     answer = rpc.calibration.calibrate(question(LOGITS, top_k=4))
     assert not answer.top_k.labels
     assert likeliest(answer)[0].shape == (len(LOGITS), 4)
 
 
-@pytest.mark.parametrize("wanted", [-1, 5, 2**31 - 1])
-def test_top_k_that_cannot_be(ready: Service, rpc: Rpc, wanted: int) -> None:
-    bad = question(LOGITS, top_k=wanted)
+@pytest.mark.parametrize("k", [-1, 5, 2**31 - 1])
+def test_top_k_outside_its_range_is_rejected(ready: Service, rpc: Rpc, k: int) -> None:
+    bad = question(LOGITS, top_k=k)
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibration.calibrate, bad)
-    assert str(wanted) in violations(error)["top_k"]
+    assert str(k) in violations(error)["top_k"]

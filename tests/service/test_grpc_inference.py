@@ -24,18 +24,18 @@ TYPED = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
 def tensor(values: Any = None, datatype: str = "FP32", **more: Any) -> Any:
     """Return an input, with typed contents where there are values."""
     plain = {"name": "logits", "shape": [2, 4], "datatype": datatype}
-    found = pb.ModelInferRequest.InferInputTensor(**{**plain, **more})
+    result = pb.ModelInferRequest.InferInputTensor(**{**plain, **more})
     if values is not None:
         flat = np.asarray(values, np.float64).reshape(-1).tolist()
-        getattr(found.contents, TYPED[datatype]).extend(flat)
-    return found
+        getattr(result.contents, TYPED[datatype]).extend(flat)
+    return result
 
 
 def question(*inputs: Any, **more: Any) -> pb.ModelInferRequest:
     return pb.ModelInferRequest(**{"model_name": "digits", "inputs": inputs, **more})
 
 
-def said(**parameters: str) -> dict[str, pb.InferParameter]:
+def text_parameters(**parameters: str) -> dict[str, pb.InferParameter]:
     return {name: pb.InferParameter(string_param=text) for name, text in parameters.items()}
 
 
@@ -67,67 +67,69 @@ def test_infer_binary(ready: Service, rpc: Rpc, datatype: str) -> None:
     np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
 
 
-def test_contents_that_are_empty_beside_bytes(ready: Service, rpc: Rpc) -> None:
+def test_empty_contents_with_raw_bytes_are_accepted(ready: Service, rpc: Rpc) -> None:
     """As MLServer's client sends them."""
-    given = tensor()
-    given.contents.SetInParent()
-    answer = rpc.v2.model_infer(question(given, raw_input_contents=[bytes_of(ROWS, "FP32")]))
+    request_input = tensor()
+    request_input.contents.SetInParent()
+    answer = rpc.v2.model_infer(
+        question(request_input, raw_input_contents=[bytes_of(ROWS, "FP32")])
+    )
     np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
 
 
-def test_masked_classes(ready: Service, rpc: Rpc) -> None:
+def test_masked_classes_have_probability_zero(ready: Service, rpc: Rpc) -> None:
     """−inf, typed and in bytes: a probability of exactly 0."""
     masked = ROWS.copy()
     masked[0, 1] = -np.inf
-    found = values(rpc.v2.model_infer(question(tensor(masked))))
-    assert found[0, 1] == 0
+    probabilities = values(rpc.v2.model_infer(question(tensor(masked))))
+    assert probabilities[0, 1] == 0
     raw = question(tensor(), raw_input_contents=[bytes_of(masked, "FP32")])
-    np.testing.assert_array_equal(found, values(rpc.v2.model_infer(raw)))
+    np.testing.assert_array_equal(probabilities, values(rpc.v2.model_infer(raw)))
 
 
-def test_probabilities_as_input(ready: Service, rpc: Rpc) -> None:
+def test_probabilities_are_accepted_as_input(ready: Service, rpc: Rpc) -> None:
     """Declared by a parameter, never guessed."""
     p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
-    declared = said(input="probabilities")
-    found = values(rpc.v2.model_infer(question(tensor(p, "FP64"), parameters=declared)))
-    np.testing.assert_allclose(found, expected(ready), rtol=1e-4)
+    declared = text_parameters(input="probabilities")
+    probabilities = values(rpc.v2.model_infer(question(tensor(p, "FP64"), parameters=declared)))
+    np.testing.assert_allclose(probabilities, expected(ready), rtol=1e-4)
     wrong = question(tensor(ROWS), parameters=declared)
     refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.v2.model_infer, wrong)
 
 
-def test_compression(ready: Service, rpc: Rpc) -> None:
+def test_answers_can_be_compressed(ready: Service, rpc: Rpc) -> None:
     answer = rpc.v2.model_infer(question(tensor(ROWS)), compression=grpc.Compression.Gzip)
     np.testing.assert_allclose(values(answer), expected(ready), rtol=1e-6)
 
 
-def test_versions(ready: Service, rpc: Rpc) -> None:
+def test_version_or_champion_is_selected(ready: Service, rpc: Rpc) -> None:
     """In the request; without one, the champion."""
     assert ready.fitted(map="vector", promote=False)["result"]["version"] == 2
     first, second = (
         rpc.v2.model_infer(question(tensor(ROWS), model_version=version)) for version in "12"
     )
-    assert [one.model_version for one in (first, second)] == ["1", "2"]
+    assert [answer.model_version for answer in (first, second)] == ["1", "2"]
     assert rpc.v2.model_infer(question(tensor(ROWS))).model_version == "1"
     assert (values(first) != values(second)).any()
-    one = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits", version="2"))
-    assert list(one.versions) == ["2"]
-    both = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits"))
-    assert (list(both.versions), both.platform) == (["1", "2"], "recalib")
+    version_two = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits", version="2"))
+    assert list(version_two.versions) == ["2"]
+    all_versions = rpc.v2.model_metadata(pb.ModelMetadataRequest(name="digits"))
+    assert (list(all_versions.versions), all_versions.platform) == (["1", "2"], "recalib")
     inputs, outputs = (
-        [(one.name, one.datatype, list(one.shape)) for one in tensors]
-        for tensors in (both.inputs, both.outputs)
+        [(tensor.name, tensor.datatype, list(tensor.shape)) for tensor in tensors]
+        for tensors in (all_versions.inputs, all_versions.outputs)
     )
     assert inputs == [("logits", "FP32", [-1, 4])]
     assert outputs == [("probabilities", "FP32", [-1, 4]), ("prediction_ids", "BYTES", [-1])]
 
 
-def test_health(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_is_reported(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
     ready.model("new", classes=2)
 
     def is_ready(name: str, version: str = "") -> bool:
-        asked = pb.ModelReadyRequest(name=name, version=version)
-        found: bool = rpc.v2.model_ready(asked).ready
-        return found
+        request = pb.ModelReadyRequest(name=name, version=version)
+        ready_now: bool = rpc.v2.model_ready(request).ready
+        return ready_now
 
     metadata = rpc.v2.server_metadata(pb.ServerMetadataRequest())
     assert (metadata.name, bool(metadata.version)) == ("recalib", True)
@@ -151,21 +153,21 @@ def test_health(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(metadata.versions) == ["1"]
 
 
-def test_what_is_loaded_says_what_it_is_while_the_registry_hangs(
+def test_loaded_models_have_metadata_while_the_registry_hangs(
     ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Soon, and of its versions the one that is loaded."""
     ready.fitted(map="vector", promote=False)
     expected(ready)
     metadata = pb.ModelMetadataRequest(name="digits")
-    with hanging(ready.registry, monkeypatch) as asked:
+    with hanging(ready.registry, monkeypatch) as queries:
         assert list(rpc.v2.model_metadata(metadata).versions) == ["1"]
         assert rpc.v2.model_ready(pb.ModelReadyRequest(name="digits")).ready
-        assert asked == ["digits"]
+        assert queries == ["digits"]
     assert list(rpc.v2.model_metadata(metadata).versions) == ["1", "2"]
 
 
-def test_not_ready_before_anything_is_loaded(
+def test_not_ready_before_a_calibrator_is_loaded(
     service: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(self: Registry) -> None:
@@ -182,40 +184,40 @@ OUTPUT = pb.ModelInferRequest.InferRequestedOutputTensor
 
 
 def wanting(*names: str, **more: Any) -> pb.ModelInferRequest:
-    given = [] if "raw_input_contents" in more else [ROWS]
-    return question(tensor(*given), outputs=[OUTPUT(name=name) for name in names], **more)
+    contents = [] if "raw_input_contents" in more else [ROWS]
+    return question(tensor(*contents), outputs=[OUTPUT(name=name) for name in names], **more)
 
 
-def test_inference_has_ids_as_an_output_that_is_asked_for(ready: Service, rpc: Rpc) -> None:
+def test_inference_returns_ids_on_request(ready: Service, rpc: Rpc) -> None:
     """Of type BYTES, in the order of the outputs: typed, or each with its length before it."""
     plain = rpc.v2.model_infer(question(tensor(ROWS)))
-    assert [one.name for one in plain.outputs] == ["probabilities"]
+    assert [output.name for output in plain.outputs] == ["probabilities"]
     ids, probabilities = rpc.v2.model_infer(wanting("prediction_ids", "probabilities")).outputs
     assert probabilities == plain.outputs[0]
     assert (ids.name, ids.datatype, list(ids.shape)) == ("prediction_ids", "BYTES", [2])
-    texts = [one.decode() for one in ids.contents.bytes_contents]
-    assert outcomes(ready, *((one, 2) for one in texts)) == ["accepted"] * 2
+    texts = [content.decode() for content in ids.contents.bytes_contents]
+    assert outcomes(ready, *((text, 2) for text in texts)) == ["accepted"] * 2
 
-    both = wanting("probabilities", "prediction_ids", raw_input_contents=[RAW])
-    answer = rpc.v2.model_infer(both)
-    assert [one.name for one in answer.outputs] == ["probabilities", "prediction_ids"]
-    assert not any(one.HasField("contents") for one in answer.outputs)
-    found, tail = answer.raw_output_contents
-    np.testing.assert_allclose(np.frombuffer(found, "<f4").reshape(2, 4), expected(ready))
+    request = wanting("probabilities", "prediction_ids", raw_input_contents=[RAW])
+    answer = rpc.v2.model_infer(request)
+    assert [output.name for output in answer.outputs] == ["probabilities", "prediction_ids"]
+    assert not any(output.HasField("contents") for output in answer.outputs)
+    raw, tail = answer.raw_output_contents
+    np.testing.assert_allclose(np.frombuffer(raw, "<f4").reshape(2, 4), expected(ready))
     texts = []
     while tail:
         length = int.from_bytes(tail[:4], "little")
         texts.append(tail[4 : 4 + length].decode())
         tail = tail[4 + length :]
-    assert outcomes(ready, *((one, 2) for one in texts)) == ["accepted"] * 2
+    assert outcomes(ready, *((text, 2) for text in texts)) == ["accepted"] * 2
 
-    alone = rpc.v2.model_infer(wanting("prediction_ids", raw_input_contents=[RAW]))
-    assert [one.name for one in alone.outputs] == ["prediction_ids"]
-    assert len(alone.raw_output_contents) == 1
+    ids_only = rpc.v2.model_infer(wanting("prediction_ids", raw_input_contents=[RAW]))
+    assert [output.name for output in ids_only.outputs] == ["prediction_ids"]
+    assert len(ids_only.raw_output_contents) == 1
 
 
 @pytest.mark.parametrize("names", [["ids"], ["probabilities", "prediction_ids", "prediction_ids"]])
-def test_inference_outputs_that_are_none(ready: Service, rpc: Rpc, names: list[str]) -> None:
+def test_inference_rejects_unknown_outputs(ready: Service, rpc: Rpc, names: list[str]) -> None:
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.v2.model_infer, wanting(*names))
     assert "prediction_ids" in violations(error)["outputs"]
 
@@ -247,10 +249,13 @@ BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
     "another output": (question(tensor(ROWS), outputs=[OUTPUT(name="y")]), "outputs"),
     "classification": (
         question(tensor(ROWS), outputs=[
-            OUTPUT(name="probabilities", parameters=said(classification="2"))]),
+            OUTPUT(name="probabilities", parameters=text_parameters(classification="2"))]),
         "outputs[0].parameters.classification",
     ),
-    "input unknown": (question(tensor(ROWS), parameters=said(input="odds")), "parameters.input"),
+    "input unknown": (
+        question(tensor(ROWS), parameters=text_parameters(input="odds")),
+        "parameters.input",
+    ),
     "input of another type": (
         question(tensor(ROWS), parameters={"input": pb.InferParameter(int64_param=1)}),
         "parameters.input",
@@ -278,7 +283,7 @@ def test_bad_input_is_a_bad_request(ready: Service, rpc: Rpc) -> None:
         assert set(violations(error)) == {place}, case
 
 
-def test_every_error_that_is_promised_comes(ready: Service, rpc: Rpc) -> None:
+def test_every_documented_error_occurs(ready: Service, rpc: Rpc) -> None:
     ready.model("new", classes=2)
     infer, metadata = rpc.v2.model_infer, rpc.v2.model_metadata
     unknown, unready = pb.ModelMetadataRequest(name="nobody"), pb.ModelMetadataRequest(name="new")
@@ -297,13 +302,13 @@ def test_every_error_that_is_promised_comes(ready: Service, rpc: Rpc) -> None:
     refused(grpc.StatusCode.RESOURCE_EXHAUSTED, infer, large)
 
 
-def test_a_compressed_message_has_the_limit_of_a_plain_one(ready: Service, rpc: Rpc) -> None:
+def test_limit_applies_to_decompressed_messages(ready: Service, rpc: Rpc) -> None:
     bomb = question(tensor(), raw_input_contents=[bytes(2_000_000)])
     gzip = grpc.Compression.Gzip
     refused(grpc.StatusCode.RESOURCE_EXHAUSTED, rpc.v2.model_infer, bomb, compression=gzip)
 
 
-def test_a_fault_of_ours_says_nothing_more(
+def test_internal_errors_have_no_details(
     ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*args: Any) -> None:

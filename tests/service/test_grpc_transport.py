@@ -32,7 +32,7 @@ from tests.service.test_transport import sample
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = ["", WIRE_NAME, *(one.full_name for one in OWN.values())]
+SERVICES = ["", WIRE_NAME, *(item.full_name for item in OWN.values())]
 
 
 def test_every_error_has_a_status() -> None:
@@ -40,7 +40,7 @@ def test_every_error_has_a_status() -> None:
     assert set(CODES) == {getattr(errors, name) for name in errors.__all__}
 
 
-def test_details_never_outgrow_what_metadata_carries() -> None:
+def test_error_details_fit_into_metadata() -> None:
     """8 KB; an error with longer ones would be lost on the way."""
     long = errors.InputError("x" * 9_000, found="\ud800" * 9_000, accepted="y" * 9_000)
     failure = failure_of(long)
@@ -49,10 +49,10 @@ def test_details_never_outgrow_what_metadata_carries() -> None:
     assert failure_of(errors.NotFoundError("model", "z" * 9_000)).message.endswith("...")
 
 
-def test_violations_of_a_form(service: Service, rpc: Rpc) -> None:
+def test_schema_violations_name_the_field(service: Service, rpc: Rpc) -> None:
     """What pydantic finds in a request is INVALID_ARGUMENT with the field."""
-    wanted = pb.CreateModelRequest(name="digits", classes=1)
-    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.create_model, wanted)
+    request = pb.CreateModelRequest(name="digits", classes=1)
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.create_model, request)
     assert set(violations(error)) == {"classes"}
     nothing = pb.CreateModelRequest(name="digits")
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.create_model, nothing)
@@ -70,9 +70,9 @@ def test_violations_of_a_form(service: Service, rpc: Rpc) -> None:
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.list_models, cursor)
     assert set(violations(error)) == {"cursor"}
     for version in (0, -1, 2**31, 2**62):
-        one = pb.GetCalibratorRequest(model="digits", version=version)
-        refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.get_calibrator, one)
-        refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.get_calibrator_onnx, one)
+        request = pb.GetCalibratorRequest(model="digits", version=version)
+        refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.get_calibrator, request)
+        refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.get_calibrator_onnx, request)
 
 
 BAD: dict[str, tuple[pb.Matrix, str]] = {
@@ -94,14 +94,14 @@ BAD: dict[str, tuple[pb.Matrix, str]] = {
 }  # fmt: skip
 
 
-def test_calibrate_other_mistakes(ready: Service, rpc: Rpc) -> None:
-    for case, (given, place) in BAD.items():
-        request = pb.CalibrateRequest(model="digits", matrix=given)
+def test_other_bad_calibrate_requests_are_rejected(ready: Service, rpc: Rpc) -> None:
+    for case, (message, place) in BAD.items():
+        request = pb.CalibrateRequest(model="digits", matrix=message)
         error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibration.calibrate, request)
         assert set(violations(error)) == {place}, case
 
 
-def test_calibrate_names_that_do_not_exist(ready: Service, rpc: Rpc) -> None:
+def test_calibrate_with_unknown_names_is_not_found(ready: Service, rpc: Rpc) -> None:
     ready.model("new", classes=4)
     rows = [[0.0] * 4]
     calibrate = rpc.calibration.calibrate
@@ -111,18 +111,18 @@ def test_calibrate_names_that_do_not_exist(ready: Service, rpc: Rpc) -> None:
     refused(grpc.StatusCode.FAILED_PRECONDITION, calibrate, question(rows, model="new"))
     refused(grpc.StatusCode.NOT_FOUND, rpc.jobs.get_job, pb.GetJobRequest(id="none"))
     refused(grpc.StatusCode.NOT_FOUND, rpc.models.get_model, pb.GetModelRequest(model="none"))
-    one = pb.GetCalibratorRequest(model="digits", version=9)
-    refused(grpc.StatusCode.NOT_FOUND, rpc.calibrators.get_calibrator, one)
-    refused(grpc.StatusCode.NOT_FOUND, rpc.calibrators.get_calibrator_parameters, one)
+    request = pb.GetCalibratorRequest(model="digits", version=9)
+    refused(grpc.StatusCode.NOT_FOUND, rpc.calibrators.get_calibrator, request)
+    refused(grpc.StatusCode.NOT_FOUND, rpc.calibrators.get_calibrator_parameters, request)
 
 
-def test_bytes_that_are_no_message(service: Service, rpc: Rpc) -> None:
+def test_bytes_that_are_no_message_are_rejected(service: Service, rpc: Rpc) -> None:
     call = rpc.channel.unary_unary("/recalib.v1.Models/GetModel")
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, call, b"\xff\xff\xff")
     assert set(violations(error)) == {"message"}
 
 
-def test_upload_other_mistakes(service: Service, rpc: Rpc, data, tmp_path) -> None:
+def test_other_bad_upload_requests_are_rejected(service: Service, rpc: Rpc, data, tmp_path) -> None:
     """Nothing of them stays on the disk."""
     service.model()
     body = npz(*data)
@@ -142,7 +142,7 @@ def test_upload_other_mistakes(service: Service, rpc: Rpc, data, tmp_path) -> No
     assert list((tmp_path / "blobs").rglob("temporary/*")) == []
 
 
-def test_a_deadline_that_passes(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadline_ends_the_call(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client hears of it at once, however long the work goes on."""
 
     def slow(*args: Any) -> Any:
@@ -150,13 +150,13 @@ def test_a_deadline_that_passes(ready: Service, rpc: Rpc, monkeypatch: pytest.Mo
         raise errors.ConflictError("too late to matter")
 
     monkeypatch.setattr("service.models.handlers.get_model", slow)
-    asked = pb.GetModelRequest(model="digits")
+    request = pb.GetModelRequest(model="digits")
     started = time.monotonic()
-    refused(grpc.StatusCode.DEADLINE_EXCEEDED, rpc.models.get_model, asked, timeout=0.2)
+    refused(grpc.StatusCode.DEADLINE_EXCEEDED, rpc.models.get_model, request, timeout=0.2)
     assert time.monotonic() - started < 3
 
 
-def test_work_past_its_deadline_is_not_begun(
+def test_expired_requests_are_not_started(
     ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even where the event loop was held up and looks at the request too late."""
@@ -180,7 +180,7 @@ async def _hold_up(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def test_grpc_aio(ready: Service, rpc: Rpc, data) -> None:
+def test_asynchronous_client_calls_concurrently(ready: Service, rpc: Rpc, data) -> None:
     """gRPC's asynchronous client, many at a time."""
     expected = ready.calibrate(data[0][:3]).json()["probabilities"]
 
@@ -200,15 +200,15 @@ def test_grpc_aio(ready: Service, rpc: Rpc, data) -> None:
 def test_livez_and_readyz(service: Service, rpc: Rpc) -> None:
     """For the whole server, and for each service."""
     for name in SERVICES:
-        asked = health_pb2.HealthCheckRequest(service=name)
-        assert rpc.health.check(asked).status == SERVING
+        request = health_pb2.HealthCheckRequest(service=name)
+        assert rpc.health.check(request).status == SERVING
     listed = rpc.health.list(health_pb2.HealthListRequest()).statuses
     assert set(listed) == set(SERVICES)
     unknown = health_pb2.HealthCheckRequest(service="none")
     refused(grpc.StatusCode.NOT_FOUND, rpc.health.check, unknown)
 
 
-def test_without_the_registry_what_is_loaded_goes_on_serving(
+def test_loaded_calibrators_serve_without_the_registry(
     ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = [[0.0, 1.0, 2.0, 3.0]]
@@ -229,7 +229,7 @@ def test_without_the_registry_what_is_loaded_goes_on_serving(
     assert again.retry_delay.seconds == 1
 
 
-def test_nothing_loaded_and_no_registry_is_not_ready(
+def test_not_ready_without_calibrators_and_registry(
     service: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(self: Registry) -> None:
@@ -237,11 +237,11 @@ def test_nothing_loaded_and_no_registry_is_not_ready(
 
     monkeypatch.setattr(Registry, "check", gone)
     for name in SERVICES:
-        asked = health_pb2.HealthCheckRequest(service=name)
-        assert rpc.health.check(asked).status == NOT_SERVING
+        request = health_pb2.HealthCheckRequest(service=name)
+        assert rpc.health.check(request).status == NOT_SERVING
 
 
-def test_a_drain_is_told_though_it_begins_while_the_state_is_found(
+def test_drain_is_reported_during_a_health_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was found before it is told first, and is not the last that is told."""
@@ -252,21 +252,21 @@ def test_a_drain_is_told_though_it_begins_while_the_state_is_found(
         loop.call_soon_threadsafe(health.drain)  # before what is returned arrives there
         return SimpleNamespace(ready=True)
 
-    async def told() -> list[int]:
+    async def reported() -> list[int]:
         context: Any = None
-        return [one.status async for one in health.watch(request, context)]
+        return [response.status async for response in health.watch(request, context)]
 
     monkeypatch.setattr("service.health.rpc.readiness", draining)
     request, loop = health_pb2.HealthCheckRequest(), asyncio.new_event_loop()
     try:
-        found = loop.run_until_complete(told())
+        statuses = loop.run_until_complete(reported())
     finally:
         loop.close()
     status = health_pb2.HealthCheckResponse
-    assert found == [status.SERVING, status.NOT_SERVING]
+    assert statuses == [status.SERVING, status.NOT_SERVING]
 
 
-def test_health_is_watched(service: Service, rpc: Rpc) -> None:
+def test_health_changes_are_streamed(service: Service, rpc: Rpc) -> None:
     """The state now, and then whatever it becomes; a service that is none may still come."""
     watching = rpc.health.watch(health_pb2.HealthCheckRequest(service=WIRE_NAME))
     assert next(watching).status == SERVING
@@ -276,7 +276,7 @@ def test_health_is_watched(service: Service, rpc: Rpc) -> None:
     unknown.cancel()
 
 
-def test_reflection(service: Service, rpc: Rpc) -> None:
+def test_reflection_lists_every_service(service: Service, rpc: Rpc) -> None:
     """Every service, V2's under the protocol's own names, with which requests can be made."""
     database = ProtoReflectionDescriptorDatabase(rpc.channel)
     offered = set(database.get_services())
@@ -287,8 +287,8 @@ def test_reflection(service: Service, rpc: Rpc) -> None:
     }
     pool = DescriptorPool(database)
     for name in offered:
-        found = pool.FindServiceByName(name)
-        assert len(found.methods) > 0
+        description = pool.FindServiceByName(name)
+        assert len(description.methods) > 0
     infer = pool.FindServiceByName(WIRE_NAME).methods_by_name["ModelInfer"]
     assert infer.input_type.full_name == "inference.ModelInferRequest"
     nested = infer.input_type.fields_by_name["inputs"].message_type
@@ -316,9 +316,7 @@ def test_metrics_count_requests_rows_and_fits(ready: Service, rpc: Rpc) -> None:
     assert "evil" not in text
 
 
-def test_a_client_that_goes_away_in_the_middle_of_an_upload(
-    service: Service, rpc: Rpc, data, tmp_path
-) -> None:
+def test_interrupted_upload_leaves_no_file(service: Service, rpc: Rpc, data, tmp_path) -> None:
     service.model()
     body = npz(*data)
 

@@ -43,22 +43,26 @@ def question(logits: Any, **more: Any) -> pb.CalibrateRequest:
 
 
 def array(answer: pb.CalibrateResponse) -> NDArray[np.float32]:
-    found = answer.probabilities
-    flat = np.frombuffer(found.raw, "<f4") if found.raw else np.array(found.values, np.float32)
-    return flat.reshape(found.rows, found.classes)
+    probabilities = answer.probabilities
+    flat = (
+        np.frombuffer(probabilities.raw, "<f4")
+        if probabilities.raw
+        else np.array(probabilities.values, np.float32)
+    )
+    return flat.reshape(probabilities.rows, probabilities.classes)
 
 
-def fitted(rpc: Rpc, service: Service, **wanted: Any) -> pb.Job:
+def fitted(rpc: Rpc, service: Service, **options: Any) -> pb.Job:
     usual = {"model": "digits", "dataset": "validation"}
-    job = rpc.calibrators.create_calibrator(pb.CreateCalibratorRequest(**{**usual, **wanted}))
+    job = rpc.calibrators.create_calibrator(pb.CreateCalibratorRequest(**{**usual, **options}))
     assert job.state == pb.JOB_STATE_QUEUED
     service.work()
-    found: pb.Job = rpc.jobs.get_job(pb.GetJobRequest(id=job.id))
-    assert found.state == pb.JOB_STATE_SUCCEEDED, found.error
-    return found
+    finished: pb.Job = rpc.jobs.get_job(pb.GetJobRequest(id=job.id))
+    assert finished.state == pb.JOB_STATE_SUCCEEDED, finished.error
+    return finished
 
 
-def test_the_whole_loop(service: Service, rpc: Rpc, data, tmp_path) -> None:
+def test_upload_fit_promote_and_calibrate(service: Service, rpc: Rpc, data, tmp_path) -> None:
     logits, labels = data
     names = pb.ClassLabels(labels=["a", "b", "c", "d"])
     model = rpc.models.create_model(pb.CreateModelRequest(name="digits", labels=names))
@@ -71,8 +75,8 @@ def test_the_whole_loop(service: Service, rpc: Rpc, data, tmp_path) -> None:
     assert (uploaded.created, dataset.rows, dataset.classes) == (True, 600, 4)
     assert dataset.digest == hashlib.sha256(body).hexdigest()
     by_rest = service.client.get("/v1/models/digits/datasets/validation").json()
-    assert {name: one.value for name, one in dataset.metrics.items()} == {
-        name: one["value"] for name, one in by_rest["metrics"].items()
+    assert {name: metric.value for name, metric in dataset.metrics.items()} == {
+        name: metric["value"] for name, metric in by_rest["metrics"].items()
     }
 
     job = fitted(rpc, service, map="temperature", objective="nll")
@@ -85,25 +89,27 @@ def test_the_whole_loop(service: Service, rpc: Rpc, data, tmp_path) -> None:
     np.testing.assert_allclose(array(answer), local.predict(logits[:5]), atol=1e-6)
     assert (answer.calibrator.version, answer.calibrator.map) == (1, "temperature")
 
-    one = pb.GetCalibratorRequest(model="digits", version=1)
-    card = rpc.calibrators.get_calibrator(one).card
+    request = pb.GetCalibratorRequest(model="digits", version=1)
+    card = rpc.calibrators.get_calibrator(request).card
     assert list(card["labels"]) == ["a", "b", "c", "d"]
     assert card["data"]["digest"] == dataset.digest
 
-    parameters = b"".join(c.data for c in rpc.calibrators.get_calibrator_parameters(one))
+    parameters = b"".join(c.data for c in rpc.calibrators.get_calibrator_parameters(request))
     (tmp_path / "one.calib").write_bytes(parameters)
     np.testing.assert_array_equal(
         Calibrator.load(tmp_path / "one.calib").parameters["temperature"],
         local.parameters["temperature"],
     )
-    graph = b"".join(chunk.data for chunk in rpc.calibrators.get_calibrator_onnx(one))
+    graph = b"".join(chunk.data for chunk in rpc.calibrators.get_calibrator_onnx(request))
     session = onnxruntime.InferenceSession(graph)
     (by_graph,) = session.run(None, {"logits": logits[:5].astype(np.float32)})
     np.testing.assert_allclose(by_graph, array(answer), atol=1e-6)
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_answers_are_in_the_form_of_the_question(ready: Service, rpc: Rpc, data, raw: bool) -> None:
+def test_answers_have_the_encoding_of_the_request(
+    ready: Service, rpc: Rpc, data, raw: bool
+) -> None:
     logits = data[0][:7].astype(np.float32)
     answer = rpc.calibration.calibrate(question(logits, matrix=matrix(logits, raw)))
     assert bool(answer.probabilities.raw) is raw
@@ -112,7 +118,7 @@ def test_answers_are_in_the_form_of_the_question(ready: Service, rpc: Rpc, data,
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
-def test_raw_of_any_number_type(ready: Service, rpc: Rpc, datatype: str) -> None:
+def test_raw_accepts_any_number_type(ready: Service, rpc: Rpc, datatype: str) -> None:
     logits = np.array([[1, -2, 3, 0], [0, 0, 5, 1]], np.float32)
     raw = {
         "FP16": logits.astype("<f2").tobytes(),
@@ -120,8 +126,8 @@ def test_raw_of_any_number_type(ready: Service, rpc: Rpc, datatype: str) -> None
         "FP32": logits.astype("<f4").tobytes(),
         "FP64": logits.astype("<f8").tobytes(),
     }[datatype]
-    given = pb.Matrix(rows=2, classes=4, raw=raw, datatype=f"DATATYPE_{datatype}")
-    answer = rpc.calibration.calibrate(question(logits, matrix=given))
+    sent = pb.Matrix(rows=2, classes=4, raw=raw, datatype=f"DATATYPE_{datatype}")
+    answer = rpc.calibration.calibrate(question(logits, matrix=sent))
     expected = ready.calibrate(logits).json()["probabilities"]
     np.testing.assert_allclose(array(answer), expected, rtol=1e-5)
 
@@ -129,13 +135,13 @@ def test_raw_of_any_number_type(ready: Service, rpc: Rpc, datatype: str) -> None
 @pytest.mark.parametrize("raw", [True, False])
 def test_null_masks_a_class(ready: Service, rpc: Rpc, raw: bool) -> None:
     """As −inf, which floats have."""
-    given = matrix([[1.0, -np.inf, 2.0, -np.inf]], raw)
-    row = array(rpc.calibration.calibrate(question([[0]], matrix=given)))[0]
+    logits = matrix([[1.0, -np.inf, 2.0, -np.inf]], raw)
+    row = array(rpc.calibration.calibrate(question([[0]], matrix=logits)))[0]
     assert row[1] == row[3] == 0
     assert row.sum() == pytest.approx(1)
 
 
-def test_probabilities_where_the_request_says_so(ready: Service, rpc: Rpc, data) -> None:
+def test_requests_can_declare_probabilities(ready: Service, rpc: Rpc, data) -> None:
     logits = data[0][:5]
     p = scipy.special.softmax(logits, axis=1)
     answer = rpc.calibration.calibrate(question(p, input=pb.INPUT_PROBABILITIES))
@@ -154,8 +160,8 @@ def test_promotion_and_rollback(ready: Service, rpc: Rpc, data) -> None:
 
     def move(version: int, reason: str) -> pb.Alias:
         change = {"model": "digits", "alias": "champion", "version": version, "reason": reason}
-        found: pb.Alias = rpc.calibrators.set_alias(pb.SetAliasRequest(**change))
-        return found
+        changed: pb.Alias = rpc.calibrators.set_alias(pb.SetAliasRequest(**change))
+        return changed
 
     assert serving() == 1
     assert move(2, "by hand").version == 2
@@ -163,16 +169,16 @@ def test_promotion_and_rollback(ready: Service, rpc: Rpc, data) -> None:
     assert ready.calibrate(data[0][:1]).json()["calibrator"]["version"] == 2
     assert move(1, "back").version == 1
     assert serving() == 1
-    asked = pb.GetAliasHistoryRequest(model="digits", alias="champion")
-    history = rpc.calibrators.get_alias_history(asked).items
-    steps = [(one.from_version or None, one.to_version) for one in history]
+    request = pb.GetAliasHistoryRequest(model="digits", alias="champion")
+    history = rpc.calibrators.get_alias_history(request).items
+    steps = [(entry.from_version or None, entry.to_version) for entry in history]
     assert steps == [(2, 1), (1, 2), (None, 1)]
     assert not history[2].HasField("from_version")
     assert history[0].reason == "back"
     assert "beats identity" in history[2].reason
 
 
-def test_versions_and_aliases_by_query(ready: Service, rpc: Rpc, data) -> None:
+def test_calibrator_is_selected_by_version_or_alias(ready: Service, rpc: Rpc, data) -> None:
     fitted(rpc, ready, map="identity", promote=pb.PROMOTE_NEVER)
     rpc.calibrators.set_alias(pb.SetAliasRequest(model="digits", alias="shadow", version=2))
     for selector, version in (("1", 1), ("2", 2), ("shadow", 2), ("champion", 1), ("", 1)):
@@ -180,13 +186,13 @@ def test_versions_and_aliases_by_query(ready: Service, rpc: Rpc, data) -> None:
         assert answer.calibrator.version == version
 
 
-def test_promote_true_promotes_whatever(ready: Service, rpc: Rpc, data) -> None:
+def test_promote_always_promotes_any_result(ready: Service, rpc: Rpc, data) -> None:
     job = fitted(rpc, ready, map="identity", promote=pb.PROMOTE_ALWAYS)
     assert job.result["promoted"] is True
     assert rpc.calibration.calibrate(question(data[0][:1])).calibrator.map == "identity"
 
 
-def test_if_better_keeps_the_champion_against_its_equal(ready: Service, rpc: Rpc) -> None:
+def test_if_better_keeps_an_equal_champion(ready: Service, rpc: Rpc) -> None:
     """What is not said is as in REST: temperature by nll, promoted if it is better."""
     job = fitted(rpc, ready)
     assert job.result["promoted"] is False
@@ -195,14 +201,14 @@ def test_if_better_keeps_the_champion_against_its_equal(ready: Service, rpc: Rpc
 
 def test_options_reach_the_fit(ready: Service, rpc: Rpc) -> None:
     """A Struct's numbers are all doubles; 5.0 is the whole number 5, as in JSON."""
-    wanted = pb.CreateCalibratorRequest(map="histogram_binning", promote=pb.PROMOTE_NEVER)
-    wanted.options.update({"bins": 5})
-    job = fitted(rpc, ready, map=wanted.map, options=wanted.options, promote=wanted.promote)
+    request = pb.CreateCalibratorRequest(map="histogram_binning", promote=pb.PROMOTE_NEVER)
+    request.options.update({"bins": 5})
+    job = fitted(rpc, ready, map=request.map, options=request.options, promote=request.promote)
     by_rest = ready.client.get(f"/v1/models/digits/calibrators/{job.result['version']:.0f}").json()
     assert by_rest["card"]["options"]["bins"] == 5
 
 
-def test_a_dataset_of_probabilities(service: Service, rpc: Rpc, data) -> None:
+def test_datasets_can_hold_probabilities(service: Service, rpc: Rpc, data) -> None:
     logits, labels = data
     service.model()
     file = _npz_of(probabilities=scipy.special.softmax(logits, axis=1), labels=labels)
@@ -216,42 +222,40 @@ def _npz_of(**arrays: Any) -> bytes:
     return file.getvalue()
 
 
-def test_lists_come_in_pages(service: Service, rpc: Rpc) -> None:
+def test_lists_have_pages(service: Service, rpc: Rpc) -> None:
     names = [f"m{i:02}" for i in range(7)]
     for name in names:
         service.model(name)
-    seen, cursor = [], ""
+    listed, cursor = [], ""
     while True:
         page = rpc.models.list_models(pb.ListModelsRequest(limit=3, cursor=cursor))
-        seen += [one.name for one in page.items]
+        listed += [item.name for item in page.items]
         cursor = page.next_cursor
         if not cursor:
             break
-    assert seen == names
+    assert listed == names
 
 
-def test_lists_of_calibrators_jobs_datasets_and_aliases(ready: Service, rpc: Rpc) -> None:
+def test_calibrators_jobs_datasets_and_aliases_are_listed(ready: Service, rpc: Rpc) -> None:
     ready.fitted(map="identity")
     listed = rpc.calibrators.list_calibrators
     versions = listed(pb.ListCalibratorsRequest(model="digits", limit=1))
-    assert [one.version for one in versions.items] == [1]
+    assert [item.version for item in versions.items] == [1]
     rest = listed(pb.ListCalibratorsRequest(model="digits", cursor=versions.next_cursor))
-    assert [one.version for one in rest.items] == [2]
+    assert [item.version for item in rest.items] == [2]
     succeeded = pb.ListJobsRequest(model="digits", state=pb.JOB_STATE_SUCCEEDED)
-    assert [one.result["version"] for one in rpc.jobs.list_jobs(succeeded).items] == [2, 1]
+    assert [item.result["version"] for item in rpc.jobs.list_jobs(succeeded).items] == [2, 1]
     failed = pb.ListJobsRequest(state=pb.JOB_STATE_FAILED)
     assert len(rpc.jobs.list_jobs(failed).items) == 0
     datasets = rpc.datasets.list_datasets(pb.ListDatasetsRequest(model="digits")).items
-    assert [one.name for one in datasets] == ["validation"]
-    one = rpc.datasets.get_dataset(pb.GetDatasetRequest(model="digits", name="validation"))
-    assert one == datasets[0]
+    assert [dataset.name for dataset in datasets] == ["validation"]
+    dataset = rpc.datasets.get_dataset(pb.GetDatasetRequest(model="digits", name="validation"))
+    assert dataset == datasets[0]
     aliases = rpc.calibrators.list_aliases(pb.ListAliasesRequest(model="digits")).items
-    assert [(one.alias, one.version) for one in aliases] == [("champion", 1)]
+    assert [(alias.alias, alias.version) for alias in aliases] == [("champion", 1)]
 
 
-def test_the_same_upload_again_is_a_success_without_effect(
-    service: Service, rpc: Rpc, data
-) -> None:
+def test_repeated_upload_succeeds_without_effect(service: Service, rpc: Rpc, data) -> None:
     service.model()
     body = npz(*data)
     assert rpc.datasets.upload_dataset(pieces(body)).created is True
@@ -264,12 +268,12 @@ def test_the_same_upload_again_is_a_success_without_effect(
     assert "exists with other data" in other.details()
 
 
-def test_idempotency_keys(service: Service, rpc: Rpc, data) -> None:
+def test_idempotency_key_makes_a_request_happen_once(service: Service, rpc: Rpc, data) -> None:
     """The same request under the same key does nothing more, whichever way it comes."""
     key = (("idempotency-key", "k1"),)
-    wanted = pb.CreateModelRequest(name="digits", classes=4)
-    first = rpc.models.create_model(wanted, metadata=key)
-    assert rpc.models.create_model(wanted, metadata=key) == first
+    request = pb.CreateModelRequest(name="digits", classes=4)
+    first = rpc.models.create_model(request, metadata=key)
+    assert rpc.models.create_model(request, metadata=key) == first
     by_rest = service.client.post(
         "/v1/models", json={"name": "digits", "classes": 4}, headers=dict(key)
     )
@@ -286,7 +290,7 @@ def test_idempotency_keys(service: Service, rpc: Rpc, data) -> None:
     assert len(rpc.jobs.list_jobs(pb.ListJobsRequest()).items) == 1
 
 
-def test_cancel_a_queued_job(service: Service, rpc: Rpc, data) -> None:
+def test_queued_jobs_can_be_cancelled(service: Service, rpc: Rpc, data) -> None:
     service.model()
     service.upload(npz(*data))
     job = service.ask_fit().json()
@@ -297,7 +301,7 @@ def test_cancel_a_queued_job(service: Service, rpc: Rpc, data) -> None:
     assert len(empty.items) == 0
 
 
-def test_a_stream_of_pieces(ready: Service, rpc: Rpc, data) -> None:
+def test_stream_returns_one_answer_per_message(ready: Service, rpc: Rpc, data) -> None:
     """One answer a piece, in order, each as large as one request may be."""
     logits = data[0][:500].astype(np.float32)
     parts = np.split(logits, 10)
@@ -305,12 +309,12 @@ def test_a_stream_of_pieces(ready: Service, rpc: Rpc, data) -> None:
     rest = [pb.CalibrateRequest(matrix=matrix(part)) for part in parts[1:]]
     answers = list(rpc.calibration.calibrate_stream(iter([first, *rest])))
     assert len(answers) == 10
-    whole = np.concatenate([array(one) for one in answers])
+    probabilities = np.concatenate([array(answer) for answer in answers])
     expected = np.concatenate([ready.calibrate(part).json()["probabilities"] for part in parts])
-    np.testing.assert_allclose(whole, expected, rtol=1e-6)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-6)
 
 
-def test_one_version_answers_a_whole_stream(ready: Service, rpc: Rpc, data) -> None:
+def test_stream_uses_one_version(ready: Service, rpc: Rpc, data) -> None:
     """A promotion in the middle is seen by the next stream."""
     fitted(rpc, ready, map="identity", promote=pb.PROMOTE_NEVER)
 
@@ -320,18 +324,20 @@ def test_one_version_answers_a_whole_stream(ready: Service, rpc: Rpc, data) -> N
         rpc.calibrators.set_alias(change)
         yield question(data[0][2:4])
 
-    versions = [one.calibrator.version for one in rpc.calibration.calibrate_stream(asking())]
+    versions = [answer.calibrator.version for answer in rpc.calibration.calibrate_stream(asking())]
     assert versions == [1, 1]
     assert rpc.calibration.calibrate(question(data[0][:1])).calibrator.version == 2
 
 
-def test_a_stream_stays_with_one_calibrator(ready: Service, rpc: Rpc, data) -> None:
-    both = [question(data[0][:2]), question(data[0][:2], calibrator="1")]
-    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibration.calibrate_stream, iter(both))
+def test_stream_cannot_change_its_calibrator(ready: Service, rpc: Rpc, data) -> None:
+    questions = [question(data[0][:2]), question(data[0][:2], calibrator="1")]
+    error = refused(
+        grpc.StatusCode.INVALID_ARGUMENT, rpc.calibration.calibrate_stream, iter(questions)
+    )
     assert error.details().startswith("calibrator: found '1'")
 
 
-def test_late_labels(ready: Service, rpc: Rpc, data) -> None:
+def test_late_labels_are_accepted(ready: Service, rpc: Rpc, data) -> None:
     """An id of each prediction, by which its true class is told later; each has an outcome."""
     answer = rpc.calibration.calibrate(question(data[0][:3], ids=1))
     first, second, third = answer.prediction_ids
@@ -344,14 +350,14 @@ def test_late_labels(ready: Service, rpc: Rpc, data) -> None:
         pb.LateLabel(prediction_id=third, name="nothing"),
         pb.LateLabel(prediction_id="x", index=0),
     ]
-    told = rpc.labels.add_labels(pb.AddLabelsRequest(model="digits", labels=labels))
-    statuses = [pb.LabelStatus.Name(one.status) for one in told.items]
-    assert [one.removeprefix("LABEL_STATUS_") for one in statuses] == [
+    labelled = rpc.labels.add_labels(pb.AddLabelsRequest(model="digits", labels=labels))
+    statuses = [pb.LabelStatus.Name(item.status) for item in labelled.items]
+    assert [status.removeprefix("LABEL_STATUS_") for status in statuses] == [
         "ACCEPTED", "ACCEPTED", "DUPLICATE", "CONFLICT", "INVALID", "INVALID",
     ]  # fmt: skip
-    counts = told.counts
+    counts = labelled.counts
     assert (counts.accepted, counts.duplicate, counts.conflict, counts.invalid) == (2, 1, 1, 2)
-    assert "labelled 1 before" in told.items[3].reason
+    assert "labelled 1 before" in labelled.items[3].reason
     bad = grpc.StatusCode.INVALID_ARGUMENT
     unsaid = pb.AddLabelsRequest(model="digits", labels=[pb.LateLabel(prediction_id=first)])
     assert "labels[0].label" in violations(refused(bad, rpc.labels.add_labels, unsaid))
@@ -362,11 +368,11 @@ def test_late_labels(ready: Service, rpc: Rpc, data) -> None:
 
 def test_every_operation_of_rest_is_an_rpc(service: Service) -> None:
     """And only the stream is one more."""
-    rpcs = {method_name(method.name) for one in OWN.values() for method in one.methods}
+    rpcs = {method_name(method.name) for service in OWN.values() for method in service.methods}
     rest = {
-        one["operationId"]
+        verb["operationId"]
         for path, verbs in service.client.app.openapi()["paths"].items()
-        for one in verbs.values()
+        for verb in verbs.values()
         if path.startswith("/v1/")
     }
     assert rpcs == rest | {"calibrate_stream"}

@@ -18,15 +18,17 @@ KEY = {"Idempotency-Key": "k"}
 BY_CONTENT = {"upload_dataset"}
 
 
-def test_every_change_takes_a_key() -> None:
+def test_every_change_accepts_an_idempotency_key() -> None:
     for name, operation in operations(create_app().openapi()).items():
         headers = {
-            one["name"].lower() for one in operation.get("parameters", []) if one["in"] == "header"
+            parameter["name"].lower()
+            for parameter in operation.get("parameters", [])
+            if parameter["in"] == "header"
         }
         assert ("idempotency-key" in headers) is (name in MUTATING - BY_CONTENT), name
 
 
-def test_a_promotion_sent_again_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -> None:
+def test_repeated_promotion_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -> None:
     """As when its answer was lost on the way, and somebody has looked at what came of it."""
     assert ready.fitted(promote=False)["result"]["version"] == 2
     champion = "/v1/models/digits/aliases/champion"
@@ -61,7 +63,7 @@ def test_a_promotion_sent_again_does_not_undo_a_rollback(ready: Service, rpc: Rp
     assert ready.client.put(f"{champion}2", json={"version": 2}, headers=KEY).status_code == 200
 
 
-def test_a_refit_a_cancellation_and_settings_happen_once(ready: Service, rpc: Rpc) -> None:
+def test_repeated_refit_cancellation_and_settings_happen_once(ready: Service, rpc: Rpc) -> None:
     refit = "/v1/models/digits/monitoring/refit"
     first = ready.client.post(refit, headers=KEY).json()
     gone = ready.client.delete(f"/v1/jobs/{first['id']}", headers=KEY)
@@ -78,10 +80,10 @@ def test_a_refit_a_cancellation_and_settings_happen_once(ready: Service, rpc: Rp
         for name, (service, method) in kinds.items()
     }
     metadata = [("idempotency-key", "k")]
-    found = rpc.monitoring.create_refit(requests["create_refit"](model="digits"), metadata=metadata)
-    assert found.id == first["id"]
-    found = rpc.jobs.cancel_job(requests["cancel_job"](id=first["id"]), metadata=metadata)
-    assert found.id == first["id"]
+    job = rpc.monitoring.create_refit(requests["create_refit"](model="digits"), metadata=metadata)
+    assert job.id == first["id"]
+    job = rpc.jobs.cancel_job(requests["cancel_job"](id=first["id"]), metadata=metadata)
+    assert job.id == first["id"]
     # Nor does a setting that is sent again undo what came after it.
     where = "/v1/models/digits/monitoring/settings"
     set_first = ready.client.put(where, json={"tolerance": 0.03}, headers=KEY)
@@ -93,7 +95,7 @@ def test_a_refit_a_cancellation_and_settings_happen_once(ready: Service, rpc: Rp
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256])
-def test_a_key_that_is_none_is_refused(shared: Service, key: str) -> None:
+def test_invalid_idempotency_keys_are_rejected(shared: Service, key: str) -> None:
     answer = shared.client.post(
         "/v1/models/digits/monitoring/refit", headers={"Idempotency-Key": key}
     )

@@ -72,9 +72,9 @@ def test_infer_json(shared: Service, sent: Any, datatype: str) -> None:
 def test_infer_binary(shared: Service, datatype: str) -> None:
     """Bytes in, bytes out; all these logits are exact in every datatype."""
     raw = bytes_of(ROWS, datatype)
-    one = tensor(datatype=datatype, parameters={"binary_data_size": len(raw)})
+    request_input = tensor(datatype=datatype, parameters={"binary_data_size": len(raw)})
     question = {
-        "inputs": [one],
+        "inputs": [request_input],
         "outputs": [{"name": "probabilities", "parameters": {"binary_data": True}}],
     }
     answer = shared.client.post(INFER, **binary(question, raw))
@@ -83,8 +83,8 @@ def test_infer_binary(shared: Service, datatype: str) -> None:
     (output,) = json.loads(answer.content[:size])["outputs"]
     assert output["parameters"] == {"binary_data_size": 32}
     assert "data" not in output
-    found = np.frombuffer(answer.content[size:], "<f4").reshape(output["shape"])
-    np.testing.assert_allclose(found, expected(shared), rtol=1e-6)
+    probabilities = np.frombuffer(answer.content[size:], "<f4").reshape(output["shape"])
+    np.testing.assert_allclose(probabilities, expected(shared), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_infer_binary(shared: Service, datatype: str) -> None:
         ({}, [{"name": "probabilities", "parameters": {"binary_data": True}}], True),
     ],
 )
-def test_who_decides_about_bytes(
+def test_output_parameters_override_request_parameters(
     shared: Service, parameters: Any, outputs: Any, is_binary: bool
 ) -> None:
     """The output, and else the request."""
@@ -110,24 +110,24 @@ def test_who_decides_about_bytes(
     assert (LENGTH in answer.headers) is is_binary
 
 
-def test_masked_classes(ready: Service) -> None:
+def test_masked_classes_have_probability_zero(ready: Service) -> None:
     """null in JSON and −inf in bytes: a probability of exactly 0."""
     masked = ROWS.copy()
     masked[0, 1] = -np.inf
     data = [[None if np.isinf(z) else z for z in row] for row in masked.tolist()]
-    found = values(ask(ready, tensor(data)))
-    assert found[0, 1] == 0
+    probabilities = values(ask(ready, tensor(data)))
+    assert probabilities[0, 1] == 0
     raw = bytes_of(masked, "FP32")
-    one = tensor(parameters={"binary_data_size": len(raw)})
-    again = values(ready.client.post(INFER, **binary({"inputs": [one]}, raw)))
-    np.testing.assert_array_equal(found, again)
+    request_input = tensor(parameters={"binary_data_size": len(raw)})
+    again = values(ready.client.post(INFER, **binary({"inputs": [request_input]}, raw)))
+    np.testing.assert_array_equal(probabilities, again)
 
 
-def test_probabilities_as_input(ready: Service) -> None:
+def test_probabilities_are_accepted_as_input(ready: Service) -> None:
     """Declared by a parameter, never guessed."""
     p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
-    found = values(ask(ready, tensor(p.tolist()), parameters={"input": "probabilities"}))
-    np.testing.assert_allclose(found, expected(ready), rtol=1e-4)
+    probabilities = values(ask(ready, tensor(p.tolist()), parameters={"input": "probabilities"}))
+    np.testing.assert_allclose(probabilities, expected(ready), rtol=1e-4)
     refused = ask(ready, tensor(ROWS.tolist()), parameters={"input": "probabilities"})
     assert refused.status_code == 400
 
@@ -135,7 +135,7 @@ def test_probabilities_as_input(ready: Service) -> None:
 @pytest.mark.parametrize(
     ("encoding", "press"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
 )
-def test_compression(shared: Service, encoding: str, press: Any) -> None:
+def test_answers_can_be_compressed(shared: Service, encoding: str, press: Any) -> None:
     body = json.dumps({"inputs": [tensor(ROWS.tolist())]}).encode()
     headers = {"Content-Encoding": encoding, "Accept-Encoding": encoding}
     answer = shared.client.post(INFER, content=press(body), headers=headers)
@@ -145,10 +145,10 @@ def test_compression(shared: Service, encoding: str, press: Any) -> None:
     assert "Content-Encoding" not in plain.headers
 
 
-def test_the_binary_header_counts_what_was_not_compressed(ready: Service) -> None:
+def test_binary_header_has_the_uncompressed_length(ready: Service) -> None:
     raw = bytes_of(ROWS, "FP32")
-    one = tensor(parameters={"binary_data_size": len(raw)})
-    request = binary({"inputs": [one], "parameters": {"binary_data_output": True}}, raw)
+    request_input = tensor(parameters={"binary_data_size": len(raw)})
+    request = binary({"inputs": [request_input], "parameters": {"binary_data_output": True}}, raw)
     request["content"] = gzip.compress(request["content"])
     request["headers"] |= {"Content-Encoding": "gzip", "Accept-Encoding": "gzip"}
     answer = ready.client.post(INFER, **request)
@@ -158,14 +158,14 @@ def test_the_binary_header_counts_what_was_not_compressed(ready: Service) -> Non
     assert len(answer.content) == size + 32
 
 
-def test_versions(ready: Service) -> None:
+def test_version_or_champion_is_selected(ready: Service) -> None:
     """In the path; without one, the champion."""
     job = ready.fitted(map="vector", promote=False)
     assert job["result"]["version"] == 2
     first, second = (
         ask(ready, tensor(ROWS.tolist()), path=f"{MODEL}/versions/{v}/infer") for v in (1, 2)
     )
-    assert [one.json()["model_version"] for one in (first, second)] == ["1", "2"]
+    assert [item.json()["model_version"] for item in (first, second)] == ["1", "2"]
     assert ask(ready, tensor(ROWS.tolist())).json()["model_version"] == "1"
     assert (values(first) != values(second)).any()
     assert ready.client.get(f"{MODEL}/versions/2").json()["versions"] == ["2"]
@@ -181,7 +181,7 @@ def test_versions(ready: Service) -> None:
     }
 
 
-def test_health(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_is_reported(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     ready.model("new", classes=2)
     get = ready.client.get
     assert get("/v2").json()["extensions"] == ["binary_tensor_data"]
@@ -205,20 +205,20 @@ def test_health(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (unloaded.status_code, list(unloaded.json())) == (503, ["error"])
 
 
-def test_what_is_loaded_says_what_it_is_while_the_registry_hangs(
+def test_loaded_models_have_metadata_while_the_registry_hangs(
     ready: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Soon, and of its versions the one that is loaded."""
     ready.fitted(map="vector", promote=False)
     expected(ready)
-    with hanging(ready.registry, monkeypatch) as asked:
+    with hanging(ready.registry, monkeypatch) as queries:
         assert ready.client.get(MODEL).json()["versions"] == ["1"]
         assert ready.client.get(f"{MODEL}/ready").json() == {"name": "digits", "ready": True}
-        assert asked == ["digits"]
+        assert queries == ["digits"]
     assert ready.client.get(MODEL).json()["versions"] == ["1", "2"]
 
 
-def test_not_ready_before_anything_is_loaded(
+def test_not_ready_before_a_calibrator_is_loaded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(self: Registry) -> None:
@@ -312,7 +312,7 @@ def test_bad_input_is_a_bad_request(shared: Service, case: str) -> None:
     assert place in answer.json()["error"]
 
 
-def test_every_error_that_is_promised_comes(ready: Service) -> None:
+def test_every_documented_error_occurs(ready: Service) -> None:
     ready.model("new", classes=2)
     good = {"json": {"inputs": [tensor(GOOD)]}}
     long, bomb = {"content": b" " * 100_001}, gzip.compress(b" " * 2_000_000)
@@ -358,13 +358,15 @@ def test_every_error_that_is_promised_comes(ready: Service) -> None:
 @pytest.mark.parametrize(("verb", "path", "status"), [
     ("GET", "/v2/nowhere", 404), ("PUT", INFER, 405), ("POST", "/v2/health/live", 405),
 ])  # fmt: skip
-def test_other_paths_and_verbs(shared: Service, verb: str, path: str, status: int) -> None:
+def test_other_paths_and_methods_are_rejected(
+    shared: Service, verb: str, path: str, status: int
+) -> None:
     answer = shared.client.request(verb, path)
     assert answer.status_code == status
     assert list(answer.json()) == ["error"]
 
 
-def test_a_fault_of_ours_is_plain_json_too(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_are_json(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> None:
         raise KeyError("us")
 

@@ -27,8 +27,8 @@ def ids(
     with service.registry.transaction() as tx:
         number = tx.models.get(model).id
         signing = tx.signing_keys.first() if key is None else tx.signing_keys.all()[key]
-    said = Predictions([0.75] * count, [0.5] * count, [row % 4 for row in range(count)])
-    return mint(signing, number, 1, time.time() - age, said)
+    predictions = Predictions([0.75] * count, [0.5] * count, [row % 4 for row in range(count)])
+    return mint(signing, number, 1, time.time() - age, predictions)
 
 
 def post(service: Service, items: Any, model: str = "digits", **more: Any) -> Any:
@@ -37,70 +37,77 @@ def post(service: Service, items: Any, model: str = "digits", **more: Any) -> An
 
 def outcomes(service: Service, *items: tuple[str, int | str], model: str = "digits") -> list[Any]:
     """Send labels, and return each one's status, with the reason where there is one."""
-    answer = post(service, [{"prediction_id": one, "label": label} for one, label in items], model)
+    answer = post(
+        service,
+        [{"prediction_id": prediction_id, "label": label} for prediction_id, label in items],
+        model,
+    )
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    statuses = [one["status"] for one in found["items"]]
-    assert found["counts"] == {name: statuses.count(name) for name in found["counts"]}
-    assert sum(found["counts"].values()) == len(items)
+    body = answer.json()
+    statuses = [item["status"] for item in body["items"]]
+    assert body["counts"] == {name: statuses.count(name) for name in body["counts"]}
+    assert sum(body["counts"].values()) == len(items)
     return [
-        one["status"] if "reason" not in one else (one["status"], one["reason"])
-        for one in found["items"]
+        item["status"] if "reason" not in item else (item["status"], item["reason"])
+        for item in body["items"]
     ]
 
 
-def kept(service: Service, model: str = "digits") -> list[LabelledPrediction]:
+def stored(service: Service, model: str = "digits") -> list[LabelledPrediction]:
     with service.registry.reading() as tx:
         return tx.labels.between(tx.models.get(model), 1, 0, 1e11)
 
 
-def test_labels_are_kept_with_what_their_ids_say(service: Service) -> None:
+def test_labels_are_stored_with_their_predictions(service: Service) -> None:
     service.model()
-    one, two = ids(service, 2)
-    assert outcomes(service, (one, 3), (two, 1)) == ["accepted", "accepted"]
-    rows = kept(service)
+    first, second = ids(service, 2)
+    assert outcomes(service, (first, 3), (second, 1)) == ["accepted", "accepted"]
+    rows = stored(service)
     assert [(row.predicted, row.label) for row in rows] in ([(0, 3), (1, 1)], [(1, 1), (0, 3)])
     assert {(row.raw_confidence, row.confidence, row.version) for row in rows} == {(0.75, 0.5, 1)}
     assert outcomes(service) == []
 
 
-def test_labels_whose_predictions_have_been_looked_at_are_counted(service: Service) -> None:
+def test_labels_after_the_last_look_are_counted_as_late(service: Service) -> None:
     """They are kept, and come too late to count; whoever writes the next look keeps the count."""
     model = a_champion(service.registry)
     with service.registry.transaction() as tx:
         row = MonitorRow(1, 1, 1, {}, time.time() - 100, {}, {}, {}, 0, 0.0)
         tx.monitors.save(model, row)
-    made = [*ids(service, 3, age=200.0, model="resnet"), *ids(service, 2, age=50.0, model="resnet")]
-    items = [(one, 0) for one in made]
+    predicted = [
+        *ids(service, 3, age=200.0, model="resnet"),
+        *ids(service, 2, age=50.0, model="resnet"),
+    ]
+    items = [(prediction_id, 0) for prediction_id in predicted]
     assert outcomes(service, *items, model="resnet") == ["accepted"] * 5
     assert outcomes(service, *items, model="resnet") == ["duplicate"] * 5
     with service.registry.transaction() as tx:
         tx.monitors.save(model, replace(row, turn=2))
-        found = tx.monitors.find(model, 1)
-    assert found is not None
-    assert (found.turn, found.late) == (2, 3)
+        state = tx.monitors.find(model, 1)
+    assert state is not None
+    assert (state.turn, state.late) == (2, 3)
 
 
-def test_the_same_label_again_has_no_effect_and_another_is_a_conflict(service: Service) -> None:
+def test_repeated_labels_have_no_effect_and_different_ones_conflict(service: Service) -> None:
     """In later batches and in the same one; the first stands, and the conflict is marked."""
     service.model()
-    one, two = ids(service, 2)
+    first, second = ids(service, 2)
     conflict = ("conflict", "labelled 3 before; the first label is kept")
-    assert outcomes(service, (one, 3)) == ["accepted"]
-    before = kept(service)
-    assert outcomes(service, (one, 3)) == ["duplicate"]
-    assert kept(service) == before
-    assert outcomes(service, (two, 1), (one, 2), (two, 1), (two, 0), (one, 3)) == [
+    assert outcomes(service, (first, 3)) == ["accepted"]
+    before = stored(service)
+    assert outcomes(service, (first, 3)) == ["duplicate"]
+    assert stored(service) == before
+    assert outcomes(service, (second, 1), (first, 2), (second, 1), (second, 0), (first, 3)) == [
         "accepted",
         conflict,
         "duplicate",
         ("conflict", "labelled 1 before; the first label is kept"),
         "duplicate",
     ]
-    assert {(row.label, row.disputed) for row in kept(service)} == {(3, True), (1, True)}
+    assert {(row.label, row.disputed) for row in stored(service)} == {(3, True), (1, True)}
 
 
-def test_what_is_refused_keeps_nothing_else_back(service: Service) -> None:
+def test_invalid_items_do_not_block_valid_ones(service: Service) -> None:
     """Forged, of another model, expired, from the future, of no class: each by itself."""
     service.model()
     service.model("other")
@@ -111,7 +118,7 @@ def test_what_is_refused_keeps_nothing_else_back(service: Service) -> None:
     (late,) = ids(service, 1, age=30 * _DAY - 60)
     (early,) = ids(service, 1, age=-240)
     (future,) = ids(service, 1, age=-400)
-    found = outcomes(
+    results = outcomes(
         service,
         ("nonsense", 0),
         (forged, 0),
@@ -125,11 +132,11 @@ def test_what_is_refused_keeps_nothing_else_back(service: Service) -> None:
         (early, 1),
         (good, 2),
     )
-    assert [one if isinstance(one, str) else one[0] for one in found] == [
+    assert [result if isinstance(result, str) else result[0] for result in results] == [
         "invalid", "invalid", "invalid", "expired", "invalid", "invalid", "invalid", "invalid",
         "accepted", "accepted", "accepted",
     ]  # fmt: skip
-    reasons = [one[1] for one in found[:8]]
+    reasons = [result[1] for result in results[:8]]
     assert len(set(reasons)) == 8
     for reason, word in zip(
         reasons,
@@ -137,11 +144,11 @@ def test_what_is_refused_keeps_nothing_else_back(service: Service) -> None:
         strict=True,
     ):
         assert word in reason
-    assert len(kept(service)) == 3
+    assert len(stored(service)) == 3
     assert outcomes(service, (foreign, 0), model="other") == ["accepted"]
 
 
-def test_ids_of_a_key_before_the_last_rotations_are_good_until_it_is_revoked(
+def test_ids_of_old_keys_are_valid_until_revocation(
     service: Service,
 ) -> None:
     service.model()
@@ -153,30 +160,30 @@ def test_ids_of_a_key_before_the_last_rotations_are_good_until_it_is_revoked(
     assert outcomes(service, (old[0], 1), (new[0], 1)) == ["accepted", "accepted"]
     with service.registry.transaction() as tx:
         tx.signing_keys.revoke()
-    found = outcomes(service, (old[1], 1), (new[1], 1))
-    assert found[0][0] == "invalid"
-    assert "given up" in found[0][1]
-    assert found[1] == "accepted"
+    results = outcomes(service, (old[1], 1), (new[1], 1))
+    assert results[0][0] == "invalid"
+    assert "given up" in results[0][1]
+    assert results[1] == "accepted"
 
 
-def test_labels_may_be_names_where_the_model_has_them(service: Service) -> None:
+def test_labels_can_be_class_names(service: Service) -> None:
     """A name is never read as a number, nor a number as a name."""
     service.model(classes=["1", "0", "cat"])
     batch = ids(service, 4)
-    found = outcomes(
+    results = outcomes(
         service, (batch[0], "cat"), (batch[1], "0"), (batch[2], 0), (batch[3], "2"), (batch[0], 1)
     )
-    assert found == [
+    assert results == [
         "accepted",
         "accepted",
         "accepted",
         ("invalid", "label '2': none of the model's class labels"),
         ("conflict", "labelled 'cat' before; the first label is kept"),
     ]
-    assert sorted(row.label for row in kept(service)) == [0, 1, 2]
+    assert sorted(row.label for row in stored(service)) == [0, 1, 2]
 
 
-def test_batches_have_a_limit(service: Service) -> None:
+def test_batches_over_the_limit_are_rejected(service: Service) -> None:
     """The whole batch is refused, since whoever sends it can send two."""
     service.model()
     many = [{"prediction_id": "x", "label": 0}] * 2_001
@@ -205,7 +212,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "field"), BAD)
-def test_what_is_no_batch_of_labels(shared: Service, body: bytes, field: str) -> None:
+def test_invalid_label_batches_are_rejected(shared: Service, body: bytes, field: str) -> None:
     headers = {"Content-Type": "application/json"}
     answer = shared.client.post("/v1/models/digits/labels", content=body, headers=headers)
     assert answer.status_code == 422, answer.text
@@ -218,21 +225,25 @@ _LABELS = st.integers(-(2**70), 2**70) | st.text(max_size=20)
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_TEXTS, _LABELS), max_size=5))
-def test_no_text_is_the_servers_fault(service: Service, items: list[tuple[str, Any]]) -> None:
+def test_arbitrary_ids_and_labels_are_not_server_errors(
+    service: Service, items: list[tuple[str, Any]]
+) -> None:
     """Ids and labels of any characters and any size."""
     if not service.client.get("/v1/models").json()["items"]:
         service.model()
-    body = json.dumps([{"prediction_id": one, "label": label} for one, label in items])
+    body = json.dumps(
+        [{"prediction_id": prediction_id, "label": label} for prediction_id, label in items]
+    )
     headers = {"Content-Type": "application/json"}
     answer = service.client.post("/v1/models/digits/labels", content=body, headers=headers)
     assert answer.status_code in (200, 422), answer.text
     if answer.status_code == 200:
-        assert {one["status"] for one in answer.json()["items"]} <= {"invalid"}
+        assert {item["status"] for item in answer.json()["items"]} <= {"invalid"}
 
 
-def test_labels_are_counted_by_what_became_of_them(service: Service) -> None:
+def test_labels_are_counted_by_outcome(service: Service) -> None:
     service.model()
-    one, two = ids(service, 2)
+    first, second = ids(service, 2)
 
     def counts() -> list[float]:
         text = service.client.get("/metrics").text
@@ -242,6 +253,6 @@ def test_labels_are_counted_by_what_became_of_them(service: Service) -> None:
         ]
 
     before = counts()
-    outcomes(service, (one, 0), (two, 0), (one, 0), (one, 1), ("x", 0))
+    outcomes(service, (first, 0), (second, 0), (first, 0), (first, 1), ("x", 0))
     added = [now - then for now, then in zip(counts(), before, strict=True)]
     assert added == [2, 1, 1, 0, 1]

@@ -62,7 +62,7 @@ def _caller(name: str = "web", **limits: Any) -> Principal:
     waits=st.lists(st.floats(0, 0.5), min_size=5, max_size=200),
     rate=st.sampled_from([0.5, 1.0, 3.0, 100.0]),
 )
-def test_nobody_has_more_than_a_second_ahead_of_his_rate(waits: list[float], rate: float) -> None:
+def test_rate_allows_a_burst_of_one_second(waits: list[float], rate: float) -> None:
     """However requests come; and who keeps to the rate is never refused."""
     clock = Clock()
     limiter = Limiter(SharedUsage(), clock)
@@ -81,7 +81,7 @@ def test_nobody_has_more_than_a_second_ahead_of_his_rate(waits: list[float], rat
         clock.now += 1 / rate
 
 
-def test_who_waits_as_long_as_is_said_is_let_in() -> None:
+def test_caller_is_admitted_after_the_stated_wait() -> None:
     clock = Clock()
     limiter = Limiter(SharedUsage(), clock)
     web = _caller(requests_per_second=0.25, rows_per_second=100)
@@ -103,7 +103,7 @@ def test_who_waits_as_long_as_is_said_is_let_in() -> None:
         limiter.take_rows(ANONYMOUS, 10**9)
 
 
-def test_requests_at_once_are_counted_until_they_end() -> None:
+def test_concurrent_requests_are_counted_until_they_end() -> None:
     limiter = Limiter(SharedUsage(), Clock())
     web = _caller(concurrency=2)
     with contextlib.ExitStack() as work:
@@ -119,7 +119,7 @@ def test_requests_at_once_are_counted_until_they_end() -> None:
         pass
 
 
-def test_a_body_has_a_size() -> None:
+def test_body_size_is_limited() -> None:
     limiter = Limiter(SharedUsage(), Clock())
     limiter.check_body(_caller(body_bytes=10), 10)
     with pytest.raises(TooLargeError, match="at most 10 bytes"):
@@ -128,7 +128,7 @@ def test_a_body_has_a_size() -> None:
         limiter.check_body(boundless, 10**9)
 
 
-def test_a_keys_own_limits_come_first_and_none_is_one() -> None:
+def test_key_limits_override_the_defaults() -> None:
     usual = Limits(10.0, 20.0, 3, None)
     assert Limits(requests_per_second=0, concurrency=5).over(usual) == Limits(0, 20.0, 5, None)
     assert Limits().is_none
@@ -143,7 +143,7 @@ def test_a_keys_own_limits_come_first_and_none_is_one() -> None:
             Limits(rows_per_second=wrong).checked()
 
 
-def test_more_callers_than_there_is_room_for() -> None:
+def test_full_table_replaces_idle_callers_first() -> None:
     """Each is let in; the place of one who is busy goes last."""
     clock = Clock()
     limiter = Limiter(SharedUsage(), clock)
@@ -170,13 +170,13 @@ time.sleep(600)
 """
 
 
-def test_processes_of_a_server_count_together(
+def test_processes_of_a_server_share_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one that is killed had in work no longer counts when another has taken its place."""
     file = tmp_path / "ledger"
-    with file.open("wb") as made:
-        made.truncate(file_size(1))
+    with file.open("wb") as target:
+        target.truncate(file_size(1))
     monkeypatch.setenv(USAGE_FILE, str(file))
     command = [sys.executable, "-c", _CHILD]
     children = []
@@ -210,7 +210,7 @@ def test_processes_of_a_server_count_together(
                 child.stdout.close()
 
 
-def test_wrong_keys_are_counted_by_address_and_forgotten() -> None:
+def test_wrong_keys_are_counted_by_address_for_a_while() -> None:
     clock = Clock()
     failed = FailedAttempts(clock)
     for _ in range(30):
@@ -247,7 +247,7 @@ class Limited:
         logits = [[0.1, 0.2, 0.3, 0.4]] * rows
         body: Any = {"logits": logits}
         if path.startswith("/v2"):
-            data = [one for row in logits for one in row]
+            data = [value for row in logits for value in row]
             tensor = {"name": "logits", "datatype": "FP32", "shape": [rows, 4], "data": data}
             body = {"inputs": [tensor]}
         return self.client.post(path, json=body, headers=self.header(key))
@@ -335,7 +335,7 @@ def test_too_many_requests_or_rows_are_429(limited: Limited) -> None:
     assert _counted(limited, "rows") > before["rows"]
 
 
-def test_a_body_over_the_keys_own_limit_is_413(limited: Limited) -> None:
+def test_body_over_the_key_limit_is_413(limited: Limited) -> None:
     assert limited.ask("small").status_code == 200
     for path in ("/v1/models/m/calibrate", "/v2/models/m/infer"):
         assert limited.ask("small", path, rows=30).status_code == 413
@@ -356,7 +356,7 @@ def test_a_body_over_the_keys_own_limit_is_413(limited: Limited) -> None:
 def test_grpc_has_the_same_limits(limited: Limited) -> None:
     port = limited.client.app.state.grpc_port
 
-    def asked(key: str, rows: int = 1) -> Any:
+    def request(key: str, rows: int = 1) -> Any:
         kind = OWN["Calibration"].methods_by_name["Calibrate"].input_type._concrete_class
         message = kind(model="m")
         message.matrix.rows, message.matrix.classes = rows, 4
@@ -364,7 +364,7 @@ def test_grpc_has_the_same_limits(limited: Limited) -> None:
         return message, {"metadata": [("authorization", f"Bearer {limited.keys[key]}")]}
 
     with Rpc(f"127.0.0.1:{port}") as rpc:
-        message, more = asked("slow")
+        message, more = request("slow")
         rpc.calibration.calibrate(message, **more)
         code = grpc.StatusCode.RESOURCE_EXHAUSTED
         error = refused(code, rpc.calibration.calibrate, message, **more)
@@ -373,29 +373,29 @@ def test_grpc_has_the_same_limits(limited: Limited) -> None:
         again = error_details_pb2.RetryInfo()
         assert details[0].Unpack(again)
         assert 900 <= again.retry_delay.seconds <= 1000
-        message, more = asked("usual", 40)
+        message, more = request("usual", 40)
         rpc.calibration.calibrate(message, **more)
         assert "rows" in refused(code, rpc.calibration.calibrate, message, **more).details()
         # Pieces of a stream are rows as well.
-        message, more = asked("usual")
+        message, more = request("usual")
         error = refused(code, rpc.calibration.calibrate_stream, iter([message]), **more)
         assert "rows" in error.details()
         infer = V2.methods_by_name["ModelInfer"].input_type._concrete_class(model_name="m")
         tensor = infer.inputs.add(name="logits", datatype="FP32", shape=[1, 4])
         tensor.contents.fp32_contents.extend([0.1] * 4)
         assert "rows" in refused(code, rpc.v2.model_infer, infer, **more).details()
-        message, more = asked("small", 60)
+        message, more = request("small", 60)
         error = refused(code, rpc.calibration.calibrate, message, **more)
         assert "at most 200 bytes" in error.details()
-        message, more = asked("one")
+        message, more = request("one")
         for _ in range(3):
             rpc.calibration.calibrate(message, **more)
 
 
-def test_requests_at_once_are_429_and_end_with_their_answers(limited: Limited) -> None:
+def test_concurrent_requests_over_the_limit_are_429(limited: Limited) -> None:
     limiter = limited.client.app.state.recalib.access.limiter
-    one = limited.client.app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
-    with entered(limiter, one):
+    principal = limited.client.app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
+    with entered(limiter, principal):
         answer = limited.ask("one")
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
     # Whatever became of each, it is not in work any more.
@@ -405,16 +405,16 @@ def test_requests_at_once_are_429_and_end_with_their_answers(limited: Limited) -
         assert limited.client.get("/nowhere", headers=limited.header("one")).status_code == 404
 
 
-def test_wrong_keys_are_429_after_a_while_and_good_ones_go_on(limited: Limited) -> None:
+def test_repeated_wrong_keys_are_429_and_good_keys_work(limited: Limited) -> None:
     limited.keys["wrong"] = limited.keys["free"][:-2] + "xx"
-    found = [limited.ask("wrong").status_code for _ in range(40)]
-    assert found[:30] == [401] * 30
-    assert 429 in found[30:]
+    statuses = [limited.ask("wrong").status_code for _ in range(40)]
+    assert statuses[:30] == [401] * 30
+    assert 429 in statuses[30:]
     assert limited.ask("free").status_code == 200
     assert limited.client.get("/v1/models").status_code == 401
 
 
-def test_requests_answered_at_once_have_the_same_limits(limited: Limited) -> None:
+def test_limits_apply_to_requests_over_sockets(limited: Limited) -> None:
     """Over sockets, where small requests are no requests of ASGI's."""
     app = limited.client.app
     with _served(app) as port:
@@ -422,13 +422,13 @@ def test_requests_answered_at_once_have_the_same_limits(limited: Limited) -> Non
         assert [_status(port, limited.keys["usual"], rows) for rows in (8, 1)] == [200, 429]
         assert _status(port, limited.keys["small"], 30) == 413
         assert _status(port, limited.keys["one"]) == 200
-        one = app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
-        with entered(app.state.recalib.access.limiter, one):
+        principal = app.state.recalib.access.principal(f"Bearer {limited.keys['one']}")
+        with entered(app.state.recalib.access.limiter, principal):
             assert _status(port, limited.keys["one"]) == 429
         assert _status(port, limited.keys["free"]) == 200
-        found = [_status(port, "wrong") for _ in range(40)]
-        assert found[:30] == [401] * 30
-        assert 429 in found[30:]
+        statuses = [_status(port, "wrong") for _ in range(40)]
+        assert statuses[:30] == [401] * 30
+        assert 429 in statuses[30:]
 
 
 def _status(port: int, key: str, rows: int = 1) -> int:

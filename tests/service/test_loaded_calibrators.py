@@ -68,15 +68,15 @@ def point(registry: Registry, model: str, version: int, alias: str = "champion")
 @contextmanager
 def statements(registry: Registry) -> Iterator[list[str]]:
     """Collect the queries that are asked."""
-    asked: list[str] = []
+    queries: list[str] = []
 
     def note(_c: Any, _k: Any, statement: str, *_: Any) -> None:
         if statement.startswith("SELECT"):
-            asked.append(statement)
+            queries.append(statement)
 
     event.listen(registry._engine, "before_cursor_execute", note)
     try:
-        yield asked
+        yield queries
     finally:
         event.remove(registry._engine, "before_cursor_execute", note)
 
@@ -92,7 +92,9 @@ def version_of(calibrators: LoadedCalibrators, model: str, selector: str = "cham
     return loaded.version
 
 
-def test_promotions_are_followed(registry: Registry, calibrators: LoadedCalibrators) -> None:
+def test_promotions_replace_the_served_version(
+    registry: Registry, calibrators: LoadedCalibrators
+) -> None:
     """One swap for all who ask later; who holds the one before keeps a working one."""
     publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
     before = calibrators.load("m")
@@ -105,7 +107,7 @@ def test_promotions_are_followed(registry: Registry, calibrators: LoadedCalibrat
     assert before.run(ROW).shape == (1, 3)
 
 
-def test_one_query_finds_the_changes_of_all_models(
+def test_one_query_reads_the_changes_of_all_models(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
     """However many are loaded; only what changed is looked up, and only what is new is read."""
@@ -114,21 +116,19 @@ def test_one_query_finds_the_changes_of_all_models(
         calibrators.load(f"m{i:02}", "1")
         calibrators.load(f"m{i:02}")
     calibrators.refresh()
-    with statements(registry) as asked:
+    with statements(registry) as queries:
         calibrators.refresh()
-    quiet = len(asked)
+    quiet = len(queries)
     assert quiet == 1
     point(registry, "m03", 1)
-    with statements(registry) as asked:
+    with statements(registry) as queries:
         calibrators.refresh()
-    assert len(asked) == quiet + 1
-    found = [version_of(calibrators, f"m{i:02}") for i in range(12)]
-    assert found == [1 if i == 3 else 2 for i in range(12)]
+    assert len(queries) == quiet + 1
+    versions = [version_of(calibrators, f"m{i:02}") for i in range(12)]
+    assert versions == [1 if i == 3 else 2 for i in range(12)]
 
 
-def test_changes_of_aliases_that_are_not_in_use_cost_nothing(
-    registry: Registry, calibrators: LoadedCalibrators
-) -> None:
+def test_unused_aliases_are_not_loaded(registry: Registry, calibrators: LoadedCalibrators) -> None:
     publish(registry, "used", parameter_file(1.0))
     publish(registry, "other", parameter_file(1.0), parameter_file(2.0))
     calibrators.load("used")
@@ -139,7 +139,7 @@ def test_changes_of_aliases_that_are_not_in_use_cost_nothing(
     assert calibrators.load("used", "shadow").version == 1
 
 
-def test_a_promotion_between_a_read_and_its_use_is_not_lost(
+def test_promotion_between_read_and_use_is_not_lost(
     registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refresh passes while the first load of an alias is under way, with what it read before."""
@@ -149,12 +149,12 @@ def test_a_promotion_between_a_read_and_its_use_is_not_lost(
     find, interfered = calibrators._find, []
 
     def slow(model: str, selector: str) -> Any:
-        found = find(model, selector)
+        state = find(model, selector)
         if not interfered:
             interfered.append(True)
             point(registry, "m", 1)
             assert calibrators.refresh()
-        return found
+        return state
 
     monkeypatch.setattr(calibrators, "_find", slow)
     assert calibrators.load("m").version == 1
@@ -162,7 +162,7 @@ def test_a_promotion_between_a_read_and_its_use_is_not_lost(
     assert version_of(calibrators, "m") == 1
 
 
-def test_a_load_during_a_refresh_is_not_undone(
+def test_load_during_refresh_is_not_undone(
     registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An alias that comes into use while a refresh prepares is followed; what is newer stays."""
@@ -188,7 +188,9 @@ def test_a_load_during_a_refresh_is_not_undone(
     assert (version_of(calibrators, "m"), version_of(calibrators, "late")) == (1, 3)
 
 
-def test_a_registry_that_went_back(registry: Registry, calibrators: LoadedCalibrators) -> None:
+def test_restored_older_registry_is_followed(
+    registry: Registry, calibrators: LoadedCalibrators
+) -> None:
     """As after a restore from a backup: what it says counts, though its numbers are lower."""
     publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
     calibrators.load("m")
@@ -201,7 +203,7 @@ def test_a_registry_that_went_back(registry: Registry, calibrators: LoadedCalibr
     assert calibrators.load("m", "champion").version == 1
 
 
-def test_a_promoted_calibrator_that_is_damaged(
+def test_damaged_promoted_calibrator_does_not_replace_the_served_one(
     registry: Registry, calibrators: LoadedCalibrators, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The one before goes on serving, and later promotions count."""
@@ -210,7 +212,7 @@ def test_a_promoted_calibrator_that_is_damaged(
     publish(registry, "m", b"no parameters")
     calibrators.refresh()
     assert version_of(calibrators, "m") == 1
-    assert [one.action for one in caplog.records if hasattr(one, "action")] == [
+    assert [record.action for record in caplog.records if hasattr(record, "action")] == [
         "promotion_not_loaded"
     ]
     with pytest.raises(CorruptError):
@@ -220,25 +222,25 @@ def test_a_promoted_calibrator_that_is_damaged(
     assert version_of(calibrators, "m") == 3
 
 
-def test_room_for_three(registry: Registry) -> None:
+def test_cache_evicts_unused_calibrators(registry: Registry) -> None:
     """What is asked for stays, whenever it was loaded; what nobody asks for goes."""
     size = LoadedCalibrators(registry, ROOM, 60)
     for i in range(6):
         publish(registry, f"m{i}", parameter_file(1.0))
-    one = size.load("m0").size
-    calibrators = LoadedCalibrators(registry, 3 * one, 60)
+    calibrator_size = size.load("m0").size
+    calibrators = LoadedCalibrators(registry, 3 * calibrator_size, 60)
     calibrators.load("m0")
     calibrators.load("m0", "1")
     for i in range(1, 6):
         assert calibrators.get("m0") is not None  # the hottest of them, loaded first
         calibrators.load(f"m{i}")
-        assert calibrators.size <= 3 * one
+        assert calibrators.size <= 3 * calibrator_size
     assert calibrators.get("m0", "1") is not None
     assert [i for i in range(1, 6) if calibrators.get(f"m{i}")] == [4, 5]
     assert calibrators.load("m2").version == 1
 
 
-def test_one_that_is_larger_than_the_room_is_kept_alone(registry: Registry) -> None:
+def test_calibrator_larger_than_the_cache_is_kept_alone(registry: Registry) -> None:
     calibrators = LoadedCalibrators(registry, 1, 60)
     for model in ("a", "b"):
         publish(registry, model, parameter_file(1.0))
@@ -247,7 +249,9 @@ def test_one_that_is_larger_than_the_room_is_kept_alone(registry: Registry) -> N
     assert (len(calibrators), calibrators.get("a")) == (1, None)
 
 
-def test_what_does_not_exist(registry: Registry, calibrators: LoadedCalibrators) -> None:
+def test_missing_calibrators_are_looked_up_once_in_a_while(
+    registry: Registry, calibrators: LoadedCalibrators
+) -> None:
     """It is asked for once in a while, not each time; and found soon once it is there."""
     publish(registry, "m", parameter_file(1.0), promote=False)
     for model, selector, error in [
@@ -260,9 +264,9 @@ def test_what_does_not_exist(registry: Registry, calibrators: LoadedCalibrators)
     ]:
         with pytest.raises(error):
             calibrators.load(model, selector)
-        with statements(registry) as asked, pytest.raises(error):
+        with statements(registry) as queries, pytest.raises(error):
             calibrators.load(model, selector)
-        assert asked == []
+        assert queries == []
     point(registry, "m", 1)
     deadline = time.monotonic() + 60
     while calibrators.get("m") is None:
@@ -274,7 +278,7 @@ def test_what_does_not_exist(registry: Registry, calibrators: LoadedCalibrators)
     assert version_of(calibrators, "m") == 1
 
 
-def test_a_promotion_that_is_noticed_ends_an_absence(
+def test_promotion_clears_the_negative_cache(
     registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(absent, "TTL_SECONDS", 3600)
@@ -291,13 +295,13 @@ def test_a_promotion_that_is_noticed_ends_an_absence(
 @contextmanager
 def hanging(registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str = "") -> Iterator[Any]:
     """A registry that does not answer, or not about one model; yields what it was asked."""
-    over, asked = threading.Event(), []
+    over, queries = threading.Event(), []
     reading = Registry.reading
 
     def slowly(ask: Callable[..., Any]) -> Callable[..., Any]:
         def slow(name: str, *more: Any) -> Any:
             if model in ("", name):
-                asked.append(name)
+                queries.append(name)
                 assert over.wait(60)
             return ask(name, *more)
 
@@ -312,7 +316,7 @@ def hanging(registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str = ""
 
     monkeypatch.setattr(Registry, "reading", hang)
     try:
-        yield asked
+        yield queries
     finally:
         over.set()
 
@@ -324,7 +328,7 @@ def outcome(act: Callable[[], Any]) -> Any:
         return type(error)
 
 
-def test_a_slow_load_holds_up_nobody_else(
+def test_slow_load_does_not_block_other_requests(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor its own requests for longer than they are told to wait; they share one question."""
@@ -336,19 +340,19 @@ def test_a_slow_load_holds_up_nobody_else(
     calibrators._missing._errors["slow", "9"] = (0.0, calibrators._missing._errors["slow", "9"][1])
 
     async def ask() -> list[Any]:
-        wanted = [*[("slow", "champion")] * 20, ("slow", "9"), ("quick", "champion")]
-        asked = (get_or_load(calibrators, *one) for one in wanted)
-        return await asyncio.gather(*asked, return_exceptions=True)
+        selectors = [*[("slow", "champion")] * 20, ("slow", "9"), ("quick", "champion")]
+        loads = (get_or_load(calibrators, *selector) for selector in selectors)
+        return await asyncio.gather(*loads, return_exceptions=True)
 
     calibrators.load("quick", "1")  # imports what loading needs
-    with hanging(registry, monkeypatch, "slow") as asked:
+    with hanging(registry, monkeypatch, "slow") as queries:
         calibrators.patience_seconds = 5.0 if sys.gettrace() else 2.0
-        found = asyncio.run(ask())
-        assert [type(one) for one in found[:20]] == [UnavailableError] * 20
+        results = asyncio.run(ask())
+        assert [type(result) for result in results[:20]] == [UnavailableError] * 20
         # It was known not to be there before the registry became slow.
-        assert isinstance(found[20], NotFoundError)
-        assert found[21].version == 1
-        assert sorted(asked) == ["slow", "slow"]
+        assert isinstance(results[20], NotFoundError)
+        assert results[21].version == 1
+        assert sorted(queries) == ["slow", "slow"]
     # What was begun is finished, for the next who asks.
     deadline = time.monotonic() + 60
     while calibrators._single_flight._running:
@@ -357,7 +361,9 @@ def test_a_slow_load_holds_up_nobody_else(
     assert calibrators.get("slow") is not None
 
 
-def test_without_the_registry(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loaded_calibrators_serve_without_the_registry(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is loaded serves; what was not there stays away; what is not known is unavailable."""
     publish(registry, "m", parameter_file(1.0))
     calibrators = LoadedCalibrators(registry, ROOM, 60)
@@ -379,34 +385,34 @@ def test_without_the_registry(registry: Registry, monkeypatch: pytest.MonkeyPatc
     assert ask("1") is UnavailableError
 
 
-def test_readiness_of_a_registry_that_hangs(
+def test_readiness_answers_while_the_registry_hangs(
     registry: Registry, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With something loaded the answer comes soon, and from one question for all who ask."""
     publish(registry, "m", parameter_file(1.0))
     calibrators = LoadedCalibrators(registry, ROOM, 60)
-    over, asked = threading.Event(), []
+    over, queries = threading.Event(), []
 
     def hang(self: Registry) -> None:
-        asked.append(1)
+        queries.append(1)
         assert over.wait(60)
 
     monkeypatch.setattr(Registry, "check", hang)
     settings = settings.model_copy(update={"load_seconds": 0.1})
     state = State(settings, registry, calibrators, Authenticator(registry, required=False))
     try:
-        found = readiness(state)
-        assert (found.ready, found.registry) == (False, "unreachable")
+        answer = readiness(state)
+        assert (answer.ready, answer.registry) == (False, "unreachable")
         calibrators.load("m")
-        found = readiness(state)
-        assert (found.ready, found.registry, found.loaded) == (True, "unreachable", 1)
-        assert "0.5 seconds" in found.detail
-        assert asked == [1]
+        answer = readiness(state)
+        assert (answer.ready, answer.registry, answer.loaded) == (True, "unreachable", 1)
+        assert "0.5 seconds" in answer.detail
+        assert queries == [1]
     finally:
         over.set()
 
 
-def test_the_size_is_about_what_the_process_grows_by() -> None:
+def test_estimated_size_matches_process_growth() -> None:
     """Measured in a process of its own, with runs: a session must not keep its largest batch."""
     code = """
 import gc, numpy as np, psutil
@@ -443,7 +449,9 @@ parameters = configure(MAPS, "matrix", {}, field="map").start(500, 1.5)
 count = 12
 print(grown(Calibrator(parameters, card).to_bytes(), 200, 500))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for ratio in map(float, done.stdout.split()):
-        assert 0.3 < ratio < 1.3, done.stdout
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    for ratio in map(float, process.stdout.split()):
+        assert 0.3 < ratio < 1.3, process.stdout

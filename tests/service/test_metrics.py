@@ -22,15 +22,15 @@ from training.monitoring_job import watch
 def samples(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
     """Return values by metric and labels' values, in the order of their names."""
     text = service.client.get("/metrics").text
-    found: dict[str, dict[tuple[str, ...], float]] = {}
+    values: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
-        for one in family.samples:
-            labels = tuple(value for _, value in sorted(one.labels.items()))
-            found.setdefault(one.name, {})[labels] = one.value
-    return found
+        for sample in family.samples:
+            labels = tuple(value for _, value in sorted(sample.labels.items()))
+            values.setdefault(sample.name, {})[labels] = sample.value
+    return values
 
 
-def test_a_champion_is_told_of_as_the_last_look_found_it(service: Service) -> None:
+def test_metrics_show_the_last_monitoring_result(service: Service) -> None:
     """States as one gauge each; the calibration error is one expression over three counters."""
     model = a_champion(service.registry, replace(WATCHING, segments=("eu",), objective=0.15))
     stream = Stream(service.registry, model)
@@ -44,33 +44,35 @@ def test_a_champion_is_told_of_as_the_last_look_found_it(service: Service) -> No
     # Prometheus sees no growth in what appears with its first failure.
     assert before["recalib_jobs"]["refit", "failed"] == 0
     watch(service.registry, model)
-    found = samples(service)
-    assert found["recalib_assessed_timestamp_seconds"]["1", "resnet"] > stream.now
-    states = {labels[2]: value for labels, value in found["recalib_calibration_state"].items()}
+    metrics = samples(service)
+    assert metrics["recalib_assessed_timestamp_seconds"]["1", "resnet"] > stream.now
+    states = {labels[2]: value for labels, value in metrics["recalib_calibration_state"].items()}
     assert states == {"fresh": 1, "unverified": 0, "suspect": 0, "stale": 0}
     report = service.client.get("/v1/models/resnet/monitoring").json()
-    error = found["recalib_calibration_error_ratio"]
+    error = metrics["recalib_calibration_error_ratio"]
     assert error["1", "ece", "resnet", ""] == report["evidence"]["ece"]
     assert error["1", "ece_floor", "resnet", "(rest)"] > 0
-    assert found["recalib_calibration_objective_ratio"] == {("1", "resnet"): 0.15}
-    assert found["recalib_window_labels_needed"] == {("1", "resnet"): 200.0}
-    assert found["recalib_window_labels"] == {("1", "resnet"): report["evidence"]["n"]}
-    assert found["recalib_registry_up"] == {(): 1}
+    assert metrics["recalib_calibration_objective_ratio"] == {("1", "resnet"): 0.15}
+    assert metrics["recalib_window_labels_needed"] == {("1", "resnet"): 200.0}
+    assert metrics["recalib_window_labels"] == {("1", "resnet"): report["evidence"]["n"]}
+    assert metrics["recalib_registry_up"] == {(): 1}
 
     totals = {
-        name: np.array([found[f"recalib_reliability_{name}_total"][str(b), "1", "resnet"]
+        name: np.array([metrics[f"recalib_reliability_{name}_total"][str(b), "1", "resnet"]
                         for b in range(15)])
         for name in ("labels", "confidence", "correct", "predictions")
     }  # fmt: skip
     assert totals["labels"].sum() == totals["predictions"].sum() == 1_500
     ece = np.abs(totals["correct"] - totals["confidence"]).sum() / totals["labels"].sum()
     # A window with hardly a label, as the clock may have it, has none: it is at most 1.
-    windows = [one["measured"] for one in report["windows"]]
-    whole = sum((1 if one["ece"] is None else one["ece"]) * one["labelled"] for one in windows)
-    assert 0 < ece < whole / 1_500  # windows are noisier than their sum
+    windows = [window["measured"] for window in report["windows"]]
+    weighted_sum = sum(
+        (1 if window["ece"] is None else window["ece"]) * window["labelled"] for window in windows
+    )
+    assert 0 < ece < weighted_sum / 1_500  # windows are noisier than their sum
 
 
-def test_versions_that_serve_no_more_vanish(service: Service) -> None:
+def test_metrics_of_replaced_versions_vanish(service: Service) -> None:
     model = a_champion(service.registry)
     Stream(service.registry, model).send(500, ago=1_000)
     watch(service.registry, model)
@@ -84,7 +86,7 @@ def test_versions_that_serve_no_more_vanish(service: Service) -> None:
     assert "recalib_window_labels" not in samples(service)
 
 
-def test_a_registry_that_hangs_does_not_hang_a_scrape(
+def test_scrape_answers_while_the_registry_hangs(
     ready: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the process has counted is told all the same, and that the registry does not answer."""
@@ -100,8 +102,8 @@ def test_a_registry_that_hangs_does_not_hang_a_scrape(
     monkeypatch.setattr("service.monitoring.metrics._PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(Registry, "reading", hanging)
     started = time.monotonic()
-    found = samples(ready)
+    metrics = samples(ready)
     over.set()
     assert time.monotonic() - started < 30
-    assert found["recalib_registry_up"] == {(): 0}
-    assert found["recalib_calibrated_rows_total"]["1", "digits"] >= 1
+    assert metrics["recalib_registry_up"] == {(): 0}
+    assert metrics["recalib_calibrated_rows_total"]["1", "digits"] >= 1

@@ -38,9 +38,7 @@ def _batches(count: int) -> list[Any]:
     return [rng.normal(0, 3, (1 + at % 16, 4)).astype(np.float32) for at in range(count)]
 
 
-def test_joined_results_are_those_of_each_batch_alone(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_micro_batches_do_not_change_results(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of one turn share calls, of at most 64 rows each; every row gets its id."""
     loaded = state.calibrators.get("digits")
     assert loaded is not None
@@ -76,15 +74,15 @@ def test_joined_results_are_those_of_each_batch_alone(
             assert ids is None
 
 
-def test_an_error_reaches_every_batch_of_its_call_and_no_other(state: State) -> None:
+def test_errors_reach_only_the_batches_of_their_call(state: State) -> None:
     loaded = state.calibrators.get("digits")
     assert loaded is not None
 
     async def submit_all() -> list[Any]:
         batcher = MicroBatcher(state.ids)
         right, wrong = np.zeros((1, 4), np.float32), np.zeros((1, 3), np.float32)
-        left = batcher.submit(loaded, 0, 0.0, right)
-        left.cancel()  # a client that left
+        cancelled = batcher.submit(loaded, 0, 0.0, right)
+        cancelled.cancel()  # a client that left
         futures = [
             batcher.submit(loaded, 0, 0.0, right),
             batcher.submit(loaded, 1, 0.0, np.zeros((1, 4), "U1")),
@@ -97,7 +95,7 @@ def test_an_error_reaches_every_batch_of_its_call_and_no_other(state: State) -> 
     assert all(isinstance(error, Exception) for error in errors)
 
 
-def test_concurrent_requests_get_their_own_answers(shared: Service, state: State) -> None:
+def test_concurrent_requests_get_the_right_answers(shared: Service, state: State) -> None:
     """Through the whole application, with bodies that differ."""
     batches = _batches(30)
     app: Any = shared.client.app
@@ -169,10 +167,10 @@ def test_json_rows_stay_lists_only_if_float32_holds_them(rows: list[list[Any]]) 
 def test_durations_count_as_prometheus_histogram_does(seconds: list[float]) -> None:
     registry = CollectorRegistry()
     buckets = (0.0005, 0.001, 0.5, 60)
-    one = Histogram("one", "By a scan.", ["route"], buckets=buckets, registry=registry)
+    histogram = Histogram("one", "By a scan.", ["route"], buckets=buckets, registry=registry)
     other = _Durations("other", "By bisection.", ["route"], buckets=buckets, registry=registry)
     for amount in seconds:
-        one.labels("r").observe(amount)
+        histogram.labels("r").observe(amount)
         other.labels("r").observe(amount)
 
     def values(name: str) -> dict[tuple[str, str], float]:

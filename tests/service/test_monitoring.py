@@ -27,19 +27,19 @@ from training.refit_job import refit_is_due
 def report(service: Service, model: str = "resnet") -> dict[str, Any]:
     answer = service.client.get(f"/v1/models/{model}/monitoring")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
-def test_before_anything_is_known(service: Service) -> None:
+def test_report_is_empty_before_the_first_look(service: Service) -> None:
     """Without a champion, and before its first look."""
     service.model()
-    found = report(service, "digits")
-    assert (found["state"], found["version"], found["windows"]) == ("unverified", None, [])
-    assert "no champion" in found["reason"]
+    body = report(service, "digits")
+    assert (body["state"], body["version"], body["windows"]) == ("unverified", None, [])
+    assert "no champion" in body["reason"]
     a_champion(service.registry)
-    found = report(service)
-    assert (found["state"], found["version"], found["assessed_at"]) == ("unverified", 1, None)
+    body = report(service)
+    assert (body["state"], body["version"], body["assessed_at"]) == ("unverified", 1, None)
 
 
 @pytest.fixture
@@ -54,61 +54,65 @@ def stale(service: Service) -> Service:
     return service
 
 
-def test_state_evidence_windows_and_what_has_happened(stale: Service, rpc: Rpc) -> None:
-    found = report(stale)
-    assert (found["state"], found["version"]) == ("stale", 1)
-    assert found["since"] <= found["assessed_at"]
-    assert found["onset"] < found["since"]
-    evidence = found["evidence"]
+def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) -> None:
+    body = report(stale)
+    assert (body["state"], body["version"]) == ("stale", 1)
+    assert body["since"] <= body["assessed_at"]
+    assert body["onset"] < body["since"]
+    evidence = body["evidence"]
     for name in (
         "log_evidence", "threshold", "ece", "ece_floor", "ece_low", "ece_high", "ce", "ce_low",
         "ce_high", "n", "traffic", "coverage", "delay", "psi", "psi_threshold",
     ):  # fmt: skip
         assert isinstance(evidence[name], int | float), name
-    assert {one["segment"]: one["state"] for one in found["segments"]}["eu"] == "stale"
-    assert [one["kind"] for one in found["events"]] == ["stale", "fresh"]
-    windows = found["windows"]
-    assert windows == sorted(windows, key=lambda one: one["start"], reverse=True)
+    assert {segment["segment"]: segment["state"] for segment in body["segments"]}["eu"] == "stale"
+    assert [event["kind"] for event in body["events"]] == ["stale", "fresh"]
+    windows = body["windows"]
+    assert windows == sorted(windows, key=lambda window: window["start"], reverse=True)
     newest, oldest = windows[0]["measured"], windows[-1]["measured"]
     assert newest["coverage"] == newest["labelled"] / newest["traffic"]
     assert oldest["coverage"] == 1
     assert newest["ece_low"] <= newest["ece"] <= newest["ece_high"]
-    drifted = [one["measured"] for one in windows[:15]]
-    assert sum(one["ece"] - one["ece_floor"] for one in drifted) > 0
-    assert sum(one["measured"]["traffic"] for one in windows) == 3_500
+    drifted = [window["measured"] for window in windows[:15]]
+    assert sum(window["ece"] - window["ece_floor"] for window in drifted) > 0
+    assert sum(window["measured"]["traffic"] for window in windows) == 3_500
 
     by_rpc = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet"))
     assert (by_rpc.state, by_rpc.version) == (pb.CALIBRATION_STATE_STALE, 1)
-    assert by_rpc.reason == found["reason"]
+    assert by_rpc.reason == body["reason"]
     assert by_rpc.evidence["ece"] == evidence["ece"]
     assert len(by_rpc.windows) == len(windows)
     assert by_rpc.windows[0].measured["ece"] == newest["ece"]
-    assert [one.kind for one in by_rpc.events] == ["stale", "fresh"]
+    assert [event.kind for event in by_rpc.events] == ["stale", "fresh"]
     assert by_rpc.segments[0].state in pb.CalibrationState.values()
 
 
-def test_a_refit_is_asked_for_once_and_its_candidate_told_of(service: Service, rpc: Rpc) -> None:
+def test_refit_is_queued_once_and_its_candidate_is_reported(service: Service, rpc: Rpc) -> None:
     """By REST and gRPC the same job; what comes of it is the worker's to say."""
     model = a_champion(service.registry, replace(WATCHING, capture=1.0))
     assert report(service)["candidate"] is None
     answers = [service.client.post("/v1/models/resnet/monitoring/refit") for _ in range(2)]
-    assert [one.status_code for one in answers] == [202, 202]
-    asked = rpc.monitoring.create_refit(pb.CreateRefitRequest(model="resnet"))
-    assert {asked.id, *(one.json()["id"] for one in answers)} == {asked.id}
+    assert [answer.status_code for answer in answers] == [202, 202]
+    job = rpc.monitoring.create_refit(pb.CreateRefitRequest(model="resnet"))
+    assert {job.id, *(answer.json()["id"] for answer in answers)} == {job.id}
     service.work()
-    assert "are needed" in service.client.get(f"/v1/jobs/{asked.id}").json()["result"]["reason"]
+    assert "are needed" in service.client.get(f"/v1/jobs/{job.id}").json()["result"]["reason"]
     with service.registry.transaction() as tx:
         now = tx.labels.clock()
         tx.candidates.add(model, Candidate(1, 1, 0, now, now, 0.05, {}, None, None))
-    found = report(service)["candidate"]
-    assert (found["version"], found["verdict"], found["evidence"]["labels"]) == (1, None, 0)
+    candidate = report(service)["candidate"]
+    assert (candidate["version"], candidate["verdict"], candidate["evidence"]["labels"]) == (
+        1,
+        None,
+        0,
+    )
     by_rpc = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet")).candidate
     assert (by_rpc.version, by_rpc.verdict) == (1, "")
-    assert by_rpc.evidence["threshold"] == found["evidence"]["threshold"]
+    assert by_rpc.evidence["threshold"] == candidate["evidence"]["threshold"]
 
 
 @pytest.mark.parametrize("verdict", [None, "proven"])
-def test_a_candidate_is_dropped_by_hand(service: Service, rpc: Rpc, verdict: str | None) -> None:
+def test_candidates_can_be_dropped(service: Service, rpc: Rpc, verdict: str | None) -> None:
     """While it is compared, or when it has proven better; by REST and gRPC, with who and why.
 
     Dropped again it stays dropped, without another entry; a worker that has read it before can
@@ -132,26 +136,29 @@ def test_a_candidate_is_dropped_by_hand(service: Service, rpc: Rpc, verdict: str
             )
             assert (answer.status_code, answer.json()["verdict"]) == (200, "dropped")
         else:
-            asked = pb.DropCandidateRequest(model="resnet", version=3)
-            assert rpc.monitoring.drop_candidate(asked).verdict == "dropped"
+            request = pb.DropCandidateRequest(model="resnet", version=3)
+            assert rpc.monitoring.drop_candidate(request).verdict == "dropped"
         with pytest.raises(ConflictError), service.registry.transaction() as tx:
             tx.candidates.save(model, replace(begun, turn=4, verdict="promoted"))
     again = service.client.delete("/v1/models/resnet/monitoring/candidates/2").json()
     assert again["verdict"] == "dropped"
-    found = report(service)
-    told = [(one["version"], one["kind"], one["actor"], one["reason"]) for one in found["events"]]
-    assert told == [
+    body = report(service)
+    events = [
+        (event["version"], event["kind"], event["actor"], event["reason"])
+        for event in body["events"]
+    ]
+    assert events == [
         (3, "dropped", "anonymous", "dropped by request"),
         (2, "dropped", "anonymous", "odd"),
     ]
-    assert found["candidate"]["verdict"] == "dropped"
+    assert body["candidate"]["verdict"] == "dropped"
     with service.registry.reading() as tx:
         now = tx.labels.clock()
         assert refit_is_due(tx, model, "stale", now) is None
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
 
 
-def test_what_is_no_candidate_is_not_dropped(service: Service, rpc: Rpc) -> None:
+def test_only_candidates_can_be_dropped(service: Service, rpc: Rpc) -> None:
     """Never one, promoted by evidence, or promoted by somebody while it was compared."""
     model = a_champion(service.registry)
     refused(
@@ -170,7 +177,7 @@ def test_what_is_no_candidate_is_not_dropped(service: Service, rpc: Rpc) -> None
     )
 
 
-def test_logits_are_kept_however_they_are_asked_about(ready: Service, rpc: Rpc) -> None:
+def test_logits_are_sampled_from_every_protocol(ready: Service, rpc: Rpc) -> None:
     """By REST, gRPC and the Open Inference Protocol, of rows with ids, where the model says so."""
     logits = np.random.default_rng(0).normal(0, 3, (5, 4)).astype(np.float32)
     state = ready.client.app.state.recalib

@@ -24,7 +24,7 @@ def declare(service: Service, **settings: Any) -> Any:
     return service.client.put("/v1/models/digits/monitoring/settings", json=settings)
 
 
-def test_forms_and_records_say_the_same() -> None:
+def test_schema_and_config_have_the_same_fields() -> None:
     """Names, defaults and what can be said."""
     assert MonitoringSettings().monitoring() == MonitoringConfig()
     assert MonitoringSettings.of(MonitoringConfig()).model_dump() == MonitoringConfig().to_dict()
@@ -44,28 +44,28 @@ def test_settings_are_declared_and_changed(service: Service) -> None:
 
 def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
     """What is not set has the same default; enumerations are those of REST."""
-    wanted = pb.MonitoringSettings(
+    message = pb.MonitoringSettings(
         alpha=0.01, segments=["eu", "us"], capture=0.5, refit=pb.REFIT_MANUAL
     )
-    made = rpc.models.create_model(
-        pb.CreateModelRequest(name="digits", classes=4, monitoring=wanted)
+    created = rpc.models.create_model(
+        pb.CreateModelRequest(name="digits", classes=4, monitoring=message)
     )
-    assert (made.monitoring.alpha, made.monitoring.refit) == (0.01, pb.REFIT_MANUAL)
-    assert made.monitoring.objective == MonitoringConfig().objective
+    assert (created.monitoring.alpha, created.monitoring.refit) == (0.01, pb.REFIT_MANUAL)
+    assert created.monitoring.objective == MonitoringConfig().objective
     usual = MonitoringConfig().to_dict()
     assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | WANTED
-    wanted.segments.append("asia")
-    wanted.promote = pb.PROMOTE_CANDIDATE_MANUAL
+    message.segments.append("asia")
+    message.promote = pb.PROMOTE_CANDIDATE_MANUAL
     changed = rpc.monitoring.set_monitoring(
-        pb.SetMonitoringRequest(model="digits", settings=wanted)
+        pb.SetMonitoringRequest(model="digits", settings=message)
     )
     assert list(changed.monitoring.segments) == ["eu", "us", "asia"]
     assert changed.monitoring.promote == pb.PROMOTE_CANDIDATE_MANUAL
-    wanted.alpha = 2
+    message.alpha = 2
     error = refused(
         grpc.StatusCode.INVALID_ARGUMENT,
         rpc.monitoring.set_monitoring,
-        pb.SetMonitoringRequest(model="digits", settings=wanted),
+        pb.SetMonitoringRequest(model="digits", settings=message),
     )
     assert list(violations(error)) == ["alpha"]
 
@@ -84,13 +84,13 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
     ],
     ids=str,
 )
-def test_settings_that_cannot_be(shared: Service, bad: dict[str, Any], field: str) -> None:
+def test_invalid_settings_are_rejected(shared: Service, bad: dict[str, Any], field: str) -> None:
     answer = declare(shared, **bad)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == field
 
 
-def test_segments_may_only_grow(service: Service) -> None:
+def test_segments_can_only_be_appended(service: Service) -> None:
     service.model()
     assert declare(service, segments=["eu"]).status_code == 200
     answer = declare(service, segments=["us", "eu"])
@@ -99,7 +99,7 @@ def test_segments_may_only_grow(service: Service) -> None:
     assert declare(service, segments=["eu", "us"]).status_code == 200
 
 
-def test_a_segment_is_counted_and_comes_back_with_its_label(ready: Service, rpc: Rpc) -> None:
+def test_segments_are_counted_and_stored_with_labels(ready: Service, rpc: Rpc) -> None:
     """Through every way of asking; one that is not declared counts as none."""
     logits = np.random.default_rng(0).normal(0, 3, (3, 4)).astype(np.float32)
     assert declare(ready, segments=["eu", "us"]).status_code == 200
@@ -108,7 +108,7 @@ def test_a_segment_is_counted_and_comes_back_with_its_label(ready: Service, rpc:
     state.calibrators.traffic.declare({state.calibrators.get("digits").number: MonitoringConfig(
         segments=("eu", "us")
     )})  # fmt: skip
-    said = ready.calibrate(logits, segment="us").json()
+    calibrated = ready.calibrate(logits, segment="us").json()
     ready.calibrate(logits[:1], segment="mars")
     ready.calibrate(logits[:1], segment="eu", ids="0")
     tensor = {"name": "logits", "datatype": "FP32", "shape": [3, 4], "data": logits.tolist()}
@@ -122,17 +122,17 @@ def test_a_segment_is_counted_and_comes_back_with_its_label(ready: Service, rpc:
     question.inputs.add(name="logits", datatype="FP32", shape=[3, 4])
     question.parameters["segment"].string_param = "us"
     rpc.v2.model_infer(question)
-    labels = [(one, 1) for one in (*said["prediction_ids"], first)]
-    items = [{"prediction_id": one, "label": label} for one, label in labels]
+    labels = [(prediction_id, 1) for prediction_id in (*calibrated["prediction_ids"], first)]
+    items = [{"prediction_id": prediction_id, "label": label} for prediction_id, label in labels]
     answer = ready.client.post("/v1/models/digits/labels", json=items)
     assert answer.json()["counts"]["accepted"] == 4
     assert flush(ready.registry, state.calibrators.traffic)
     with ready.registry.reading() as tx:
         model = tx.models.get("digits")
         counted = tx.traffic.between(model, 1, 0, 1e11)
-        kept = tx.labels.between(model, 1, 0, 1e11)
-    assert [one.segment for one in kept] == [2] * 4
+        stored = tx.labels.between(model, 1, 0, 1e11)
+    assert [label.segment for label in stored] == [2] * 4
     totals = dict.fromkeys(range(3), 0)
-    for one in counted:
-        totals[one.segment] += one.predictions
+    for count in counted:
+        totals[count.segment] += count.predictions
     assert totals == {0: 1, 1: 1 + 3, 2: 3 + 3 + 3}

@@ -16,7 +16,7 @@ PAIRS = [
         "test_rest_workflow.py",
         "test_grpc_workflow.py",
         "test_",
-        {"test_npy_in_and_out", "test_a_fit_that_cannot_be_done_fails_with_its_reason"},
+        {"test_npy_request_and_answer", "test_impossible_fit_fails_with_a_reason"},
     ),
     ("test_formats.py", "test_grpc_formats.py", "test_top_k", {"test_top_k_does_not_fit_into_npy"}),
     (
@@ -24,10 +24,10 @@ PAIRS = [
         "test_grpc_inference.py",
         "test_",
         {
-            "test_who_decides_about_bytes",
-            "test_the_binary_header_counts_what_was_not_compressed",
-            "test_other_paths_and_verbs",
-            "test_a_fault_of_ours_is_plain_json_too",
+            "test_output_parameters_override_request_parameters",
+            "test_binary_header_has_the_uncompressed_length",
+            "test_other_paths_and_methods_are_rejected",
+            "test_internal_errors_are_json",
         },
     ),
     ("test_prediction_ids.py", "test_grpc_inference.py", "test_inference", set()),
@@ -38,11 +38,11 @@ _FORMS = {"npy": "raw", "infer_json": "infer_typed"}
 
 
 @pytest.mark.parametrize(("rest", "grpc", "beginning", "not_here"), PAIRS)
-def test_tests_carry_the_names_of_rest_s(
+def test_grpc_tests_have_the_names_of_rest_tests(
     rest: str, grpc: str, beginning: str, not_here: set[str]
 ) -> None:
-    wanted = {one for one in names(rest) if one.startswith(beginning)}
-    assert wanted - {one for one in wanted if _in_grpc(one) in names(grpc)} == not_here
+    expected = {name for name in names(rest) if name.startswith(beginning)}
+    assert expected - {name for name in expected if _in_grpc(name) in names(grpc)} == not_here
 
 
 def _in_grpc(name: str) -> str:
@@ -53,5 +53,5 @@ def _in_grpc(name: str) -> str:
 
 def names(file: str) -> set[str]:
     body = ast.parse((_HERE / file).read_text()).body
-    found = {one.name for one in body if isinstance(one, ast.FunctionDef)}
-    return {one for one in found if one.startswith("test_")}
+    functions = {statement.name for statement in body if isinstance(statement, ast.FunctionDef)}
+    return {name for name in functions if name.startswith("test_")}

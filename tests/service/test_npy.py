@@ -17,17 +17,17 @@ _ROWS = np.arange(12).reshape(3, 4)
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8", "<i4", "<u1"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_it_reads_what_numpy_reads(version: tuple[int, int], dtype: str, order) -> None:
+def test_decode_npy_agrees_with_numpy(version: tuple[int, int], dtype: str, order) -> None:
     """The first time and, with other numbers behind the same header, again."""
     for array in (_ROWS, _ROWS + 1):
         file = io.BytesIO()
         npy.write_array(file, np.asarray(array, dtype, order=order), version)
-        found = decode_npy(file.getvalue(), "logits")
-        assert np.array_equal(found, array)
-        assert found.dtype == np.dtype(dtype).newbyteorder("=")
+        decoded = decode_npy(file.getvalue(), "logits")
+        assert np.array_equal(decoded, array)
+        assert decoded.dtype == np.dtype(dtype).newbyteorder("=")
 
 
-def test_every_cut_is_refused_again_and_again() -> None:
+def test_truncated_npy_is_rejected_each_time() -> None:
     file = io.BytesIO()
     npy.write_array(file, _ROWS.astype(np.float32))
     content = file.getvalue()

@@ -43,43 +43,41 @@ def batch(rows: int = 6, *, ago: float = 60.0, **more: Any) -> dict[str, Any]:
 def post(service: Service, body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
     answer = service.client.post(OBSERVATIONS, json=body, **more)
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    items = [(one["status"], one.get("reason", "")) for one in found["items"]]
-    assert found["counts"] == {
-        name: [one[0] for one in items].count(name) for name in found["counts"]
+    result = answer.json()
+    items = [(item["status"], item.get("reason", "")) for item in result["items"]]
+    assert result["counts"] == {
+        name: [item[0] for item in items].count(name) for name in result["counts"]
     }
     return items
 
 
-def kept(service: Service, model: Model) -> tuple[list[Any], int]:
+def stored(service: Service, model: Model) -> tuple[list[Any], int]:
     with service.registry.reading() as tx:
         rows = tx.labels.between(model, 1, 0, 1e11)
-        return rows, sum(one.predictions for one in tx.traffic.between(model, 1, 0, 1e11))
+        return rows, sum(count.predictions for count in tx.traffic.between(model, 1, 0, 1e11))
 
 
-def test_they_are_kept_as_served_rows_are(service: Service, model: Model) -> None:
+def test_observations_are_stored_like_served_predictions(service: Service, model: Model) -> None:
     """With both confidences, in the buckets and bins of their own times and segment."""
     sent = batch(segment="eu")
     assert {status for status, _ in post(service, sent)} == {"accepted"}
-    rows, counted = kept(service, model)
+    rows, counted = stored(service, model)
     assert counted == 6
     logits = np.array(sent["logits"], np.float32)
     with service.registry.reading() as tx:
         champion = Calibrator.from_bytes(tx.calibrators.parameters(model, 1))
         traffic = tx.traffic.between(model, 1, 0, 1e11)
-    said = summarise_predictions(logits, champion.predict_float32(logits))
-    assert [one.predicted_at for one in rows] == pytest.approx(sent["times"])
-    assert [one.confidence for one in rows] == pytest.approx(said.confidences)
-    assert [one.raw_confidence for one in rows] == pytest.approx(said.raw_confidences)
-    assert [(one.predicted, one.label) for one in rows] == list(
-        zip(said.predicted, sent["labels"], strict=True)
+    summary = summarise_predictions(logits, champion.predict_float32(logits))
+    assert [row.predicted_at for row in rows] == pytest.approx(sent["times"])
+    assert [row.confidence for row in rows] == pytest.approx(summary.confidences)
+    assert [row.raw_confidence for row in rows] == pytest.approx(summary.raw_confidences)
+    assert [(row.predicted, row.label) for row in rows] == list(
+        zip(summary.predicted, sent["labels"], strict=True)
     )
-    assert {(one.segment, one.started_at % 300) for one in traffic} == {(1, 0)}
+    assert {(item.segment, item.started_at % 300) for item in traffic} == {(1, 0)}
 
 
-def test_the_same_again_is_counted_once_however_it_comes(
-    service: Service, model: Model, rpc: Rpc
-) -> None:
+def test_repeated_observations_are_counted_once(service: Service, model: Model, rpc: Rpc) -> None:
     """A repeated batch, a part of it by gRPC, and twice in one batch; another label conflicts."""
     sent = batch()
     post(service, sent)
@@ -92,7 +90,7 @@ def test_the_same_again_is_counted_once_however_it_comes(
         times=sent["times"][:2],
     )
     answer = rpc.labels.add_observations(request)
-    assert [one.status for one in answer.items] == [
+    assert [item.status for item in answer.items] == [
         pb.LABEL_STATUS_DUPLICATE, pb.LABEL_STATUS_CONFLICT,
     ]  # fmt: skip
     assert (answer.counts.duplicate, answer.counts.conflict) == (1, 1)
@@ -100,7 +98,7 @@ def test_the_same_again_is_counted_once_however_it_comes(
     doubled = {name: [*column, *column] for name, column in twice.items()}
     statuses = [status for status, _ in post(service, doubled)]
     assert statuses == ["accepted", "accepted", "duplicate", "duplicate"]
-    rows, counted = kept(service, model)
+    rows, counted = stored(service, model)
     assert len(rows) == counted == 8
     other = {**batch(2, ago=30.0, segment="eu"), "times": twice["times"]}
     assert [status for status, _ in post(service, other)] == ["accepted", "accepted"]
@@ -109,11 +107,11 @@ def test_the_same_again_is_counted_once_however_it_comes(
     # However old the predictions are, a file is worth writing only after a while.
     assert write_captures(service.registry, captures, 20.0) == 0
     assert write_captures(service.registry, captures, 0.0) == 1
-    found = read_labelled_sample(service.registry, model, 1, 0, time.time() + 60)
-    assert (len(found), found.sampled) == (10, 10)
+    sample = read_labelled_sample(service.registry, model, 1, 0, time.time() + 60)
+    assert (len(sample), sample.sampled) == (10, 10)
 
 
-def test_they_are_read_with_their_cohort(service: Service, model: Model) -> None:
+def test_observations_are_monitored_in_their_cohort(service: Service, model: Model) -> None:
     """An overconfident stream that no request was made for becomes stale, as a served one does."""
     logits, labels = draw(900, 4, 9.0, seed=2)
     now = time.time()
@@ -128,12 +126,12 @@ def test_they_are_read_with_their_cohort(service: Service, model: Model) -> None
         tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
         model = tx.models.get("resnet")
     watch(service.registry, model)
-    found = service.client.get("/v1/models/resnet/monitoring").json()
-    assert found["state"] == "stale"
-    assert (found["evidence"]["n"], found["evidence"]["coverage"]) == (900, 1.0)
+    report = service.client.get("/v1/models/resnet/monitoring").json()
+    assert report["state"] == "stale"
+    assert (report["evidence"]["n"], report["evidence"]["coverage"]) == (900, 1.0)
 
 
-def test_what_cannot_be_taken_keeps_nothing_else_back(service: Service, model: Model) -> None:
+def test_invalid_observations_do_not_block_valid_ones(service: Service, model: Model) -> None:
     """Labels of no class or a masked one, times of the future, and rows whose cohort is past."""
     sent = batch(7)
     sent["logits"][1][2] = None
@@ -149,19 +147,22 @@ def test_what_cannot_be_taken_keeps_nothing_else_back(service: Service, model: M
     past = post(service, batch(2, ago=90.0))
     assert [status for status, _ in past] == ["expired", "expired"]
     assert "read already" in past[0][1]
-    sent["times"] = [made + 55 if row < 5 else made for row, made in enumerate(sent["times"])]
-    found = post(service, sent)
-    assert [status for status, _ in found] == [
+    sent["times"] = [
+        predicted_at + 55 if row < 5 else predicted_at
+        for row, predicted_at in enumerate(sent["times"])
+    ]
+    results = post(service, sent)
+    assert [status for status, _ in results] == [
         "accepted", "invalid", "invalid", "invalid", "invalid", "expired", "expired",
     ]  # fmt: skip
     for (_, reason), word in zip(
-        found, ("", "masked", "0 to 3", "without names", "clock", "replay", "replay"), strict=True
+        results, ("", "masked", "0 to 3", "without names", "clock", "replay", "replay"), strict=True
     ):
         assert word in reason
-    assert kept(service, model)[1] == 1
+    assert stored(service, model)[1] == 1
 
 
-def test_a_clock_that_was_set_back(service: Service, model: Model) -> None:
+def test_observations_recover_from_a_clock_set_back(service: Service, model: Model) -> None:
     """For as long as it was, what comes is of a time that has been looked at: refused, or late.
 
     Nothing is accepted that nobody will look at, nothing is looked at twice, and all goes on then.
@@ -187,11 +188,11 @@ def test_a_clock_that_was_set_back(service: Service, model: Model) -> None:
     Stream(service.registry, model).send(300, ago=400)
     assert read() == (300, 0)
     set_back(3_600)
-    found = post(service, batch())
-    assert {status for status, _ in found} == {"expired"}
-    assert "the clock was set back" in found[0][1]
-    made = [(one, 0) for one in ids(service, 4, model="resnet", age=10.0)]
-    assert outcomes(service, *made, model="resnet") == ["accepted"] * 4
+    results = post(service, batch())
+    assert {status for status, _ in results} == {"expired"}
+    assert "the clock was set back" in results[0][1]
+    items = [(prediction_id, 0) for prediction_id in ids(service, 4, model="resnet", age=10.0)]
+    assert outcomes(service, *items, model="resnet") == ["accepted"] * 4
     assert read() == (300, 4)
     set_back(-3_600)
     assert {status for status, _ in post(service, batch())} == {"accepted"}
@@ -210,23 +211,21 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_batches_that_make_no_sense_are_refused_by_name(service: Service, model: Model) -> None:
+def test_invalid_batches_are_rejected_by_field(service: Service, model: Model) -> None:
     for changes, field in SENSELESS:
         answer = service.client.post(OBSERVATIONS, json={**batch(), **changes})
         assert answer.status_code == 422, changes
         assert field in answer.text, changes
-    assert kept(service, model) == ([], 0)
+    assert stored(service, model) == ([], 0)
 
 
-def test_by_grpc_what_json_cannot_say_is_refused_too(
-    service: Service, model: Model, rpc: Rpc
-) -> None:
+def test_grpc_rejects_invalid_observations(service: Service, model: Model, rpc: Rpc) -> None:
     """Times that are not numbers; labels in both forms; and a version that there is not."""
     matrix = pb.Matrix(rows=1, classes=4, values=[1, 0, 0, 0])
 
     def ask(code: grpc.StatusCode, **more: Any) -> Any:
-        given = {"model": "resnet", "logits": matrix, "labels": [0], "times": [1.0], **more}
-        return refused(code, rpc.labels.add_observations, pb.AddObservationsRequest(**given))
+        message = {"model": "resnet", "logits": matrix, "labels": [0], "times": [1.0], **more}
+        return refused(code, rpc.labels.add_observations, pb.AddObservationsRequest(**message))
 
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     assert "times[0]" in violations(ask(invalid, times=[float("nan")]))
@@ -235,7 +234,7 @@ def test_by_grpc_what_json_cannot_say_is_refused_too(
     ask(grpc.StatusCode.NOT_FOUND, calibrator="9")
 
 
-def test_names_of_classes_and_a_version_of_one_s_own(service: Service) -> None:
+def test_observations_accept_class_names_and_a_version(service: Service) -> None:
     """As with labels; a version that is not the champion is counted as itself."""
     a_champion(service.registry)
     service.model("named")

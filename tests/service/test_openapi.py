@@ -172,15 +172,15 @@ def promised(document: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
     }
 
 
-def test_every_problem_that_is_promised_comes(stocked: Service) -> None:
+def test_every_documented_problem_occurs(stocked: Service) -> None:
     """A status that no request is answered with is noise in every generated client."""
     # What keys are refused with is in test_access.py and test_limits.py.
     elsewhere = (401, 403, 429, 500, 503)
-    asked = {key for key in promised(stocked.client.app.openapi()) if key[1] not in elsewhere}
+    documented = {key for key in promised(stocked.client.app.openapi()) if key[1] not in elsewhere}
     # The key was used to cancel another job.
     job = stocked.client.get("/v1/jobs?model=digits").json()["items"][0]["id"]
     provoked = {**PROVOKED, ("cancel_job", 409): ("DELETE", f"/v1/jobs/{job}", {"headers": KEY})}
-    assert asked == set(provoked)
+    assert documented == set(provoked)
     for (name, status), (verb, path, more) in provoked.items():
         answer = stocked.client.request(verb, path, **more)
         assert answer.status_code == status, (name, status, answer.text)
@@ -203,7 +203,7 @@ def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("error", "status"), [(UnavailableError("the database is gone"), 503), (KeyError("us"), 500)]
 )
-def test_what_is_no_fault_of_the_request_is_a_problem_too(
+def test_server_faults_are_documented_problems(
     service: Service, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
 ) -> None:
     """Whatever breaks below an operation, it answers with the problem that it promises."""
@@ -211,7 +211,7 @@ def test_what_is_no_fault_of_the_request_is_a_problem_too(
     def broken(self: Registry) -> None:
         raise error
 
-    names = [name for name, one in promised(service.client.app.openapi()) if one == status]
+    names = [name for name, code in promised(service.client.app.openapi()) if code == status]
     assert len(names) > 15
     monkeypatch.setattr(Registry, "reading", broken)
     monkeypatch.setattr(Registry, "transaction", broken)
@@ -223,7 +223,7 @@ def test_what_is_no_fault_of_the_request_is_a_problem_too(
         assert "KeyError" not in answer.text
 
 
-def test_nothing_is_left_of_frameworks_own_errors(service: Service) -> None:
+def test_framework_errors_are_not_documented(service: Service) -> None:
     """Every answer of 400 and above is a problem, but for `/readyz`, which has more to say.
 
     The Open Inference Protocol has errors of a form of its own.
@@ -238,38 +238,38 @@ def test_nothing_is_left_of_frameworks_own_errors(service: Service) -> None:
     assert set(promised(document)) >= {("calibrate", status) for status in (413, 415, 422, 503)}
 
 
-def test_every_error_class_has_its_status_described(service: Service) -> None:
+def test_every_error_status_is_documented(service: Service) -> None:
     """What `PROBLEMS` can answer is promised somewhere."""
     described = {status for _, status in promised(service.client.app.openapi())}
     assert described == {status for status, _ in PROBLEMS.values()}
 
 
-def test_operations_have_a_tag_and_a_sentence(service: Service) -> None:
+def test_operations_have_tags_and_descriptions(service: Service) -> None:
     """Tags are described, and each operation says what it does."""
     document = service.client.app.openapi()
-    tags = {one["name"] for one in document["tags"]}
-    found = operations(document)
-    for name, operation in found.items():
+    tags = {tag["name"] for tag in document["tags"]}
+    documented = operations(document)
+    for name, operation in documented.items():
         assert name.isidentifier()
         assert operation["description"].endswith("."), name
-    assert {tag for operation in found.values() for tag in operation["tags"]} == tags
+    assert {tag for operation in documented.values() for tag in operation["tags"]} == tags
 
 
-def test_bodies_are_described_by_content_type(service: Service) -> None:
+def test_bodies_are_documented_by_content_type(service: Service) -> None:
     """Uploads are bytes, or an object in JSON; calibrate takes three forms and answers in four."""
-    found = operations(service.client.app.openapi())
-    upload = found["upload_dataset"]["requestBody"]["content"]
+    documented = operations(service.client.app.openapi())
+    upload = documented["upload_dataset"]["requestBody"]["content"]
     assert upload["application/x-npz"]["schema"] == {"type": "string", "format": "binary"}
     assert upload["application/json"]["schema"] == {"$ref": "#/components/schemas/Data"}
-    calibrate = found["calibrate"]
+    calibrate = documented["calibrate"]
     forms = ["application/json", "application/x-npy", "application/vnd.apache.arrow.stream"]
     assert list(calibrate["requestBody"]["content"]) == forms
     assert list(calibrate["responses"]["200"]["content"]) == [*forms, "application/x-npz"]
-    assert list(found["metrics"]["responses"]["200"]["content"]) == ["text/plain"]
+    assert list(documented["metrics"]["responses"]["200"]["content"]) == ["text/plain"]
 
 
 @pytest.mark.parametrize("kind", ["json", "x-npz"])
-def test_each_content_type_that_is_described_is_read(service: Service, data, kind: str) -> None:
+def test_every_documented_content_type_is_accepted(service: Service, data, kind: str) -> None:
     """JSON as the description has it is accepted as an upload."""
     service.model()
     logits, labels = data[0][:40], data[1][:40]

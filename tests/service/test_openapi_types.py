@@ -31,7 +31,7 @@ def says(described: Documented, text: str) -> bool:
 @given(some_text)
 @example("a\n")
 @example("")
-def test_names(text: str) -> None:
+def test_name_schema_matches_the_checks(text: str) -> None:
     assert says(NAME, text) == is_name(text)
 
 
@@ -39,7 +39,7 @@ def test_names(text: str) -> None:
 @example("7")
 @example("7a")
 @example("²")
-def test_aliases(text: str) -> None:
+def test_alias_schema_matches_the_checks(text: str) -> None:
     """All digits would read as a version."""
     try:
         check_alias("alias", text)
@@ -49,14 +49,14 @@ def test_aliases(text: str) -> None:
         assert says(ALIAS, text)
 
 
-def test_whole_numbers(ready: Service) -> None:
+def test_integers_with_a_zero_fraction_are_accepted(ready: Service) -> None:
     """JSON has one kind of number: 4.0 is 4 to JSON Schema, and some encoders write it so."""
     json = {"Content-Type": "application/json"}
     put = ready.client.put
-    made = ready.client.post(
+    created = ready.client.post(
         "/v1/models", content=b'{"name": "m", "classes": 4.0}', headers=json
     ).json()
-    assert (made["classes"], type(made["classes"])) == (4, int)
+    assert (created["classes"], type(created["classes"])) == (4, int)
     alias = "/v1/models/digits/aliases/next"
     schemas = ready.client.get("/openapi.json").json()["components"]["schemas"]
     classes = schemas["ModelCreate"]["properties"]["classes"]["anyOf"][0]
@@ -67,7 +67,7 @@ def test_whole_numbers(ready: Service) -> None:
 
 
 @pytest.mark.parametrize("number", ["1.5", "1e400", "true", '"1"', "0.0", "1e300"])
-def test_numbers_that_are_not_whole(shared: Service, number: str) -> None:
+def test_fractions_are_rejected_as_integers(shared: Service, number: str) -> None:
     answer = shared.client.put(
         "/v1/models/digits/aliases/next",
         content=f'{{"version": {number}}}'.encode(),

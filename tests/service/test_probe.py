@@ -44,7 +44,7 @@ def start(server: HTTPServer) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])  # noqa: S104
-def test_a_server_that_can_serve(
+def test_ready_server_exits_with_zero(
     server: HTTPServer, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that listens everywhere, which is no address to ask at."""
@@ -55,13 +55,13 @@ def test_a_server_that_can_serve(
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [(b'{"detail": "the registry is away"}', "the registry is away"), (b"<html>", "<html>")],
 )
-def test_a_server_that_cannot(
+def test_unready_server_is_reported(
     server: HTTPServer,
     body: bytes,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -69,18 +69,18 @@ def test_a_server_that_cannot(
     start(server)
     monkeypatch.setenv("RECALIB_PORT", str(server.server_port))
     assert main() == 1
-    told = capsys.readouterr().err
-    assert "answered 503" in told
-    assert said in told
+    error = capsys.readouterr().err
+    assert "answered 503" in error
+    assert message in error
 
 
-def test_no_server_at_all(server: HTTPServer) -> None:
+def test_unreachable_server_is_reported(server: HTTPServer) -> None:
     port = server.server_port
     server.server_close()
     assert "does not answer" in ask(Settings(port=port))
 
 
-def test_settings_that_are_none(
+def test_invalid_settings_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RECALIB_DATABASE_URL_FILE", "/no/such/file")
@@ -88,12 +88,12 @@ def test_settings_that_are_none(
     assert "RECALIB_DATABASE_URL_FILE" in capsys.readouterr().err
 
 
-def test_a_server_that_speaks_tls(server: HTTPServer, tmp_path: Path) -> None:
+def test_tls_server_is_probed(server: HTTPServer, tmp_path: Path) -> None:
     """Its certificate is for a name that the probe does not use."""
-    made = trustme.CA().issue_cert("recalib.example.com")
+    issued = trustme.CA().issue_cert("recalib.example.com")
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    made.private_key_pem.write_to_path(key)
-    made.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    issued.cert_chain_pems[0].write_to_path(certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 _GENERATED = _ROOT / "service" / "grpc" / "generated"
 
 
-def test_generating_again_gives_the_same(tmp_path: Path) -> None:
+def test_generated_code_is_current(tmp_path: Path) -> None:
     """Byte by byte, with the version that made it; `make proto` writes it."""
     if importlib.util.find_spec("grpc_tools") is None:
         assert "proto" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
@@ -26,7 +26,7 @@ def test_generating_again_gives_the_same(tmp_path: Path) -> None:
         assert "proto" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip("another grpcio-tools than constraints.txt pins")
     folder = _ROOT / "proto"
-    sources = sorted(str(one.relative_to(folder)) for one in folder.rglob("*.proto"))
+    sources = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.proto"))
     assert len(sources) == 2
     subprocess.run(
         [
@@ -35,7 +35,11 @@ def test_generating_again_gives_the_same(tmp_path: Path) -> None:
         ],
         check=True,
     )  # fmt: skip
-    made = {one.relative_to(tmp_path): one.read_bytes() for one in tmp_path.rglob("*_pb2.py*")}
-    kept = {one.relative_to(_GENERATED): one.read_bytes() for one in _GENERATED.rglob("*_pb2.py*")}
-    assert len(made) == 4
-    assert made == {path: text for path, text in kept.items() if path.suffix != ".pyc"}
+    generated = {
+        path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*_pb2.py*")
+    }
+    committed = {
+        path.relative_to(_GENERATED): path.read_bytes() for path in _GENERATED.rglob("*_pb2.py*")
+    }
+    assert len(generated) == 4
+    assert generated == {path: text for path, text in committed.items() if path.suffix != ".pyc"}

@@ -34,12 +34,12 @@ class Kept(logging.Handler):
 @pytest.fixture
 def accesses() -> Iterator[list[dict[str, object]]]:
     """The access log, turned on."""
-    kept, level = Kept(), ACCESS.level
-    ACCESS.addHandler(kept)
+    records, level = Kept(), ACCESS.level
+    ACCESS.addHandler(records)
     ACCESS.setLevel(logging.INFO)
-    yield kept.lines
+    yield records.lines
     ACCESS.setLevel(level)
-    ACCESS.removeHandler(kept)
+    ACCESS.removeHandler(records)
 
 
 @pytest.mark.parametrize(
@@ -60,18 +60,18 @@ def accesses() -> Iterator[list[dict[str, object]]]:
         ({}, None),
     ],
 )
-def test_names_that_are_kept(headers: dict[str, str], expected: str | None) -> None:
+def test_valid_request_ids_are_kept(headers: dict[str, str], expected: str | None) -> None:
     """And others, for which there is one of ours, never the same twice."""
     sent = {name.encode(): value.encode() for name, value in headers.items()}
-    found = request_id_of(sent)
+    request_id = request_id_of(sent)
     if expected is not None:
-        assert found == expected
+        assert request_id == expected
     else:
-        assert len(found) == 24
-        assert found not in (TRACE, request_id_of(sent))
+        assert len(request_id) == 24
+        assert request_id not in (TRACE, request_id_of(sent))
 
 
-def test_every_answer_and_its_line_have_it(
+def test_answers_and_log_lines_have_the_request_id(
     service: Service, accesses: list[dict[str, object]]
 ) -> None:
     """The short way, the long one, errors, and a path that there is not."""
@@ -93,11 +93,13 @@ def test_every_answer_and_its_line_have_it(
         assert isinstance(line["milliseconds"], float)
         # The template, not what was sent: a path may hold anything.
         assert line["route"] in _ROUTES
-    made = [service.client.get("/livez").headers["x-request-id"] for _ in range(2)]
-    assert len(set(made)) == 2
+    request_ids = [service.client.get("/livez").headers["x-request-id"] for _ in range(2)]
+    assert len(set(request_ids)) == 2
 
 
-def test_rpcs_have_it_too(service: Service, rpc: Rpc, accesses: list[dict[str, object]]) -> None:
+def test_rpcs_have_request_ids(
+    service: Service, rpc: Rpc, accesses: list[dict[str, object]]
+) -> None:
     """In trailing metadata, of failures as well."""
     sent = (("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01"),)
     listing = rpc.channel.unary_unary(

@@ -15,7 +15,7 @@ from recalib.calibrator import Calibrator
 from tests.service.conftest import NPY, Service, npy, npz
 
 
-def test_the_whole_loop(service: Service, data, tmp_path) -> None:
+def test_upload_fit_promote_and_calibrate(service: Service, data, tmp_path) -> None:
     logits, labels = data
     service.model(classes=["a", "b", "c", "d"])
 
@@ -58,7 +58,7 @@ def test_the_whole_loop(service: Service, data, tmp_path) -> None:
     np.testing.assert_allclose(by_graph, answer["probabilities"], atol=1e-6)
 
 
-def test_npy_in_and_out(ready: Service, data) -> None:
+def test_npy_request_and_answer(ready: Service, data) -> None:
     logits = data[0][:7].astype(np.float32)
     json = ready.calibrate(logits).json()["probabilities"]
     url = "/v1/models/digits/calibrate"
@@ -66,16 +66,16 @@ def test_npy_in_and_out(ready: Service, data) -> None:
         url, content=npy(logits), headers={**NPY, "Accept": "application/x-npy"}
     )
     assert answer.headers["content-type"] == "application/x-npy"
-    found = np.load(io.BytesIO(answer.content))
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, json, rtol=1e-6)
+    probabilities = np.load(io.BytesIO(answer.content))
+    assert probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities, json, rtol=1e-6)
     mixed = ready.client.post(url, content=npy(logits), headers=NPY)
     np.testing.assert_allclose(mixed.json()["probabilities"], json, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4", "<i4"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npy_of_any_number_type(shared: Service, dtype: str, order: str) -> None:
+def test_npy_accepts_any_number_type(shared: Service, dtype: str, order: str) -> None:
     logits = np.array([[1, -2, 3, 0], [0, 0, 5, 1]], dtype=dtype, order=order)
     answer = shared.client.post("/v1/models/digits/calibrate", content=npy(logits), headers=NPY)
     expected = shared.calibrate(np.asarray(logits, np.float64)).json()["probabilities"]
@@ -88,7 +88,7 @@ def test_null_masks_a_class(ready: Service) -> None:
     assert sum(row) == pytest.approx(1)
 
 
-def test_probabilities_where_the_request_says_so(ready: Service, data) -> None:
+def test_requests_can_declare_probabilities(ready: Service, data) -> None:
     logits = data[0][:5]
     p = scipy.special.softmax(logits, axis=1)
     answer = ready.client.post(
@@ -112,7 +112,7 @@ def test_promotion_and_rollback(ready: Service, data) -> None:
     assert put(url, json={"version": 1, "reason": "back"}).status_code == 200
     assert ready.calibrate(data[0][:1]).json()["calibrator"]["version"] == 1
     history = ready.client.get(f"{url}/history").json()["items"]
-    assert [(one["from_version"], one["to_version"]) for one in history] == [
+    assert [(entry["from_version"], entry["to_version"]) for entry in history] == [
         (2, 1),
         (1, 2),
         (None, 1),
@@ -121,7 +121,7 @@ def test_promotion_and_rollback(ready: Service, data) -> None:
     assert "beats identity" in history[2]["reason"]
 
 
-def test_versions_and_aliases_by_query(ready: Service, data) -> None:
+def test_calibrator_is_selected_by_version_or_alias(ready: Service, data) -> None:
     ready.fitted(map="identity", promote=False)
     ready.client.put("/v1/models/digits/aliases/shadow", json={"version": 2})
     for selector, version in (("1", 1), ("2", 2), ("shadow", 2), ("champion", 1)):
@@ -129,20 +129,20 @@ def test_versions_and_aliases_by_query(ready: Service, data) -> None:
         assert answer.json()["calibrator"]["version"] == version
 
 
-def test_if_better_keeps_the_champion_against_its_equal(ready: Service) -> None:
+def test_if_better_keeps_an_equal_champion(ready: Service) -> None:
     """The same map on the same rows cannot beat itself: the champion is refitted in each fold."""
     job = ready.fitted(map="temperature")
     assert job["result"]["promoted"] is False
     assert "does not beat temperature" in job["result"]["reason"]
 
 
-def test_promote_true_promotes_whatever(ready: Service, data) -> None:
+def test_promote_always_promotes_any_result(ready: Service, data) -> None:
     assert ready.fitted(map="identity", promote=True)["result"]["promoted"] is True
     ready.client.put("/v1/models/digits/aliases/champion", json={"version": 2})
     assert ready.calibrate(data[0][:1]).json()["calibrator"]["map"] == "identity"
 
 
-def test_a_dataset_of_probabilities(service: Service, data) -> None:
+def test_datasets_can_hold_probabilities(service: Service, data) -> None:
     logits, labels = data
     service.model()
     file = io.BytesIO()
@@ -154,36 +154,36 @@ def test_a_dataset_of_probabilities(service: Service, data) -> None:
     assert card["input"] == "probabilities"
 
 
-def test_lists_come_in_pages(service: Service) -> None:
+def test_lists_have_pages(service: Service) -> None:
     names = [f"m{i:02}" for i in range(7)]
     for name in names:
         service.model(name)
-    seen, cursor = [], None
+    listed, cursor = [], None
     while True:
         query = {"limit": 3} | ({"cursor": cursor} if cursor else {})
         page = service.client.get("/v1/models", params=query).json()
-        seen += [one["name"] for one in page["items"]]
+        listed += [item["name"] for item in page["items"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    assert seen == names
+    assert listed == names
 
 
-def test_lists_of_calibrators_jobs_datasets_and_aliases(ready: Service) -> None:
+def test_calibrators_jobs_datasets_and_aliases_are_listed(ready: Service) -> None:
     ready.fitted(map="identity")
     get = ready.client.get
     versions = get("/v1/models/digits/calibrators", params={"limit": 1}).json()
-    assert [one["version"] for one in versions["items"]] == [1]
+    assert [item["version"] for item in versions["items"]] == [1]
     rest = get("/v1/models/digits/calibrators", params={"cursor": versions["next_cursor"]}).json()
-    assert [one["version"] for one in rest["items"]] == [2]
+    assert [item["version"] for item in rest["items"]] == [2]
     jobs = get("/v1/jobs", params={"model": "digits", "job_state": "succeeded"}).json()
-    assert [one["result"]["version"] for one in jobs["items"]] == [2, 1]
+    assert [item["result"]["version"] for item in jobs["items"]] == [2, 1]
     assert [d["name"] for d in get("/v1/models/digits/datasets").json()["items"]] == ["validation"]
     assert get("/v1/models/digits/datasets/validation").json()["rows"] == 600
     assert [a["alias"] for a in get("/v1/models/digits/aliases").json()["items"]] == ["champion"]
 
 
-def test_the_same_upload_again_is_a_success_without_effect(service: Service, data) -> None:
+def test_repeated_upload_succeeds_without_effect(service: Service, data) -> None:
     service.model()
     body = npz(*data)
     assert service.upload(body).status_code == 201
@@ -194,7 +194,7 @@ def test_the_same_upload_again_is_a_success_without_effect(service: Service, dat
     assert "exists with other data" in other.json()["detail"]
 
 
-def test_idempotency_keys(service: Service, data) -> None:
+def test_idempotency_key_makes_a_request_happen_once(service: Service, data) -> None:
     """The same request under the same key does nothing more; another one is refused."""
     key = {"Idempotency-Key": "k1"}
     body = {"name": "digits", "classes": 4}
@@ -215,7 +215,7 @@ def test_idempotency_keys(service: Service, data) -> None:
     assert len(service.client.get("/v1/jobs").json()["items"]) == 1
 
 
-def test_cancel_a_queued_job(service: Service, data) -> None:
+def test_queued_jobs_can_be_cancelled(service: Service, data) -> None:
     service.model()
     service.upload(npz(*data))
     job = service.ask_fit().json()
@@ -225,7 +225,7 @@ def test_cancel_a_queued_job(service: Service, data) -> None:
     assert service.client.get("/v1/models/digits/calibrators").json()["items"] == []
 
 
-def test_a_fit_that_cannot_be_done_fails_with_its_reason(service: Service, data, registry) -> None:
+def test_impossible_fit_fails_with_a_reason(service: Service, data, registry) -> None:
     """The blob is gone: the job says so, and is not tried again for ever."""
     service.model()
     digest = service.upload(npz(*data)).json()["digest"]

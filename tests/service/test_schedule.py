@@ -12,7 +12,7 @@ from training.main import HANDLERS
 from training.worker import Worker
 
 
-def test_one_look_waits_at_a_time(registry: Registry) -> None:
+def test_one_monitor_job_is_queued_at_a_time(registry: Registry) -> None:
     """Whoever asks; the next one is asked for once the last has ended."""
     assert [ask_to_watch(registry, 0.0) for _ in range(3)] == [True, False, False]
     assert Worker(registry, HANDLERS, name="test").work_once(threading.Event())
@@ -20,10 +20,10 @@ def test_one_look_waits_at_a_time(registry: Registry) -> None:
     assert not Worker(registry, HANDLERS, name="test").work_once(threading.Event())
     with registry.reading() as tx:
         jobs = tx.jobs.page(None, None, None, 10)
-    assert [(one.kind, one.state) for one in jobs] == [(MONITOR, "queued"), (MONITOR, "succeeded")]
+    assert [(job.kind, job.state) for job in jobs] == [(MONITOR, "queued"), (MONITOR, "succeeded")]
 
 
-def test_a_server_asks_by_itself(service: Service) -> None:
+def test_server_schedules_monitor_jobs(service: Service) -> None:
     """Within seconds of its start."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

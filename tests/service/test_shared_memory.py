@@ -17,7 +17,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_each_server_has_its_own_until_it_ends(memory: Path) -> None:
+def test_each_server_has_a_folder_until_it_stops(memory: Path) -> None:
     """One that begins leaves those alone whose servers live."""
     with shared_folder() as first:
         (first / "counters.db").write_bytes(b"1")
@@ -27,18 +27,18 @@ def test_each_server_has_its_own_until_it_ends(memory: Path) -> None:
     assert list(memory.iterdir()) == []
 
 
-def test_what_a_killed_server_left_is_removed(memory: Path) -> None:
+def test_folders_of_killed_servers_are_removed(memory: Path) -> None:
     """Its lock went with it; a folder without a lock is another's, or just being made."""
-    left, other = memory / "recalib-shared-left", memory / "recalib-shared-other"
-    for folder in (left, other):
+    abandoned, other = memory / "recalib-shared-left", memory / "recalib-shared-other"
+    for folder in (abandoned, other):
         folder.mkdir()
         (folder / "counters.db").write_bytes(b"1")
-    (left / "lock").touch()
+    (abandoned / "lock").touch()
     with shared_folder() as folder:
         assert {folder, other} == set(memory.iterdir())
 
 
-def test_a_machine_without_such_memory(
+def test_temporary_files_replace_missing_shared_memory(
     memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Has it among its temporary files."""

@@ -42,11 +42,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def made(issuer: Issuer, clock: Clock) -> Callable[..., TokenVerifier]:
+def make_verifier(issuer: Issuer, clock: Clock) -> Callable[..., TokenVerifier]:
     """Makes what checks tokens, the issuer asked once."""
 
-    def make(**said: Any) -> TokenVerifier:
-        oidc = _oidc(issuer, **said)
+    def make(**values: Any) -> TokenVerifier:
+        oidc = _oidc(issuer, **values)
         tokens = TokenVerifier(oidc, IssuerKeys(oidc, clock))
         tokens.keys.look()
         return tokens
@@ -55,44 +55,46 @@ def made(issuer: Issuer, clock: Clock) -> Callable[..., TokenVerifier]:
 
 
 @pytest.fixture
-def made_once(made: Callable[..., TokenVerifier], issuer: Issuer) -> tuple[TokenVerifier, str]:
-    return made(), issuer.token()
+def shared_verifier(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer
+) -> tuple[TokenVerifier, str]:
+    return make_verifier(), issuer.token()
 
 
-def _oidc(issuer: Issuer, **said: Any) -> OidcConfig:
-    found = OidcConfig.of(
-        Settings(**{"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, **said})
+def _oidc(issuer: Issuer, **values: Any) -> OidcConfig:
+    config = OidcConfig.of(
+        Settings(**{"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, **values})
     )
-    assert found is not None
-    return found
+    assert config is not None
+    return config
 
 
-def test_a_good_token_says_who_and_what_for(
-    made: Callable[..., TokenVerifier], issuer: Issuer
+def test_good_token_gives_the_principal_and_scopes(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer
 ) -> None:
-    tokens = made()
+    tokens = make_verifier()
     anna = Principal("oidc:anna", frozenset({"fit"}))
     assert tokens.principal(issuer.token()) == anna
     assert tokens.principal(issuer.token("ec", "ES256")) == anna
     assert tokens.principal(issuer.token(aud=["x", AUDIENCE])) == anna
-    both = issuer.token(scope=["recalib:predict", "recalib:label", "recalib:nonsense", 3])
-    assert tokens.principal(both).scopes == {"predict", "label"}
+    token = issuer.token(scope=["recalib:predict", "recalib:label", "recalib:nonsense", 3])
+    assert tokens.principal(token).scopes == {"predict", "label"}
     assert tokens.principal(issuer.token(scope=None)).scopes == frozenset()
     assert tokens.principal(issuer.token(scope={"recalib:fit": 1})).scopes == frozenset()
 
 
-def test_what_scopes_and_models_are_called_is_a_setting(
-    made: Callable[..., TokenVerifier], issuer: Issuer
+def test_claim_names_are_settings(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer
 ) -> None:
-    tokens = made(
+    tokens = make_verifier(
         oidc_scope_claim="realm_access.roles",
         oidc_scopes="fit=ml-team predict=ml-team admin=https://x/?a=b",
         oidc_models_claim="https://example.com/models",
     )
     roles: dict[str, Any] = {"realm_access": {"roles": ["ml-team", "admin"]}}
     named = {"https://example.com/models": ["resnet", "vit"]}
-    found = tokens.principal(issuer.token(**roles, **named))
-    assert found == Principal(
+    principal = tokens.principal(issuer.token(**roles, **named))
+    assert principal == Principal(
         "oidc:anna", frozenset({"fit", "predict"}), frozenset(named.popitem()[1])
     )
     # One that names no models is for none; a star is for all.
@@ -108,15 +110,15 @@ def test_what_scopes_and_models_are_called_is_a_setting(
 
 
 @pytest.mark.parametrize("algorithm", ["RS512", "PS256", "EdDSA"])
-def test_other_algorithms_are_taken_where_they_are_allowed(
-    made: Callable[..., TokenVerifier], issuer: Issuer, algorithm: str
+def test_allowed_algorithms_are_accepted(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer, algorithm: str
 ) -> None:
     key = "ed" if algorithm == "EdDSA" else "rsa"
-    issuer.shown = [key, "ec"]
+    issuer.published = [key, "ec"]
     token = issuer.token(key, algorithm)
-    assert made(oidc_algorithms=algorithm).principal(token).name == "oidc:anna"
+    assert make_verifier(oidc_algorithms=algorithm).principal(token).name == "oidc:anna"
     with pytest.raises(UnauthorizedError, match="not signed by one of RS256, ES256"):
-        made(oidc_algorithms="RS256 ES256").principal(token)
+        make_verifier(oidc_algorithms="RS256 ES256").principal(token)
 
 
 _NOW = time.time
@@ -132,8 +134,8 @@ def _bad(issuer: Issuer) -> dict[str, str]:
 
     def by_hmac(secret: bytes, algorithm: str = "HS256") -> str:
         begin = encoded({"alg": algorithm, "kid": "rsa"}, issuer.claims()).rpartition(".")[0]
-        made = hmac.new(secret, begin.encode(), hashlib.sha256).digest()
-        return f"{begin}.{base64.urlsafe_b64encode(made).rstrip(b'=').decode()}"
+        signature = hmac.new(secret, begin.encode(), hashlib.sha256).digest()
+        return f"{begin}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
     admin = json.loads(base64.urlsafe_b64decode(claims + "=="))
     admin = encoded({}, {**admin, "scope": "recalib:admin"}).split(".")[1]
@@ -162,7 +164,7 @@ def _bad(issuer: Issuer) -> dict[str, str]:
         "no audience": issuer.token(aud=None),
         "another issuer": issuer.token(iss="https://evil.example"),
         "the issuer with a slash": issuer.token(iss=f"{issuer.url}/"),
-        **{f"no {one}": issuer.token(**{one: None}) for one in ("exp", "iat", "iss", "sub")},
+        **{f"no {claim}": issuer.token(**{claim: None}) for claim in ("exp", "iat", "iss", "sub")},
         "a subject of two lines": issuer.token(sub="anna\r\nX-Evil: 1"),
         "a subject that hides itself": issuer.token(sub="ad\u202emin"),
         "an empty subject": issuer.token(sub=""),
@@ -185,49 +187,51 @@ def _bad(issuer: Issuer) -> dict[str, str]:
     }
 
 
-def test_bad_tokens_are_refused(made: Callable[..., TokenVerifier], issuer: Issuer) -> None:
-    tokens = made()
-    asked = issuer.asked
+def test_bad_tokens_are_rejected(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer
+) -> None:
+    tokens = make_verifier()
+    requests = issuer.key_requests
     for why, token in _bad(issuer).items():
         # Again as well: what was refused once is not remembered as good.
         for _ in range(2):
             with pytest.raises(UnauthorizedError) as caught:
                 tokens.principal(token)
-            said = str(caught.value)
-            assert said.isprintable(), why
-            assert len(said) < 120, why
-    assert issuer.asked == asked
+            message = str(caught.value)
+            assert message.isprintable(), why
+            assert len(message) < 120, why
+    assert issuer.key_requests == requests
     with pytest.warns(jwt.warnings.InsecureKeyLengthWarning):
         small = issuer.token("small", headers={"kid": "small"})
-    issuer.shown = ["small", "rsa"]
+    issuer.published = ["small", "rsa"]
     with pytest.raises(UnauthorizedError):
-        made().principal(small)
+        make_verifier().principal(small)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=60) | st.text("eyJ.A=-_ \x00é", max_size=60), data=st.data())
-def test_no_text_gets_in_and_none_is_a_fault(
-    made_once: tuple[TokenVerifier, str], text: str, data: st.DataObject
+def test_arbitrary_text_is_rejected_without_a_fault(
+    shared_verifier: tuple[TokenVerifier, str], text: str, data: st.DataObject
 ) -> None:
     """Whatever is sent, and a good token with any character of it changed."""
-    tokens, good = made_once
+    tokens, good = shared_verifier
     place = data.draw(st.integers(0, len(good) - 1))
     changed = good[:place] + text[:1] + good[place + 1 :]
-    for one in (text, changed):
-        if one == good:
+    for candidate in (text, changed):
+        if candidate == good:
             continue
         try:
-            assert tokens.principal(one).name == "oidc:anna"
+            assert tokens.principal(candidate).name == "oidc:anna"
         except (UnauthorizedError, SigningKeyUnknownError):
             continue
         # The last character of a signature has bits that mean nothing.
         assert place == len(good) - 1
 
 
-def test_an_end_is_kept_though_a_token_is_remembered(
-    made: Callable[..., TokenVerifier], issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+def test_cached_tokens_expire(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens = made(oidc_leeway_seconds=5)
+    tokens = make_verifier(oidc_leeway_seconds=5)
     end = int(time.time()) + 100
     token = issuer.token(exp=end)
     assert tokens.principal(token)
@@ -236,7 +240,7 @@ def test_an_end_is_kept_though_a_token_is_remembered(
     monkeypatch.setattr(time, "time", lambda: end + 5.1)
     # PyJWT has a clock of its own: that it is not remembered any more is what is seen.
     checked: list[str] = []
-    monkeypatch.setattr(tokens, "_checked", lambda one: checked.append(one) or _expired())
+    monkeypatch.setattr(tokens, "_checked", lambda token: checked.append(token) or _expired())
     with pytest.raises(UnauthorizedError):
         tokens.principal(token)
     assert checked == [token]
@@ -246,36 +250,36 @@ def _expired() -> Any:
     raise UnauthorizedError("the token is not good: it has expired")
 
 
-def test_a_new_key_is_looked_for_and_not_too_often(
-    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
+def test_unknown_keys_are_fetched_at_a_limited_rate(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
 ) -> None:
-    tokens = made()
-    assert issuer.asked == 1
+    tokens = make_verifier()
+    assert issuer.key_requests == 1
     unknown = issuer.token("next", "ES256")
     # The issuer has just been asked: there is no such key.
     with pytest.raises(UnauthorizedError, match="none of the issuer's"):
         tokens.principal(unknown)
     clock.now += 10
-    issuer.shown = ["rsa", "ec", "next"]
+    issuer.published = ["rsa", "ec", "next"]
     with pytest.raises(SigningKeyUnknownError):
         tokens.principal(unknown)
     tokens.keys.look()
     assert tokens.principal(unknown).name == "oidc:anna"
-    assert issuer.asked == 2
+    assert issuer.key_requests == 2
     # Made-up ones ask no more often than that.
     for kid in range(50):
         with pytest.raises(UnauthorizedError):
             tokens.principal(issuer.token("next", "ES256", headers={"kid": f"k{kid}"}))
-    assert issuer.asked == 2
+    assert issuer.key_requests == 2
 
 
-def test_a_key_that_the_issuer_gives_up_is_refused_at_the_next_look(
-    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
+def test_withdrawn_key_is_rejected_after_the_next_refresh(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
 ) -> None:
-    tokens = made()
+    tokens = make_verifier()
     token = issuer.token()
     assert tokens.principal(token)
-    issuer.shown = ["ec"]
+    issuer.published = ["ec"]
     assert not tokens.keys.is_due
     clock.now += 300
     assert tokens.keys.is_due
@@ -286,21 +290,21 @@ def test_a_key_that_the_issuer_gives_up_is_refused_at_the_next_look(
     assert tokens.principal(issuer.token("ec", "ES256", headers={"kid": None}))
 
 
-def test_an_issuer_that_is_away(
-    made: Callable[..., TokenVerifier],
+def test_keys_stay_valid_while_the_issuer_is_unavailable(
+    make_verifier: Callable[..., TokenVerifier],
     issuer: Issuer,
     clock: Clock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its keys stay good for the time that is set, and no longer."""
-    tokens = made(oidc_keys_seconds=3600)
+    tokens = make_verifier(oidc_keys_seconds=3600)
     known, unknown = issuer.token(), issuer.token("next", "ES256")
     assert tokens.principal(known)
     issuer.stop()
     clock.now += 1000
     with caplog.at_level(logging.WARNING), pytest.raises(UnavailableError):
         tokens.keys.look()
-    assert {one.action for one in caplog.records} == {"issuer_failed"}  # type: ignore[attr-defined]
+    assert {record.action for record in caplog.records} == {"issuer_failed"}  # type: ignore[attr-defined]
     assert tokens.principal(known)
     assert tokens.principal(issuer.token(sub="berta")).name == "oidc:berta"
     # Whether it has this key cannot be known.
@@ -316,7 +320,7 @@ def test_an_issuer_that_is_away(
     assert tokens.principal(known)
 
 
-def test_an_issuer_that_was_never_there(issuer: Issuer) -> None:
+def test_tokens_are_unavailable_if_the_issuer_never_answered(issuer: Issuer) -> None:
     tokens = TokenVerifier(_oidc(issuer))
     issuer.stop()
     token = issuer.token()
@@ -332,7 +336,7 @@ _KEYS, _DESCRIPTION = "/keys", "/.well-known/openid-configuration"
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "headers", "body", "said"),
+    ("path", "status", "headers", "body", "message"),
     [
         (_KEYS, 500, {}, b"", "500"),
         (_KEYS, 200, {}, b"<html>", "cannot be asked"),
@@ -347,37 +351,39 @@ _KEYS, _DESCRIPTION = "/keys", "/.well-known/openid-configuration"
         (_DESCRIPTION, 200, {}, b"3", "another issuer"),
     ],
 )
-def test_what_an_issuer_must_not_say(
-    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock, path: str, status: int,
-    headers: dict[str, str], body: bytes, said: str,
+def test_invalid_issuer_answers_are_ignored(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock,
+    path: str, status: int, headers: dict[str, str], body: bytes, message: str,
 ) -> None:  # fmt: skip
     """It is as though it were away: keys that are there stay."""
-    tokens = made()
+    tokens = make_verifier()
     clock.now += 300
-    issuer.instead[path] = (status, headers, body)
-    with pytest.raises(UnavailableError, match=said):
+    issuer.overrides[path] = (status, headers, body)
+    with pytest.raises(UnavailableError, match=message):
         tokens.keys.look()
     assert tokens.principal(issuer.token())
 
 
-def test_keys_are_not_fetched_from_where_others_could_answer(
-    made: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
+def test_keys_are_fetched_only_from_secure_urls(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock
 ) -> None:
-    tokens = made()
+    tokens = make_verifier()
     for place in ("http://example.com/keys", "file:///etc/passwd", "", None, "https://"):
-        said = {"issuer": issuer.url, "jwks_uri": place}
-        issuer.instead[_DESCRIPTION] = (200, {}, json.dumps(said).encode())
+        document = {"issuer": issuer.url, "jwks_uri": place}
+        issuer.overrides[_DESCRIPTION] = (200, {}, json.dumps(document).encode())
         with pytest.raises(UnavailableError, match="names its keys' place"):
             tokens.keys.look()
 
 
-def test_where_keys_are_may_be_said(made: Callable[..., TokenVerifier], issuer: Issuer) -> None:
-    issuer.instead[_DESCRIPTION] = (404, {}, b"")
-    assert made(oidc_jwks_url=f"{issuer.url}/keys").principal(issuer.token())
+def test_key_url_can_be_configured(
+    make_verifier: Callable[..., TokenVerifier], issuer: Issuer
+) -> None:
+    issuer.overrides[_DESCRIPTION] = (404, {}, b"")
+    assert make_verifier(oidc_jwks_url=f"{issuer.url}/keys").principal(issuer.token())
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("values", "named"),
     [
         ({"oidc_audience": ""}, "RECALIB_OIDC_AUDIENCE"),
         ({"oidc_issuer": "http://example.com"}, "RECALIB_OIDC_ISSUER"),
@@ -392,13 +398,13 @@ def test_where_keys_are_may_be_said(made: Callable[..., TokenVerifier], issuer: 
         ({"oidc_scopes": " "}, "RECALIB_OIDC_SCOPES"),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(said: dict[str, Any], named: str) -> None:
+def test_invalid_settings_are_rejected_at_start(values: dict[str, Any], named: str) -> None:
     good = {"oidc_issuer": "https://login.example.com", "oidc_audience": "recalib"}
     assert OidcConfig.of(Settings(**good)) is not None
     with pytest.raises(InputError) as caught:
-        OidcConfig.of(Settings(**{**good, **said}))
+        OidcConfig.of(Settings(**{**good, **values}))
     assert caught.value.field == named
 
 
-def test_no_algorithm_takes_a_secret() -> None:
-    assert not [one for one in ALGORITHMS if one.startswith("HS") or one.lower() == "none"]
+def test_symmetric_algorithms_are_not_supported() -> None:
+    assert not [name for name in ALGORITHMS if name.startswith("HS") or name.lower() == "none"]

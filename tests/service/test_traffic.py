@@ -37,19 +37,19 @@ def a_card(edges: tuple[float, ...] | None = EDGES) -> Card:
 
 
 def rows(*confidences: float) -> np.ndarray:
-    one = np.array(confidences, np.float32)
-    return np.stack([one, (1 - one) / 2, (1 - one) / 2], axis=1)
+    array = np.array(confidences, np.float32)
+    return np.stack([array, (1 - array) / 2, (1 - array) / 2], axis=1)
 
 
 def by_bin(counted: list[TrafficCount]) -> dict[tuple[int, int], int]:
     """Predictions by segment and bin; buckets apart."""
-    found: Counter[tuple[int, int]] = Counter()
-    for one in counted:
-        found[one.segment, one.bin] += one.predictions
-    return dict(found)
+    totals: Counter[tuple[int, int]] = Counter()
+    for count in counted:
+        totals[count.segment, count.bin] += count.predictions
+    return dict(totals)
 
 
-def test_answers_are_counted_by_segment_and_confidence() -> None:
+def test_predictions_are_counted_by_segment_and_confidence() -> None:
     """On an edge is in the bin that begins there; small and large batches count alike."""
     before, traffic = time.time(), Traffic()
     stream = traffic.stream(MODEL, 2, a_card())
@@ -59,34 +59,34 @@ def test_answers_are_counted_by_segment_and_confidence() -> None:
     stream.add(rows(0.8), stream.segment_of("mars"))
     counted = traffic.take()
     assert by_bin(counted) == {(0, 0): 1, (0, 1): 2, (2, 3): 1, (2, 2): 1_000, (0, 2): 1}
-    assert {(one.model_id, one.version) for one in counted} == {(7, 2)}
-    assert {one.started_at % 300 for one in counted} == {0}
+    assert {(count.model_id, count.version) for count in counted} == {(7, 2)}
+    assert {count.started_at % 300 for count in counted} == {0}
     assert before - 300 < counted[0].started_at <= time.time()
     assert traffic.take() == []
     stream.add(rows(0.1))
     assert by_bin(traffic.take()) == {(0, 0): 1}
 
 
-def test_older_calibrators_have_bins_of_equal_width() -> None:
+def test_calibrators_without_bins_use_equal_width_bins() -> None:
     assert reference_edges(a_card(None)) == pytest.approx(np.arange(1, 15) / 15)
 
 
-def test_a_stream_whose_calibrator_was_dropped_is_still_taken() -> None:
+def test_counts_of_evicted_calibrators_are_kept() -> None:
     """The cache of calibrators may let it go before the next flush."""
     traffic = Traffic()
     traffic.stream(MODEL, 1, a_card()).add(rows(0.4))
     assert by_bin(traffic.take()) == {(0, 0): 1}
 
 
-def test_threads_that_answer_while_counts_are_taken_lose_none() -> None:
+def test_concurrent_counts_are_not_lost() -> None:
     """Each of 4 x 5,000 answers is in one taking, across the limit at which they are counted."""
     traffic = Traffic()
     stream, over = traffic.stream(MODEL, 1, a_card()), threading.Event()
-    taken: list[TrafficCount] = []
+    counts: list[TrafficCount] = []
 
     def take() -> None:
         while not over.is_set():
-            taken.extend(traffic.take())
+            counts.extend(traffic.take())
 
     def answer(segment: int) -> None:
         for _ in range(5_000):
@@ -94,15 +94,15 @@ def test_threads_that_answer_while_counts_are_taken_lose_none() -> None:
 
     with ThreadPoolExecutor(5) as threads:
         taking = threads.submit(take)
-        for done in [threads.submit(answer, segment) for segment in (0, 0, 1, 2)]:
-            done.result()
+        for future in [threads.submit(answer, segment) for segment in (0, 0, 1, 2)]:
+            future.result()
         over.set()
         taking.result()
-    taken.extend(traffic.take())
-    assert by_bin(taken) == {(0, 1): 10_000, (1, 1): 5_000, (2, 1): 5_000}
+    counts.extend(traffic.take())
+    assert by_bin(counts) == {(0, 1): 10_000, (1, 1): 5_000, (2, 1): 5_000}
 
 
-def test_what_a_model_declares_is_followed() -> None:
+def test_declared_segments_are_used() -> None:
     traffic = Traffic()
     stream = traffic.stream(MODEL, 1, a_card())
     assert [stream.segment_of(name) for name in ("eu", "us", "asia", "")] == [1, 2, 0, 0]
@@ -116,7 +116,7 @@ class Away(Registry):
         raise UnavailableError("the database is away")
 
 
-def test_counts_wait_for_a_registry_that_is_away(registry: Registry) -> None:
+def test_counts_wait_for_an_unavailable_registry(registry: Registry) -> None:
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 3, "anna")
     traffic = Traffic()
@@ -135,7 +135,7 @@ def test_counts_wait_for_a_registry_that_is_away(registry: Registry) -> None:
         assert by_bin(tx.traffic.between(model, 1, 0, 1e11)) == {(0, 0): 4, (0, 1): 3}
 
 
-def test_every_way_of_asking_is_counted(ready: Service) -> None:
+def test_every_protocol_is_counted(ready: Service) -> None:
     """JSON and .npy, with ids and without, and the Open Inference Protocol."""
     logits = np.random.default_rng(0).normal(0, 3, (40, 4)).astype(np.float32)
     answered = [ready.calibrate(logits).json()["probabilities"]]
@@ -154,19 +154,19 @@ def test_every_way_of_asking_is_counted(ready: Service) -> None:
     with ready.registry.reading() as tx:
         model = tx.models.get("digits")
         card = tx.calibrators.get(model, 1).card
-        found = tx.traffic.between(model, 1, 0, 1e11)
+        counts = tx.traffic.between(model, 1, 0, 1e11)
     bins = np.array(card["confidences"]["edges"])
     places = np.searchsorted(bins, np.max(answered, axis=2).ravel(), side="right")
     expected = {(0, bin): n for bin, n in enumerate(np.bincount(places)) if n}
-    assert by_bin(found) == expected
+    assert by_bin(counts) == expected
     assert sum(expected.values()) == 4 * 40
 
 
-def test_what_is_counted_is_written_down_at_the_end(ready: Service) -> None:
+def test_counts_are_written_at_shutdown(ready: Service) -> None:
     """A server that is told to stop loses nothing."""
     ready.calibrate(np.zeros((5, 4)))
     ready.client.__exit__(None, None, None)
     with ready.registry.reading() as tx:
-        found = tx.traffic.between(tx.models.get("digits"), 1, 0, 1e11)
-    assert sum(one.predictions for one in found) == 5
+        counts = tx.traffic.between(tx.models.get("digits"), 1, 0, 1e11)
+    assert sum(item.predictions for item in counts) == 5
     ready.client.__enter__()

@@ -37,7 +37,7 @@ def trainer(service: Service, settings: Any, tmp_path: Path) -> Service:
     return service
 
 
-def test_a_run_from_request_to_files(trainer: Service) -> None:
+def test_training_run_returns_its_files(trainer: Service) -> None:
     """202 with the job; the finished job lists files, and each can be fetched."""
     answer = trainer.client.post(RUNS, json=RECIPE)
     assert answer.status_code == 202
@@ -55,34 +55,34 @@ def test_a_run_from_request_to_files(trainer: Service) -> None:
     assert "it has metrics.jsonl" in trainer.client.get(f"{path}x").json()["detail"]
 
 
-def test_a_run_from_request_to_files_by_grpc(trainer: Service, rpc: Rpc) -> None:
+def test_training_run_returns_its_files_over_grpc(trainer: Service, rpc: Rpc) -> None:
     """The same; a Struct's numbers are doubles, and 2.0 epochs are two."""
-    asked = ParseDict({"recipe": RECIPE}, pb.CreateTrainingRunRequest())
-    job = rpc.training_runs.create_training_run(asked)
+    request = ParseDict({"recipe": RECIPE}, pb.CreateTrainingRunRequest())
+    job = rpc.training_runs.create_training_run(request)
     trainer.work()
     assert rpc.jobs.get_job(pb.GetJobRequest(id=job.id)).state == pb.JOB_STATE_SUCCEEDED
     chunks = rpc.training_runs.get_training_run_file
-    one = pb.GetTrainingRunFileRequest(id=job.id, name="metrics.jsonl")
-    text = b"".join(chunk.data for chunk in chunks(one)).decode()
+    file_request = pb.GetTrainingRunFileRequest(id=job.id, name="metrics.jsonl")
+    text = b"".join(chunk.data for chunk in chunks(file_request)).decode()
     assert [json.loads(line)["epoch"] for line in io.StringIO(text)] == [1, 2]
     with pytest.raises(grpc.RpcError) as caught:
         list(chunks(pb.GetTrainingRunFileRequest(id=job.id, name="shadow")))
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_a_run_ends_with_a_champion(trainer: Service) -> None:
+def test_training_run_publishes_a_champion(trainer: Service) -> None:
     trainer.model("points", classes=3)
     wish = {"model": "points", "promote": True}
     job = trainer.client.post(RUNS, json={**RECIPE, "calibrate": wish}).json()
     assert job["model"] == "points"
     trainer.work()
-    found = trainer.client.get(f"/v1/jobs/{job['id']}").json()
-    assert found["state"] == "succeeded", found["error"]
+    finished = trainer.client.get(f"/v1/jobs/{job['id']}").json()
+    assert finished["state"] == "succeeded", finished["error"]
     alias = trainer.client.get("/v1/models/points/aliases").json()["items"][0]
     assert (alias["alias"], alias["version"]) == ("champion", 1)
 
 
-def test_a_run_with_a_key_is_asked_for_once(trainer: Service) -> None:
+def test_idempotency_key_starts_one_training_run(trainer: Service) -> None:
     key = {"Idempotency-Key": "again"}
     jobs = {trainer.client.post(RUNS, json=RECIPE, headers=key).json()["id"] for _ in range(3)}
     assert len(jobs) == 1
@@ -102,7 +102,7 @@ def test_a_run_with_a_key_is_asked_for_once(trainer: Service) -> None:
         ({"data": {"options": json.loads('{"a":' * 30 + "1" + "}" * 30)}}, "data"),
     ],
 )
-def test_what_is_wrong_is_told_before_a_job_is_made(
+def test_invalid_recipes_are_rejected_before_a_job_exists(
     trainer: Service, more: dict[str, Any], field: str
 ) -> None:
     answer = trainer.client.post(
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_told_before_a_job_is_made(
     assert trainer.client.get("/v1/jobs").json()["items"] == []
 
 
-def test_a_job_of_another_kind_has_no_files(ready: Service) -> None:
+def test_other_jobs_have_no_files(ready: Service) -> None:
     job = ready.client.get("/v1/jobs").json()["items"][0]["id"]
     answer = ready.client.get(f"{RUNS}/{job}/files/weights.safetensors")
     assert answer.status_code == 404

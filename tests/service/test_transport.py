@@ -20,7 +20,7 @@ def test_every_error_has_a_status() -> None:
     assert set(PROBLEMS) == named
 
 
-def test_the_interface_is_valid_openapi(service: Service) -> None:
+def test_openapi_document_is_valid(service: Service) -> None:
     document = service.client.get("/openapi.json").json()
     validate(document)
     ids = [
@@ -30,7 +30,7 @@ def test_the_interface_is_valid_openapi(service: Service) -> None:
     ]
     assert len(ids) == len(set(ids))
     calibrate = document["paths"]["/v1/models/{model}/calibrate"]["post"]
-    names = {one["name"] for one in calibrate["parameters"]}
+    names = {parameter["name"] for parameter in calibrate["parameters"]}
     assert names == {"model", "calibrator", "input", "top_k", "ids", "segment"}
     assert "application/x-npy" in calibrate["requestBody"]["content"]
 
@@ -45,7 +45,7 @@ def test_the_interface_is_valid_openapi(service: Service) -> None:
         ("/v2/models/digits/infer", "POST"),
     ],
 )
-def test_a_refused_method_says_which_are_allowed(shared: Service, path: str, allowed: str) -> None:
+def test_rejected_methods_list_the_allowed_ones(shared: Service, path: str, allowed: str) -> None:
     """RFC 9110 asks for it; each route knows only its own method, so they are put together."""
     answer = shared.client.request("PATCH", path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
@@ -58,7 +58,7 @@ def test_livez_and_readyz(service: Service) -> None:
     assert ready.json()["registry"] == "reachable"
 
 
-def test_without_the_registry_what_is_loaded_goes_on_serving(
+def test_loaded_calibrators_serve_without_the_registry(
     ready: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = [[0.0, 1.0, 2.0, 3.0]]
@@ -79,7 +79,7 @@ def test_without_the_registry_what_is_loaded_goes_on_serving(
     assert "recalib_registry_up 0.0" in ready.client.get("/metrics").text
 
 
-def test_nothing_loaded_and_no_registry_is_not_ready(
+def test_not_ready_without_calibrators_and_registry(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(self: Registry) -> None:
@@ -113,7 +113,7 @@ def test_metrics_count_requests_rows_and_fits(ready: Service) -> None:
     assert sample(text, "recalib_jobs", kind="fit", state="succeeded") == 1
 
 
-def test_what_a_client_sends_does_not_become_a_label(ready: Service) -> None:
+def test_client_text_is_not_a_metric_label(ready: Service) -> None:
     """Else anyone could fill the memory of server and Prometheus."""
     ready.client.get("/v1/models/evil-name-1")
     ready.client.get("/no/such/evil-path")
