@@ -1,4 +1,4 @@
-"""Damaged, lying and hostile files of every format, and the error that each must end in."""
+"""Damaged and hostile files of every format, with the expected errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOGITS, LABELS = example()
 
 
 def npy(shape: str, dtype: str = "<f4", order: bool = False, body: bytes = b"") -> bytes:
-    """An npy file with the header as given, whatever the body."""
+    """Return an npy file with this header and any body."""
     header = f"{{'descr': '{dtype}', 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body
 
@@ -57,7 +57,7 @@ def npz_method(method: int) -> bytes:
 
 
 def npz_encrypted() -> bytes:
-    """The bit that says so, set in both headers of each member."""
+    """Return an archive with the encryption bit set in both headers of each member."""
     content = bytearray(write_npz(LOGITS, LABELS))
     for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         at = content.find(mark)
@@ -68,7 +68,7 @@ def npz_encrypted() -> bytes:
 
 
 def npz_bomb() -> bytes:
-    """A few bytes whose directory and header both claim three gigabytes."""
+    """Return a few bytes whose directory and header both claim three gigabytes."""
     content = bytearray(npz(logits=npy("(400000000, 2)", body=bytes(100_000))))
     entry = content.find(b"PK\x01\x02")
     header = len(npy("(400000000, 2)"))
@@ -77,7 +77,7 @@ def npz_bomb() -> bytes:
 
 
 def npz_directory() -> bytes:
-    """Twenty thousand members, and so a directory of over a mebibyte."""
+    """Return an archive of 20,000 members, with a directory of more than 1 MiB."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for index in range(20_000):
@@ -86,7 +86,7 @@ def npz_directory() -> bytes:
 
 
 def npz_longer_than_declared() -> bytes:
-    """The directory's size made smaller, and the header's claim with it."""
+    """Return an archive with too small sizes in the directory and the header."""
     return npz(logits=npy("(3, 4)", body=bytes(3 * 16 + 5)))
 
 
@@ -106,7 +106,7 @@ def lists(rows: list[Any], labels: list[Any] | None = None, kind: Any = None) ->
 
 
 def arrow_claims(pattern: bytes, replacement: bytes) -> bytes:
-    """A stream in which one number of a batch's metadata was replaced."""
+    """Return a stream with one changed number in the metadata of a batch."""
     content = stream_of(list_table(LOGITS, LABELS))
     assert pattern in content
     return content.replace(pattern, replacement)
@@ -114,7 +114,7 @@ def arrow_claims(pattern: bytes, replacement: bytes) -> bytes:
 
 CSV = "logit_0,logit_1,labels\n"
 
-#: What it is: format, content, the field of the error, a part of its message.
+#: Description of the file: format, content, field of the error, part of its message.
 BAD: dict[str, tuple[str, bytes, str, str]] = {
     "npy: 10^12 rows in a few bytes": ("npy", npy("(10**12, 4)"), "logits", "does not parse"),
     "npy: 10^12 rows": ("npy", npy("(1000000000000, 4)"), "logits", "claims float32"),

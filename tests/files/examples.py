@@ -1,4 +1,4 @@
-"""The same data in every format: what the tests of this folder write and read back."""
+"""The same data in every format, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Writer = Callable[..., bytes]
 
 
 def example(rows: int = 40, classes: int = 4, dtype: Any = np.float32) -> tuple[Array, Array]:
-    """Logits with one masked class, and labels that avoid it."""
+    """Return logits with one masked class, and labels of other classes."""
     random = np.random.default_rng(7)
     logits = random.normal(size=(rows, classes)).astype(dtype)
     labels = random.integers(0, classes - 1, rows)
@@ -92,7 +92,7 @@ def write_safetensors(logits: Array, labels: Array | None, name: str = "logits")
     )
 
 
-#: Every way of writing the same data, and the format to read it as.
+#: Writers of the same data, with the format to read it as.
 WRITERS: dict[str, tuple[str, Writer]] = {
     "npz": ("npz", write_npz),
     "npz, deflated": ("npz", write_npz_deflated),
@@ -110,7 +110,7 @@ WRITERS: dict[str, tuple[str, Writer]] = {
 
 
 def list_table(logits: Array, labels: Array | None, name: str = "logits") -> Any:
-    """A fixed-size-list column, as a zero-copy view of the array."""
+    """Return a table with a fixed-size-list column, a zero-copy view of the array."""
     flat = pa.array(np.ascontiguousarray(logits).reshape(-1))
     columns = {name: pa.FixedSizeListArray.from_arrays(flat, logits.shape[1])}
     return pa.table(columns if labels is None else {**columns, "labels": pa.array(labels)})

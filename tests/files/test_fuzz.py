@@ -1,4 +1,4 @@
-"""No sequence of bytes ends in anything but data or a clear error."""
+"""Any sequence of bytes gives data or a clear error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SMALL = [(name, write(LOGITS[:5], LABELS[:5])) for name, write in WRITERS.value
 @pytest.mark.parametrize(("name", "content"), _SMALL, ids=list(WRITERS))
 @given(data=st.data())
 def test_changed_bytes_are_read_or_rejected(name: str, content: bytes, data: Any) -> None:
-    """Up to four bytes changed, and perhaps a part cut out."""
+    """Up to four bytes are changed, and a part may be removed."""
     changed = bytearray(content)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(changed) - 1))

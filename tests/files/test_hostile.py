@@ -1,4 +1,4 @@
-"""Damaged, lying and hostile files end in one clear error, before they cost anything."""
+"""Damaged and hostile files give one clear error, at low cost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 
 @pytest.mark.parametrize(("name", "content", "field", "part"), BAD.values(), ids=list(BAD))
 def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str) -> None:
-    """The error names the field and what was found, and costs next to no memory."""
+    """The error names the field and the content; reading needs little memory."""
     tracemalloc.start()
     try:
         with pytest.raises(InputError) as caught:
@@ -54,7 +54,7 @@ def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str
     assert peak < 32 << 20  # a million empty names, in the worst case
 
 
-#: Data that every format can carry and none should: logits, labels, field, a part of the message.
+#: Invalid data that every format can hold: logits, labels, field, part of the message.
 WRONG: dict[str, tuple[Any, Any, str, str]] = {
     "NaN": ([[1, 2], [np.nan, 1]], [0, 1], "logits[1][0]", "NaN"),
     "infinite": ([[1, 2], [1, np.inf]], [0, 1], "logits[1][1]", "+inf"),
@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[Any, Any, str, str]] = {
 def test_wrong_values_are_rejected(
     name: str, write: Writer, logits: Any, labels: Any, field: str, part: str
 ) -> None:
-    """Rows are numbered through the file, not through the chunk."""
+    """Row numbers count from the start of the file, not of the chunk."""
     if name == "npy" and field.startswith("labels"):
         pytest.skip("npy holds no labels")
     if name == "json" and not np.isfinite([*np.ravel(logits), *labels]).all():
@@ -106,7 +106,7 @@ def test_wrong_ranks_are_rejected(write: Writer, shape: tuple[int, ...]) -> None
 
 @every_writer
 def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
-    """Only CSV may lose its end unnoticed: a cut inside the last cell leaves a shorter number."""
+    """Except in CSV: a cut inside the last cell leaves a shorter, valid number."""
     content = write(LOGITS, LABELS)
     for size in range(0, len(content), 7):
         try:
@@ -119,7 +119,7 @@ def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
 
 @pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
 def test_row_groups_are_bounded(dictionary: bool) -> None:
-    """280 MB of zeros in some 100 kB, lists or a column a class; run lengths hide nothing."""
+    """280 MB of zeros in about 100 kB, as lists or one column a class, run-length encoded."""
     zeros = np.zeros((70_000, 1000), np.float32)
     for table in (list_table(zeros, None), column_table(zeros, None)):
         content = parquet_of(table, compression="zstd", use_dictionary=dictionary)
@@ -154,7 +154,7 @@ def test_damaged_parquet_footers_are_safe() -> None:
 
 
 def test_arrow_batches_are_bounded() -> None:
-    """As they lie there, and as they would unpack to: 280 MB of zeros in some 100 kB."""
+    """Compressed and unpacked sizes are limited: 280 MB of zeros in about 100 kB."""
     table = list_table(np.zeros((70_000, 1000), np.float32), None)
     packed = stream_of(table, options=pa.ipc.IpcWriteOptions(compression="zstd"))
     assert len(packed) < 1 << 20
@@ -164,7 +164,7 @@ def test_arrow_batches_are_bounded() -> None:
 
 
 def test_compressed_zeros_are_read_in_constant_memory() -> None:
-    """80 MB in 80 kB is unusual but no lie: it costs a chunk."""
+    """80 MB in 80 kB is unusual but valid: reading needs the memory of a chunk."""
     content = write_npz_deflated(np.zeros((100_000, 100)), None)
     assert len(content) < 100_000
     tracemalloc.start()
@@ -182,7 +182,7 @@ def test_damaged_member_fails_its_checksum() -> None:
 
 
 def test_other_members_are_ignored(tmp_path: Path) -> None:
-    """Nothing is unpacked to disk, whatever its name."""
+    """No member is unpacked to disk."""
     target = io.BytesIO(write_npz(LOGITS, LABELS))
     with zipfile.ZipFile(target, "a") as archive:
         archive.writestr("../../evil.npy", b"no array")
@@ -202,7 +202,7 @@ def test_unsupported_sources_are_rejected() -> None:
 
 
 def test_system_errors_are_not_translated() -> None:
-    """A disk that fails is not the caller's fault, and is not called a damaged file."""
+    """A disk error is not the caller's fault and is not reported as a damaged file."""
 
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:

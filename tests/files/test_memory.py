@@ -1,6 +1,6 @@
-"""Reading a file in chunks costs a few chunks of memory, whatever the file's size.
+"""Reading a file in chunks needs the memory of a few chunks, for any file size.
 
-Each format is read in a process of its own, whose peak resident size (VmHWM, from the kernel, so
+Each format is read in a separate process, whose peak resident size (VmHWM, from the kernel, so
 that no sampling can miss it) is compared before and after. RECALIB_MEMORY_MIB=2048 does the same
 for 2 GB.
 """
@@ -49,7 +49,7 @@ with open_data(sys.argv[1]) as file:
 
 def _blocks() -> Iterator[tuple[Array, Array]]:
     random = np.random.default_rng(3)
-    # Few digits, which deflate and text are quick with.
+    # Few digits, which deflate and CSV handle quickly.
     logits = random.normal(size=(_BLOCK, _CLASSES)).round(1).astype(np.float32)
     labels = random.integers(0, _CLASSES, _BLOCK)
     for _ in range((_MIB << 20) // logits.nbytes):

@@ -1,4 +1,4 @@
-"""What is written in any format comes back: values, dtype, labels, rows, in chunks or whole."""
+"""Round trips in every format: values, dtype, labels and rows, in chunks or at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 @every_writer
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_values_and_dtype_come_back(name: str, write: Writer, dtype: Any) -> None:
-    """Only text, which has no types, widens: to float64, without a loss."""
+    """Only text formats widen: to float64, without loss."""
     logits, labels = example(dtype=dtype)
     data = read(io.BytesIO(write(logits, labels)), format=name, labels="optional")
     assert data.logits.dtype == (np.float64 if name in ("csv", "json") else dtype)
@@ -58,7 +58,7 @@ def test_labels_have_any_number_type(name: str, write: Writer, dtype: str) -> No
 
 @every_writer
 def test_chunks_cover_the_rows_in_order(name: str, write: Writer) -> None:
-    """Chunks stay under the size asked for, count rows, belong to the caller, and come again."""
+    """Chunks respect the size limit, number their rows, are writable, and can be read again."""
     logits, labels = example()
     with open_data(io.BytesIO(write(logits, labels)), format=name) as file:
         assert file.classes == 4
@@ -95,7 +95,7 @@ def test_callers_can_declare_probabilities(name: str, write: Writer) -> None:
 def test_ambiguous_numbers_are_rejected(
     name: str, write: Writer, stored: str, declared: Any
 ) -> None:
-    """The error names the option to pass; npy alone names nothing and takes the caller's word."""
+    """The error names the option to pass; npy has no names, so the caller declares the kind."""
     if name == "npy":
         pytest.skip("npy holds no names")
     content = write(np.array([[0.25, 0.75]]), np.array([1]), name=stored)
@@ -116,7 +116,7 @@ def test_suffix_selects_the_format(name: str, write: Writer, tmp_path: Path) -> 
 @every_writer
 def test_the_caller_s_stream_stays_open(name: str, write: Writer) -> None:
     stream = io.BytesIO(write(*example()))
-    stream.seek(5)  # wherever it stands, it is read from its beginning
+    stream.seek(5)  # reading starts at the beginning, from any position
     read(stream, format=name, labels="optional")
     assert not stream.closed
 
@@ -146,7 +146,7 @@ def test_variable_lists_of_equal_length_are_read(kind: Any) -> None:
 
 
 def test_fixed_shape_tensors_are_read() -> None:
-    """What torch and Hugging Face datasets write."""
+    """torch and Hugging Face datasets write such columns."""
     logits, labels = example()
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(logits)
     content = stream_of(pa.table({"logits": tensors, "labels": labels}))
@@ -157,7 +157,7 @@ def test_fixed_shape_tensors_are_read() -> None:
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_parquet_variants_are_read(version: str, compression: str, dictionary: bool) -> None:
-    """Many pages a column, with checksums; nulls allowed or not, in what is read or beside it."""
+    """Several pages a column, checksums, nullable columns, and nulls in other columns."""
     logits, labels = example(rows=5000, classes=3)
     for table in (list_table(logits, labels), column_table(logits, labels)):
         content = parquet_of(
@@ -176,7 +176,7 @@ def test_parquet_variants_are_read(version: str, compression: str, dictionary: b
 
 
 class Blob(AbstractBufferedFile):
-    """A remote object as s3fs gives it: ranges of bytes, read ahead and cached."""
+    """A remote object like those of s3fs: byte ranges, read ahead and cached."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

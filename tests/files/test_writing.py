@@ -1,4 +1,4 @@
-"""A result file is there whole, or not at all."""
+"""A result file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from recalib.errors import InputError
 from recalib.files import digest, read, write_npz
 
-# A limit on file size is the closest that a test comes to a full disk: the kernel refuses to
-# write on, in the middle of the file.
+# A file size limit imitates a full disk: the kernel stops
+# the write in the middle of the file.
 _FULL_DISK = """
 import resource, signal, sys
 import numpy as np

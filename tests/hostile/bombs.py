@@ -1,7 +1,7 @@
-"""Small files that ask for much: what each once cost, or would cost a reader that believes it.
+"""Small files that claim large resources.
 
-`python -m tests.hostile.bombs` reads them all, within limits on memory and time that hold for the
-process, and prints what each came to.
+`python -m tests.hostile.bombs` reads them all, with memory and time limits for the whole
+process, and prints the result of each.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tests.hostile.parsers import PARSERS, refusal
 
 __all__ = ["BOMBS", "MAX_MIB", "MAX_SIZE_FACTOR", "claimed_columns", "shared_pages"]
 
-#: What reading may take: so much, and so many times the bytes of the file.
+#: Memory limit of reading: a constant in MiB plus a multiple of the file size.
 MAX_MIB, MAX_SIZE_FACTOR = 96, 16
-#: For the process: of address space, and of processor time for all of them.
+#: Limits of the process: address space, and processor time for all files.
 _LIMIT_BYTES, _LIMIT_SECONDS = 6 << 30, 240
 
 
@@ -57,7 +57,7 @@ def _zip_in_a_zip() -> bytes:
 
 
 def _overlapping_entries() -> bytes:
-    """Labels and logits are the same bytes, and the directory says each name of them."""
+    """Return an archive whose directory has labels and logits at the same bytes."""
     content = _zeros(1000, 100)
     first = content.find(b"PK\x01\x02")
     second = content.find(b"PK\x01\x02", first + 4)
@@ -67,7 +67,7 @@ def _overlapping_entries() -> bytes:
 
 
 def _unpacks_to_more() -> bytes:
-    """A directory and a header that say 4 rows, before 100 MB."""
+    """Return an archive whose directory and header claim 4 rows, with 100 MB of data."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("logits.npy", npy("(4, 4)") + bytes(100_000_000))
@@ -78,10 +78,10 @@ def _unpacks_to_more() -> bytes:
 
 
 class _Buffer(bytearray):
-    """A flatbuffer, written from front to back; offsets are filled in when they are known."""
+    """A flatbuffer writer, front to back; offsets are filled in when they are known."""
 
     def table(self, fields: list[tuple[int, bytes | None]]) -> tuple[int, list[int]]:
-        """Append a table; returns where it is, and where each field is. None is an offset."""
+        """Append a table; return its position and those of its fields. None is an offset."""
         values = [bytes(4) if value is None else value for _, value in fields]
         places, size = {}, 4
         for (slot, _), value in zip(fields, values, strict=True):
@@ -105,13 +105,13 @@ class _Buffer(bytearray):
         self += bytes(-len(self) % 8)
 
     def point(self, places: list[int]) -> None:
-        """Make the offsets at `places` mean what is appended next."""
+        """Point the offsets at `places` to the next appended object."""
         self.align()
         for place in places:
             self[place : place + 4] = struct.pack("<I", len(self) - place)
 
     def vector(self, count: int) -> list[int]:
-        """Append a vector of offsets; returns where they are."""
+        """Append a vector of offsets; return their positions."""
         self += struct.pack("<I", count)
         start = len(self)
         self += bytes(4 * count)
@@ -122,7 +122,7 @@ class _Buffer(bytearray):
 
 
 def _schema(top: int, below: int = 0, name: bytes = b"p0", pairs: int = 0) -> bytes:
-    """An Arrow schema message: one field `top` times, with one child `below` times."""
+    """Return an Arrow schema message: one field `top` times, with one child `below` times."""
     buffer = _Buffer(bytes(4))
     message, (_, _, header) = buffer.table([(0, struct.pack("<h", 4)), (1, b"\x01"), (2, None)])
     buffer[:4] = struct.pack("<I", message)
@@ -166,7 +166,7 @@ def _schema(top: int, below: int = 0, name: bytes = b"p0", pairs: int = 0) -> by
 
 
 def _shared_columns(rows: int = 100_000, classes: int = 2000) -> bytes:
-    """Columns that are all the same bytes: 400 kB are 800 MB of numbers."""
+    """Return columns that share their bytes: 400 kB claim 800 MB of numbers."""
     column = np.zeros((rows, 1), np.float32)
     names = [f"logit_{k}" for k in range(classes)]
     batch = pa.record_batch([pa.array(column[:, 0])] * classes, names=names)
@@ -177,7 +177,7 @@ def _shared_columns(rows: int = 100_000, classes: int = 2000) -> bytes:
     start = batch.schema.serialize().size
     (length,) = struct.unpack("<i", content[start + 4 : start + 8])
     metadata = content[start + 8 : start + 8 + length]
-    size = rows * 4  # a multiple of 64, so that nothing lies between two columns
+    size = rows * 4  # a multiple of 64, so that there is no padding between columns
     pairs = metadata.index(struct.pack("<6q", 0, 0, 0, size, size, 0))
     shared = struct.pack("<4q", 0, 0, 0, size) * classes
     metadata = metadata[:pairs] + shared + metadata[pairs + len(shared) :]
@@ -187,7 +187,7 @@ def _shared_columns(rows: int = 100_000, classes: int = 2000) -> bytes:
 
 
 def _many_dictionaries() -> bytes:
-    """One dictionary of 8 MB in 1 kB, fifty times."""
+    """Return a stream with a dictionary of 8 MB in 1 kB, fifty times."""
     texts = pa.array(["a" * (8 << 20)]).dictionary_encode()
     table = pa.table({"p0": pa.array([1.0]), "p1": pa.array([1.0]), "text": texts})
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -198,7 +198,7 @@ def _many_dictionaries() -> bytes:
 
 
 def _parquet(table: Any, **options: Any) -> tuple[bytes, bytes]:
-    """A Parquet file without its footer, and the footer."""
+    """Return a Parquet file without its footer, and the footer."""
     target = io.BytesIO()
     pq.write_table(table, target, **options)
     content = target.getvalue()
@@ -211,9 +211,9 @@ def _with_footer(body: bytes, footer: bytes) -> bytes:
 
 
 def shared_pages(rows: Any, groups: int) -> bytes:
-    """A row group, which the footer names any number of times."""
+    """Return a file whose footer repeats one row group `groups` times."""
     body, footer = _parquet(column_table(rows, None))
-    # Field 4 of the footer is a list of one struct, before field 5 (metadata) or 6 (who wrote it).
+    # Field 4 of the footer is a list of one struct, before field 5 (metadata) or 6 (writer).
     at = footer.index(b"\x19\x1c\x19\x2c\x26")
     end = footer.index(b"\x19\x1c\x18\x0cARROW:schema")
     group = footer[at + 2 : end]
@@ -222,7 +222,7 @@ def shared_pages(rows: Any, groups: int) -> bytes:
 
 
 def claimed_columns(columns: int) -> bytes:
-    """A footer of thirty bytes with a row group of so many columns."""
+    """Return a footer of thirty bytes whose row group claims this many columns."""
     count = bytes([0xFC, columns & 0x7F | 0x80, columns >> 7 & 0x7F | 0x80, columns >> 14])
     root = b"\x19\x1c\x48\x04root\x15\x00\x00"
     return _with_footer(b"PAR1", b"\x15\x02" + root + b"\x16\x00\x19\x1c\x19" + count)
@@ -245,7 +245,7 @@ def _v2(**changed: Any) -> bytes:
 
 _BIG = 10**2200
 
-#: What it is: the parser, and the bytes.
+#: Name of the file: the parser, and the bytes.
 BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "npz: 40 MB of zeros": ("npz", lambda: _zeros(100_000, 100)),
     "npz: a zip in a zip": ("npz", _zip_in_a_zip),
@@ -309,7 +309,7 @@ def _peak_bytes() -> int:
 
 
 def _chunks(name: str, content: bytes) -> str | None:
-    """Read a file chunk by chunk, as an upload is: its numbers need not fit into memory."""
+    """Read a file in chunks, like an upload: its numbers need not fit into memory."""
 
     def read(content: bytes) -> None:
         with open_data(io.BytesIO(content), format=name) as file:
@@ -320,14 +320,14 @@ def _chunks(name: str, content: bytes) -> str | None:
 
 
 def main() -> None:
-    """Print a line of JSON for each: what it was, its size, what it took and what was said."""
+    """Print a line of JSON for each file: name, size, memory, time and error message."""
 
     resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_BYTES, _LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT_SECONDS, _LIMIT_SECONDS))
     files = {"npz", "arrow", "csv", "json", "safetensors"}
     for name, (parser, make) in BOMBS.items():
         content = make()
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew from what is held now
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current size
         before, started = _peak_bytes(), time.process_time()
         message = (
             _chunks(parser, content) if parser in files else refusal(PARSERS[parser].read, content)

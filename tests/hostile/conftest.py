@@ -1,4 +1,4 @@
-"""Programs on a home of their own, as the end-to-end tests have them."""
+"""The fixtures of the end-to-end tests: programs with a separate home folder."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Fuzz the parsers for a while, led by coverage: `make fuzz-parsers`.
+"""Fuzz the parsers with coverage feedback: `make fuzz-parsers`.
 
-`python -m tests.hostile.fuzz` takes them in turn, each in a process of its own; with a name it
-fuzzes that parser alone. What was found to lead somewhere new stays in `.fuzz/NAME`, from which the
-next run goes on; what ended in a fault is `.fuzz/crash-...` and printed with its traceback. atheris
-is not one of this project's dependencies: 35 MB, and not there for every Python.
+`python -m tests.hostile.fuzz` fuzzes each parser in a separate process; with a name it
+fuzzes that parser only. Inputs with new coverage are kept in `.fuzz/NAME`, where the
+next run continues; a faulty input is `.fuzz/crash-...` and printed with its traceback. atheris
+is not a dependency of this project: it has 35 MB and lacks wheels for some Python versions.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 __all__ = ["main"]
 
 _FOLDER = Path(".fuzz")
-#: Of the whole process, libraries included; more than any small file may cost.
+#: Memory limit of the process, libraries included; more than any small file needs.
 _MAX_MIB = 1500
 _LONGEST_SECONDS = 20
 _LARGEST = 1 << 16
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Fuzz one parser or all of them; returns 1 where something was found."""
+    """Fuzz one parser or all of them; return 1 if a fault was found."""
     reader = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz", description=__doc__)
     reader.add_argument("parser", nargs="?", help="one parser; all of them by default")
     reader.add_argument("--seconds", type=int, default=60, help="for each parser")
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fuzz(name: str, seconds: int) -> None:
-    """Fuzz one parser until the time is over, or until a fault ends this process."""
+    """Fuzz one parser until the time limit, or until a fault ends this process."""
     try:
         import atheris
     except ImportError:

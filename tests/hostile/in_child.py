@@ -1,4 +1,4 @@
-"""Read hostile files in the reader process of the server, which survives what they do to it."""
+"""Read hostile files in the reader process of the server, which may crash."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def call_in_child(read: Callable[..., None], content: bytes, **arguments: Any) -
 
 
 def read_chunks(path: str, format: str) -> None:
-    """Read a data file as an upload is read."""
+    """Read a data file like an upload."""
     with open_data(path, format=format) as file:
         for _ in file.chunks():
             pass
 
 
 def read_log(path: str) -> None:
-    """Read a log of predictions as `recalib replay` reads it."""
+    """Read a log of predictions like `recalib replay`."""
     with Log(Path(path)) as log:
         log.survey()

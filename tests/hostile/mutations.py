@@ -1,4 +1,4 @@
-"""Valid bytes, changed where formats keep what they claim: lengths, offsets, numbers in text."""
+"""Mutations of valid bytes: lengths, offsets, numbers in text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 __all__ = ["changed"]
 
-#: What lengths, offsets and counts are turned into.
+#: Replacements of lengths, offsets and counts.
 _NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1,
             2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)  # fmt: skip
-#: What numbers in text are turned into, and what is put between.
+#: Replacements of numbers in text, and insertions.
 _TEXTS = (
     b"-1", b"0", b"1e400", b"-1e400", b"1e-400", b"9" * 30, b"9" * 5000, b"0x10", b"NaN",
     b"Infinity", b"null", b"true", b'"', b"'", b"\x00", b"\r\n", b"\x1b[2J", b"\xff\xfe", b"\xef",
@@ -25,7 +25,7 @@ _LARGEST = 1 << 16
 
 @st.composite
 def changed(draw: Any, seeds: tuple[bytes, ...]) -> bytes:
-    """Return one of the seeds after one to four changes."""
+    """Return a seed after one to four changes."""
     content = draw(st.sampled_from(seeds))
     for _ in range(draw(st.integers(1, 4))):
         change = draw(st.sampled_from(_CHANGES))
@@ -34,7 +34,7 @@ def changed(draw: Any, seeds: tuple[bytes, ...]) -> bytes:
 
 
 def _place(draw: Any, content: bytes) -> int:
-    # Headers, directories and footers stand at the ends.
+    # Headers, directories and footers are at the ends.
     near = st.integers(0, min(len(content), 64))
     return draw(st.one_of(near, near.map(lambda n: len(content) - n), st.integers(0, len(content))))
 
@@ -64,7 +64,7 @@ def _splice(draw: Any, content: bytes, seeds: tuple[bytes, ...]) -> bytes:
 
 
 def _number(draw: Any, content: bytes, seeds: tuple[bytes, ...]) -> bytes:
-    """A number of 2, 4 or 8 bytes, in either order, made another."""
+    """Replace a number of 2, 4 or 8 bytes, in either byte order."""
     width, code = draw(st.sampled_from(((2, "H"), (4, "I"), (8, "Q"))))
     order = draw(st.sampled_from("<>"))
     value = draw(st.sampled_from(_NUMBERS)) % 2 ** (8 * width)
@@ -73,7 +73,7 @@ def _number(draw: Any, content: bytes, seeds: tuple[bytes, ...]) -> bytes:
 
 
 def _text(draw: Any, content: bytes, seeds: tuple[bytes, ...]) -> bytes:
-    """A number in text made something else, or something put where it does not belong."""
+    """Replace a number in text, or insert text."""
     numbers = list(_DIGITS.finditer(content))
     new = draw(st.sampled_from(_TEXTS))
     if numbers and draw(st.booleans()):

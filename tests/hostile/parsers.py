@@ -1,8 +1,8 @@
-"""Every parser of bytes from outside, with valid bytes for it to begin from.
+"""The parsers of untrusted bytes, with valid seeds.
 
-A parser takes bytes, and returns or raises a `RecalibError`; anything else is a fault of ours. Both
-the tests here and `python -m tests.hostile.fuzz` go through this table, so that a parser that is
-added to it is fuzzed by both.
+A parser takes bytes, and returns or raises a `RecalibError`; anything else is a defect. Both
+the tests here and `python -m tests.hostile.fuzz` use this table, so a parser that is
+added to it is covered by both.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ __all__ = ["PARSERS", "Parser", "refusal"]
 _LOGITS, _LABELS = example(5)
 _KEY = SigningKey(1, bytes(range(32)))
 _NOW = 1_800_000_000.0
-#: Of a request, in bytes.
+#: Limit of a request body, in bytes.
 _MAX_BODY_BYTES = 1 << 20
-#: Classes of a hostile card for which a batch is still made.
+#: Largest number of classes of a hostile card for which a batch is calibrated.
 _FEW_CLASSES = 1000
 
 
 @dataclass(frozen=True)
 class Parser:
-    """What reads `seeds` and must survive whatever they are changed into."""
+    """A parser with its seeds; it must survive all mutations of them."""
 
     read: Callable[[bytes], object]
     seeds: tuple[bytes, ...]
 
 
 def refusal(read: Callable[[bytes], object], content: bytes) -> str | None:
-    """Return what the parser says of bytes that it refuses, None where it takes them."""
+    """Return the error message of the parser, or None if it accepts the bytes."""
     try:
         read(content)
     except InputError as error:
@@ -103,13 +103,13 @@ def _parameter_file(content: bytes) -> object:
     classes = calibrator.card.classes
     if classes > _FEW_CLASSES:
         return calibrator
-    # Parameters may be any numbers; a row of theirs that is no distribution is the fit's affair.
+    # Parameters can be any numbers, so the result need not be a distribution.
     with np.errstate(all="ignore"):
         return calibrator.predict(np.zeros((2, classes)))
 
 
 def _calibrator(name: str, classes: int = 4) -> bytes:
-    """Without the checksum, which whoever changes a file on purpose would change as well."""
+    """Load a calibrator without the checksum, which an attacker would change as well."""
     map = configure(MAPS, name, {}, field="map")
     card = Card(
         map=name,
@@ -131,7 +131,7 @@ def _in_child(read: Callable[..., None], **arguments: str) -> Callable[[bytes], 
 
 
 def _log() -> bytes:
-    """Of all columns, in two row groups."""
+    """Return a log with all columns, in two row groups."""
     target = io.BytesIO()
     columns = {
         "time": [1.0, 2.0, 3.0],
@@ -182,7 +182,7 @@ def _calibrate(decode: Callable[[bytes], Any]) -> Callable[[bytes], object]:
 
 
 def _v2(content: bytes) -> object:
-    """The header, a line end, and the body; no header where nothing is before the line end."""
+    """Parse the header, a line end, and the body; an empty first line means no header."""
     length, _, body = content.partition(b"\n")
     question = tensors.parse(body, length.decode("latin-1") or None)
     return check_logits(question.values)
@@ -232,7 +232,7 @@ def _message(kind: Any, content: bytes) -> Any:
 
     try:
         return kind.FromString(content)
-    except DecodeError:  # answered by `service.grpc.rpc` before any of our code sees it
+    except DecodeError:  # rejected by `service.grpc.rpc` before handlers run
         return kind()
 
 

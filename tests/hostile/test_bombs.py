@@ -1,4 +1,4 @@
-"""Small files that ask for much are refused, or read, for what small files may cost."""
+"""Small files that claim large resources are rejected or read within limits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
 
-#: They are no lies, and are read.
+#: Valid files, which are read.
 _HONEST = {"npz: 40 MB of zeros", "calibrate: npy of true rows"}
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, Any]]:
-    """What one process, with limits on its memory and time, made of all of them."""
+    """Return the results of one process with memory and time limits that reads all files."""
     process = subprocess.run(
         [sys.executable, "-m", "tests.hostile.bombs"],
         capture_output=True,
@@ -35,7 +35,7 @@ def results() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_stay_within_limits(name: str, results: dict[str, dict[str, Any]]) -> None:
-    """At most 96 MiB and 16 times its bytes, however much it claims."""
+    """Each file needs at most 96 MiB plus 16 times its size."""
     result = results[name]
     assert result["mib"] <= MAX_MIB + MAX_SIZE_FACTOR * result["bytes"] / (1 << 20), result
     assert (result["message"] is None) == (name in _HONEST), result

@@ -1,6 +1,6 @@
-"""Whatever valid bytes are changed into, a parser answers or says what is wrong with them.
+"""Parsers of changed bytes return a value or raise a clear error.
 
-`make fuzz-parsers` goes on for as long as it is let, led by coverage.
+`make fuzz-parsers` runs longer, with coverage feedback.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tests.hostile.mutations import changed
 from tests.hostile.parsers import PARSERS, refusal
 
-#: All of them together are some seconds.
+#: All parsers together take some seconds.
 _EXAMPLES = 40
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_seeds_are_valid(name: str) -> None:
-    """Else mutation would never come past the first check."""
+    """Otherwise mutations would only reach the first check."""
     for seed in PARSERS[name].seeds:
         PARSERS[name].read(seed)
 
@@ -29,7 +29,7 @@ def test_seeds_are_valid(name: str) -> None:
 @settings(max_examples=_EXAMPLES)
 @given(data=st.data())
 def test_changed_bytes_are_parsed_or_rejected(name: str, data: Any) -> None:
-    """A value, or an error of ours that fits on a screen; nothing else comes out."""
+    """The result is a value or a `RecalibError` with a short message."""
     parser = PARSERS[name]
     content = data.draw(changed(parser.seeds))
     message = refusal(parser.read, content)

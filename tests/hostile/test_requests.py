@@ -1,4 +1,4 @@
-"""Whole requests with values that JSON can have and nobody means: no 500, nothing of ours shown."""
+"""Requests with arbitrary JSON values: no 500 and no internal details."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _VERBS = {"aliases/other": "PUT", "monitoring/settings": "PUT"}
 @settings(max_examples=40)
 @given(data=st.data())
 def test_arbitrary_values_are_not_server_errors(shared: Service, name: str, data: Any) -> None:
-    """One value of a good body, wherever it stands, made another."""
+    """One value of a valid body, at any place, is replaced."""
     body = json.loads(json.dumps(_BODIES[name]))
     if name == "observations":
         body["times"] = [time.time()]
-    assert _sent(shared, name, body).status_code < 300  # else nothing behind the form is reached
+    assert _sent(shared, name, body).status_code < 300  # otherwise only the schema is reached
     _change(data, body)
     answer = _sent(shared, name, body)
     assert answer.status_code < 500, answer.text
@@ -60,7 +60,7 @@ def _sent(service: Service, name: str, body: Any) -> Any:
 
 
 def _change(data: Any, body: Any) -> None:
-    """Replace a value, or add one under a name that is not there."""
+    """Replace a value, or add a value under a new name."""
     while True:
         named = isinstance(body, dict)
         place = data.draw(st.sampled_from([*body, "unknown"] if named else range(len(body))))

@@ -1,4 +1,4 @@
-"""A real server meets the worst of it, while somebody else's requests go on being answered."""
+"""Hostile requests to a real server, which answers other requests meanwhile."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.service.conftest import NPY
 
 pytestmark = pytest.mark.slow
 
-#: What the process may have grown by when it has read all bombs, some of them beside others.
+#: Limit on the growth of the process after all bombs, some of them concurrent.
 _MAX_MIB = 500
 _TYPES = {format: kind for kind, format in reversed(MEDIA_TYPES.items())}
 _ROW = {"logits": [[1.0, 2.0, 3.0, 4.0]]}
 _CALIBRATE = "/v1/models/digits/calibrate"
-#: Text that would colour a terminal, end a line of a log and begin another, or end a header.
+#: Text that would colour a terminal, forge a log line, or end a header.
 _EVIL = "\x1b[31mred\r\n2026-01-01 00:00:00 ERROR forged: yes\u202e\x9b"
-#: What stands where a name is expected.
+#: Invalid values in place of a name.
 _PATHS = (
     "../../../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e", "%252e%252e%252f",
     "a%00b", "a%0d%0aX-Evil:%201", "%1b%5b31m", "a/../../b", "..\\..\\b", "%5c..%5c",
@@ -42,7 +42,7 @@ _PATHS = (
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
-    """One server's worth of programs for the whole module."""
+    """The programs of one server, shared by the module."""
     programs = Programs(tmp_path_factory.mktemp("hostile"))
     yield programs
     programs.clean_up()
@@ -50,7 +50,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 
 @pytest.fixture(scope="module")
 def server(programs: Programs) -> Iterator[Server]:
-    """A server with a champion, whose classes have names that nobody should print as they are."""
+    """A server with a champion, whose class names must be escaped when printed."""
     with programs.serve(access_log="true") as server:
         labels = [f"{_EVIL}{k}" for k in range(4)]
         server.ask("POST", "/v1/models", json={"name": "digits", "classes": labels})
@@ -60,7 +60,7 @@ def server(programs: Programs) -> Iterator[Server]:
 
 
 class _Bystander:
-    """Somebody who sends one small request after the other, and counts the answers."""
+    """A client that sends small requests in a loop and counts the answers."""
 
     def __init__(self, url: str) -> None:
         self.answered = 0
@@ -92,7 +92,7 @@ class _Bystander:
 
 
 def _requests() -> Iterator[tuple[str, str, str, bytes, dict[str, str]]]:
-    """Every bomb that can be sent, as an upload or a request: name, verb, path, body, headers."""
+    """Return every bomb as an upload or a request: name, method, path, body, headers."""
     for name, (parser, make) in BOMBS.items():
         if name == "calibrate: npy of true rows":  # which is one row, and is answered
             continue
@@ -116,7 +116,7 @@ def _requests() -> Iterator[tuple[str, str, str, bytes, dict[str, str]]]:
 
 
 def test_bombs_do_not_stop_other_requests(server: Server) -> None:
-    """Each is answered for what it is, and somebody else is answered meanwhile."""
+    """Each gets the right status, and another client is answered meanwhile."""
     before = _peak_mib(server.pid)
     with _Bystander(server.url) as bystander:
         for name, verb, path, body, headers in _requests():
@@ -134,7 +134,7 @@ def test_bombs_do_not_stop_other_requests(server: Server) -> None:
 
 @pytest.mark.parametrize("verb", ["GET", "PUT", "POST", "DELETE"])
 def test_paths_as_names_are_rejected(server: Server, verb: str) -> None:
-    """Nothing but a name is a name, however it is written; and nothing comes back as a header."""
+    """Paths in any encoding are no names, and no text is returned as a header."""
     places = (
         "/v1/models/{}", "/v1/models/digits/datasets/{}", "/v1/models/digits/aliases/{}",
         "/v1/models/{}/calibrate", "/v1/models/digits/calibrators/{}", "/v1/jobs/{}",
@@ -150,7 +150,7 @@ def test_paths_as_names_are_rejected(server: Server, verb: str) -> None:
 
 
 def test_hostile_names_are_rejected_and_escaped(server: Server) -> None:
-    """What cannot be a name, a key or a cursor is refused by name, and shown escaped."""
+    """Invalid names, keys and cursors are rejected with the field, and shown escaped."""
     ask = server.client.request
     for name in (
         _EVIL,
@@ -172,13 +172,13 @@ def test_hostile_names_are_rejected_and_escaped(server: Server) -> None:
         _check_refusal(name, calibrated, (404, 422))
         fit = {"dataset": "validation", "map": name}
         _check_refusal(name, ask("POST", "/v1/models/digits/calibrators", json=fit), (404, 422))
-    # A segment is any text; one that is not declared is none.
+    # A segment can be any text; an undeclared segment counts as no segment.
     answer = ask("POST", _CALIBRATE, json=_ROW, params={"segment": _EVIL})
     assert answer.status_code == 200
 
 
 def test_malformed_headers_are_rejected(server: Server) -> None:
-    """Line ends and NULs in headers, two lengths, a length that lies, chunks that are none."""
+    """Line ends and NULs in headers, two lengths, a false length, malformed chunks."""
     post = f"POST {_CALIBRATE} HTTP/1.1"
     body = json.dumps(_ROW).encode()
     heads = (
@@ -196,7 +196,7 @@ def test_malformed_headers_are_rejected(server: Server) -> None:
 
 
 def test_malformed_grpc_messages_are_rejected(server: Server) -> None:
-    """gRPC: bytes that are no message, matrices that are not there, a message over the limit."""
+    """gRPC: bytes that are no message, missing matrices, a message over the limit."""
     with grpc.insecure_channel(server.grpc_url) as channel:
         call = channel.unary_unary("/recalib.v1.Calibration/Calibrate")
         lying = pb.CalibrateRequest(model="digits")
@@ -213,7 +213,7 @@ def test_malformed_grpc_messages_are_rejected(server: Server) -> None:
 
 
 def test_hostile_text_is_escaped_in_the_log(server: Server) -> None:
-    """No escape sequences, no line that somebody else wrote, no traceback of what was refused."""
+    """No escape sequences, no forged lines, no tracebacks of rejected requests."""
     log = server.log()
     assert "Traceback" not in log
     assert "\x1b" not in log
@@ -229,14 +229,14 @@ def _check_refusal(name: str, answer: Any, statuses: tuple[int, ...]) -> None:
 
 
 def _check_text(name: object, text: str) -> None:
-    """No code of ours, and nothing that a terminal would obey."""
+    """Check for source code and for control characters."""
     assert "Traceback" not in text, name
     assert '.py"' not in text, name
     assert "\x1b" not in text, name
 
 
 def _raw(server: Server, start: str, body: bytes, *, length: bool = True) -> tuple[str, str]:
-    """Send a request as it is written, and return the answer's head and body."""
+    """Send raw request bytes; return the head and the body of the answer."""
     place = urlsplit(server.url)
     own = f"Content-Length: {len(body)}\r\n" if length else ""
     head = f"{start}\r\nHost: {place.netloc}\r\nConnection: close\r\n{own}\r\n"

@@ -1,4 +1,4 @@
-"""What comes from a file is shown on a terminal, and never obeyed by it."""
+"""Text from files is shown on a terminal without control sequences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recalib.cli.main import main
 from recalib.sanitize import sanitize_line, sanitize_text
 from recalib.terminal import say, warn
 
-#: Colour, a window's name, a title by an 8-bit control, a line over another, reversed text.
+#: Colour, a window name, an 8-bit control, an overwritten line, reversed text.
 _EVIL = "\x1b[31m\x1b]0;owned\x07\x9b2J\rover\u202eesrever\x7f"
 
 
@@ -22,7 +22,7 @@ def _check(text: str) -> None:
 
 
 def test_printed_text_is_sanitized(capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines, warnings, and a table's title, headings and cells."""
+    """Lines, warnings, and the title, headings and cells of a table."""
     say(_EVIL)
     warn(_EVIL)
     for place in ("title", "heading", "cell"):
@@ -36,7 +36,7 @@ def test_printed_text_is_sanitized(capsys: pytest.CaptureFixture[str]) -> None:
 def test_file_names_in_errors_are_sanitized(
     tmp_path: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an error, which is one line."""
+    """The error is one line."""
     monkeypatch.chdir(str(tmp_path))
     with pytest.raises(SystemExit):
         main(["evaluate", f"{_EVIL}.npz"])
@@ -47,7 +47,7 @@ def test_file_names_in_errors_are_sanitized(
 
 @given(st.text())
 def test_visible_text_is_unchanged(text: str) -> None:
-    """Text without controls stays as it is; what is shown is printable but for spaces."""
+    """Text without controls is unchanged; the result is printable or white space."""
     sanitized = sanitize_text(text)
     assert not [item for item in sanitized if ord(item) < 32 and item not in "\t\n"]
     if text.isprintable():
@@ -56,4 +56,4 @@ def test_visible_text_is_unchanged(text: str) -> None:
     line = sanitize_line(text)
     assert not set(line) & set("\t\n")
     assert sanitize_line(line) == line
-    line.encode()  # whatever it was made of
+    line.encode()  # valid for any input

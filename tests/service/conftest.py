@@ -1,4 +1,4 @@
-"""A service in this process, on each database, with a worker that runs when a test says so."""
+"""A service in this process, on each database; tests run its worker explicitly."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def npy(array: NDArray[Any]) -> bytes:
 
 
 class Service:
-    """What a test does to a service, in words."""
+    """Helper methods for tests of a service."""
 
     def __init__(self, client: TestClient, registry: Registry) -> None:
         self.client = client
@@ -67,12 +67,12 @@ class Service:
         return self.client.post(f"/v1/models/{model}/calibrators", json=options)
 
     def work(self) -> None:
-        """Do all jobs that wait."""
+        """Run all queued jobs."""
         while self.worker.work_once(threading.Event()):
             pass
 
     def fitted(self, **options: Any) -> dict[str, Any]:
-        """Fit and return the finished job."""
+        """Fit; return the finished job."""
         answer = self.ask_fit(**options)
         assert answer.status_code == 202, answer.text
         self.work()
@@ -87,7 +87,7 @@ class Service:
 
 
 def _settings(database_url: str, blob_url: str, grpc_port: int) -> Settings:
-    """Small limits, so that tests can exceed them; nothing looks for promotions by itself."""
+    """Return settings with small limits, which tests can exceed, and without polling."""
     return Settings(
         database_url=database_url,
         blob_url=blob_url,
@@ -96,13 +96,13 @@ def _settings(database_url: str, blob_url: str, grpc_port: int) -> Settings:
         max_upload_bytes=1_000_000,
         max_rows=50,
         refresh_seconds=3600,
-        load_seconds=60,  # on a slow machine too
+        load_seconds=60,  # also on a slow machine
     )
 
 
 @pytest.fixture(scope="session")
 def ready_sqlite(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
-    """A folder with a file of SQLite's and blobs, as a service left them that was made ready."""
+    """A folder with the SQLite file and the blobs of a ready service."""
     folder = tmp_path_factory.mktemp("ready-sqlite")
     for url in copy_of(sqlite_template, folder):
         _leave_ready(url, folder)
@@ -113,7 +113,7 @@ def ready_sqlite(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path
 def ready_postgresql(
     tmp_path_factory: pytest.TempPathFactory, postgresql_template: tuple[str, str]
 ) -> Iterator[tuple[Path, tuple[str, str]]]:
-    """The same, with a server of PostgreSQL and the name of its database."""
+    """The same with PostgreSQL: the server and the name of the database."""
     folder = tmp_path_factory.mktemp("ready-postgresql")
     for url in copy_of(postgresql_template, folder):
         _leave_ready(url, folder)
@@ -130,9 +130,9 @@ def _leave_ready(database_url: str, folder: Path) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A fresh, migrated database; where a test asks for `ready`, one that is, with its blobs.
+    """A new, migrated database; a copy of a ready service if the test uses `ready`.
 
-    Making a service ready takes longer than most tests, and it is the same each time.
+    Making a service ready takes longer than most tests and always gives the same result.
     """
     if "ready" not in request.fixturenames:
         yield from copy_of(request.getfixturevalue(f"{request.param}_template"), tmp_path)
@@ -149,7 +149,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.fixture
 def settings(database_url: str, blob_url: str, request: pytest.FixtureRequest) -> Settings:
-    """gRPC is there for tests that ask for `rpc`."""
+    """Settings of the service; gRPC is enabled for tests that use `rpc`."""
     return _settings(database_url, blob_url, 0 if "rpc" in request.fixturenames else -1)
 
 
@@ -167,14 +167,14 @@ def _served(settings: Settings, registry: Registry) -> Iterator[Service]:
 
 @pytest.fixture
 def rpc(service: Service) -> Iterator[Rpc]:
-    """The same service, by gRPC."""
+    """The same service over gRPC."""
     with Rpc(f"127.0.0.1:{service.client.app.state.grpc_port}") as rpc:
         yield rpc
 
 
 @pytest.fixture
 def data() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """600 rows of 4 classes from an overconfident classifier: the right temperature is 3."""
+    """600 rows of 4 classes of an overconfident classifier; the true temperature is 3."""
     return _data()
 
 
@@ -190,9 +190,9 @@ def ready(service: Service) -> Service:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Service]:
-    """The same for all tests that change nothing in it, such as those of what is refused.
+    """One ready service for all tests that do not change it, such as tests of rejections.
 
-    On SQLite alone: what they ask about is decided before the registry has a say.
+    SQLite only: these requests are decided before the registry is used.
     """
     folder = tmp_path_factory.mktemp("shared")
     shutil.copy(sqlite_template, folder / "recalib.db")

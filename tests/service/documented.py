@@ -1,4 +1,4 @@
-"""Whether answers are as the interface's description says: a client that looks at each of them."""
+"""A test client that checks each answer against the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Answers:
 
 
 class DocumentedClient(TestClient):
-    """A client of an application that fails on answers that are not described."""
+    """A test client that fails on undocumented answers."""
 
     def request(self, *arguments: Any, **more: Any) -> Any:
         answer = super().request(*arguments, **more)
@@ -82,5 +82,5 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def _answers() -> Answers:
-    # The description depends on no setting, and takes 100 ms: one for all tests.
+    # The document depends on no setting and takes 100 ms, so all tests share it.
     return Answers(create_app(Settings()).openapi())

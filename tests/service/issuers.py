@@ -1,4 +1,4 @@
-"""An issuer of tokens, over HTTP on this machine: real keys, real tokens, and bad ones."""
+"""A token issuer over local HTTP: real keys, valid and invalid tokens."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WELL_KNOWN = "/.well-known/openid-configuration"
 
 
 class Issuer:
-    """What it says may be changed at any time; `key_requests` counts the requests for its keys."""
+    """A token issuer whose answers can be changed; `key_requests` counts key fetches."""
 
     def __init__(self, keys: dict[str, Any]) -> None:
         self.private = keys
         self.published = ["rsa", "ec"]
         self.key_requests = 0
-        #: What is answered instead, by path: status, headers and body.
+        #: Answers that replace the normal ones, by path: status, headers and body.
         self.overrides: dict[str, tuple[int, dict[str, str], bytes]] = {}
         #: Called before an answer.
         self.before: Callable[[], None] = lambda: None
@@ -41,7 +41,7 @@ class Issuer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Listen, at the same port as before."""
+        """Listen on the same port as before."""
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -81,7 +81,7 @@ class Issuer:
         return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()
 
     def public(self, name: str, **more: Any) -> dict[str, Any]:
-        """Return a key as the issuer shows it."""
+        """Return a key as the issuer publishes it."""
         key = self.private[name].public_key()
         kind = {"RSA": RSAAlgorithm, "EC": ECAlgorithm, "Ed": OKPAlgorithm}
         algorithm: Any = next(
@@ -105,14 +105,14 @@ class Issuer:
         headers: dict[str, Any] | None = None,
         **changed: Any,
     ) -> str:
-        """Return a token that is good but for what is changed; a claim of None is left out."""
+        """Return a valid token with changed claims; a claim of None is omitted."""
         fields = {"kid": key, **(headers or {})}
         header = {name: value for name, value in fields.items() if value is not None}
         return jwt.encode(self.claims(**changed), self.private[key], algorithm, header)
 
 
 def encoded(header: Any, claims: Any, signature: bytes = b"") -> str:
-    """Return a token by hand, as no library makes it."""
+    """Return a hand-made token, which no library would create."""
     parts = [
         part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, claims)
     ]
@@ -123,7 +123,7 @@ def encoded(header: Any, claims: Any, signature: bytes = b"") -> str:
 
 @pytest.fixture(scope="session")
 def signing_keys() -> dict[str, Any]:
-    """Private keys; `other` is nobody's whom we know, and `small` is too small."""
+    """Private keys; `other` is not published by any issuer, and `small` is too small."""
     return {
         "rsa": rsa.generate_private_key(65537, 2048),
         "other": rsa.generate_private_key(65537, 2048),

@@ -1,4 +1,4 @@
-"""gRPC as a client sees it: stubs made from descriptors, and what errors say."""
+"""gRPC client helpers: stubs from descriptors, and error details."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 
 class Stub:
-    """A method for each RPC of a service; each gives up after a while."""
+    """A method for each RPC of a service, with a default deadline."""
 
     def __init__(self, channel: Any, service: Any, name: str | None = None) -> None:
         for method in service.methods:
@@ -56,7 +56,7 @@ def _patient(call: Any) -> Callable[..., Any]:
 
 
 class Rpc:
-    """All services behind one address; answers may be of any size."""
+    """All services at one address; answers can have any size."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -83,7 +83,7 @@ class Rpc:
 
 
 def refused(code: grpc.StatusCode, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """Make a call that must end with `code`; returns the error."""
+    """Make a call that must end with `code`; return the error."""
     with pytest.raises(grpc.RpcError) as caught:
         _all_of(call(*arguments, **more))
     assert caught.value.code() is code, caught.value
@@ -96,7 +96,7 @@ def _all_of(answer: Any) -> None:
 
 
 def violations(error: Any) -> dict[str, str]:
-    """Return the fields that an error's details name, and what they say of each."""
+    """Return the fields of the error details with their descriptions."""
     status = rpc_status.from_call(error)
     assert status is not None
     assert status.message == error.details()

@@ -1,5 +1,4 @@
-"""Keys and tokens: every route and every RPC is tried with all that must not get in, and with what
-must."""
+"""Access tests: every route and RPC is called with invalid and with valid credentials."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ METHODS = sorted(
 GUARDED_METHODS = [method for method in METHODS if RULES[method[0]] != "open"]
 
 
-#: What is no good, by its name among the keys of `Guarded`; None is nothing at all.
+#: Invalid credentials, by their name in the keys of `Guarded`; None sends no credential.
 UNKNOWN = (
     "wrong", "revoked", "expired", "expired token", "forged token", "unsigned token",
     "another's token", None,
@@ -49,11 +48,11 @@ UNKNOWN = (
 
 
 class Guarded(NamedTuple):
-    """A server that answers nobody without a key, with a model `mine` and another, `theirs`."""
+    """A server that requires keys, with two models, `mine` and `theirs`."""
 
     client: Any
     registry: Registry
-    #: Secrets and tokens by what they are for.
+    #: Secrets and tokens by their purpose.
     keys: dict[str, str]
 
     def ask(self, verb: str, path: str, key: str | None, model: str = "mine") -> Any:
@@ -72,7 +71,7 @@ def guarded(
     issuer: Issuer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Guarded]:
-    # What becomes of an address that tries so many is in test_limits.py.
+    # The limit on wrong keys of one address is tested in test_limits.py.
     monkeypatch.setattr(limits, "_ALLOWED_SECONDS", 1e9)
     settings = Settings(
         oidc_issuer=issuer.url,
@@ -200,7 +199,7 @@ def test_jobs_have_the_access_rules_of_their_model(guarded: Guarded) -> None:
 
 
 def test_idempotency_keys_are_per_caller(guarded: Guarded) -> None:
-    """What one was answered is not for another who says the same key."""
+    """Two callers with the same idempotency key get separate answers."""
     with guarded.registry.transaction() as tx:
         other = tx.api_keys.create("other", ["admin"])
     guarded.client.app.state.recalib.access.refresh()
@@ -238,7 +237,7 @@ def test_new_and_revoked_keys_take_effect_at_the_next_refresh(guarded: Guarded) 
 
 
 def test_changed_limits_take_effect_at_the_next_refresh(guarded: Guarded) -> None:
-    """Lower and higher, without a start, and without the key being another."""
+    """Limits can be raised and lowered without a restart and without a new key."""
     with guarded.registry.transaction() as tx:
         secret = tx.api_keys.create("hasty", ["fit"])
     access = guarded.client.app.state.recalib.access

@@ -1,4 +1,4 @@
-"""Tokens as a server takes them: an issuer with a new key, one that is away, and ugly tokens."""
+"""Tokens in a server: new signing keys, an unavailable issuer, malformed tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["issuer", "signing_keys"]
 
 @pytest.fixture
 def registry(sqlite_template: Path, tmp_path: Path) -> Iterator[Registry]:
-    """SQLite alone: it has no say in tokens."""
+    """SQLite only: the database does not affect tokens."""
     shutil.copy(sqlite_template, tmp_path / "recalib.db")
     registry = Registry(f"sqlite:///{tmp_path / 'recalib.db'}", "memory://")
     yield registry
@@ -59,7 +59,7 @@ def _metadata(token: str) -> list[tuple[str, str]]:
 
 
 def _some_time_goes_by(client: Any) -> None:
-    """More than keys that are not known are looked for only once in."""
+    """Pass the minimum time between two fetches of the signing keys."""
     keys = client.app.state.recalib.access._tokens.keys
     keys._tried_at = keys._fetched_at = time.monotonic() - 60
 
@@ -70,7 +70,7 @@ _LIST = OWN["Models"].methods_by_name["ListModels"].input_type._concrete_class
 def test_new_signing_key_is_accepted_after_the_next_fetch(
     client: Any, rpc: Rpc, issuer: Issuer
 ) -> None:
-    """Nobody has to try again because the issuer has begun to sign with another key."""
+    """After a key rotation of the issuer, clients do not need to retry."""
     token = issuer.token("next", "ES256")
     assert client.get("/v1/models", headers=_bearer(token)).status_code == 401
     issuer.published = ["next", "ec"]
@@ -79,7 +79,7 @@ def test_new_signing_key_is_accepted_after_the_next_fetch(
     assert client.get("/v1/models", headers=_bearer(token)).status_code == 200
     issuer.published = ["rsa", "ec"]
     _some_time_goes_by(client)
-    # By gRPC as well, and by the short way past FastAPI.
+    # Over gRPC and on the calibrate route as well.
     again = issuer.token("rsa", scope="recalib:predict recalib:fit")
     assert rpc.models.list_models(_LIST(), metadata=_metadata(again)).items == []
     issuer.published = ["next"]
@@ -107,7 +107,7 @@ def test_api_keys_work_while_the_issuer_is_unavailable(
         grpc.StatusCode.UNAVAILABLE, rpc.models.list_models, _LIST(), metadata=_metadata(unknown)
     )
     assert "cannot be asked for its keys" in error.details()
-    # When its keys are too old as well, tokens wait, and keys still do not.
+    # When the signing keys are too old, tokens are unavailable; API keys still work.
     monkeypatch.setattr(client.app.state.recalib.access._tokens.keys, "_fetched_at", None)
     assert client.get("/v1/models", headers=_bearer(known)).status_code == 503
     assert client.get("/v1/models", headers=_bearer(key)).status_code == 200
@@ -144,7 +144,7 @@ def test_malformed_authorization_headers_are_unauthenticated(
 def test_signatures_are_not_checked_for_rate_limited_addresses(
     client: Any, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A good one from there goes on if it was good before; one that is new waits its turn."""
+    """A cached good token from the address still works; a new one is rate limited."""
     known, new, bad = issuer.token(), issuer.token(sub="berta"), issuer.token("other")
     assert client.get("/v1/models", headers=_bearer(known)).status_code == 200
     access = client.app.state.recalib.access

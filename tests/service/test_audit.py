@@ -1,4 +1,4 @@
-"""The audit trail: who did what, over REST and gRPC, and what was refused."""
+"""The audit trail: changes and refused requests, over REST and gRPC."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_audit_trail_records_actors_and_actions(
     service.model()
     data = npz(*draw(600, 4, 3.0))
     assert service.upload(data).status_code == 201
-    # Done again, nothing happens, and nothing is written.
+    # A repeated change has no effect and no entry.
     assert service.upload(data).status_code == 200
     fit = service.ask_fit(map="temperature").json()["id"]
     service.work()
@@ -109,7 +109,7 @@ def test_audit_trail_records_actors_and_actions(
     assert rolled.status_code == 200
     (entry,) = client.get("/v1/audit?limit=1").json()["items"]
     assert (entry["target"], entry["detail"]) == ("canary", r"version 1: try\r\nX: \x1b[2J\u202e")
-    # No secret anywhere.
+    # No entry contains a secret.
     everything = client.get("/v1/audit?limit=1000").text
     assert not any(secret in everything for secret in keys.values())
 
@@ -132,7 +132,7 @@ def test_audit_trail_has_pages_and_filters(client: Any, registry: Registry) -> N
     assert len(_trail(client, actor="cli:x")) == 3
     assert len(_trail(client, model="m1")) == 2
     assert len(_trail(client, action="set_alias", actor="root", model="m0")) == 2
-    assert _trail(client, actor="nobody") == []
+    assert _trail(client, actor="unknown") == []
     for query in ({"cursor": "eA=="}, {"actor": "\0"}, {"limit": 0}):
         assert client.get("/v1/audit", params=query).status_code == 422
 
@@ -160,7 +160,7 @@ def test_refused_requests_are_recorded_with_a_limit(
         assert client.post("/v1/models", json={}, headers=web).status_code == 403
     alias = "/v1/models/other/aliases/champion"
     assert client.put(alias, json={"version": 1}, headers=bound).status_code == 403
-    # Reading is no change; and what cannot be a model's name is not repeated.
+    # Reading is not a change; an invalid model name is not recorded.
     assert client.get("/v1/models", headers=web).status_code == 403
     ugly = client.put("/v1/models/a%0Ab/aliases/champion", json={"version": 1}, headers=web)
     assert ugly.status_code == 403
@@ -201,7 +201,7 @@ def test_grpc_and_rest_return_the_same_entries(
         rest = rpc.audit.list_audit(request(cursor=page.next_cursor), metadata=metadata)
         assert [item.action for item in rest.items] == ["create_key"] * 3
         assert not rest.items[0].HasField("model")
-        none = rpc.audit.list_audit(request(actor="nobody"), metadata=metadata)
+        none = rpc.audit.list_audit(request(actor="unknown"), metadata=metadata)
         assert list(none.items) == []
 
 
@@ -256,5 +256,5 @@ def test_every_change_has_an_audit_rule() -> None:
         for verb, operation in of_path.items()
         if verb != "get" and path.startswith("/v1")
     }
-    # Labels are their own trail, and so are observations; calibrating changes nothing.
+    # Labels and observations are records themselves; calibrating changes nothing.
     assert changes - MUTATING <= {"calibrate", "add_labels", "add_observations"}

@@ -1,4 +1,4 @@
-"""Bad input over REST: the right status, and a problem that names field, found and accepted."""
+"""Bad input over REST: the status and the field, found and accepted of the problem."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_bad_calibrate_json_is_rejected(
 
 
 def lying_header() -> bytes:
-    """A header that claims 10¹² rows, before a few bytes."""
+    """Return a header that claims 10¹² rows, followed by a few bytes."""
     body = io.BytesIO()
     header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 4)}
     np.lib.format.write_array_header_1_0(body, header)
@@ -126,14 +126,14 @@ def test_other_bad_calibrate_requests_are_rejected(ready: Service) -> None:
 def test_unknown_and_empty_parameters_are_rejected(
     shared: Service, query: str, status: int, says: str
 ) -> None:
-    """A name that is misspelt, or said with nothing behind it, as by a script's empty variable."""
+    """A misspelt parameter, or an empty one, as from an empty variable in a script."""
     url = f"/v1/models/digits/calibrate?{query}"
     answer = shared.client.post(url, json={"logits": [[1, 2, 3, 4]]})
     assert (answer.status_code, answer.json()["detail"][: len(says)]) == (status, says)
 
 
 def test_compressed_calibrate_body_is_rejected(shared: Service) -> None:
-    """Said, instead of being taken for JSON that is malformed."""
+    """The error names the encoding; the body is not reported as malformed JSON."""
     url, body = "/v1/models/digits/calibrate", b'{"logits": [[1, 2, 3, 4]]}'
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     refused = shared.client.post(url, content=gzip.compress(body), headers=headers)
@@ -195,7 +195,7 @@ def test_bad_uploads_are_rejected(
     service.model()
     check(service.upload(body), 422, field, found)
     assert service.client.get("/v1/models/digits/datasets").json()["items"] == []
-    # Nothing half-written: no blob, and no temporary file either.
+    # No blob and no temporary file is left.
     assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
 
 
@@ -244,7 +244,7 @@ def test_other_bad_upload_requests_are_rejected(service: Service) -> None:
 
 
 def test_bodies_over_the_limit_are_rejected(service: Service) -> None:
-    """Announced or not, before they are in memory."""
+    """With and without a Content-Length, before the body is in memory."""
     service.model()
     large = {"name": "x", "classes": ["y" * 100_000, "z"]}
     check(service.client.post("/v1/models", json=large), 413, "body", "bytes")
@@ -288,7 +288,7 @@ def test_bad_fit_requests_are_rejected(ready: Service) -> None:
     check(ready.ask_fit(promote="perhaps"), 422, "promote", "perhaps")
     assert ready.ask_fit(dataset="nope").status_code == 404
     assert ready.ask_fit(model="nope").status_code == 404
-    # None of them has left a job behind.
+    # None of them left a job.
     assert len(ready.client.get("/v1/jobs").json()["items"]) == 1
 
 
@@ -327,7 +327,7 @@ STRANGE = [
     ("GET", f"/v1/models/digits/calibrators?cursor={NUL}", None, 422),
     ("POST", "/v1/models/%00/calibrate", b'{"logits": [[0, 1, 2, 3]]}', 404),
     ("POST", "/v1/models/digits/calibrate?calibrator=%00", b'{"logits": [[0, 1, 2, 3]]}', 404),
-    # Digits to Python: ², which int() refuses, and ٣, which it reads as 3.
+    # Python calls both digits: int() rejects ² and reads ٣ as 3.
     ("POST", "/v1/models/digits/calibrate?calibrator=%C2%B2", b'{"logits": [[0, 1]]}', 404),
     ("POST", "/v1/models/digits/calibrate?calibrator=%D9%A3", b'{"logits": [[0, 1]]}', 404),
     ("POST", "/v1/models", rb'{"name": "m", "classes": ["a\u0000", "b"]}', 422),
@@ -348,9 +348,9 @@ STRANGE = [
 
 
 def test_text_that_databases_cannot_store_is_rejected(ready: Service) -> None:
-    """NUL, half a surrogate pair, digits of other scripts, numbers past an integer's end.
+    """NUL, lone surrogates, digits of other scripts, numbers beyond an integer column.
 
-    SQLite would take some of it and PostgreSQL none; each is the request's fault, on both.
+    SQLite accepts some of them and PostgreSQL none; all are client errors on both.
     """
     for verb, path, body, status in STRANGE:
         headers = {"Content-Type": "application/json", "Idempotency-Key": "k"} if body else {}
@@ -378,7 +378,7 @@ def test_bodies_of_the_wrong_json_type_are_rejected(
 
 
 def test_json_needs_its_content_type(service: Service) -> None:
-    """`curl -d` without a header calls it a form; the answer says what to call it."""
+    """`curl -d` without a header sends a form type; the error names the type to send."""
     for kind in ("application/x-www-form-urlencoded", "text/plain"):
         answer = service.client.post(
             "/v1/models", content=b'{"name": "m", "classes": 4}', headers={"Content-Type": kind}
@@ -388,7 +388,7 @@ def test_json_needs_its_content_type(service: Service) -> None:
 
 
 def test_violations_name_the_path_in_the_request(ready: Service) -> None:
-    """Fields are paths into the body; names that only pydantic knows do not occur."""
+    """Fields are paths into the body; internal names of pydantic do not occur."""
     post = ready.client.post
     labels = post("/v1/models", json={"name": "m", "classes": ["a", 1, "c"]}).json()["errors"]
     assert [violation["field"] for violation in labels] == ["classes", "classes.1"]

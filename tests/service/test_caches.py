@@ -1,4 +1,4 @@
-"""Building blocks of calibrator loading: the clock cache, the negative cache, single flight."""
+"""The clock cache, the negative cache and single flight."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_clock_cache_evicts_unused_values_in_insertion_order() -> None:
         value.used = True
     newest = cache.put("e", Value(1))
     assert len(cache.shrink(newest)) == 1
-    assert cache.get("e") is newest  # the only unused value, but the one to keep
+    assert cache.get("e") is newest  # the only unused value, but it is the one to keep
     large = cache.put("f", Value(9))
     cache.shrink(large)
     assert (cache.size, cache.get("f")) == (9, large)

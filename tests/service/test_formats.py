@@ -1,4 +1,4 @@
-"""What a calibrate request and its answer are written in: three forms each, in any pair."""
+"""Formats of calibrate requests and answers: three each, in any combination."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lists(array: np.ndarray, name: str = "logits") -> pa.Table:
 
 
 def read(answer: Any) -> np.ndarray:
-    """Return the probabilities of an answer in any form."""
+    """Return the probabilities of an answer in any format."""
     assert answer.status_code == 200, answer.text
     kind = answer.headers["content-type"]
     if kind == JSON:
@@ -66,7 +66,7 @@ BODIES = {
 def test_every_request_format_works_with_every_answer_format(
     shared: Service, kind: str, accept: str
 ) -> None:
-    """The very same float32 numbers, whatever they are written in."""
+    """The float32 numbers are equal in all formats."""
     expected = read(shared.calibrate(LOGITS))
     headers = {"Content-Type": kind, "Accept": accept}
     answer = shared.client.post(URL, content=BODIES[kind], headers=headers)
@@ -120,7 +120,7 @@ BAD_ARROW = {
     "another K": (arrow(lists(LOGITS[:, :3].copy())), 422, "logits"),
     "no rows": (arrow(lists(LOGITS).slice(0, 0)), 422, "logits"),
     "too many rows": (arrow(lists(np.zeros((51, 4), np.float32))), 413, "logits"),
-    # A hundred thousand numbers in a few hundred bytes; the limit of a body is 100,000 bytes.
+    # 100,000 numbers in a few hundred bytes; the body limit is 100,000 bytes.
     "a bomb": (
         arrow(
             lists(np.zeros((100_000, 4), np.float32)),
@@ -158,7 +158,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize(("accept", "expected"), ACCEPTED)
 def test_accept_header_selects_the_format(accept: str, expected: str) -> None:
-    """By quality, then by our order; the more specific range says how much a type is liked."""
+    """By quality, then by the server's order; the more specific range sets the quality."""
     assert negotiate(accept, OFFERED) == expected
 
 
@@ -173,7 +173,7 @@ def test_unacceptable_formats_are_rejected(accept: str) -> None:
 
 @given(st.text(max_size=60))
 def test_arbitrary_accept_headers_are_not_server_errors(text: str) -> None:
-    """One of what is offered, or the one error."""
+    """The answer has an offered format, or the request is rejected."""
     with contextlib.suppress(NotAcceptableError):
         assert negotiate(text, OFFERED) in OFFERED
 
@@ -190,7 +190,7 @@ def test_two_accept_headers_are_one_list(ready: Service) -> None:
 
 
 def test_top_k_returns_the_most_likely_classes(service: Service, data: Any) -> None:
-    """Numbers, labels and probabilities of the likeliest, in their order."""
+    """Indices, labels and probabilities of the most likely classes, in that order."""
     names = ["cat", "dog", "owl", "yak"]
     service.model(classes=names)
     service.upload(npz(*data))
@@ -226,7 +226,7 @@ def test_top_k_outside_its_range_is_rejected(shared: Service, k: str) -> None:
 
 
 def test_top_k_does_not_fit_into_npy(ready: Service) -> None:
-    """One array has no room for classes and probabilities; where JSON will do, it is JSON."""
+    """One array cannot hold classes and probabilities; JSON is used if it is acceptable."""
     only = {**NPY, "Accept": "application/x-npy"}
     refused = ready.client.post(f"{URL}?top_k=2", content=npy(LOGITS), headers=only)
     check(refused, 406, "Accept", "application/x-npy")
@@ -237,7 +237,7 @@ def test_top_k_does_not_fit_into_npy(ready: Service) -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(1, 40), st.booleans())
 def test_top_classes_is_a_stable_sort(seed: int, classes: int, k: int, ties: bool) -> None:
-    """Against NumPy's stable sort, with many that are alike."""
+    """Agrees with NumPy's stable sort, with many ties."""
     rng = np.random.default_rng(seed)
     p = rng.random((7, classes)).astype(np.float32)
     if ties:
@@ -251,7 +251,7 @@ def test_top_classes_is_a_stable_sort(seed: int, classes: int, k: int, ties: boo
 
 def test_top_classes_over_several_blocks() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(1000), 300).astype(np.float32)
-    p[:, 500:] = p[:, :500]  # each number twice
+    p[:, 500:] = p[:, :500]  # each value twice
     numbers_of, values = top_classes(p, 5)
     order = np.argsort(-p, axis=1, kind="stable")[:, :5]
     np.testing.assert_array_equal(numbers_of, order)
@@ -264,7 +264,7 @@ def test_zeros_of_either_sign_are_equal() -> None:
     assert not np.signbit(values).any()
 
 
-# JSON values around numbers, most of them not plainly rows.
+# JSON values that contain numbers; most are not plain rows.
 _leaf = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.integers(-(2**70), 2**70),
@@ -284,7 +284,7 @@ _rows = st.one_of(
 
 @given(_rows, st.sampled_from(["logits", "probabilities", "x", "logits["]), st.booleans())
 def test_both_json_parsers_agree(rows: Any, name: str, twice: bool) -> None:
-    """The quick one gives the array that the careful one gives, or leaves it to that one."""
+    """The fast parser returns the array of the general one, or declines."""
     text = json.dumps({name: rows})
     if twice:
         text = text[:-1] + ', "logits": [[1, 2]]}'
@@ -306,7 +306,7 @@ def test_fast_parser_declines_other_json(text: str) -> None:
 
 
 def test_long_bodies_have_the_errors_of_short_ones(ready: Service) -> None:
-    """A body beyond `LONG` goes another way; errors and masks are the same."""
+    """A body longer than `LONG` has another parser; errors and masks are the same."""
     rows: list[list[Any]] = [[0.125, 1.0, 2.0, 3.0]] * 45
     plain = ready.calibrate(rows, ids=0).json()
     for bad, field in ((["x", 1, 2, 3], "logits[44][0]"), ([1, 2], "logits[44]")):

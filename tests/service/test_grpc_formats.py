@@ -1,4 +1,4 @@
-"""What answers over gRPC may hold besides all probabilities, by the names of REST's tests."""
+"""Options of gRPC answers; the tests have the names of the REST tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.service.test_grpc_workflow import array, matrix, question
 
 
 def likeliest(answer: pb.CalibrateResponse) -> tuple[Any, Any]:
-    """Return classes and probabilities, (N, k) each."""
+    """Return the classes and the probabilities, each of shape (N, k)."""
     assert not answer.HasField("probabilities")
     top = answer.top_k.probabilities
     flat = np.frombuffer(top.raw, "<f4") if top.raw else np.array(top.values, np.float32)
@@ -28,7 +28,7 @@ def likeliest(answer: pb.CalibrateResponse) -> tuple[Any, Any]:
 def test_top_k_returns_the_most_likely_classes(
     service: Service, rpc: Rpc, data: Any, raw: bool
 ) -> None:
-    """Numbers, labels and probabilities of the likeliest, in their order; in a stream as well."""
+    """Indices, labels and probabilities of the most likely classes; in streams as well."""
     names = ["cat", "dog", "owl", "yak"]
     service.model(classes=names)
     service.upload(npz(*data))

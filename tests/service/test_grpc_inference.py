@@ -1,4 +1,4 @@
-"""The Open Inference Protocol V2 over gRPC, by the names of REST's tests."""
+"""The Open Inference Protocol V2 over gRPC; the tests have the names of the REST tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPED = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
 
 
 def tensor(values: Any = None, datatype: str = "FP32", **more: Any) -> Any:
-    """Return an input, with typed contents where there are values."""
+    """Return an input tensor, with typed contents if there are values."""
     plain = {"name": "logits", "shape": [2, 4], "datatype": datatype}
     result = pb.ModelInferRequest.InferInputTensor(**{**plain, **more})
     if values is not None:
@@ -68,7 +68,7 @@ def test_infer_binary(ready: Service, rpc: Rpc, datatype: str) -> None:
 
 
 def test_empty_contents_with_raw_bytes_are_accepted(ready: Service, rpc: Rpc) -> None:
-    """As MLServer's client sends them."""
+    """MLServer's client sends them."""
     request_input = tensor()
     request_input.contents.SetInParent()
     answer = rpc.v2.model_infer(
@@ -78,7 +78,7 @@ def test_empty_contents_with_raw_bytes_are_accepted(ready: Service, rpc: Rpc) ->
 
 
 def test_masked_classes_have_probability_zero(ready: Service, rpc: Rpc) -> None:
-    """−inf, typed and in bytes: a probability of exactly 0."""
+    """−inf, typed and in bytes, gives a probability of exactly 0."""
     masked = ROWS.copy()
     masked[0, 1] = -np.inf
     probabilities = values(rpc.v2.model_infer(question(tensor(masked))))
@@ -88,7 +88,7 @@ def test_masked_classes_have_probability_zero(ready: Service, rpc: Rpc) -> None:
 
 
 def test_probabilities_are_accepted_as_input(ready: Service, rpc: Rpc) -> None:
-    """Declared by a parameter, never guessed."""
+    """A parameter declares them; they are not guessed."""
     p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
     declared = text_parameters(input="probabilities")
     probabilities = values(rpc.v2.model_infer(question(tensor(p, "FP64"), parameters=declared)))
@@ -103,7 +103,7 @@ def test_answers_can_be_compressed(ready: Service, rpc: Rpc) -> None:
 
 
 def test_version_or_champion_is_selected(ready: Service, rpc: Rpc) -> None:
-    """In the request; without one, the champion."""
+    """The request names the version; without one, the champion is used."""
     assert ready.fitted(map="vector", promote=False)["result"]["version"] == 2
     first, second = (
         rpc.v2.model_infer(question(tensor(ROWS), model_version=version)) for version in "12"
@@ -139,7 +139,7 @@ def test_health_is_reported(ready: Service, rpc: Rpc, monkeypatch: pytest.Monkey
     assert is_ready("digits", "1")
     assert not is_ready("digits", "9")
     assert not is_ready("new")
-    assert not is_ready("nobody")
+    assert not is_ready("unknown")
 
     def gone(self: Registry) -> None:
         raise UnavailableError("the database is gone")
@@ -156,7 +156,7 @@ def test_health_is_reported(ready: Service, rpc: Rpc, monkeypatch: pytest.Monkey
 def test_loaded_models_have_metadata_while_the_registry_hangs(
     ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Soon, and of its versions the one that is loaded."""
+    """The answer comes soon and lists only the loaded version."""
     ready.fitted(map="vector", promote=False)
     expected(ready)
     metadata = pb.ModelMetadataRequest(name="digits")
@@ -189,7 +189,7 @@ def wanting(*names: str, **more: Any) -> pb.ModelInferRequest:
 
 
 def test_inference_returns_ids_on_request(ready: Service, rpc: Rpc) -> None:
-    """Of type BYTES, in the order of the outputs: typed, or each with its length before it."""
+    """They have type BYTES, in the order of the outputs: typed, or length-prefixed."""
     plain = rpc.v2.model_infer(question(tensor(ROWS)))
     assert [output.name for output in plain.outputs] == ["probabilities"]
     ids, probabilities = rpc.v2.model_infer(wanting("prediction_ids", "probabilities")).outputs
@@ -222,7 +222,7 @@ def test_inference_rejects_unknown_outputs(ready: Service, rpc: Rpc, names: list
     assert "prediction_ids" in violations(error)["outputs"]
 
 
-#: What is sent, and the field that the error must name.
+#: The request, and the field that the error names.
 BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
     "no inputs": (question(), "inputs"),
     "two inputs": (question(tensor(ROWS), tensor(ROWS)), "inputs"),
@@ -276,7 +276,7 @@ BAD: dict[str, tuple[pb.ModelInferRequest, str]] = {
 
 
 def test_bad_input_is_a_bad_request(ready: Service, rpc: Rpc) -> None:
-    """INVALID_ARGUMENT, and one sentence that names the place, as the details do."""
+    """INVALID_ARGUMENT with one sentence; the sentence and the details name the place."""
     for case, (request, place) in BAD.items():
         error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.v2.model_infer, request)
         assert error.details().startswith(f"{place}: found "), case
@@ -286,9 +286,9 @@ def test_bad_input_is_a_bad_request(ready: Service, rpc: Rpc) -> None:
 def test_every_documented_error_occurs(ready: Service, rpc: Rpc) -> None:
     ready.model("new", classes=2)
     infer, metadata = rpc.v2.model_infer, rpc.v2.model_metadata
-    unknown, unready = pb.ModelMetadataRequest(name="nobody"), pb.ModelMetadataRequest(name="new")
+    unknown, unready = pb.ModelMetadataRequest(name="unknown"), pb.ModelMetadataRequest(name="new")
     refused(grpc.StatusCode.NOT_FOUND, metadata, unknown)
-    refused(grpc.StatusCode.NOT_FOUND, infer, question(tensor(ROWS), model_name="nobody"))
+    refused(grpc.StatusCode.NOT_FOUND, infer, question(tensor(ROWS), model_name="unknown"))
     refused(grpc.StatusCode.NOT_FOUND, infer, question(tensor(ROWS), model_version="9"))
     refused(grpc.StatusCode.FAILED_PRECONDITION, metadata, unready)
     error = refused(

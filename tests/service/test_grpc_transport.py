@@ -1,4 +1,4 @@
-"""gRPC itself: errors, deadlines, health, reflection, metrics."""
+"""gRPC transport: errors, deadlines, health, reflection, metrics."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ SERVICES = ["", WIRE_NAME, *(item.full_name for item in OWN.values())]
 
 
 def test_every_error_has_a_status() -> None:
-    """A new error class without a line in the table fails here."""
+    """A new error class needs a row in the table."""
     assert set(CODES) == {getattr(errors, name) for name in errors.__all__}
 
 
 def test_error_details_fit_into_metadata() -> None:
-    """8 KB; an error with longer ones would be lost on the way."""
+    """Metadata holds 8 KB; an error with longer details would be lost."""
     long = errors.InputError("x" * 9_000, found="\ud800" * 9_000, accepted="y" * 9_000)
     failure = failure_of(long)
     ((_, details),) = failure.metadata()
@@ -50,7 +50,7 @@ def test_error_details_fit_into_metadata() -> None:
 
 
 def test_schema_violations_name_the_field(service: Service, rpc: Rpc) -> None:
-    """What pydantic finds in a request is INVALID_ARGUMENT with the field."""
+    """An error of pydantic becomes INVALID_ARGUMENT with the field."""
     request = pb.CreateModelRequest(name="digits", classes=1)
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.create_model, request)
     assert set(violations(error)) == {"classes"}
@@ -105,7 +105,7 @@ def test_calibrate_with_unknown_names_is_not_found(ready: Service, rpc: Rpc) -> 
     ready.model("new", classes=4)
     rows = [[0.0] * 4]
     calibrate = rpc.calibration.calibrate
-    refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, model="nobody"))
+    refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, model="unknown"))
     refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, calibrator="9"))
     refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, calibrator="shadow"))
     refused(grpc.StatusCode.FAILED_PRECONDITION, calibrate, question(rows, model="new"))
@@ -123,7 +123,7 @@ def test_bytes_that_are_no_message_are_rejected(service: Service, rpc: Rpc) -> N
 
 
 def test_other_bad_upload_requests_are_rejected(service: Service, rpc: Rpc, data, tmp_path) -> None:
-    """Nothing of them stays on the disk."""
+    """No file is left on the disk."""
     service.model()
     body = npz(*data)
     upload = rpc.datasets.upload_dataset
@@ -135,7 +135,7 @@ def test_other_bad_upload_requests_are_rejected(service: Service, rpc: Rpc, data
     assert "body" in violations(refused(bad, upload, pieces(b"")))
     assert "Content-Type" in violations(refused(bad, upload, pieces(body, content_type="text/x")))
     assert "dataset" in violations(refused(bad, upload, pieces(body, name="a b")))
-    refused(grpc.StatusCode.NOT_FOUND, upload, pieces(body, model="nobody"))
+    refused(grpc.StatusCode.NOT_FOUND, upload, pieces(body, model="unknown"))
     large = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, upload, pieces(bytes(1_000_001), 50_000))
     assert "at most 1000000 bytes" in violations(large)["body"]
     assert len(rpc.datasets.list_datasets(pb.ListDatasetsRequest(model="digits")).items) == 0
@@ -143,7 +143,7 @@ def test_other_bad_upload_requests_are_rejected(service: Service, rpc: Rpc, data
 
 
 def test_deadline_ends_the_call(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client hears of it at once, however long the work goes on."""
+    """The client gets the error at once, although the work continues."""
 
     def slow(*args: Any) -> Any:
         time.sleep(3)
@@ -159,7 +159,7 @@ def test_deadline_ends_the_call(ready: Service, rpc: Rpc, monkeypatch: pytest.Mo
 def test_expired_requests_are_not_started(
     ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even where the event loop was held up and looks at the request too late."""
+    """Also if the event loop was blocked and reads the request too late."""
     began: list[str] = []
 
     async def looking(self: Any, request: Any, context: Any) -> Any:
@@ -181,7 +181,7 @@ async def _hold_up(seconds: float) -> None:
 
 
 def test_asynchronous_client_calls_concurrently(ready: Service, rpc: Rpc, data) -> None:
-    """gRPC's asynchronous client, many at a time."""
+    """Many concurrent calls of gRPC's asynchronous client."""
     expected = ready.calibrate(data[0][:3]).json()["probabilities"]
 
     async def ask() -> list[Any]:
@@ -198,7 +198,7 @@ def test_asynchronous_client_calls_concurrently(ready: Service, rpc: Rpc, data) 
 
 
 def test_livez_and_readyz(service: Service, rpc: Rpc) -> None:
-    """For the whole server, and for each service."""
+    """Health of the whole server and of each service."""
     for name in SERVICES:
         request = health_pb2.HealthCheckRequest(service=name)
         assert rpc.health.check(request).status == SERVING
@@ -244,12 +244,12 @@ def test_not_ready_without_calibrators_and_registry(
 def test_drain_is_reported_during_a_health_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What was found before it is told first, and is not the last that is told."""
+    """The status from before the drain is sent first, and the drain afterwards."""
     state: Any = SimpleNamespace(settings=SimpleNamespace(refresh_seconds=60.0))
     health = Health(state, [])
 
     def draining(_state: Any) -> Any:
-        loop.call_soon_threadsafe(health.drain)  # before what is returned arrives there
+        loop.call_soon_threadsafe(health.drain)  # before the returned value arrives there
         return SimpleNamespace(ready=True)
 
     async def reported() -> list[int]:
@@ -267,7 +267,7 @@ def test_drain_is_reported_during_a_health_check(
 
 
 def test_health_changes_are_streamed(service: Service, rpc: Rpc) -> None:
-    """The state now, and then whatever it becomes; a service that is none may still come."""
+    """The current status, then each change; an unknown service may still appear."""
     watching = rpc.health.watch(health_pb2.HealthCheckRequest(service=WIRE_NAME))
     assert next(watching).status == SERVING
     watching.cancel()
@@ -277,7 +277,7 @@ def test_health_changes_are_streamed(service: Service, rpc: Rpc) -> None:
 
 
 def test_reflection_lists_every_service(service: Service, rpc: Rpc) -> None:
-    """Every service, V2's under the protocol's own names, with which requests can be made."""
+    """All services are listed, V2 under the protocol's names; requests can be built from them."""
     database = ProtoReflectionDescriptorDatabase(rpc.channel)
     offered = set(database.get_services())
     assert offered == {

@@ -1,4 +1,4 @@
-"""Upload, fit, promote, calibrate: over gRPC, on both databases; by the names of REST's tests."""
+"""The workflow over gRPC, on both databases; the tests have the names of the REST tests."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_raw_accepts_any_number_type(ready: Service, rpc: Rpc, datatype: str) ->
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_null_masks_a_class(ready: Service, rpc: Rpc, raw: bool) -> None:
-    """As −inf, which floats have."""
+    """Masked classes are −inf."""
     logits = matrix([[1.0, -np.inf, 2.0, -np.inf]], raw)
     row = array(rpc.calibration.calibrate(question([[0]], matrix=logits)))[0]
     assert row[1] == row[3] == 0
@@ -151,7 +151,7 @@ def test_requests_can_declare_probabilities(ready: Service, rpc: Rpc, data) -> N
 
 
 def test_promotion_and_rollback(ready: Service, rpc: Rpc, data) -> None:
-    """Every request after the answer sees the new version; the trail says who, when and why."""
+    """Requests after the answer use the new version; the history has actor, time and reason."""
     job = fitted(rpc, ready, map="class_temperature", promote=pb.PROMOTE_NEVER)
     assert job.result["promoted"] is False
 
@@ -193,14 +193,14 @@ def test_promote_always_promotes_any_result(ready: Service, rpc: Rpc, data) -> N
 
 
 def test_if_better_keeps_an_equal_champion(ready: Service, rpc: Rpc) -> None:
-    """What is not said is as in REST: temperature by nll, promoted if it is better."""
+    """Defaults are those of REST: temperature by nll, promoted if it is better."""
     job = fitted(rpc, ready)
     assert job.result["promoted"] is False
     assert "does not beat temperature" in job.result["reason"]
 
 
 def test_options_reach_the_fit(ready: Service, rpc: Rpc) -> None:
-    """A Struct's numbers are all doubles; 5.0 is the whole number 5, as in JSON."""
+    """All numbers of a Struct are doubles; 5.0 is the integer 5, as in JSON."""
     request = pb.CreateCalibratorRequest(map="histogram_binning", promote=pb.PROMOTE_NEVER)
     request.options.update({"bins": 5})
     job = fitted(rpc, ready, map=request.map, options=request.options, promote=request.promote)
@@ -269,7 +269,7 @@ def test_repeated_upload_succeeds_without_effect(service: Service, rpc: Rpc, dat
 
 
 def test_idempotency_key_makes_a_request_happen_once(service: Service, rpc: Rpc, data) -> None:
-    """The same request under the same key does nothing more, whichever way it comes."""
+    """A repeated request with the same key has no effect, over REST or gRPC."""
     key = (("idempotency-key", "k1"),)
     request = pb.CreateModelRequest(name="digits", classes=4)
     first = rpc.models.create_model(request, metadata=key)
@@ -302,7 +302,7 @@ def test_queued_jobs_can_be_cancelled(service: Service, rpc: Rpc, data) -> None:
 
 
 def test_stream_returns_one_answer_per_message(ready: Service, rpc: Rpc, data) -> None:
-    """One answer a piece, in order, each as large as one request may be."""
+    """One answer for each message, in order; each message can have the size of one request."""
     logits = data[0][:500].astype(np.float32)
     parts = np.split(logits, 10)
     first = question(parts[0])
@@ -315,7 +315,7 @@ def test_stream_returns_one_answer_per_message(ready: Service, rpc: Rpc, data) -
 
 
 def test_stream_uses_one_version(ready: Service, rpc: Rpc, data) -> None:
-    """A promotion in the middle is seen by the next stream."""
+    """A promotion during a stream takes effect in the next stream."""
     fitted(rpc, ready, map="identity", promote=pb.PROMOTE_NEVER)
 
     def asking() -> Iterator[pb.CalibrateRequest]:
@@ -338,7 +338,7 @@ def test_stream_cannot_change_its_calibrator(ready: Service, rpc: Rpc, data) -> 
 
 
 def test_late_labels_are_accepted(ready: Service, rpc: Rpc, data) -> None:
-    """An id of each prediction, by which its true class is told later; each has an outcome."""
+    """Labels refer to predictions by id; each label has an outcome."""
     answer = rpc.calibration.calibrate(question(data[0][:3], ids=1))
     first, second, third = answer.prediction_ids
     assert not rpc.calibration.calibrate(question(data[0][:3])).prediction_ids
@@ -367,12 +367,12 @@ def test_late_labels_are_accepted(ready: Service, rpc: Rpc, data) -> None:
 
 
 def test_every_operation_of_rest_is_an_rpc(service: Service) -> None:
-    """And only the stream is one more."""
+    """The only additional RPC is the stream."""
     rpcs = {method_name(method.name) for service in OWN.values() for method in service.methods}
     rest = {
-        verb["operationId"]
+        operation["operationId"]
         for path, verbs in service.client.app.openapi()["paths"].items()
-        for verb in verbs.values()
+        for operation in verbs.values()
         if path.startswith("/v1/")
     }
     assert rpcs == rest | {"calibrate_stream"}

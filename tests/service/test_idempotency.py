@@ -1,4 +1,4 @@
-"""Requests that are sent twice: every change takes a key, over REST and gRPC."""
+"""Repeated requests: every change accepts an idempotency key, over REST and gRPC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.service.documented import operations
 from tests.service.stubs import OWN, Rpc, refused
 
 KEY = {"Idempotency-Key": "k"}
-#: An upload is known by its bytes: the same again is a success without effect, whoever sends it.
+#: An upload is identified by its bytes: a repeated upload succeeds without effect.
 BY_CONTENT = {"upload_dataset"}
 
 
@@ -29,7 +29,7 @@ def test_every_change_accepts_an_idempotency_key() -> None:
 
 
 def test_repeated_promotion_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -> None:
-    """As when its answer was lost on the way, and somebody has looked at what came of it."""
+    """The client lost the first answer and retries after another user has rolled back."""
     assert ready.fitted(promote=False)["result"]["version"] == 2
     champion = "/v1/models/digits/aliases/champion"
 
@@ -43,7 +43,7 @@ def test_repeated_promotion_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -
     again = ready.client.put(champion, json={"version": 2}, headers=KEY)
     assert (again.status_code, again.json()) == (200, promoted.json())
     assert serving() == 1
-    # A key means the same whichever way its request came.
+    # A key is shared by REST and gRPC.
     request = OWN["Calibrators"].methods_by_name["SetAlias"].input_type._concrete_class
     point = request(model="digits", alias="champion", version=2)
     metadata = [("idempotency-key", "k")]
@@ -59,7 +59,7 @@ def test_repeated_promotion_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -
         ready.client.put(champion, json={"version": 2, "reason": "x"}, headers=KEY).status_code
         == 409
     )
-    # On another alias it is another request's.
+    # On another alias it belongs to another request.
     assert ready.client.put(f"{champion}2", json={"version": 2}, headers=KEY).status_code == 200
 
 
@@ -68,7 +68,7 @@ def test_repeated_refit_cancellation_and_settings_happen_once(ready: Service, rp
     first = ready.client.post(refit, headers=KEY).json()
     gone = ready.client.delete(f"/v1/jobs/{first['id']}", headers=KEY)
     assert gone.json()["state"] == "cancelled"
-    # The one that it asked for is over; the same request asks for no other.
+    # The refit job has ended; the repeated request starts no other job.
     assert ready.client.post(refit, headers=KEY).json() == first
     second = ready.client.post(refit, headers={"Idempotency-Key": "l"}).json()
     assert second["id"] != first["id"]
@@ -84,7 +84,7 @@ def test_repeated_refit_cancellation_and_settings_happen_once(ready: Service, rp
     assert job.id == first["id"]
     job = rpc.jobs.cancel_job(requests["cancel_job"](id=first["id"]), metadata=metadata)
     assert job.id == first["id"]
-    # Nor does a setting that is sent again undo what came after it.
+    # Repeated settings do not undo a later change.
     where = "/v1/models/digits/monitoring/settings"
     set_first = ready.client.put(where, json={"tolerance": 0.03}, headers=KEY)
     ready.client.put(where, json={"tolerance": 0.04})

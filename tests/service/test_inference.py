@@ -1,4 +1,4 @@
-"""The Open Inference Protocol V2 over REST, byte by byte; real clients have a test of their own."""
+"""The Open Inference Protocol V2 over REST, byte by byte; another test uses real clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(service: Service, *inputs: dict[str, Any], path: str = INFER, **more: An
 
 
 def binary(document: dict[str, Any], *tensors: bytes) -> dict[str, Any]:
-    """Return a request with bytes behind its JSON."""
+    """Return a request whose JSON is followed by bytes."""
     text = json.dumps(document).encode()
     return {"content": text + b"".join(tensors), "headers": {LENGTH: str(len(text))}}
 
@@ -104,14 +104,14 @@ def test_infer_binary(shared: Service, datatype: str) -> None:
 def test_output_parameters_override_request_parameters(
     shared: Service, parameters: Any, outputs: Any, is_binary: bool
 ) -> None:
-    """The output, and else the request."""
+    """The parameter of the output applies first, then that of the request."""
     answer = ask(shared, tensor(ROWS.tolist()), parameters=parameters, outputs=outputs)
     assert answer.status_code == 200, answer.text
     assert (LENGTH in answer.headers) is is_binary
 
 
 def test_masked_classes_have_probability_zero(ready: Service) -> None:
-    """null in JSON and −inf in bytes: a probability of exactly 0."""
+    """null in JSON and −inf in bytes give a probability of exactly 0."""
     masked = ROWS.copy()
     masked[0, 1] = -np.inf
     data = [[None if np.isinf(z) else z for z in row] for row in masked.tolist()]
@@ -124,7 +124,7 @@ def test_masked_classes_have_probability_zero(ready: Service) -> None:
 
 
 def test_probabilities_are_accepted_as_input(ready: Service) -> None:
-    """Declared by a parameter, never guessed."""
+    """A parameter declares them; they are not guessed."""
     p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
     probabilities = values(ask(ready, tensor(p.tolist()), parameters={"input": "probabilities"}))
     np.testing.assert_allclose(probabilities, expected(ready), rtol=1e-4)
@@ -159,7 +159,7 @@ def test_binary_header_has_the_uncompressed_length(ready: Service) -> None:
 
 
 def test_version_or_champion_is_selected(ready: Service) -> None:
-    """In the path; without one, the champion."""
+    """The path names the version; without one, the champion is used."""
     job = ready.fitted(map="vector", promote=False)
     assert job["result"]["version"] == 2
     first, second = (
@@ -208,7 +208,7 @@ def test_health_is_reported(ready: Service, monkeypatch: pytest.MonkeyPatch) -> 
 def test_loaded_models_have_metadata_while_the_registry_hangs(
     ready: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Soon, and of its versions the one that is loaded."""
+    """The answer comes soon and lists only the loaded version."""
     ready.fitted(map="vector", promote=False)
     expected(ready)
     with hanging(ready.registry, monkeypatch) as queries:
@@ -233,7 +233,7 @@ def test_not_ready_before_a_calibrator_is_loaded(
 GOOD = ROWS.tolist()
 RAW = bytes_of(ROWS, "FP32")
 SIZED = {"binary_data_size": len(RAW)}
-#: What is sent, and what the error must name.
+#: The request, and the place that the error names.
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "not JSON": ({"content": b"{"}, "body"),
     "no inputs": ({"json": {"inputs": []}}, "inputs: found none"),
@@ -304,7 +304,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_a_bad_request(shared: Service, case: str) -> None:
-    """400, and one sentence that names the place, under `error` and nothing else."""
+    """400 with one sentence under `error` that names the place."""
     request, place = BAD[case]
     answer = shared.client.post(INFER, **request)
     assert answer.status_code == 400, answer.text
@@ -318,15 +318,15 @@ def test_every_documented_error_occurs(ready: Service) -> None:
     long, bomb = {"content": b" " * 100_001}, gzip.compress(b" " * 2_000_000)
     packed = {"headers": {"Content-Encoding": "br"}, "content": b"x"}
     provoked: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
-        ("v2_model", 404): ("GET", "/v2/models/nobody", {}),
+        ("v2_model", 404): ("GET", "/v2/models/unknown", {}),
         ("v2_model", 409): ("GET", "/v2/models/new", {}),
         ("v2_model_version", 400): ("GET", f"{MODEL}/versions/x", {}),
         ("v2_model_version", 404): ("GET", f"{MODEL}/versions/9", {}),
-        ("v2_model_ready", 404): ("GET", "/v2/models/nobody/ready", {}),
+        ("v2_model_ready", 404): ("GET", "/v2/models/unknown/ready", {}),
         ("v2_model_version_ready", 400): ("GET", f"{MODEL}/versions/0/ready", {}),
         ("v2_model_version_ready", 404): ("GET", f"{MODEL}/versions/9/ready", {}),
         ("v2_infer", 400): ("POST", INFER, {"content": b"x"}),
-        ("v2_infer", 404): ("POST", "/v2/models/nobody/infer", good),
+        ("v2_infer", 404): ("POST", "/v2/models/unknown/infer", good),
         ("v2_infer", 409): ("POST", "/v2/models/new/infer", good),
         ("v2_infer", 413): ("POST", INFER, long),
         ("v2_infer", 415): ("POST", INFER, packed),
@@ -343,7 +343,7 @@ def test_every_documented_error_occurs(ready: Service) -> None:
         (name, int(status))
         for name, operation in operations(ready.client.app.openapi()).items()
         for status in operation["responses"]
-        # What keys are refused with is in test_access.py and test_limits.py.
+        # Errors of keys are tested in test_access.py and test_limits.py.
         if name.startswith("v2_")
         and 400 <= int(status) < 500
         and int(status) not in (401, 403, 429)

@@ -1,4 +1,4 @@
-"""Late labels: each of a batch has an outcome of its own, and the first of a prediction stands."""
+"""Late labels: each item of a batch has an outcome; the first label of a prediction is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY = 86_400.0
 def ids(
     service: Service, count: int, *, model: str = "digits", age: float = 0.0, key: int | None = None
 ) -> list[str]:
-    """Return new ids of a model's predictions, made `age` seconds ago."""
+    """Return new ids of predictions of a model, made `age` seconds ago."""
     with service.registry.transaction() as tx:
         number = tx.models.get(model).id
         signing = tx.signing_keys.first() if key is None else tx.signing_keys.all()[key]
@@ -36,7 +36,7 @@ def post(service: Service, items: Any, model: str = "digits", **more: Any) -> An
 
 
 def outcomes(service: Service, *items: tuple[str, int | str], model: str = "digits") -> list[Any]:
-    """Send labels, and return each one's status, with the reason where there is one."""
+    """Send labels; return the status of each, with the reason if there is one."""
     answer = post(
         service,
         [{"prediction_id": prediction_id, "label": label} for prediction_id, label in items],
@@ -69,7 +69,7 @@ def test_labels_are_stored_with_their_predictions(service: Service) -> None:
 
 
 def test_labels_after_the_last_look_are_counted_as_late(service: Service) -> None:
-    """They are kept, and come too late to count; whoever writes the next look keeps the count."""
+    """They are stored and counted as late; the next monitoring run keeps the count."""
     model = a_champion(service.registry)
     with service.registry.transaction() as tx:
         row = MonitorRow(1, 1, 1, {}, time.time() - 100, {}, {}, {}, 0, 0.0)
@@ -89,7 +89,7 @@ def test_labels_after_the_last_look_are_counted_as_late(service: Service) -> Non
 
 
 def test_repeated_labels_have_no_effect_and_different_ones_conflict(service: Service) -> None:
-    """In later batches and in the same one; the first stands, and the conflict is marked."""
+    """In later batches and in the same one; the first label is kept and marked as disputed."""
     service.model()
     first, second = ids(service, 2)
     conflict = ("conflict", "labelled 3 before; the first label is kept")
@@ -108,7 +108,7 @@ def test_repeated_labels_have_no_effect_and_different_ones_conflict(service: Ser
 
 
 def test_invalid_items_do_not_block_valid_ones(service: Service) -> None:
-    """Forged, of another model, expired, from the future, of no class: each by itself."""
+    """Forged, of another model, expired, from the future, of no class: one outcome each."""
     service.model()
     service.model("other")
     good, changed = ids(service, 2)
@@ -167,7 +167,7 @@ def test_ids_of_old_keys_are_valid_until_revocation(
 
 
 def test_labels_can_be_class_names(service: Service) -> None:
-    """A name is never read as a number, nor a number as a name."""
+    """A name is never read as a number, and a number never as a name."""
     service.model(classes=["1", "0", "cat"])
     batch = ids(service, 4)
     results = outcomes(
@@ -184,7 +184,7 @@ def test_labels_can_be_class_names(service: Service) -> None:
 
 
 def test_batches_over_the_limit_are_rejected(service: Service) -> None:
-    """The whole batch is refused, since whoever sends it can send two."""
+    """The whole batch is rejected; the client can send two batches instead."""
     service.model()
     many = [{"prediction_id": "x", "label": 0}] * 2_001
     service.client.app.state.recalib.settings.max_labels = 2_000
@@ -228,7 +228,7 @@ _LABELS = st.integers(-(2**70), 2**70) | st.text(max_size=20)
 def test_arbitrary_ids_and_labels_are_not_server_errors(
     service: Service, items: list[tuple[str, Any]]
 ) -> None:
-    """Ids and labels of any characters and any size."""
+    """Ids and labels have any characters and any length."""
     if not service.client.get("/v1/models").json()["items"]:
         service.model()
     body = json.dumps(

@@ -1,4 +1,4 @@
-"""Limits of callers: what they let through, over REST and gRPC, and over several processes."""
+"""Limits of callers over REST, gRPC and several processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _caller(name: str = "web", **limits: Any) -> Principal:
     rate=st.sampled_from([0.5, 1.0, 3.0, 100.0]),
 )
 def test_rate_allows_a_burst_of_one_second(waits: list[float], rate: float) -> None:
-    """However requests come; and who keeps to the rate is never refused."""
+    """This holds for any arrival times; a caller that keeps to the rate is never rejected."""
     clock = Clock()
     limiter = Limiter(SharedUsage(), clock)
     let_in: list[float] = []
@@ -86,7 +86,7 @@ def test_caller_is_admitted_after_the_stated_wait() -> None:
     limiter = Limiter(SharedUsage(), clock)
     web = _caller(requests_per_second=0.25, rows_per_second=100)
     limiter.enter(web)
-    # A batch of any size is let in, and then has to be paid off.
+    # A batch of any size is admitted; later requests wait until its rows are paid off.
     limiter.take_rows(web, 100_000)
     for again, rows in ((limiter.enter, ()), (limiter.take_rows, (1,))):
         with pytest.raises(LimitedError, match="try again in") as caught:
@@ -96,7 +96,7 @@ def test_caller_is_admitted_after_the_stated_wait() -> None:
             again(web, *rows)
         clock.now += 1.002
         again(web, *rows)
-    # Others owe nothing, nor do those who have no limits.
+    # Other callers and callers without limits are not affected.
     limiter.enter(_caller("other", requests_per_second=1))
     for _ in range(1000):
         limiter.enter(ANONYMOUS)
@@ -144,7 +144,7 @@ def test_key_limits_override_the_defaults() -> None:
 
 
 def test_full_table_replaces_idle_callers_first() -> None:
-    """Each is let in; the place of one who is busy goes last."""
+    """Each new caller is admitted; the entry of a busy caller is replaced last."""
     clock = Clock()
     limiter = Limiter(SharedUsage(), clock)
     busy = _caller("busy", requests_per_second=0.001)
@@ -173,7 +173,7 @@ time.sleep(600)
 def test_processes_of_a_server_share_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one that is killed had in work no longer counts when another has taken its place."""
+    """Running requests of a killed process stop counting when another process replaces it."""
     file = tmp_path / "ledger"
     with file.open("wb") as target:
         target.truncate(file_size(1))
@@ -185,7 +185,7 @@ def test_processes_of_a_server_share_counts(
             children.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ))
             assert children[-1].stdout is not None
             assert children[-1].stdout.readline() == b"in\n"
-        # As many as there is room for; a third does not share a column with one of them.
+        # The table has two columns; a third process does not share one of them.
         third = subprocess.run(command, capture_output=True, check=False)
         assert b"more processes than 2" in third.stderr
         children[0].kill()
@@ -194,7 +194,7 @@ def test_processes_of_a_server_share_counts(
         web = Principal("web", frozenset(), limits=Limits(requests_per_second=100, concurrency=2))
         ledger, row = limiter._ledger, limiter._row(web)
         assert ledger.running(row) == 1
-        # Forty-two requests were let in by others: that is four tenths of a second at this rate.
+        # Other processes admitted 42 requests: 0.4 seconds at this rate.
         begin = ledger.until(row, REQUESTS)
         assert begin > 0
         with entered(limiter, web):
@@ -223,7 +223,7 @@ def test_wrong_keys_are_counted_by_address_for_a_while() -> None:
     failed.note("10.0.0.1")
     with pytest.raises(LimitedError):
         failed.note("10.0.0.1")
-    # One customer has a whole network of IPv6.
+    # One customer has a whole IPv6 network.
     for last in range(30):
         failed.note(f"2001:db8::{last:x}")
     with pytest.raises(LimitedError):
@@ -237,7 +237,7 @@ def test_wrong_keys_are_counted_by_address_for_a_while() -> None:
 
 
 class Limited:
-    """A server that has keys with limits, and one with none."""
+    """A server with keys that have limits, and a key without limits."""
 
     def __init__(self, client: Any, keys: dict[str, str]) -> None:
         self.client = client
@@ -260,7 +260,7 @@ class Limited:
 def prepared(
     sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Settings, dict[str, str]]:
-    """A model with a champion, and keys; on SQLite alone, as the registry has no say in limits."""
+    """A model with a champion, and keys; SQLite only: the database does not affect limits."""
     folder = tmp_path_factory.mktemp("limited")
     shutil.copy(sqlite_template, folder / "recalib.db")
     settings = Settings(
@@ -317,7 +317,7 @@ def test_too_many_requests_or_rows_are_429(limited: Limited) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
     assert 900 <= int(answer.headers["retry-after"]) <= 1000
     assert answer.json()["detail"].startswith("'slow' may ask for 0.001 requests a second")
-    # Whatever it asks for.
+    # On every route.
     models = limited.client.get("/v1/models", headers=limited.header("slow"))
     assert models.status_code == 429
     plain = limited.ask("slow", "/v2/models/m/infer")
@@ -376,7 +376,7 @@ def test_grpc_has_the_same_limits(limited: Limited) -> None:
         message, more = request("usual", 40)
         rpc.calibration.calibrate(message, **more)
         assert "rows" in refused(code, rpc.calibration.calibrate, message, **more).details()
-        # Pieces of a stream are rows as well.
+        # Rows of stream messages count as well.
         message, more = request("usual")
         error = refused(code, rpc.calibration.calibrate_stream, iter([message]), **more)
         assert "rows" in error.details()
@@ -398,7 +398,7 @@ def test_concurrent_requests_over_the_limit_are_429(limited: Limited) -> None:
     with entered(limiter, principal):
         answer = limited.ask("one")
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-    # Whatever became of each, it is not in work any more.
+    # All requests have ended, with any outcome.
     for _ in range(3):
         assert limited.ask("one").status_code == 200
         assert limited.ask("one", "/v1/models/none/calibrate").status_code == 404
@@ -415,7 +415,7 @@ def test_repeated_wrong_keys_are_429_and_good_keys_work(limited: Limited) -> Non
 
 
 def test_limits_apply_to_requests_over_sockets(limited: Limited) -> None:
-    """Over sockets, where small requests are no requests of ASGI's."""
+    """The limits also apply to requests over real sockets."""
     app = limited.client.app
     with _served(app) as port:
         assert [_status(port, limited.keys["slow"]) for _ in range(2)] == [200, 429]
@@ -446,7 +446,7 @@ def _status(port: int, key: str, rows: int = 1) -> int:
 
 @contextlib.contextmanager
 def _served(app: Any) -> Iterator[int]:
-    """Answer on a socket, beside the client that has brought the application up."""
+    """Serve on a socket; the test client has started the application."""
     config = uvicorn.Config(app, port=0, lifespan="off", proxy_headers=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

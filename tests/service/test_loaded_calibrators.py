@@ -1,4 +1,4 @@
-"""What a server process keeps at hand, and how it follows the registry, on both databases."""
+"""Loaded calibrators of a server process and their updates, on both databases."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parameter_file(temperature: float) -> bytes:
 
 
 def publish(registry: Registry, model: str, *contents: bytes, promote: bool = True) -> None:
-    """Add a model where there is none, and versions; the last becomes the champion."""
+    """Add a model if it is missing, and versions; the last becomes the champion."""
     for content in contents:
         with registry.transaction() as tx:
             try:
@@ -67,7 +67,7 @@ def point(registry: Registry, model: str, version: int, alias: str = "champion")
 
 @contextmanager
 def statements(registry: Registry) -> Iterator[list[str]]:
-    """Collect the queries that are asked."""
+    """Collect the SQL queries of the block."""
     queries: list[str] = []
 
     def note(_c: Any, _k: Any, statement: str, *_: Any) -> None:
@@ -95,7 +95,7 @@ def version_of(calibrators: LoadedCalibrators, model: str, selector: str = "cham
 def test_promotions_replace_the_served_version(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
-    """One swap for all who ask later; who holds the one before keeps a working one."""
+    """Later requests use the new version; a calibrator in use still works."""
     publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
     before = calibrators.load("m")
     assert (before.version, calibrators.refresh()) == (2, True)
@@ -110,7 +110,7 @@ def test_promotions_replace_the_served_version(
 def test_one_query_reads_the_changes_of_all_models(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
-    """However many are loaded; only what changed is looked up, and only what is new is read."""
+    """One query for any number of models; only new calibrators are read."""
     for i in range(12):
         publish(registry, f"m{i:02}", parameter_file(1.0), parameter_file(2.0))
         calibrators.load(f"m{i:02}", "1")
@@ -142,10 +142,10 @@ def test_unused_aliases_are_not_loaded(registry: Registry, calibrators: LoadedCa
 def test_promotion_between_read_and_use_is_not_lost(
     registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refresh passes while the first load of an alias is under way, with what it read before."""
+    """A refresh passes during the first load of an alias, which has read the old version."""
     publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
     publish(registry, "n", parameter_file(1.0))
-    calibrators.load("n")  # so that there is something to follow
+    calibrators.load("n")  # so that an alias is in use
     find, interfered = calibrators._find, []
 
     def slow(model: str, selector: str) -> Any:
@@ -165,7 +165,7 @@ def test_promotion_between_read_and_use_is_not_lost(
 def test_load_during_refresh_is_not_undone(
     registry: Registry, calibrators: LoadedCalibrators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An alias that comes into use while a refresh prepares is followed; what is newer stays."""
+    """An alias loaded during a refresh is followed; its newer version is kept."""
     contents = [parameter_file(float(t)) for t in range(1, 5)]
     publish(registry, "m", *contents)
     publish(registry, "late", *contents)
@@ -191,7 +191,7 @@ def test_load_during_refresh_is_not_undone(
 def test_restored_older_registry_is_followed(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
-    """As after a restore from a backup: what it says counts, though its numbers are lower."""
+    """After a restore from a backup, the registry is followed although its revision is lower."""
     publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
     calibrators.load("m")
     calibrators._revision = 10_000
@@ -206,7 +206,7 @@ def test_restored_older_registry_is_followed(
 def test_damaged_promoted_calibrator_does_not_replace_the_served_one(
     registry: Registry, calibrators: LoadedCalibrators, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The one before goes on serving, and later promotions count."""
+    """The previous version still serves, and later promotions take effect."""
     publish(registry, "m", parameter_file(1.0))
     calibrators.load("m")
     publish(registry, "m", b"no parameters")
@@ -223,7 +223,7 @@ def test_damaged_promoted_calibrator_does_not_replace_the_served_one(
 
 
 def test_cache_evicts_unused_calibrators(registry: Registry) -> None:
-    """What is asked for stays, whenever it was loaded; what nobody asks for goes."""
+    """Used calibrators stay, however early they were loaded; unused ones are evicted."""
     size = LoadedCalibrators(registry, ROOM, 60)
     for i in range(6):
         publish(registry, f"m{i}", parameter_file(1.0))
@@ -232,7 +232,7 @@ def test_cache_evicts_unused_calibrators(registry: Registry) -> None:
     calibrators.load("m0")
     calibrators.load("m0", "1")
     for i in range(1, 6):
-        assert calibrators.get("m0") is not None  # the hottest of them, loaded first
+        assert calibrators.get("m0") is not None  # the most used calibrator, loaded first
         calibrators.load(f"m{i}")
         assert calibrators.size <= 3 * calibrator_size
     assert calibrators.get("m0", "1") is not None
@@ -252,10 +252,10 @@ def test_calibrator_larger_than_the_cache_is_kept_alone(registry: Registry) -> N
 def test_missing_calibrators_are_looked_up_once_in_a_while(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
-    """It is asked for once in a while, not each time; and found soon once it is there."""
+    """It is not looked up on every request, and it is available soon after it is added."""
     publish(registry, "m", parameter_file(1.0), promote=False)
     for model, selector, error in [
-        ("nobody", "champion", NotFoundError),
+        ("unknown", "champion", NotFoundError),
         ("m", "champion", ConflictError),
         ("m", "7", NotFoundError),
         ("m", "shadow", NotFoundError),
@@ -294,7 +294,7 @@ def test_promotion_clears_the_negative_cache(
 
 @contextmanager
 def hanging(registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str = "") -> Iterator[Any]:
-    """A registry that does not answer, or not about one model; yields what it was asked."""
+    """Make the registry hang for all models or for one; yield the models it was asked for."""
     over, queries = threading.Event(), []
     reading = Registry.reading
 
@@ -331,7 +331,7 @@ def outcome(act: Callable[[], Any]) -> Any:
 def test_slow_load_does_not_block_other_requests(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor its own requests for longer than they are told to wait; they share one question."""
+    """Its own requests wait at most for the time limit; they share one query."""
     publish(registry, "slow", parameter_file(1.0))
     publish(registry, "quick", parameter_file(1.0))
     calibrators = LoadedCalibrators(registry, ROOM, 0.3)
@@ -349,11 +349,11 @@ def test_slow_load_does_not_block_other_requests(
         calibrators.patience_seconds = 5.0 if sys.gettrace() else 2.0
         results = asyncio.run(ask())
         assert [type(result) for result in results[:20]] == [UnavailableError] * 20
-        # It was known not to be there before the registry became slow.
+        # It was known to be missing before the registry became slow.
         assert isinstance(results[20], NotFoundError)
         assert results[21].version == 1
         assert sorted(queries) == ["slow", "slow"]
-    # What was begun is finished, for the next who asks.
+    # The load ends and serves the next request.
     deadline = time.monotonic() + 60
     while calibrators._single_flight._running:
         assert time.monotonic() < deadline
@@ -364,7 +364,7 @@ def test_slow_load_does_not_block_other_requests(
 def test_loaded_calibrators_serve_without_the_registry(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is loaded serves; what was not there stays away; what is not known is unavailable."""
+    """Loaded ones serve, missing ones are not found, and unknown ones are unavailable."""
     publish(registry, "m", parameter_file(1.0))
     calibrators = LoadedCalibrators(registry, ROOM, 60)
     calibrators.load("m")
@@ -388,7 +388,7 @@ def test_loaded_calibrators_serve_without_the_registry(
 def test_readiness_answers_while_the_registry_hangs(
     registry: Registry, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With something loaded the answer comes soon, and from one question for all who ask."""
+    """With a loaded calibrator the answer comes soon; all callers share one query."""
     publish(registry, "m", parameter_file(1.0))
     calibrators = LoadedCalibrators(registry, ROOM, 60)
     over, queries = threading.Event(), []
@@ -413,7 +413,7 @@ def test_readiness_answers_while_the_registry_hangs(
 
 
 def test_estimated_size_matches_process_growth() -> None:
-    """Measured in a process of its own, with runs: a session must not keep its largest batch."""
+    """Measured in a separate process, with calls: a session must not keep its largest batch."""
     code = """
 import gc, numpy as np, psutil
 from recalib.calibrator import Calibrator
@@ -435,11 +435,11 @@ def grown(contents, rows, classes):
         prepared(contents).run(logits)
     gc.collect()
     before = psutil.Process().memory_info().rss
-    kept = [prepared(contents) for _ in range(count)]
-    for one in kept:
-        one.run(logits)
+    calibrators = [prepared(contents) for _ in range(count)]
+    for calibrator in calibrators:
+        calibrator.run(logits)
     after = psutil.Process().memory_info().rss
-    return (after - before) / sum(one.size for one in kept)
+    return (after - before) / sum(calibrator.size for calibrator in calibrators)
 
 small = parameter_file(1.5)
 count = 300

@@ -1,4 +1,4 @@
-"""What `/metrics` says of champions: from the database, and only of what has matured."""
+"""Metrics of champions: read from the database, for matured windows only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.monitoring_job import watch
 
 
 def samples(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
-    """Return values by metric and labels' values, in the order of their names."""
+    """Return values by metric name and label values; labels are sorted by name."""
     text = service.client.get("/metrics").text
     values: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
@@ -31,17 +31,17 @@ def samples(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_metrics_show_the_last_monitoring_result(service: Service) -> None:
-    """States as one gauge each; the calibration error is one expression over three counters."""
+    """One gauge for each state; the calibration error is an expression over three counters."""
     model = a_champion(service.registry, replace(WATCHING, segments=("eu",), objective=0.15))
     stream = Stream(service.registry, model)
     stream.send(1_500, ago=4_000, seconds=1_000)
     stream.send(500, ago=20, seconds=10)  # not matured
     before = samples(service)
     assert "recalib_calibration_state" not in before
-    # Nobody has looked yet: since it serves, so that an alert tells where nobody ever does.
+    # Without an assessment: the start of serving, so that an alert can detect a missing one.
     serves_since = before["recalib_assessed_timestamp_seconds"]["1", "resnet"]
     assert stream.now - 60 < serves_since <= stream.now
-    # Prometheus sees no growth in what appears with its first failure.
+    # Prometheus sees no increase in a counter that first appears with a failure.
     assert before["recalib_jobs"]["refit", "failed"] == 0
     watch(service.registry, model)
     metrics = samples(service)
@@ -64,7 +64,7 @@ def test_metrics_show_the_last_monitoring_result(service: Service) -> None:
     }  # fmt: skip
     assert totals["labels"].sum() == totals["predictions"].sum() == 1_500
     ece = np.abs(totals["correct"] - totals["confidence"]).sum() / totals["labels"].sum()
-    # A window with hardly a label, as the clock may have it, has none: it is at most 1.
+    # A window with too few labels has no error (timing dependent); it is at most 1.
     windows = [window["measured"] for window in report["windows"]]
     weighted_sum = sum(
         (1 if window["ece"] is None else window["ece"]) * window["labelled"] for window in windows
@@ -89,13 +89,13 @@ def test_metrics_of_replaced_versions_vanish(service: Service) -> None:
 def test_scrape_answers_while_the_registry_hangs(
     ready: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the process has counted is told all the same, and that the registry does not answer."""
+    """Counters of the process are exported, and the registry is reported as down."""
     over = threading.Event()
 
     @contextmanager
     def hanging(self: Registry) -> Iterator[Transaction]:
         over.wait(60)
-        raise AssertionError("nobody waits for this")
+        raise AssertionError("the registry was not released")
         yield
 
     ready.calibrate([[0.0, 1, 2, 3]])

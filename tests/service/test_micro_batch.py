@@ -1,4 +1,4 @@
-"""Batches that are calibrated together get the results that each would get alone."""
+"""Batches that are calibrated together get the same results as separate batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.conftest import Service
 
 @pytest.fixture
 def state(shared: Service) -> State:
-    """State with the champion loaded and a key for ids."""
+    """Application state with the loaded champion and a signing key for ids."""
     answer = shared.client.post("/v1/models/digits/calibrate", json={"logits": [[0, 1, 2, 3]]})
     assert answer.status_code == 200
     app: Any = shared.client.app
@@ -39,7 +39,7 @@ def _batches(count: int) -> list[Any]:
 
 
 def test_micro_batches_do_not_change_results(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of one turn share calls, of at most 64 rows each; every row gets its id."""
+    """Batches of one turn share calls of at most 64 rows; every row gets its id."""
     loaded = state.calibrators.get("digits")
     assert loaded is not None
     rows_of_calls = []
@@ -96,7 +96,7 @@ def test_errors_reach_only_the_batches_of_their_call(state: State) -> None:
 
 
 def test_concurrent_requests_get_the_right_answers(shared: Service, state: State) -> None:
-    """Through the whole application, with bodies that differ."""
+    """Requests with different bodies through the whole application."""
     batches = _batches(30)
     app: Any = shared.client.app
 

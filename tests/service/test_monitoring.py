@@ -1,4 +1,4 @@
-"""How a champion holds up, by REST and by gRPC, as the worker found it."""
+"""Monitoring reports over REST and gRPC, from results of the worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def report(service: Service, model: str = "resnet") -> dict[str, Any]:
 
 
 def test_report_is_empty_before_the_first_look(service: Service) -> None:
-    """Without a champion, and before its first look."""
+    """Without a champion, and before the first assessment."""
     service.model()
     body = report(service, "digits")
     assert (body["state"], body["version"], body["windows"]) == ("unverified", None, [])
@@ -44,7 +44,7 @@ def test_report_is_empty_before_the_first_look(service: Service) -> None:
 
 @pytest.fixture
 def stale(service: Service) -> Service:
-    """A service whose champion was good, and then was not, in one of two segments."""
+    """A service whose champion became stale in one of two segments."""
     model = a_champion(service.registry, replace(WATCHING, segments=("eu",), objective=0.15))
     stream = Stream(service.registry, model)
     stream.send(1_500, ago=4_000, seconds=1_000)
@@ -88,7 +88,7 @@ def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) 
 
 
 def test_refit_is_queued_once_and_its_candidate_is_reported(service: Service, rpc: Rpc) -> None:
-    """By REST and gRPC the same job; what comes of it is the worker's to say."""
+    """REST and gRPC return the same job; the worker sets its result."""
     model = a_champion(service.registry, replace(WATCHING, capture=1.0))
     assert report(service)["candidate"] is None
     answers = [service.client.post("/v1/models/resnet/monitoring/refit") for _ in range(2)]
@@ -113,10 +113,10 @@ def test_refit_is_queued_once_and_its_candidate_is_reported(service: Service, rp
 
 @pytest.mark.parametrize("verdict", [None, "proven"])
 def test_candidates_can_be_dropped(service: Service, rpc: Rpc, verdict: str | None) -> None:
-    """While it is compared, or when it has proven better; by REST and gRPC, with who and why.
+    """During the comparison or after it won; over REST and gRPC, with actor and reason.
 
-    Dropped again it stays dropped, without another entry; a worker that has read it before can
-    promote it no more.
+    A repeated drop has no effect and no entry; a worker that read the candidate before
+    cannot promote it.
     """
     model = a_champion(service.registry)
     other = fit(*draw(500, 4, 2.0), map="temperature")
@@ -159,7 +159,7 @@ def test_candidates_can_be_dropped(service: Service, rpc: Rpc, verdict: str | No
 
 
 def test_only_candidates_can_be_dropped(service: Service, rpc: Rpc) -> None:
-    """Never one, promoted by evidence, or promoted by somebody while it was compared."""
+    """Not a candidate, promoted by evidence, or promoted by a user during the comparison."""
     model = a_champion(service.registry)
     refused(
         grpc.StatusCode.NOT_FOUND,
@@ -178,7 +178,7 @@ def test_only_candidates_can_be_dropped(service: Service, rpc: Rpc) -> None:
 
 
 def test_logits_are_sampled_from_every_protocol(ready: Service, rpc: Rpc) -> None:
-    """By REST, gRPC and the Open Inference Protocol, of rows with ids, where the model says so."""
+    """REST, gRPC and the Open Inference Protocol sample rows with ids if the model enables it."""
     logits = np.random.default_rng(0).normal(0, 3, (5, 4)).astype(np.float32)
     state = ready.client.app.state.recalib
     captures = state.calibrators.traffic.captures

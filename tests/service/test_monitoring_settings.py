@@ -1,4 +1,4 @@
-"""What a model wants watched, and the segments of its predictions, by REST and by gRPC."""
+"""Monitoring settings and segments of models, over REST and gRPC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def declare(service: Service, **settings: Any) -> Any:
 
 
 def test_schema_and_config_have_the_same_fields() -> None:
-    """Names, defaults and what can be said."""
+    """Names, defaults and allowed values."""
     assert MonitoringSettings().monitoring() == MonitoringConfig()
     assert MonitoringSettings.of(MonitoringConfig()).model_dump() == MonitoringConfig().to_dict()
 
@@ -43,7 +43,7 @@ def test_settings_are_declared_and_changed(service: Service) -> None:
 
 
 def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
-    """What is not set has the same default; enumerations are those of REST."""
+    """Unset fields have the defaults of REST; enumerations have the values of REST."""
     message = pb.MonitoringSettings(
         alpha=0.01, segments=["eu", "us"], capture=0.5, refit=pb.REFIT_MANUAL
     )
@@ -100,7 +100,7 @@ def test_segments_can_only_be_appended(service: Service) -> None:
 
 
 def test_segments_are_counted_and_stored_with_labels(ready: Service, rpc: Rpc) -> None:
-    """Through every way of asking; one that is not declared counts as none."""
+    """Over every protocol; an undeclared segment counts as no segment."""
     logits = np.random.default_rng(0).normal(0, 3, (3, 4)).astype(np.float32)
     assert declare(ready, segments=["eu", "us"]).status_code == 200
     state = ready.client.app.state.recalib

@@ -1,4 +1,4 @@
-"""What REST is tested for, gRPC is tested for under the same name."""
+"""REST and gRPC tests of the same behaviour have the same name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 _HERE = Path(__file__).parent
 
-#: Files of REST and gRPC, how names of REST's tests begin that are meant, and which are about forms
-#: that gRPC does not have or about what happens whoever asked.
+#: File of REST, file of gRPC, prefix of the compared names, and REST tests without a counterpart:
+#: they test formats that gRPC lacks, or behaviour that does not depend on the transport.
 PAIRS = [
     (
         "test_rest_workflow.py",
@@ -33,7 +33,7 @@ PAIRS = [
     ("test_prediction_ids.py", "test_grpc_inference.py", "test_inference", set()),
 ]
 
-#: What a form of REST is called in gRPC.
+#: Names of REST formats and their names in gRPC.
 _FORMS = {"npy": "raw", "infer_json": "infer_typed"}
 
 

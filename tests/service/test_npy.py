@@ -1,4 +1,4 @@
-"""Arrays in .npy bodies, whose headers are read once."""
+"""Arrays in .npy bodies; parsed headers are cached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS = np.arange(12).reshape(3, 4)
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8", "<i4", "<u1"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_decode_npy_agrees_with_numpy(version: tuple[int, int], dtype: str, order) -> None:
-    """The first time and, with other numbers behind the same header, again."""
+    """The first time, and again with other numbers after the same header."""
     for array in (_ROWS, _ROWS + 1):
         file = io.BytesIO()
         npy.write_array(file, np.asarray(array, dtype, order=order), version)

@@ -1,4 +1,4 @@
-"""Predictions that were made elsewhere: watched as those that are served, each counted once."""
+"""Observations: predictions of other systems, monitored like served ones, counted once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OBSERVATIONS = "/v1/models/resnet/observations"
 
 @pytest.fixture
 def model(service: Service) -> Model:
-    """A model whose champion is of temperature 3, with all logits kept and a segment."""
+    """A model with a champion of temperature 3, a segment, and capture of all logits."""
     return a_champion(service.registry, replace(WATCHING, capture=1.0, segments=("eu",)))
 
 
@@ -58,7 +58,7 @@ def stored(service: Service, model: Model) -> tuple[list[Any], int]:
 
 
 def test_observations_are_stored_like_served_predictions(service: Service, model: Model) -> None:
-    """With both confidences, in the buckets and bins of their own times and segment."""
+    """With both confidences, in the buckets and bins of their times and segment."""
     sent = batch(segment="eu")
     assert {status for status, _ in post(service, sent)} == {"accepted"}
     rows, counted = stored(service, model)
@@ -78,7 +78,7 @@ def test_observations_are_stored_like_served_predictions(service: Service, model
 
 
 def test_repeated_observations_are_counted_once(service: Service, model: Model, rpc: Rpc) -> None:
-    """A repeated batch, a part of it by gRPC, and twice in one batch; another label conflicts."""
+    """A repeated batch, a part over gRPC, and twice in one batch; a different label conflicts."""
     sent = batch()
     post(service, sent)
     assert {status for status, _ in post(service, sent)} == {"duplicate"}
@@ -102,9 +102,9 @@ def test_repeated_observations_are_counted_once(service: Service, model: Model, 
     assert len(rows) == counted == 8
     other = {**batch(2, ago=30.0, segment="eu"), "times": twice["times"]}
     assert [status for status, _ in post(service, other)] == ["accepted", "accepted"]
-    # Of each new row the logits once.
+    # The logits of each new row are stored once.
     captures = service.client.app.state.recalib.calibrators.traffic.captures  # type: ignore[attr-defined]
-    # However old the predictions are, a file is worth writing only after a while.
+    # Files are written only after a while, for predictions of any age.
     assert write_captures(service.registry, captures, 20.0) == 0
     assert write_captures(service.registry, captures, 0.0) == 1
     sample = read_labelled_sample(service.registry, model, 1, 0, time.time() + 60)
@@ -112,14 +112,14 @@ def test_repeated_observations_are_counted_once(service: Service, model: Model, 
 
 
 def test_observations_are_monitored_in_their_cohort(service: Service, model: Model) -> None:
-    """An overconfident stream that no request was made for becomes stale, as a served one does."""
+    """An overconfident stream of observations becomes stale, like served predictions."""
     logits, labels = draw(900, 4, 9.0, seed=2)
     now = time.time()
     times = (now - 100 + np.arange(900) / 90).tolist()  # before they mature
     sent = {"logits": logits.astype(np.float32).tolist(), "labels": labels.tolist()}
     statuses = {status for status, _ in post(service, {**sent, "times": times})}
     assert statuses == {"accepted"}
-    with service.registry.transaction() as tx:  # as though two minutes had passed
+    with service.registry.transaction() as tx:  # as if two minutes had passed
         declared = replace(model.monitoring, maturity_seconds=1.0, cohort_seconds=1.0)
         tx.models.set_monitoring("resnet", replace(declared, segments=("eu",)))
         table = tables.labels
@@ -132,7 +132,7 @@ def test_observations_are_monitored_in_their_cohort(service: Service, model: Mod
 
 
 def test_invalid_observations_do_not_block_valid_ones(service: Service, model: Model) -> None:
-    """Labels of no class or a masked one, times of the future, and rows whose cohort is past."""
+    """Labels of unknown or masked classes, future times, and rows of closed cohorts."""
     sent = batch(7)
     sent["logits"][1][2] = None
     sent["labels"][1] = 2
@@ -141,7 +141,7 @@ def test_invalid_observations_do_not_block_valid_ones(service: Service, model: M
     sent["times"][4] = time.time() + 4_000
     sent["times"][5] = time.time() - 500
     sent["times"][6] = -1e9
-    with service.registry.transaction() as tx:  # as after a shorter maturity, or a clock ahead
+    with service.registry.transaction() as tx:  # as after a shorter maturity, or a fast clock
         read = MonitorRow(1, 1, 1, {}, time.time() - 30, {}, {}, {}, 0, 0.0)
         tx.monitors.save(model, read)
     past = post(service, batch(2, ago=90.0))
@@ -163,9 +163,9 @@ def test_invalid_observations_do_not_block_valid_ones(service: Service, model: M
 
 
 def test_observations_recover_from_a_clock_set_back(service: Service, model: Model) -> None:
-    """For as long as it was, what comes is of a time that has been looked at: refused, or late.
+    """Until the old time is reached, new rows fall into assessed time: rejected, or late.
 
-    Nothing is accepted that nobody will look at, nothing is looked at twice, and all goes on then.
+    No accepted row is skipped or assessed twice; afterwards all rows are accepted again.
     """
 
     def set_back(seconds: float) -> None:
@@ -220,7 +220,7 @@ def test_invalid_batches_are_rejected_by_field(service: Service, model: Model) -
 
 
 def test_grpc_rejects_invalid_observations(service: Service, model: Model, rpc: Rpc) -> None:
-    """Times that are not numbers; labels in both forms; and a version that there is not."""
+    """Times that are not numbers, labels in both forms, and an unknown version."""
     matrix = pb.Matrix(rows=1, classes=4, values=[1, 0, 0, 0])
 
     def ask(code: grpc.StatusCode, **more: Any) -> Any:
@@ -235,7 +235,7 @@ def test_grpc_rejects_invalid_observations(service: Service, model: Model, rpc: 
 
 
 def test_observations_accept_class_names_and_a_version(service: Service) -> None:
-    """As with labels; a version that is not the champion is counted as itself."""
+    """As for labels; a version other than the champion is counted separately."""
     a_champion(service.registry)
     service.model("named")
     answer = service.client.post(

@@ -1,6 +1,6 @@
-"""What the interface says of itself: each answer that it promises comes, and no other does.
+"""The OpenAPI document: every documented answer occurs, and no other.
 
-That no other comes is looked at in every test of this folder: see `DocumentedClient`.
+`DocumentedClient` checks in all tests of this folder that no other answer occurs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from service.http.problems import PROBLEMS
 from tests.service.conftest import NPZ, Service, npz
 from tests.service.documented import operations
 
-DIGITS, NOBODY = "/v1/models/digits", "/v1/models/nobody"
+DIGITS, UNKNOWN = "/v1/models/digits", "/v1/models/unknown"
 JSON = {"Content-Type": "application/json"}
 TEXT = {"Content-Type": "text/plain"}
 LONG = b" " * 100_001
 KEY = {"Idempotency-Key": "k"}
 RECIPE = {"data": {"source": "arrays"}, "model": {"name": "linear"}}
 
-#: A request for each problem that the description promises of each operation, on a service with
-#: one model and one version; 500 and 503 have tests of their own.
+#: A request for each documented problem of each operation, on a service with
+#: one model and one version; 500 and 503 have separate tests.
 LONG_KEY = {"Idempotency-Key": "k" * 256}
 PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_model", 409): ("POST", "/v1/models", {"json": {"name": "digits", "classes": 4}}),
@@ -34,20 +34,20 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_model", 422): ("POST", "/v1/models", {"json": {}}),
     ("list_audit", 422): ("GET", "/v1/audit?cursor=eA==", {}),
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
-    ("get_model", 404): ("GET", NOBODY, {}),
-    ("create_refit", 404): ("POST", f"{NOBODY}/monitoring/refit", {}),
+    ("get_model", 404): ("GET", UNKNOWN, {}),
+    ("create_refit", 404): ("POST", f"{UNKNOWN}/monitoring/refit", {}),
     ("create_refit", 422): ("POST", f"{DIGITS}/monitoring/refit", {"headers": LONG_KEY}),
     ("create_refit", 409): ("POST", "/v1/models/new/monitoring/refit", {}),
     ("drop_candidate", 404): ("DELETE", f"{DIGITS}/monitoring/candidates/9", {}),
     ("drop_candidate", 409): ("DELETE", f"{DIGITS}/monitoring/candidates/1", {}),
     ("drop_candidate", 422): ("DELETE", f"{DIGITS}/monitoring/candidates/0", {}),
-    ("get_monitoring", 404): ("GET", f"{NOBODY}/monitoring", {}),
-    ("set_monitoring", 404): ("PUT", f"{NOBODY}/monitoring/settings", {"json": {}}),
+    ("get_monitoring", 404): ("GET", f"{UNKNOWN}/monitoring", {}),
+    ("set_monitoring", 404): ("PUT", f"{UNKNOWN}/monitoring/settings", {"json": {}}),
     ("set_monitoring", 409): ("PUT", f"{DIGITS}/monitoring/settings", {"json": {}}),
     ("set_monitoring", 413): ("PUT", f"{DIGITS}/monitoring/settings", {"content": LONG}),
     ("set_monitoring", 415): ("PUT", f"{DIGITS}/monitoring/settings", {"content": b"{}"}),
     ("set_monitoring", 422): ("PUT", f"{DIGITS}/monitoring/settings", {"json": {"alpha": 2}}),
-    ("upload_dataset", 404): ("PUT", f"{NOBODY}/datasets/d", {"content": b"x", "headers": NPZ}),
+    ("upload_dataset", 404): ("PUT", f"{UNKNOWN}/datasets/d", {"content": b"x", "headers": NPZ}),
     ("upload_dataset", 409): (
         "PUT",
         f"{DIGITS}/datasets/validation",
@@ -60,7 +60,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ),
     ("upload_dataset", 415): ("PUT", f"{DIGITS}/datasets/d", {"content": b"x", "headers": TEXT}),
     ("upload_dataset", 422): ("PUT", f"{DIGITS}/datasets/d", {"content": b"x", "headers": NPZ}),
-    ("list_datasets", 404): ("GET", f"{NOBODY}/datasets", {}),
+    ("list_datasets", 404): ("GET", f"{UNKNOWN}/datasets", {}),
     ("list_datasets", 422): ("GET", f"{DIGITS}/datasets?cursor=!", {}),
     ("get_dataset", 404): ("GET", f"{DIGITS}/datasets/d", {}),
     ("create_calibrator", 404): ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
@@ -72,7 +72,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_calibrator", 413): ("POST", f"{DIGITS}/calibrators", {"content": LONG}),
     ("create_calibrator", 415): ("POST", f"{DIGITS}/calibrators", {"content": b"{}"}),
     ("create_calibrator", 422): ("POST", f"{DIGITS}/calibrators", {"json": {}}),
-    ("list_calibrators", 404): ("GET", f"{NOBODY}/calibrators", {}),
+    ("list_calibrators", 404): ("GET", f"{UNKNOWN}/calibrators", {}),
     ("list_calibrators", 422): ("GET", f"{DIGITS}/calibrators?limit=x", {}),
     ("get_calibrator", 404): ("GET", f"{DIGITS}/calibrators/9", {}),
     ("get_calibrator", 422): ("GET", f"{DIGITS}/calibrators/0", {}),
@@ -80,7 +80,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("get_calibrator_parameters", 422): ("GET", f"{DIGITS}/calibrators/x/parameters", {}),
     ("get_calibrator_onnx", 404): ("GET", f"{DIGITS}/calibrators/9/onnx", {}),
     ("get_calibrator_onnx", 422): ("GET", f"{DIGITS}/calibrators/x/onnx", {}),
-    ("list_aliases", 404): ("GET", f"{NOBODY}/aliases", {}),
+    ("list_aliases", 404): ("GET", f"{UNKNOWN}/aliases", {}),
     ("set_alias", 409): (
         "PUT",
         f"{DIGITS}/aliases/a",
@@ -90,12 +90,12 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("set_alias", 413): ("PUT", f"{DIGITS}/aliases/a", {"content": LONG}),
     ("set_alias", 415): ("PUT", f"{DIGITS}/aliases/a", {"content": b"{}"}),
     ("set_alias", 422): ("PUT", f"{DIGITS}/aliases/7", {"json": {"version": 1}}),
-    ("get_alias_history", 404): ("GET", f"{NOBODY}/aliases/champion/history", {}),
+    ("get_alias_history", 404): ("GET", f"{UNKNOWN}/aliases/champion/history", {}),
     ("get_alias_history", 422): ("GET", f"{DIGITS}/aliases/champion/history?limit=0", {}),
     ("create_training_run", 404): (
         "POST",
         "/v1/training-runs",
-        {"json": {**RECIPE, "calibrate": {"model": "nobody"}}},
+        {"json": {**RECIPE, "calibrate": {"model": "unknown"}}},
     ),
     ("create_training_run", 409): (
         "POST",
@@ -106,16 +106,16 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_training_run", 415): ("POST", "/v1/training-runs", {"content": b"{}"}),
     ("create_training_run", 422): ("POST", "/v1/training-runs", {"json": {}}),
     ("get_training_run_file", 404): ("GET", "/v1/training-runs/none/files/weights", {}),
-    ("list_jobs", 404): ("GET", "/v1/jobs?model=nobody", {}),
+    ("list_jobs", 404): ("GET", "/v1/jobs?model=unknown", {}),
     ("list_jobs", 422): ("GET", "/v1/jobs?job_state=bored", {}),
     ("get_job", 404): ("GET", "/v1/jobs/none", {}),
     ("cancel_job", 422): ("DELETE", "/v1/jobs/none", {"headers": LONG_KEY}),
     ("cancel_job", 404): ("DELETE", "/v1/jobs/none", {}),
-    ("add_labels", 404): ("POST", f"{NOBODY}/labels", {"json": []}),
+    ("add_labels", 404): ("POST", f"{UNKNOWN}/labels", {"json": []}),
     ("add_labels", 413): ("POST", f"{DIGITS}/labels", {"content": LONG, "headers": JSON}),
     ("add_labels", 415): ("POST", f"{DIGITS}/labels", {"content": b"[]", "headers": TEXT}),
     ("add_labels", 422): ("POST", f"{DIGITS}/labels", {"json": {}}),
-    ("add_observations", 404): ("POST", f"{NOBODY}/observations", {"json": {}}),
+    ("add_observations", 404): ("POST", f"{UNKNOWN}/observations", {"json": {}}),
     ("add_observations", 409): ("POST", "/v1/models/new/observations", {"json": {}}),
     ("add_observations", 413): (
         "POST",
@@ -128,7 +128,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
         {"content": b"[]", "headers": TEXT},
     ),
     ("add_observations", 422): ("POST", f"{DIGITS}/observations", {"json": {}}),
-    ("calibrate", 404): ("POST", f"{NOBODY}/calibrate", {"json": {"logits": [[0, 1, 2, 3]]}}),
+    ("calibrate", 404): ("POST", f"{UNKNOWN}/calibrate", {"json": {"logits": [[0, 1, 2, 3]]}}),
     ("calibrate", 406): (
         "POST",
         f"{DIGITS}/calibrate",
@@ -143,7 +143,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
 
 @pytest.fixture
 def stocked(ready: Service) -> Service:
-    """A service with a champion, a model without one, and a key that is used up."""
+    """A service with a champion, a model without one, and a used idempotency key."""
     ready.model("new", classes=2)
     answer = ready.client.post(f"{DIGITS}/calibrators", json={"dataset": "validation"}, headers=KEY)
     assert answer.status_code == 202
@@ -163,7 +163,7 @@ def stocked(ready: Service) -> Service:
 
 
 def promised(document: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
-    """Return every problem that the document promises, by operation and status."""
+    """Return every documented problem, by operation and status."""
     return {
         (name, int(status)): answer
         for name, operation in operations(document).items()
@@ -173,8 +173,8 @@ def promised(document: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def test_every_documented_problem_occurs(stocked: Service) -> None:
-    """A status that no request is answered with is noise in every generated client."""
-    # What keys are refused with is in test_access.py and test_limits.py.
+    """A documented status that never occurs is noise in generated clients."""
+    # Errors of keys are tested in test_access.py and test_limits.py.
     elsewhere = (401, 403, 429, 500, 503)
     documented = {key for key in promised(stocked.client.app.openapi()) if key[1] not in elsewhere}
     # The key was used to cancel another job.
@@ -189,13 +189,13 @@ def test_every_documented_problem_occurs(stocked: Service) -> None:
 
 
 def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
-    """Return some request that reaches the registry."""
+    """Return a request that reaches the registry, for each operation."""
     good = {
         "create_model": ("POST", "/v1/models", {"json": {"name": "m", "classes": 3}}),
         "list_models": ("GET", "/v1/models", {}),
         "list_audit": ("GET", "/v1/audit", {}),
         "create_calibrator": ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
-        "calibrate": ("POST", f"{NOBODY}/calibrate", {"json": {"logits": [[0, 1]]}}),
+        "calibrate": ("POST", f"{UNKNOWN}/calibrate", {"json": {"logits": [[0, 1]]}}),
     }
     return good.get(name) or PROVOKED[name, 404]
 
@@ -206,7 +206,7 @@ def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
 def test_server_faults_are_documented_problems(
     service: Service, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
 ) -> None:
-    """Whatever breaks below an operation, it answers with the problem that it promises."""
+    """An operation answers any internal failure with a documented problem."""
 
     def broken(self: Registry) -> None:
         raise error
@@ -224,9 +224,9 @@ def test_server_faults_are_documented_problems(
 
 
 def test_framework_errors_are_not_documented(service: Service) -> None:
-    """Every answer of 400 and above is a problem, but for `/readyz`, which has more to say.
+    """Every answer of 400 and above is a problem, except for `/readyz`, which has more fields.
 
-    The Open Inference Protocol has errors of a form of its own.
+    The Open Inference Protocol defines a separate error format.
     """
     document = service.client.app.openapi()
     assert "HTTPValidationError" not in json.dumps(document)
@@ -239,13 +239,13 @@ def test_framework_errors_are_not_documented(service: Service) -> None:
 
 
 def test_every_error_status_is_documented(service: Service) -> None:
-    """What `PROBLEMS` can answer is promised somewhere."""
+    """Every status in `PROBLEMS` is documented for an operation."""
     described = {status for _, status in promised(service.client.app.openapi())}
     assert described == {status for status, _ in PROBLEMS.values()}
 
 
 def test_operations_have_tags_and_descriptions(service: Service) -> None:
-    """Tags are described, and each operation says what it does."""
+    """Tags and operations have descriptions."""
     document = service.client.app.openapi()
     tags = {tag["name"] for tag in document["tags"]}
     documented = operations(document)
@@ -256,7 +256,7 @@ def test_operations_have_tags_and_descriptions(service: Service) -> None:
 
 
 def test_bodies_are_documented_by_content_type(service: Service) -> None:
-    """Uploads are bytes, or an object in JSON; calibrate takes three forms and answers in four."""
+    """Uploads are bytes or a JSON object; calibrate accepts three formats and answers in four."""
     documented = operations(service.client.app.openapi())
     upload = documented["upload_dataset"]["requestBody"]["content"]
     assert upload["application/x-npz"]["schema"] == {"type": "string", "format": "binary"}
@@ -270,7 +270,7 @@ def test_bodies_are_documented_by_content_type(service: Service) -> None:
 
 @pytest.mark.parametrize("kind", ["json", "x-npz"])
 def test_every_documented_content_type_is_accepted(service: Service, data, kind: str) -> None:
-    """JSON as the description has it is accepted as an upload."""
+    """JSON of the documented schema is accepted as an upload."""
     service.model()
     logits, labels = data[0][:40], data[1][:40]
     bodies: dict[str, Callable[[], bytes]] = {

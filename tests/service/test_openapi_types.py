@@ -1,4 +1,4 @@
-"""What the description says of names and numbers is what the service checks."""
+"""The schemas of names and numbers match the checks of the service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ some_text = st.one_of(
 
 
 def says(described: Documented, text: str) -> bool:
-    """Return whether `text` is what the keywords describe."""
+    """Return whether `text` matches the schema keywords."""
     pattern = described.keywords["pattern"].removeprefix("^").removesuffix("$")
     return bool(re.fullmatch(pattern, text)) and len(text) <= described.keywords["maxLength"]
 
@@ -40,7 +40,7 @@ def test_name_schema_matches_the_checks(text: str) -> None:
 @example("7a")
 @example("²")
 def test_alias_schema_matches_the_checks(text: str) -> None:
-    """All digits would read as a version."""
+    """An alias of digits only would be read as a version."""
     try:
         check_alias("alias", text)
     except InputError:
@@ -50,7 +50,7 @@ def test_alias_schema_matches_the_checks(text: str) -> None:
 
 
 def test_integers_with_a_zero_fraction_are_accepted(ready: Service) -> None:
-    """JSON has one kind of number: 4.0 is 4 to JSON Schema, and some encoders write it so."""
+    """4.0 is the integer 4 in JSON Schema, and some encoders write it."""
     json = {"Content-Type": "application/json"}
     put = ready.client.put
     created = ready.client.post(

@@ -1,4 +1,4 @@
-"""Ids in answers: in each form that has a place for them, for as many rows as asked, and good."""
+"""Prediction ids in answers: each format that can hold them, sampling, and validity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(service: Service, accept: str = JSON, rows: int = 3, **query: Any) -> An
 
 
 def read(answer: Any) -> tuple[np.ndarray, list[str | None]]:
-    """Return probabilities and ids of an answer in any form that has both."""
+    """Return the probabilities and ids of an answer in any format that has both."""
     assert answer.status_code == 200, answer.text
     kind = answer.headers["content-type"]
     if kind == JSON:
@@ -49,7 +49,7 @@ def read(answer: Any) -> tuple[np.ndarray, list[str | None]]:
 
 @pytest.mark.parametrize("form", [JSON, NPZ, ARROW])
 def test_id_encodes_the_prediction(ready: Service, form: str) -> None:
-    """A label finds its prediction: version, class, and both of that class' confidences."""
+    """A label finds its prediction: the version, the class and both confidences of it."""
     probabilities, ids = read(ask(ready, form, ids=1))
     assert (
         outcomes(ready, *((prediction_id, 3) for prediction_id in ids if prediction_id))
@@ -70,7 +70,7 @@ def test_id_encodes_the_prediction(ready: Service, form: str) -> None:
 
 
 def test_json_and_npz_have_ids_by_default(ready: Service) -> None:
-    """Arrow has them when asked, and .npy has no place for them."""
+    """Arrow has them on request, and .npy cannot hold them."""
     assert len(read(ask(ready))[1]) == 3
     assert None not in read(ask(ready, NPZ))[1]
     table = pa.ipc.open_stream(ask(ready, ARROW).content).read_all()
@@ -89,7 +89,7 @@ def test_ids_can_be_turned_off(ready: Service) -> None:
 
 @pytest.mark.parametrize("form", [JSON, NPZ, ARROW])
 def test_each_request_samples_its_rows(ready: Service, form: str) -> None:
-    """400 rows at one in four: outside of 60 to 140 once in 10^5 times, for each form."""
+    """400 rows at a share of 0.25: outside of 60 to 140 once in 10^5 times, for each format."""
     samples = []
     for _ in range(8):
         _, ids = read(ask(ready, form, rows=50, ids=0.25))
@@ -126,7 +126,7 @@ def test_default_share_is_a_server_setting(ready: Service, settings: Settings) -
 def test_probabilities_are_returned_without_a_signing_key(
     ready: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry went away before the first id was made; nothing waits for it twice."""
+    """The registry fails before the first id; it is asked only once."""
     assert ask(ready, ids=0).status_code == 200
     queries = []
 
@@ -141,7 +141,7 @@ def test_probabilities_are_returned_without_a_signing_key(
 
 
 def test_new_key_signs_and_old_key_verifies(ready: Service) -> None:
-    """Once the process has looked; it does so every few seconds."""
+    """The process reads new keys every few seconds."""
     (old, *_) = read(ask(ready))[1]
     with ready.registry.transaction() as tx:
         tx.signing_keys.rotate()
@@ -162,7 +162,7 @@ def question(*outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_inference_returns_ids_on_request(ready: Service) -> None:
-    """Of type BYTES: text in JSON; behind it, each with its length before it."""
+    """They have type BYTES: text in JSON, or length-prefixed bytes after the JSON."""
     plain = ready.client.post(INFER, json=question()).json()["outputs"]
     assert [item["name"] for item in plain] == ["probabilities"]
     request = question({"name": "prediction_ids"}, {"name": "probabilities"})

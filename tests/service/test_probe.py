@@ -1,4 +1,4 @@
-"""The command by which container engines ask whether a server can serve."""
+"""The health check command for container engines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.health.probe import ask, main
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers /readyz as the test wants it."""
+    """Answers /readyz with the status and body of the test."""
 
     status = 200
     body = b"{}"
@@ -47,7 +47,7 @@ def start(server: HTTPServer) -> None:
 def test_ready_server_exits_with_zero(
     server: HTTPServer, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that listens everywhere, which is no address to ask at."""
+    """Also a server that listens on all addresses, where the probe asks at loopback."""
     start(server)
     monkeypatch.setenv("RECALIB_HOST", host)
     monkeypatch.setenv("RECALIB_PORT", str(server.server_port))
@@ -89,7 +89,7 @@ def test_invalid_settings_are_reported(
 
 
 def test_tls_server_is_probed(server: HTTPServer, tmp_path: Path) -> None:
-    """Its certificate is for a name that the probe does not use."""
+    """The certificate has a name that the probe does not use."""
     issued = trustme.CA().issue_cert("recalib.example.com")
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     issued.private_key_pem.write_to_path(key)

@@ -1,4 +1,4 @@
-"""The generated code is what the generator makes of `proto/`."""
+"""The generated code matches `proto/`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GENERATED = _ROOT / "service" / "grpc" / "generated"
 
 
 def test_generated_code_is_current(tmp_path: Path) -> None:
-    """Byte by byte, with the version that made it; `make proto` writes it."""
+    """Compared byte by byte, with the pinned generator; `make proto` writes the code."""
     if importlib.util.find_spec("grpc_tools") is None:
         assert "proto" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip("no grpcio-tools (make install)")

@@ -1,4 +1,4 @@
-"""What a request is called: in its answer, whichever way it went, and in the lines about it."""
+"""Request ids: in answers of every route and in log lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 class Kept(logging.Handler):
-    """Keeps the fields of every line."""
+    """Stores the fields of every log line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def accesses() -> Iterator[list[dict[str, object]]]:
-    """The access log, turned on."""
+    """The lines of the enabled access log."""
     records, level = Kept(), ACCESS.level
     ACCESS.addHandler(records)
     ACCESS.setLevel(logging.INFO)
@@ -61,7 +61,7 @@ def accesses() -> Iterator[list[dict[str, object]]]:
     ],
 )
 def test_valid_request_ids_are_kept(headers: dict[str, str], expected: str | None) -> None:
-    """And others, for which there is one of ours, never the same twice."""
+    """Invalid ids are replaced by new, unique ones."""
     sent = {name.encode(): value.encode() for name, value in headers.items()}
     request_id = request_id_of(sent)
     if expected is not None:
@@ -74,7 +74,7 @@ def test_valid_request_ids_are_kept(headers: dict[str, str], expected: str | Non
 def test_answers_and_log_lines_have_the_request_id(
     service: Service, accesses: list[dict[str, object]]
 ) -> None:
-    """The short way, the long one, errors, and a path that there is not."""
+    """Calibration, other routes, errors, and an unknown path."""
     service.model()
     mine = {"X-Request-ID": "mine"}
     for verb, path in [
@@ -91,7 +91,7 @@ def test_answers_and_log_lines_have_the_request_id(
         assert line["action"] == "request"
         assert (line["method"], line["status"]) == (verb, answer.status_code)
         assert isinstance(line["milliseconds"], float)
-        # The template, not what was sent: a path may hold anything.
+        # The route template: a client's path can contain any text.
         assert line["route"] in _ROUTES
     request_ids = [service.client.get("/livez").headers["x-request-id"] for _ in range(2)]
     assert len(set(request_ids)) == 2
@@ -100,7 +100,7 @@ def test_answers_and_log_lines_have_the_request_id(
 def test_rpcs_have_request_ids(
     service: Service, rpc: Rpc, accesses: list[dict[str, object]]
 ) -> None:
-    """In trailing metadata, of failures as well."""
+    """In trailing metadata, also of errors."""
     sent = (("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01"),)
     listing = rpc.channel.unary_unary(
         "/recalib.v1.Models/ListModels",

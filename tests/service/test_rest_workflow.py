@@ -1,4 +1,4 @@
-"""Upload, fit, promote, calibrate: over REST, on both databases."""
+"""The workflow over REST, on both databases: upload, fit, promote, calibrate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_upload_fit_promote_and_calibrate(service: Service, data, tmp_path) -> N
     assert dataset["size_bytes"] == len(body)
     expected = recalib.evaluate(labels, logits=logits)
     for name, estimate in dataset["metrics"].items():
-        # Of a stream, bins of equal counts are cut from cells, see `EqualMassBins.error`.
+        # For streams, equal-mass bins are approximated by cells, see `EqualMassBins.error`.
         tolerance = 1e-3 if "equal_mass" in name else 1e-9
         assert estimate["value"] == pytest.approx(expected[name], rel=tolerance), name
 
@@ -102,7 +102,7 @@ def test_requests_can_declare_probabilities(ready: Service, data) -> None:
 
 
 def test_promotion_and_rollback(ready: Service, data) -> None:
-    """Every request after the answer sees the new version; the trail says who, when and why."""
+    """Requests after the answer use the new version; the history has actor, time and reason."""
     assert ready.fitted(map="class_temperature", promote=False)["result"]["promoted"] is False
     assert ready.calibrate(data[0][:1]).json()["calibrator"]["version"] == 1
     put = ready.client.put
@@ -195,7 +195,7 @@ def test_repeated_upload_succeeds_without_effect(service: Service, data) -> None
 
 
 def test_idempotency_key_makes_a_request_happen_once(service: Service, data) -> None:
-    """The same request under the same key does nothing more; another one is refused."""
+    """A repeated request with the same key has no effect; a different one is rejected."""
     key = {"Idempotency-Key": "k1"}
     body = {"name": "digits", "classes": 4}
     first = service.client.post("/v1/models", json=body, headers=key)
@@ -226,7 +226,7 @@ def test_queued_jobs_can_be_cancelled(service: Service, data) -> None:
 
 
 def test_impossible_fit_fails_with_a_reason(service: Service, data, registry) -> None:
-    """The blob is gone: the job says so, and is not tried again for ever."""
+    """The blob is missing: the job reports it and is not retried for ever."""
     service.model()
     digest = service.upload(npz(*data)).json()["digest"]
     job = service.ask_fit().json()

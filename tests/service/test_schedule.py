@@ -1,4 +1,4 @@
-"""A worker is asked to watch, again and again, and never twice at once."""
+"""The schedule of monitor jobs: periodic, and never two at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.worker import Worker
 
 
 def test_one_monitor_job_is_queued_at_a_time(registry: Registry) -> None:
-    """Whoever asks; the next one is asked for once the last has ended."""
+    """The next job is queued only after the previous one has ended."""
     assert [ask_to_watch(registry, 0.0) for _ in range(3)] == [True, False, False]
     assert Worker(registry, HANDLERS, name="test").work_once(threading.Event())
     assert ask_to_watch(registry, 3_600.0)
@@ -24,11 +24,11 @@ def test_one_monitor_job_is_queued_at_a_time(registry: Registry) -> None:
 
 
 def test_server_schedules_monitor_jobs(service: Service) -> None:
-    """Within seconds of its start."""
+    """The first job is queued within seconds of the start."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with service.registry.reading() as tx:
             if tx.jobs.is_waiting(MONITOR):
                 return
         time.sleep(0.2)
-    raise AssertionError("nobody was asked to watch")
+    raise AssertionError("no monitor job was queued")

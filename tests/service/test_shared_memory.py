@@ -1,4 +1,4 @@
-"""The folder that server processes share, and what a killed server leaves of one."""
+"""The folder that server processes share, and its removal after a kill."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from service.shared_memory import shared_folder
 
 @pytest.fixture(autouse=True)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of the test's own: other servers run on this machine."""
+    """A separate place for the test: other servers can run on this machine."""
     monkeypatch.setattr(shared, "_MEMORY", tmp_path)
     return tmp_path
 
 
 def test_each_server_has_a_folder_until_it_stops(memory: Path) -> None:
-    """One that begins leaves those alone whose servers live."""
+    """A new server does not remove folders of running servers."""
     with shared_folder() as first:
         (first / "counters.db").write_bytes(b"1")
         with shared_folder() as second:
@@ -28,7 +28,7 @@ def test_each_server_has_a_folder_until_it_stops(memory: Path) -> None:
 
 
 def test_folders_of_killed_servers_are_removed(memory: Path) -> None:
-    """Its lock went with it; a folder without a lock is another's, or just being made."""
+    """Its lock is free; a folder without a lock belongs to others or is being created."""
     abandoned, other = memory / "recalib-shared-left", memory / "recalib-shared-other"
     for folder in (abandoned, other):
         folder.mkdir()
@@ -41,7 +41,7 @@ def test_folders_of_killed_servers_are_removed(memory: Path) -> None:
 def test_temporary_files_replace_missing_shared_memory(
     memory: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Has it among its temporary files."""
+    """The folder is then among the temporary files."""
     temporary = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(shared, "_MEMORY", memory / "none")
     monkeypatch.setattr("tempfile.tempdir", str(temporary))

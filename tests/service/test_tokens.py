@@ -1,4 +1,4 @@
-"""Tokens of an issuer: good ones, bad ones of every kind, and an issuer that is away."""
+"""Verification of tokens: valid ones, invalid ones, and an unavailable issuer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make_verifier(issuer: Issuer, clock: Clock) -> Callable[..., TokenVerifier]:
-    """Makes what checks tokens, the issuer asked once."""
+    """Return a factory of verifiers that have fetched the keys once."""
 
     def make(**values: Any) -> TokenVerifier:
         oidc = _oidc(issuer, **values)
@@ -97,7 +97,7 @@ def test_claim_names_are_settings(
     assert principal == Principal(
         "oidc:anna", frozenset({"fit", "predict"}), frozenset(named.popitem()[1])
     )
-    # One that names no models is for none; a star is for all.
+    # A token without models is valid for none; a star is valid for all.
     nothing = tokens.principal(issuer.token(**roles))
     assert nothing.models == frozenset()
     with pytest.raises(ForbiddenError):
@@ -125,7 +125,7 @@ _NOW = time.time
 
 
 def _bad(issuer: Issuer) -> dict[str, str]:
-    """Return tokens that are not good, by why."""
+    """Return invalid tokens by the reason."""
     good = issuer.token()
     head, claims, signature = good.split(".")
     public = issuer.private["rsa"].public_key()
@@ -149,7 +149,7 @@ def _bad(issuer: Issuer) -> dict[str, str]:
         "HMAC that says it is RSA": by_hmac(pem, "RS256"),
         "an empty secret": by_hmac(b""),
         "another's signature": issuer.token("other", headers={"kid": "rsa"}),
-        "a key of its own in the header": issuer.token(
+        "an embedded key in the header": issuer.token(
             "other", headers={"kid": "rsa", "jwk": issuer.public("other"), "jku": issuer.url}
         ),
         "a key of another kind": issuer.token("ec", "ES256", headers={"kid": "rsa"}),
@@ -193,7 +193,7 @@ def test_bad_tokens_are_rejected(
     tokens = make_verifier()
     requests = issuer.key_requests
     for why, token in _bad(issuer).items():
-        # Again as well: what was refused once is not remembered as good.
+        # Twice: a rejected token is not cached as valid.
         for _ in range(2):
             with pytest.raises(UnauthorizedError) as caught:
                 tokens.principal(token)
@@ -213,7 +213,7 @@ def test_bad_tokens_are_rejected(
 def test_arbitrary_text_is_rejected_without_a_fault(
     shared_verifier: tuple[TokenVerifier, str], text: str, data: st.DataObject
 ) -> None:
-    """Whatever is sent, and a good token with any character of it changed."""
+    """Arbitrary text, and a valid token with one changed character."""
     tokens, good = shared_verifier
     place = data.draw(st.integers(0, len(good) - 1))
     changed = good[:place] + text[:1] + good[place + 1 :]
@@ -224,7 +224,7 @@ def test_arbitrary_text_is_rejected_without_a_fault(
             assert tokens.principal(candidate).name == "oidc:anna"
         except (UnauthorizedError, SigningKeyUnknownError):
             continue
-        # The last character of a signature has bits that mean nothing.
+        # The last character of a signature has unused bits.
         assert place == len(good) - 1
 
 
@@ -238,7 +238,7 @@ def test_cached_tokens_expire(
     monkeypatch.setattr(time, "time", lambda: end + 4.9)
     assert tokens.principal(token)
     monkeypatch.setattr(time, "time", lambda: end + 5.1)
-    # PyJWT has a clock of its own: that it is not remembered any more is what is seen.
+    # PyJWT has a separate clock, so the test only checks that the cache entry expires.
     checked: list[str] = []
     monkeypatch.setattr(tokens, "_checked", lambda token: checked.append(token) or _expired())
     with pytest.raises(UnauthorizedError):
@@ -256,7 +256,7 @@ def test_unknown_keys_are_fetched_at_a_limited_rate(
     tokens = make_verifier()
     assert issuer.key_requests == 1
     unknown = issuer.token("next", "ES256")
-    # The issuer has just been asked: there is no such key.
+    # The keys were just fetched, so the key is unknown.
     with pytest.raises(UnauthorizedError, match="none of the issuer's"):
         tokens.principal(unknown)
     clock.now += 10
@@ -266,7 +266,7 @@ def test_unknown_keys_are_fetched_at_a_limited_rate(
     tokens.keys.look()
     assert tokens.principal(unknown).name == "oidc:anna"
     assert issuer.key_requests == 2
-    # Made-up ones ask no more often than that.
+    # Invented key ids do not cause more fetches.
     for kid in range(50):
         with pytest.raises(UnauthorizedError):
             tokens.principal(issuer.token("next", "ES256", headers={"kid": f"k{kid}"}))
@@ -286,7 +286,7 @@ def test_withdrawn_key_is_rejected_after_the_next_refresh(
     tokens.keys.look()
     with pytest.raises(UnauthorizedError):
         tokens.principal(token)
-    # The one that is left need not be named.
+    # A single remaining key needs no key id.
     assert tokens.principal(issuer.token("ec", "ES256", headers={"kid": None}))
 
 
@@ -296,7 +296,7 @@ def test_keys_stay_valid_while_the_issuer_is_unavailable(
     clock: Clock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its keys stay good for the time that is set, and no longer."""
+    """Its keys stay valid for the configured time only."""
     tokens = make_verifier(oidc_keys_seconds=3600)
     known, unknown = issuer.token(), issuer.token("next", "ES256")
     assert tokens.principal(known)
@@ -307,7 +307,7 @@ def test_keys_stay_valid_while_the_issuer_is_unavailable(
     assert {record.action for record in caplog.records} == {"issuer_failed"}  # type: ignore[attr-defined]
     assert tokens.principal(known)
     assert tokens.principal(issuer.token(sub="berta")).name == "oidc:berta"
-    # Whether it has this key cannot be known.
+    # It is unknown whether the issuer has this key.
     with pytest.raises(UnavailableError, match="cannot be asked for its keys"):
         tokens.principal(unknown)
     clock.now += 2599
@@ -355,7 +355,7 @@ def test_invalid_issuer_answers_are_ignored(
     make_verifier: Callable[..., TokenVerifier], issuer: Issuer, clock: Clock,
     path: str, status: int, headers: dict[str, str], body: bytes, message: str,
 ) -> None:  # fmt: skip
-    """It is as though it were away: keys that are there stay."""
+    """The issuer counts as unavailable, and the known keys stay."""
     tokens = make_verifier()
     clock.now += 300
     issuer.overrides[path] = (status, headers, body)

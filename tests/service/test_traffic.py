@@ -1,4 +1,4 @@
-"""Traffic: every answered row is counted once, by its confidence, however it was asked for."""
+"""Traffic counts: every answered row is counted once by confidence, over all protocols."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows(*confidences: float) -> np.ndarray:
 
 
 def by_bin(counted: list[TrafficCount]) -> dict[tuple[int, int], int]:
-    """Predictions by segment and bin; buckets apart."""
+    """Return predictions by segment and bin, summed over buckets."""
     totals: Counter[tuple[int, int]] = Counter()
     for count in counted:
         totals[count.segment, count.bin] += count.predictions
@@ -50,7 +50,7 @@ def by_bin(counted: list[TrafficCount]) -> dict[tuple[int, int], int]:
 
 
 def test_predictions_are_counted_by_segment_and_confidence() -> None:
-    """On an edge is in the bin that begins there; small and large batches count alike."""
+    """A value on an edge is in the bin above; small and large batches count alike."""
     before, traffic = time.time(), Traffic()
     stream = traffic.stream(MODEL, 2, a_card())
     stream.add(rows(0.4, 0.5, 0.6))
@@ -72,14 +72,14 @@ def test_calibrators_without_bins_use_equal_width_bins() -> None:
 
 
 def test_counts_of_evicted_calibrators_are_kept() -> None:
-    """The cache of calibrators may let it go before the next flush."""
+    """The cache may evict a calibrator before the next flush."""
     traffic = Traffic()
     traffic.stream(MODEL, 1, a_card()).add(rows(0.4))
     assert by_bin(traffic.take()) == {(0, 0): 1}
 
 
 def test_concurrent_counts_are_not_lost() -> None:
-    """Each of 4 x 5,000 answers is in one taking, across the limit at which they are counted."""
+    """Each of 4 x 5,000 answers is in one result of `take`, also beyond the buffer limit."""
     traffic = Traffic()
     stream, over = traffic.stream(MODEL, 1, a_card()), threading.Event()
     counts: list[TrafficCount] = []
@@ -136,7 +136,7 @@ def test_counts_wait_for_an_unavailable_registry(registry: Registry) -> None:
 
 
 def test_every_protocol_is_counted(ready: Service) -> None:
-    """JSON and .npy, with ids and without, and the Open Inference Protocol."""
+    """JSON and .npy, with and without ids, and the Open Inference Protocol."""
     logits = np.random.default_rng(0).normal(0, 3, (40, 4)).astype(np.float32)
     answered = [ready.calibrate(logits).json()["probabilities"]]
     path = "/v1/models/digits/calibrate"
@@ -163,7 +163,7 @@ def test_every_protocol_is_counted(ready: Service) -> None:
 
 
 def test_counts_are_written_at_shutdown(ready: Service) -> None:
-    """A server that is told to stop loses nothing."""
+    """A graceful shutdown loses no counts."""
     ready.calibrate(np.zeros((5, 4)))
     ready.client.__exit__(None, None, None)
     with ready.registry.reading() as tx:

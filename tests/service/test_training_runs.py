@@ -1,4 +1,4 @@
-"""Training runs by REST and gRPC: asked for, done by a worker, and fetched."""
+"""Training runs over REST and gRPC: request, execution by a worker, download."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNS = "/v1/training-runs"
 
 @pytest.fixture
 def trainer(service: Service, settings: Any, tmp_path: Path) -> Service:
-    """A service whose worker trains, with data in the configured folder."""
+    """A service with a training worker and data in the configured folder."""
     folder = tmp_path / "training-data"
     folder.mkdir()
     write_data(folder)
@@ -38,7 +38,7 @@ def trainer(service: Service, settings: Any, tmp_path: Path) -> Service:
 
 
 def test_training_run_returns_its_files(trainer: Service) -> None:
-    """202 with the job; the finished job lists files, and each can be fetched."""
+    """202 with the job; the finished job lists its files, which can be downloaded."""
     answer = trainer.client.post(RUNS, json=RECIPE)
     assert answer.status_code == 202
     assert answer.json()["kind"] == TRAIN == train.TRAIN
@@ -56,7 +56,7 @@ def test_training_run_returns_its_files(trainer: Service) -> None:
 
 
 def test_training_run_returns_its_files_over_grpc(trainer: Service, rpc: Rpc) -> None:
-    """The same; a Struct's numbers are doubles, and 2.0 epochs are two."""
+    """The same over gRPC; numbers of a Struct are doubles, and 2.0 epochs are 2."""
     request = ParseDict({"recipe": RECIPE}, pb.CreateTrainingRunRequest())
     job = rpc.training_runs.create_training_run(request)
     trainer.work()

@@ -1,4 +1,4 @@
-"""Errors, health, metrics and the description of the interface."""
+"""Errors, health, metrics and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.service.conftest import Service
 
 
 def test_every_error_has_a_status() -> None:
-    """A new error class without a line in the table fails here."""
+    """A new error class needs a row in the table."""
     named = {getattr(errors, name) for name in errors.__all__}
     assert set(PROBLEMS) == named
 
@@ -46,7 +46,7 @@ def test_openapi_document_is_valid(service: Service) -> None:
     ],
 )
 def test_rejected_methods_list_the_allowed_ones(shared: Service, path: str, allowed: str) -> None:
-    """RFC 9110 asks for it; each route knows only its own method, so they are put together."""
+    """RFC 9110 requires it; each route has one method, so the methods of a path are joined."""
     answer = shared.client.request("PATCH", path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
@@ -114,7 +114,7 @@ def test_metrics_count_requests_rows_and_fits(ready: Service) -> None:
 
 
 def test_client_text_is_not_a_metric_label(ready: Service) -> None:
-    """Else anyone could fill the memory of server and Prometheus."""
+    """Otherwise clients could fill the memory of the server and of Prometheus."""
     ready.client.get("/v1/models/evil-name-1")
     ready.client.get("/no/such/evil-path")
     ready.calibrate([[0.0] * 4], model="evil-model")

@@ -168,7 +168,7 @@ def test_cancelled_upload_frees_the_child(reader: ReaderProcess, tmp_path: Path)
 def test_settings_are_not_in_the_environment_of_the_child(
     reader: ReaderProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They hold passwords."""
+    """Settings contain passwords."""
     monkeypatch.setenv("RECALIB_DATABASE_URL", "postgresql://user:secret@host/db")
     reader.close()
     _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
