@@ -17,7 +17,7 @@ import numpy as np
 from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.registry import MAX_SEGMENTS, Model, MonitoringConfig, Registry, TrafficCount
 from recalib.settings import Settings
-from service.monitoring.traffic import Traffic
+from service.serving.traffic import Traffic
 
 __all__ = ["counting_seconds", "day"]
 

@@ -37,10 +37,10 @@ from service.models.rest import router as models
 from service.monitoring.flush import keep_flushing
 from service.monitoring.rest import router as monitoring
 from service.monitoring.schedule import keep_watching
-from service.monitoring.traffic import Traffic
-from service.predict.loaded_calibrators import LoadedCalibrators, warm_up
 from service.predict.rest import FAST_ROUTES as CALIBRATE_ROUTES
 from service.predict.rest import router as predict
+from service.serving.loaded_calibrators import LoadedCalibrators, warm_up
+from service.serving.traffic import Traffic
 from service.shutdown import GRACE_SECONDS, on_stop_signal
 from service.state import State
 from service.training_runs.rest import router as training_runs
@@ -170,7 +170,7 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
         yield None
         return
     # Loaded only where it is wanted: it takes 11 MB.
-    from service.grpc.server import RpcServer
+    from service.grpc_server import RpcServer
 
     server = RpcServer(state, GRACE_SECONDS)
     port = await server.start()

@@ -1,4 +1,4 @@
-"""What the handlers of one server process work with, and how an endpoint gets hold of it."""
+"""The state of a server process, and the dependency by which endpoints get it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fastapi import Depends, Request
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.authenticator import Authenticator
-from service.predict.ids import PredictionIds
-from service.predict.loaded_calibrators import LoadedCalibrators
-from service.predict.micro_batch import MicroBatcher
+from service.serving.ids import PredictionIds
+from service.serving.loaded_calibrators import LoadedCalibrators
+from service.serving.micro_batch import MicroBatcher
 from service.single_flight import SingleFlight
 
 __all__ = ["State", "StateDependency"]

@@ -17,7 +17,7 @@ calibrator = recalib.fit(np.eye(4), np.arange(4), map="temperature")
 calibrator.session.run(None, {"logits": np.eye(4, dtype=np.float32)})
 """
 _SERVER = """
-from service.predict.loaded_calibrators import warm_up
+from service.serving.loaded_calibrators import warm_up
 warm_up()
 """
 

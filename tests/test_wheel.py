@@ -91,7 +91,7 @@ def test_installed_wheel_works_without_the_source(wheels: list[Path], tmp_path: 
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    names = ("recalib", "service.app", "service.grpc.server", "training.main")
+    names = ("recalib", "service.app", "service.grpc_server", "training.main")
     text = "; ".join(f"import {name}; print({name}.__file__)" for name in names)
     for line in run("-c", text).splitlines():
         assert Path(line).is_relative_to(installed)

@@ -11,7 +11,7 @@ from service.audit.schemas import AuditPage
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
-from service.http.types import Text
+from service.schemas.field_types import Text
 from service.state import StateDependency
 
 __all__ = ["router"]

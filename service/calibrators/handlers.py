@@ -24,13 +24,13 @@ from service.calibrators.schemas import (
     CalibratorPage,
 )
 from service.idempotency import once
-from service.jobs.schemas import Job
+from service.job_kinds import FIT
 from service.pagination import decode_cursor, next_cursor
-from service.predict.loaded_calibrators import LoadedCalibrators
+from service.schemas.job import Job
+from service.serving.loaded_calibrators import LoadedCalibrators
 from service.times import iso
 
 __all__ = [
-    "FIT",
     "create_calibrator",
     "get_alias_history",
     "get_calibrator",
@@ -41,9 +41,6 @@ __all__ = [
     "request_fit",
     "set_alias",
 ]
-
-#: The kind of job that fits a calibrator.
-FIT = "fit"
 
 
 def create_calibrator(tx: Transaction, model: str, fit: CalibratorCreate, key: str | None) -> Job:

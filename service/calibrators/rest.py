@@ -9,7 +9,6 @@ from fastapi import Path, Response
 from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import (
-    MAX_VERSION,
     Alias,
     AliasHistory,
     AliasList,
@@ -22,8 +21,8 @@ from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
-from service.http.types import ALIAS
-from service.jobs.schemas import Job
+from service.schemas.field_types import ALIAS, MAX_VERSION
+from service.schemas.job import Job
 from service.state import StateDependency
 
 __all__ = ["router"]

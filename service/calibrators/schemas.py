@@ -10,12 +10,10 @@ from recalib import registry
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
-from service.http.integers import WHOLE
-from service.http.types import Documented, Text
+from service.schemas.field_types import MAX_VERSION, WHOLE, Documented, Text
 from service.times import iso
 
 __all__ = [
-    "MAX_VERSION",
     "Alias",
     "AliasChange",
     "AliasHistory",
@@ -25,9 +23,6 @@ __all__ = [
     "CalibratorCreate",
     "CalibratorPage",
 ]
-
-#: The largest integer of the database.
-MAX_VERSION = 2**31 - 1
 
 
 class CalibratorCreate(BaseModel):

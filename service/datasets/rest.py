@@ -13,7 +13,7 @@ from service.http.bodies import parse_media_type
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
-from service.http.types import NAME
+from service.schemas.field_types import NAME
 from service.state import StateDependency
 
 __all__ = ["router"]

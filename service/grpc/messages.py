@@ -12,14 +12,22 @@ from google.protobuf.struct_pb2 import Struct
 from pydantic import BaseModel
 
 from recalib.errors import InputError
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.schemas.field_types import MAX_VERSION
+from service.schemas.monitoring_settings import MonitoringSettings
 
-__all__ = ["checked_version", "enum_value", "page_limit", "struct_to_dict", "to_message"]
+__all__ = [
+    "checked_version",
+    "enum_value",
+    "page_limit",
+    "settings_of",
+    "struct_to_dict",
+    "to_message",
+]
 
 M = TypeVar("M", bound=Message)
 
 _USUAL_LIMIT, _MOST_ITEMS = 100, 1000
-#: What an integer of the database holds.
-_MOST_VERSIONS = 2**31 - 1
 
 
 def to_message(kind: type[M], form: BaseModel) -> M:
@@ -55,9 +63,24 @@ def page_limit(limit: int) -> int:
 
 def checked_version(version: int) -> int:
     """Return a version that can be one."""
-    if not 1 <= version <= _MOST_VERSIONS:
-        raise InputError("version", found=str(version), accepted=f"1 to {_MOST_VERSIONS}")
+    if not 1 <= version <= MAX_VERSION:
+        raise InputError("version", found=str(version), accepted=f"1 to {MAX_VERSION}")
     return version
+
+
+def settings_of(message: pb.MonitoringSettings) -> MonitoringSettings:
+    """Convert a message; fields that are not set have their defaults."""
+    numbers = {
+        field.name: value
+        for field, value in message.ListFields()
+        if field.name not in ("refit", "promote", "segments")
+    }
+    policies = {
+        "refit": enum_value("settings.refit", pb.Refit.DESCRIPTOR, message.refit),
+        "promote": enum_value("settings.promote", pb.PromoteCandidate.DESCRIPTOR, message.promote),
+    }
+    fields = {**numbers, **policies, "segments": list(message.segments)}
+    return MonitoringSettings.model_validate(fields)
 
 
 def _named(form: dict[str, Any], kind: Any) -> dict[str, Any]:

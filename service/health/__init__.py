@@ -1,1 +1,1 @@
-"""Is it alive, can it serve, what does it count."""
+"""Liveness, readiness and metrics."""

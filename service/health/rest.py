@@ -7,10 +7,10 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from service.health.handlers import Ready, readiness
+from service.health.registry_metrics import families, stored
 from service.http.routing import Router
 from service.metrics import exposition
-from service.monitoring.metrics import families, stored
+from service.readiness import Ready, readiness
 from service.state import StateDependency
 
 __all__ = ["router"]

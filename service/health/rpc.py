@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2 as pb
 
 from recalib.errors import NotFoundError
 from service.grpc.rpc import Context
-from service.health.handlers import readiness
+from service.readiness import readiness
 from service.state import State
 
 __all__ = ["Health"]

@@ -8,7 +8,7 @@ from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from service.inference.schemas import ModelMetadata, TensorMetadata
 from service.inference.tensors import IDS, INPUT, OUTPUT
-from service.predict.loaded_calibrators import LoadedCalibrator
+from service.serving.loaded_calibrators import LoadedCalibrator
 from service.state import State
 
 __all__ = ["model_metadata"]

@@ -10,7 +10,7 @@ from fastapi import Path, Request, Response
 
 import recalib
 from recalib.errors import ConflictError, UnavailableError
-from service.health.handlers import readiness
+from service.calibration import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.http.bodies import read_body
 from service.http.fast_routes import BytesResponse, FastRoute, header_map
 from service.http.routing import Router
@@ -25,8 +25,8 @@ from service.inference.schemas import (
     ServerMetadata,
     ServerReady,
 )
-from service.predict.handlers import Batch, CalibrationResult, calibrate_batch, get_or_load
-from service.predict.loaded_calibrators import CHAMPION
+from service.readiness import readiness
+from service.serving.loaded_calibrators import CHAMPION
 from service.state import State, StateDependency
 
 __all__ = ["FAST_ROUTES", "router"]

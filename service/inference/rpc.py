@@ -13,10 +13,10 @@ from anyio import to_thread
 import recalib
 from recalib.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
+from service.calibration import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.grpc.generated.recalib.v2wire import inference_pb2 as pb
 from service.grpc.messages import to_message
 from service.grpc.rpc import Context
-from service.health.handlers import readiness
 from service.inference.handlers import model_metadata
 from service.inference.tensors import (
     IDS,
@@ -27,9 +27,9 @@ from service.inference.tensors import (
     dtype_of,
     shape_of,
 )
-from service.predict.datatypes import from_bytes
-from service.predict.handlers import Batch, CalibrationResult, calibrate_batch, get_or_load
-from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.readiness import readiness
+from service.serving.datatypes import from_bytes
+from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
 __all__ = ["WIRE_NAME", "Inference"]

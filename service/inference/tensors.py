@@ -17,10 +17,9 @@ import orjson
 from recalib.arrays import Floats
 from recalib.errors import InputError
 from recalib.files.json import array_of, decode_document
-from service.predict import json_numbers as numbers
-from service.predict.datatypes import DATATYPES, from_bytes
-from service.predict.loaded_calibrators import LoadedCalibrator
-from service.predict.request_formats import MAX_DIMENSION
+from service.serving import json_numbers as numbers
+from service.serving.datatypes import DATATYPES, MAX_DIMENSION, from_bytes
+from service.serving.loaded_calibrators import LoadedCalibrator
 
 __all__ = [
     "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "bytes_of",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.idempotency import EmptyRequest, once
-from service.jobs.schemas import Job, JobPage, JobState
+from service.jobs.schemas import JobPage
 from service.pagination import decode_cursor, next_cursor
+from service.schemas.job import Job, JobState
 
 __all__ = ["cancel_job", "get_job", "list_jobs"]
 

@@ -7,7 +7,8 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.jobs import handlers
-from service.jobs.schemas import Job, JobPage, JobState
+from service.jobs.schemas import JobPage
+from service.schemas.job import Job, JobState
 from service.state import StateDependency
 
 __all__ = ["router"]

@@ -8,7 +8,7 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import enum_value, page_limit, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.jobs import handlers
-from service.jobs.schemas import JobState
+from service.schemas.job import JobState
 from service.state import State
 
 __all__ = ["Jobs"]

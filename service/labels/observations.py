@@ -21,11 +21,11 @@ from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, summarise_predictions
 from recalib.registry import Model, Registry, TrafficCount
 from service.access.authenticator import current_principal
+from service.calibration import check_logits
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
 from service.labels.schemas import Outcome
-from service.monitoring.traffic import Traffic
-from service.predict.handlers import check_logits
-from service.predict.loaded_calibrators import LoadedCalibrator
+from service.serving.loaded_calibrators import LoadedCalibrator
+from service.serving.traffic import Traffic
 
 __all__ = ["add_observations"]
 

@@ -11,14 +11,14 @@ from fastapi import Query, Request, Response
 
 from recalib.files.json import array_of, decode_document
 from service.access.authenticator import current_principal
+from service.calibration import get_or_load
 from service.http.bodies import parse_media_type
 from service.http.openapi import problems
 from service.http.routing import Router
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LabelAnswer, LateLabel, Observations
-from service.predict.handlers import get_or_load
-from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
 
 __all__ = ["router"]

@@ -6,14 +6,14 @@ from anyio import to_thread
 
 from recalib.errors import InputError
 from service.access.authenticator import current_principal
+from service.calibration import get_or_load
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.matrices import array_of
 from service.grpc.rpc import Context
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LateLabel, Outcome
-from service.predict.handlers import get_or_load
-from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
-from service.predict.rpc import array_of
+from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
 __all__ = ["Labels"]

@@ -7,8 +7,9 @@ from collections import Counter
 from recalib.errors import InputError
 from recalib.registry import Transaction
 from service.idempotency import once
-from service.models.schemas import Model, ModelCreate, ModelPage
+from service.models.schemas import ModelCreate, ModelPage
 from service.pagination import decode_cursor, next_cursor
+from service.schemas.model import Model
 
 __all__ = ["create_model", "get_model", "list_models"]
 

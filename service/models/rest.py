@@ -8,7 +8,8 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.models import handlers
-from service.models.schemas import Model, ModelCreate, ModelPage
+from service.models.schemas import ModelCreate, ModelPage
+from service.schemas.model import Model
 from service.state import StateDependency
 
 __all__ = ["router"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from recalib.errors import InputError
 from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import page_limit, to_message
+from service.grpc.messages import page_limit, settings_of, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.models import handlers
 from service.models.schemas import ModelCreate
-from service.monitoring.rpc import settings_of
 from service.state import State
 
 __all__ = ["Models"]

@@ -6,13 +6,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from recalib import registry
-from service.http.integers import WHOLE
-from service.http.types import NAME, Documented, Text
-from service.monitoring.schemas import MonitoringSettings
-from service.times import iso
+from service.schemas.field_types import NAME, WHOLE, Documented, Text
+from service.schemas.model import Model
+from service.schemas.monitoring_settings import MonitoringSettings
 
-__all__ = ["MAX_CLASSES", "Model", "ModelCreate", "ModelPage"]
+__all__ = ["MAX_CLASSES", "ModelCreate", "ModelPage"]
 
 MAX_CLASSES = 1_000_000
 
@@ -36,27 +34,6 @@ class ModelCreate(BaseModel):
     monitoring: MonitoringSettings = Field(
         MonitoringSettings(), description="What is watched; it can be changed later."
     )
-
-
-class Model(BaseModel):
-    """A registered classifier."""
-
-    name: str
-    classes: int = Field(description="K, the number of logits of a row.")
-    labels: list[str] | None = Field(description="Names of the classes, where they were given.")
-    created_at: str = Field(description="ISO 8601, UTC.")
-    monitoring: MonitoringSettings = MonitoringSettings()
-
-    @classmethod
-    def of(cls, model: registry.Model) -> Model:
-        """Return the wire form of a model."""
-        return cls(
-            name=model.name,
-            classes=model.classes,
-            labels=list(model.labels) if model.labels is not None else None,
-            created_at=iso(model.created_at),
-            monitoring=MonitoringSettings.of(model.monitoring),
-        )
 
 
 class ModelPage(BaseModel):

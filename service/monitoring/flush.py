@@ -12,8 +12,8 @@ import logging
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
-from service.monitoring.logit_sampling import write_captures
-from service.monitoring.traffic import Traffic
+from service.serving.logit_sampling import write_captures
+from service.serving.traffic import Traffic
 from service.single_flight import SingleFlight
 from service.state import State
 

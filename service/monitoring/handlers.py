@@ -13,26 +13,25 @@ from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
 from service.access.authenticator import current_principal
 from service.idempotency import EmptyRequest, once
-from service.jobs.schemas import Job
-from service.models.schemas import Model
+from service.job_kinds import REFIT
 from service.monitoring.schemas import (
     CandidateDrop,
     CandidateReport,
     MonitoringEvent,
     MonitoringReport,
-    MonitoringSettings,
     SegmentReport,
     WindowReport,
 )
-from service.predict.loaded_calibrators import CHAMPION
+from service.schemas.job import Job
+from service.schemas.model import Model
+from service.schemas.monitoring_settings import MonitoringSettings
+from service.serving.loaded_calibrators import CHAMPION
 from service.times import iso
 
-__all__ = ["REFIT", "create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
+__all__ = ["create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of job; `training.refit_job` does it.
-REFIT = "refit"
 #: Limits of a monitoring report.
 _MAX_WINDOWS, _MAX_EVENTS = 48, 100
 

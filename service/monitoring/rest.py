@@ -7,20 +7,19 @@ from typing import Annotated
 from fastapi import Path, Query
 
 from service.access.authenticator import current_principal
-from service.calibrators.schemas import MAX_VERSION
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.routing import Router
-from service.http.types import Text
-from service.jobs.schemas import Job
-from service.models.schemas import Model
 from service.monitoring import handlers
 from service.monitoring.schemas import (
     CandidateDrop,
     CandidateReport,
     MonitoringReport,
-    MonitoringSettings,
 )
+from service.schemas.field_types import MAX_VERSION, Text
+from service.schemas.job import Job
+from service.schemas.model import Model
+from service.schemas.monitoring_settings import MonitoringSettings
 from service.state import StateDependency
 
 __all__ = ["router"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import enum_value, to_message
+from service.grpc.messages import settings_of, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.monitoring import handlers
-from service.monitoring.schemas import CandidateDrop, MonitoringSettings
+from service.monitoring.schemas import CandidateDrop
 from service.state import State
 
-__all__ = ["Monitoring", "settings_of"]
+__all__ = ["Monitoring"]
 
 
 class Monitoring:
@@ -49,18 +49,3 @@ class Monitoring:
         settings, key = settings_of(request.settings), idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(pb.Model, handlers.set_monitoring(tx, request.model, settings, key))
-
-
-def settings_of(message: pb.MonitoringSettings) -> MonitoringSettings:
-    """Convert a message; fields that are not set have their defaults."""
-    numbers = {
-        field.name: value
-        for field, value in message.ListFields()
-        if field.name not in ("refit", "promote", "segments")
-    }
-    policies = {
-        "refit": enum_value("settings.refit", pb.Refit.DESCRIPTOR, message.refit),
-        "promote": enum_value("settings.promote", pb.PromoteCandidate.DESCRIPTOR, message.promote),
-    }
-    fields = {**numbers, **policies, "segments": list(message.segments)}
-    return MonitoringSettings.model_validate(fields)

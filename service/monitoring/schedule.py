@@ -7,15 +7,14 @@ import logging
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
+from service.job_kinds import MONITOR
 from service.single_flight import SingleFlight
 from service.state import State
 
-__all__ = ["MONITOR", "ask_to_watch", "keep_watching"]
+__all__ = ["ask_to_watch", "keep_watching"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of job; `training.monitoring_job` does it.
-MONITOR = "monitor"
 #: Above jobs that users wait for: the job is short, and there is never more than one.
 _PRIORITY = 10
 #: Finished jobs that stay in the database.

@@ -1,1 +1,1 @@
-"""The hot path: logits in, calibrated probabilities out."""
+"""The operation `calibrate` over REST and gRPC."""

@@ -15,13 +15,13 @@ from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
 from recalib.files.json import are_plain, array_of, decode_document
-from service.predict import json_numbers as numbers
 from service.predict.schemas import CalibrateRequest
+from service.serving import json_numbers as numbers
+from service.serving.datatypes import MAX_DIMENSION
 
 __all__ = [
     "ARROW",
     "JSON",
-    "MAX_DIMENSION",
     "NPY",
     "NPZ",
     "REQUEST_TYPES",
@@ -38,8 +38,6 @@ NPZ = "application/x-npz"
 #: Media types of requests.
 REQUEST_TYPES = (JSON, NPY, ARROW)
 
-#: A length that no array has; Python does not even print the product of two much larger ones.
-MAX_DIMENSION = 2**40
 
 _decoder = msgspec.json.Decoder(CalibrateRequest)
 

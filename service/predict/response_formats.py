@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 
 from recalib.lazy_import import LazyModule
 from recalib.prediction_ids import ID_LENGTH
-from service.predict.handlers import CalibrationResult
+from service.calibration import CalibrationResult
 from service.predict.request_formats import ARROW, JSON, NPY, NPZ
 from service.predict.top_k import top_classes
 

@@ -9,14 +9,12 @@ import msgspec
 from fastapi import Request, Response
 
 from recalib.errors import InputError, UnsupportedError
+from service.calibration import Batch, CalibrationResult, Input, calibrate_batch, get_or_load
 from service.http.bodies import parse_media_type, read_body
 from service.http.content_negotiation import negotiate
 from service.http.fast_routes import BytesResponse, FastRoute, header_map, query_parameters
 from service.http.openapi import problems
 from service.http.routing import Router
-from service.predict.handlers import Batch, CalibrationResult, Input, calibrate_batch, get_or_load
-from service.predict.ids import parse_share
-from service.predict.loaded_calibrators import CHAMPION
 from service.predict.request_formats import (
     ARROW,
     JSON,
@@ -29,6 +27,8 @@ from service.predict.request_formats import (
 )
 from service.predict.response_formats import ENCODERS, IDS_BY_DEFAULT, WITH_IDS, WITH_TOP
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
+from service.serving.ids import parse_share
+from service.serving.loaded_calibrators import CHAMPION
 from service.state import State, StateDependency
 
 __all__ = ["FAST_ROUTES", "router"]

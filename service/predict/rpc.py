@@ -6,20 +6,17 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import cast
 
-import numpy as np
-
-from recalib.arrays import Floats
 from recalib.errors import InputError
+from service.calibration import Batch, CalibrationResult, Input, calibrate_batch, get_or_load
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.grpc.matrices import array_of, matrix_of
 from service.grpc.messages import enum_value
 from service.grpc.rpc import Context
-from service.predict.datatypes import DATATYPES, from_bytes
-from service.predict.handlers import Batch, CalibrationResult, Input, calibrate_batch, get_or_load
-from service.predict.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.predict.top_k import top_classes
+from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
-__all__ = ["Calibration", "array_of"]
+__all__ = ["Calibration"]
 
 
 class Calibration:
@@ -80,7 +77,7 @@ def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateRespons
     if result.top_k:
         response.top_k.CopyFrom(_top_message(result, result.top_k, in_bytes))
     else:
-        response.probabilities.CopyFrom(_matrix(result.probabilities, in_bytes))
+        response.probabilities.CopyFrom(matrix_of(result.probabilities, in_bytes))
     return response
 
 
@@ -88,38 +85,5 @@ def _top_message(result: CalibrationResult, k: int, in_bytes: bool) -> pb.Top:
     classes, probabilities = top_classes(result.probabilities, k)
     flat, names = classes.reshape(-1), result.loaded.labels
     labels = [] if names is None else names[flat].tolist()
-    matrix = _matrix(probabilities, in_bytes)
+    matrix = matrix_of(probabilities, in_bytes)
     return pb.Top(classes=flat.tolist(), probabilities=matrix, labels=labels)
-
-
-def _matrix(values: Floats, in_bytes: bool) -> pb.Matrix:
-    rows, columns = values.shape
-    flat = np.ascontiguousarray(values, np.dtype("<f4")).reshape(-1)
-    if in_bytes:
-        return pb.Matrix(rows=rows, classes=columns, raw=flat.tobytes())
-    return pb.Matrix(rows=rows, classes=columns, values=flat.tolist())
-
-
-def array_of(matrix: pb.Matrix) -> Floats:
-    """Return the values (N, K) of a message; `InputError` where they do not fill it."""
-    rows, classes = matrix.rows, matrix.classes
-    if min(rows, classes) < 1:
-        raise InputError(
-            "matrix", found=f"rows {rows}, classes {classes}", accepted="both at least 1"
-        )
-    if bool(matrix.raw) == bool(matrix.values):
-        found = "both" if matrix.raw else "nothing"
-        raise InputError("matrix", found=found, accepted="either raw or values")
-    if not matrix.raw:
-        _check_size("matrix.values", len(matrix.values), rows * classes, "numbers")
-        return np.fromiter(matrix.values, np.float32, rows * classes).reshape(rows, classes)
-    datatype = enum_value("matrix.datatype", pb.Datatype.DESCRIPTOR, matrix.datatype).upper()
-    expected = rows * classes * DATATYPES[datatype].itemsize
-    _check_size("matrix.raw", len(matrix.raw), expected, "bytes")
-    return from_bytes(matrix.raw, datatype).reshape(rows, classes)
-
-
-def _check_size(field: str, found: int, expected: int, what: str) -> None:
-    if found != expected:
-        accepted = f"{expected}, as rows, classes and datatype say"
-        raise InputError(field, found=f"{found} {what}", accepted=accepted)

@@ -11,12 +11,11 @@ from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
 from service.access.authenticator import current_principal
 from service.idempotency import once
-from service.jobs.schemas import Job
+from service.job_kinds import TRAIN
+from service.schemas.job import Job
 
-__all__ = ["TRAIN", "create_training_run", "get_training_run_file"]
+__all__ = ["create_training_run", "get_training_run_file"]
 
-#: The kind of job that trains.
-TRAIN = "train"
 _CHUNK_BYTES = 1 << 20
 #: Maximum depth of tables in the free parts of a recipe.
 _MAX_DEPTH = 20

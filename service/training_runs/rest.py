@@ -10,7 +10,7 @@ from recalib.recipe import Recipe
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.routing import Router
-from service.jobs.schemas import Job
+from service.schemas.job import Job
 from service.state import StateDependency
 from service.training_runs import handlers
 

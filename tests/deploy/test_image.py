@@ -76,13 +76,13 @@ import io, sys
 from pathlib import Path
 from recalib.files import read
 from service.app import create_app
-from service.predict.loaded_calibrators import warm_up
+from service.serving.loaded_calibrators import warm_up
 from tests.files.examples import WRITERS, example
 create_app()
 warm_up()
 for format, write in WRITERS.values():
     read(io.BytesIO(write(*example(5))), format=format, labels="optional")
-import pyarrow.parquet, s3fs, service.access.oidc_tokens, service.grpc.server
+import pyarrow.parquet, s3fs, service.access.oidc_tokens, service.grpc_server
 mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
 loaded = {getattr(one, "__file__", None) or "" for one in list(sys.modules.values())}
 print(*sorted(mapped | loaded), sep="\n")

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from recalib.registry import Registry
+from service.health.registry_metrics import families, read
 from service.metrics import exposition
-from service.monitoring.metrics import families, read
 from tests.training.watched import Stream, a_champion
 from training.monitoring_job import watch
 

@@ -40,10 +40,10 @@ from service.inference import compression, tensors
 from service.inference import rpc as inference_rpc
 from service.labels import rest as labels
 from service.pagination import decode_cursor
-from service.predict import ids
 from service.predict import request_formats as parsing
 from service.predict import rest as predict
 from service.predict import rpc as predict_rpc
+from service.serving import ids
 from tests.files.examples import (
     WRITERS,
     example,

@@ -266,12 +266,12 @@ _SERVICE = _group(
         ("if size > lowest:", "if False:"),
     ],
     service__idempotency=[("stored.fingerprint != fingerprint", "stored.fingerprint is None")],
-    service__predict__clock_cache=[("len(self._values) > 1:", "len(self._values) > 2:")],
+    service__serving__clock_cache=[("len(self._values) > 1:", "len(self._values) > 2:")],
     service__predict__top_k=[
         ("keys[:, classes - k :]", "keys[:, :k]"),
         ("likeliest[:, ::-1]", "likeliest"),
     ],
-    service__predict__json_numbers=[("if len(numbers) == count else None", "")],
+    service__serving__json_numbers=[("if len(numbers) == count else None", "")],
     service__inference__tensors=[("not size == expected == len(rest)", "not size == len(rest)")],
     service__labels__observations=[
         ("if made_at < now - maturity:", "if False:"),

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from recalib.errors import NotFoundError
-from service.predict.clock_cache import ClockCache
-from service.predict.negative_cache import NegativeCache
+from service.serving.clock_cache import ClockCache
+from service.serving.negative_cache import NegativeCache
 from service.single_flight import SingleFlight
 
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from recalib.errors import InputError, NotAcceptableError
 from recalib.files import open_data
 from service.http.content_negotiation import negotiate
-from service.predict import json_numbers as numbers
 from service.predict.request_formats import decode_json
 from service.predict.top_k import top_classes
+from service.serving import json_numbers as numbers
 from tests.service.conftest import NPY, Service, npy, npz
 from tests.service.test_bad_input import check
 

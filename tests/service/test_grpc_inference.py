@@ -314,7 +314,7 @@ def test_internal_errors_have_no_details(
     def broken(*args: Any) -> None:
         raise KeyError("a secret")
 
-    monkeypatch.setattr("service.predict.handlers.check_logits", broken)
+    monkeypatch.setattr("service.calibration.check_logits", broken)
     error = refused(grpc.StatusCode.INTERNAL, rpc.v2.model_infer, question(tensor(ROWS)))
     assert error.details() == "An unexpected error; the server's log has it."
     assert "secret" not in str(error.trailing_metadata())

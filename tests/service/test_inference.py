@@ -370,7 +370,7 @@ def test_internal_errors_are_json(ready: Service, monkeypatch: pytest.MonkeyPatc
     def broken(*args: Any) -> None:
         raise KeyError("us")
 
-    monkeypatch.setattr("service.predict.handlers.check_logits", broken)
+    monkeypatch.setattr("service.calibration.check_logits", broken)
     answer = ask(ready, tensor(GOOD))
     assert answer.status_code == 500
     assert answer.json() == {"error": "An unexpected error; the server's log has it."}

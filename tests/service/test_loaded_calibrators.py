@@ -21,10 +21,10 @@ from recalib.errors import ConflictError, CorruptError, NotFoundError, Unavailab
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.authenticator import Authenticator
-from service.health.handlers import readiness
-from service.predict import negative_cache as absent
-from service.predict.handlers import get_or_load
-from service.predict.loaded_calibrators import LoadedCalibrators
+from service.calibration import get_or_load
+from service.readiness import readiness
+from service.serving import negative_cache as absent
+from service.serving.loaded_calibrators import LoadedCalibrators
 from service.state import State
 
 ROOM = 1 << 30
@@ -421,8 +421,8 @@ from recalib.maps import MAPS
 from recalib.options import configure
 import msgspec
 from recalib.registry import Model, MonitoringConfig
-from service.monitoring.traffic import Traffic
-from service.predict.loaded_calibrators import _prepare
+from service.serving.traffic import Traffic
+from service.serving.loaded_calibrators import _prepare
 from tests.service.test_loaded_calibrators import parameter_file
 
 def prepared(contents):

@@ -99,7 +99,7 @@ def test_scrape_answers_while_the_registry_hangs(
         yield
 
     ready.calibrate([[0.0, 1, 2, 3]])
-    monkeypatch.setattr("service.monitoring.metrics._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("service.health.registry_metrics._PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(Registry, "reading", hanging)
     started = time.monotonic()
     metrics = samples(ready)

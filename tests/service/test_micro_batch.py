@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
 from recalib.errors import InputError, TooLargeError
+from service.calibration import check_logits
 from service.metrics import _Durations
-from service.predict import micro_batch
-from service.predict.handlers import check_logits
-from service.predict.micro_batch import MAX_NUMBERS, MicroBatcher
 from service.predict.request_formats import decode_json
+from service.serving import micro_batch
+from service.serving.micro_batch import MAX_NUMBERS, MicroBatcher
 from service.state import State
 from tests.service.conftest import Service
 

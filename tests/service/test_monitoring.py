@@ -14,7 +14,7 @@ from recalib.fitting.fit import fit
 from recalib.registry import Candidate
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.monitoring.flush import flush
-from service.monitoring.logit_sampling import write_captures
+from service.serving.logit_sampling import write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.service.conftest import Service

@@ -12,7 +12,7 @@ from recalib.registry import MonitoringConfig
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.monitoring.flush import flush
-from service.monitoring.schemas import MonitoringSettings
+from service.schemas.monitoring_settings import MonitoringSettings
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_grpc_workflow import matrix

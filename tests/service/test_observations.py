@@ -15,7 +15,7 @@ from recalib.calibrator import Calibrator
 from recalib.prediction_ids import summarise_predictions
 from recalib.registry import Model, MonitorRow, tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.monitoring.logit_sampling import write_captures
+from service.serving.logit_sampling import write_captures
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations

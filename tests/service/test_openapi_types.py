@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recalib.errors import InputError
 from recalib.registry import is_name
 from recalib.registry.resource_names import check_alias
-from service.http.types import ALIAS, NAME, Documented
+from service.schemas.field_types import ALIAS, NAME, Documented
 from tests.service.conftest import Service
 
 some_text = st.one_of(

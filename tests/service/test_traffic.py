@@ -15,7 +15,7 @@ from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import UnavailableError
 from recalib.registry import Model, MonitoringConfig, Registry, TrafficCount
 from service.monitoring.flush import flush
-from service.monitoring.traffic import Traffic
+from service.serving.traffic import Traffic
 from tests.service.conftest import NPY, Service, npy
 
 MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, MonitoringConfig(segments=("eu", "us")))

@@ -24,7 +24,7 @@ from recalib.registry import (
     Registry,
     TrafficCount,
 )
-from service.monitoring.logit_sampling import Captures, _parquet, _Sample, write_captures
+from service.serving.logit_sampling import Captures, _parquet, _Sample, write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import WATCHING, Stream, a_champion

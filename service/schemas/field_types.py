@@ -1,14 +1,17 @@
-"""Text that can be kept: in both databases, and in an answer; and names."""
+"""Field types of schemas: names, storable text, whole numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, GetJsonSchemaHandler
+from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
 
-__all__ = ["ALIAS", "NAME", "Documented", "Text"]
+__all__ = ["ALIAS", "MAX_VERSION", "NAME", "WHOLE", "Documented", "Text"]
+
+#: The largest integer of the database.
+MAX_VERSION = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,12 @@ def _storable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_storable), Documented({"pattern": r"^[^\u0000]*$"})]
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+#: As JSON Schema has `integer`; strict types would refuse 4.0, which some encoders write for 4.
+#: It stands behind a type's bounds, or the description would lose them.
+WHOLE = BeforeValidator(_whole)

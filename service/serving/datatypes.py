@@ -8,7 +8,10 @@ import numpy as np
 
 from recalib.arrays import Floats
 
-__all__ = ["DATATYPES", "from_bytes"]
+__all__ = ["DATATYPES", "MAX_DIMENSION", "from_bytes"]
+
+#: A length that no array has; Python does not even print the product of two much larger ones.
+MAX_DIMENSION = 2**40
 
 #: NumPy's types by the protocol's names, little-endian.
 DATATYPES: dict[str, Any] = {

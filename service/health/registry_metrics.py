@@ -17,11 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from recalib.drift import STATES
 from recalib.errors import RecalibError
 from recalib.registry import JobState, MonitoringConfig, MonitorRow, Registry
-from service.calibrators.handlers import FIT
-from service.monitoring.handlers import REFIT
-from service.monitoring.schedule import MONITOR
+from service.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from service.state import State
-from service.training_runs.handlers import TRAIN
 
 __all__ = ["Stored", "families", "read", "stored"]
 

@@ -17,7 +17,7 @@ from recalib.errors import InputError, UnavailableError
 from recalib.prediction_ids import SigningKey, summarise_predictions
 from recalib.prediction_ids import mint as mint_ids
 from recalib.registry import Registry
-from service.predict.loaded_calibrators import LoadedCalibrator
+from service.serving.loaded_calibrators import LoadedCalibrator
 from service.single_flight import SingleFlight
 
 __all__ = ["PredictionIds", "parse_share"]

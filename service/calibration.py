@@ -18,8 +18,8 @@ from anyio import CapacityLimiter, to_thread
 from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError, UnavailableError
 from service.access.authenticator import current_principal
-from service.predict.loaded_calibrators import LoadedCalibrator, LoadedCalibrators
-from service.predict.micro_batch import MAX_NUMBERS, compute
+from service.serving.loaded_calibrators import LoadedCalibrator, LoadedCalibrators
+from service.serving.micro_batch import MAX_NUMBERS, compute
 from service.state import State
 
 __all__ = [

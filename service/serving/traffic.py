@@ -21,7 +21,7 @@ from recalib.card import Card
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.registry import Model, MonitoringConfig, TrafficCount
-from service.monitoring.logit_sampling import Captures
+from service.serving.logit_sampling import Captures
 
 __all__ = ["Stream", "Traffic"]
 

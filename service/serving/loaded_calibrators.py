@@ -29,9 +29,9 @@ from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, NotFoundError, RecalibError, UnavailableError
 from recalib.registry import Alias, Model, Registry
 from service.metrics import CALIBRATED_ROWS
-from service.monitoring.traffic import Stream, Traffic
-from service.predict.clock_cache import ClockCache
-from service.predict.negative_cache import NegativeCache
+from service.serving.clock_cache import ClockCache
+from service.serving.negative_cache import NegativeCache
+from service.serving.traffic import Stream, Traffic
 from service.single_flight import SingleFlight
 
 __all__ = ["CHAMPION", "LoadedCalibrator", "LoadedCalibrators", "warm_up"]

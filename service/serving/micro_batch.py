@@ -13,8 +13,8 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.calibrator import SMALL_BATCH
-from service.predict.ids import PredictionIds
-from service.predict.loaded_calibrators import LoadedCalibrator
+from service.serving.ids import PredictionIds
+from service.serving.loaded_calibrators import LoadedCalibrator
 
 __all__ = ["MAX_NUMBERS", "MicroBatcher", "Result", "compute"]
 

@@ -1,0 +1,1 @@
+"""Schemas and field types that several features share."""

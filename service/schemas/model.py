@@ -1,0 +1,32 @@
+"""Schema of a model."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from recalib import registry
+from service.schemas.monitoring_settings import MonitoringSettings
+from service.times import iso
+
+__all__ = ["Model"]
+
+
+class Model(BaseModel):
+    """A registered classifier."""
+
+    name: str
+    classes: int = Field(description="K, the number of logits of a row.")
+    labels: list[str] | None = Field(description="Names of the classes, where they were given.")
+    created_at: str = Field(description="ISO 8601, UTC.")
+    monitoring: MonitoringSettings = MonitoringSettings()
+
+    @classmethod
+    def of(cls, model: registry.Model) -> Model:
+        """Return the wire form of a model."""
+        return cls(
+            name=model.name,
+            classes=model.classes,
+            labels=list(model.labels) if model.labels is not None else None,
+            created_at=iso(model.created_at),
+            monitoring=MonitoringSettings.of(model.monitoring),
+        )

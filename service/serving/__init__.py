@@ -1,0 +1,1 @@
+"""What one server process keeps to serve calibrators; knows no transport."""
