@@ -181,8 +181,8 @@ FAST_ROUTES = [
 
 async def _infer(model: str, selector: str, state: State, request: Request) -> Response:
     headers = header_map(request.scope)
-    loaded = await get_or_load(state.calibrators, model, selector)
     body = await read_body(request.receive)
+    loaded = await get_or_load(state.calibrators, model, selector)
     question: tensors.Question | None = None
 
     def decode() -> Batch:

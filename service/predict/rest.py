@@ -140,8 +140,8 @@ async def calibrate(model: str, state: StateDependency, request: Request) -> Res
         headers.get(b"content-type", b""),
         headers.get(b"accept", b""),
     )
-    loaded = await get_or_load(state.calibrators, model, options.selector)
     body = await read_body(request.receive)
+    loaded = await get_or_load(state.calibrators, model, options.selector)
     decode = partial(_decode, state, body, options)
     return await calibrate_batch(state, loaded, len(body), decode, options.encode)
 

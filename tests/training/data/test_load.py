@@ -101,7 +101,7 @@ def test_images_of_several_sizes(tmp_path: Path) -> None:
     ("content", "found"),
     [
         (b"PAR1 and no more", "train.parquet: no Parquet footer"),
-        (claimed_columns(900_000), "train.parquet: .*a list beyond the end"),
+        (claimed_columns(900_000), "train.parquet: a file that cannot be read as parquet"),
     ],
     ids=["none", "claims"],
 )
