@@ -37,6 +37,7 @@ async def answer(
     ----------
     app: FastAPI, for requests on no fast route.
     """
+    send = _raising_disconnect(send)
     headers, match = header_map(scope), fast_routes.match(scope)
     exchange = scope[EXCHANGE] = Exchange(state.access, headers, _address(scope))
     status, refused = 0, ""
@@ -68,12 +69,12 @@ async def answer(
             status = response.status_code
             response.raw_headers.append((HEADER, exchange.request_id.encode()))
             await response(scope, limited, send)
-    except ClientDisconnect:
-        status = _CLIENT_CLOSED_REQUEST
     except Exception as error:
         if refused and isinstance(error, LimitedError):
             refused = "limited"
-        if status:  # sent already, perhaps in part; the server closes the connection if so
+        if isinstance(error, ClientDisconnect) or isinstance(error.__cause__, ClientDisconnect):
+            status = _CLIENT_CLOSED_REQUEST
+        elif status:  # sent already, perhaps in part; the server closes the connection if so
             log_failure(error)
         else:
             await error_response(scope["path"], error)(scope, receive, send_with_id)
@@ -84,6 +85,24 @@ async def answer(
             match[0].template if match else getattr(scope.get("route"), "path", "unmatched")
         )
         record_request(scope["method"], refused or route_label, status or 500, exchange.started)
+
+
+def _raising_disconnect(send: Send) -> Send:
+    """Return a `send` that raises `ClientDisconnect` if the connection is closed.
+
+    uvicorn reports a closed connection to the last of its pipelined requests only. For the others
+    it goes on writing, and uvloop raises RuntimeError.
+    """
+
+    async def send_or_raise(message: Message) -> None:
+        try:
+            await send(message)
+        except RuntimeError as error:
+            if not str(error).endswith("the handler is closed"):
+                raise
+            raise ClientDisconnect from error
+
+    return send_or_raise
 
 
 def _address(scope: Scope) -> str:

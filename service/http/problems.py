@@ -161,6 +161,8 @@ async def _of_validation(request: Request, error: Exception) -> Response:
 
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
+    if isinstance(error.__cause__, ClientDisconnect):  # FastAPI was reading the body
+        return await _of_client_gone(request, error)
     if error.status_code == 400:  # FastAPI's, of JSON that its parser gives up on
         found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
         return problem_of(errors.InputError("body", found=found, accepted="JSON"))
