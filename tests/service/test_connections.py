@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from recalib.settings import Settings
 from service.app import create_app
-from service.predict import micro_batch
+from service.serving import micro_batch
 from tests.service.conftest import npy
 
 _CALIBRATE = "/v1/models/digits/calibrate"
