@@ -1,8 +1,8 @@
-"""`recalib demo`: the whole loop on real input, through a real server and worker.
+"""`recalib demo`: the complete workflow on real data, with a server and a worker.
 
-A small network is trained on scikit-learn's digits until it is overconfident. Then everything goes
-the way a user would: model, validation logits, fit, promotion, calibrated probabilities. With
-`--examples`, so do the networks whose logits lie in a folder.
+A small network is trained on scikit-learn's digits until it is overconfident. Then the demo runs
+the steps of a user: model, validation logits, fit, promotion, calibrated probabilities. With
+`--examples` it also calibrates networks whose logits are in a folder.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
     ----------
     examples: a folder with pairs of files, ``NAME-validation.npz`` and ``NAME-test.npz``.
     """
-    others = {} if examples is None else _examples(examples)
+    example_sets = {} if examples is None else _examples(examples)
     folder = Path(tempfile.mkdtemp(prefix="recalib-demo-"))
     home = folder / "home"
     with progress("demo", quiet=json_output) as at:
-        # The server comes up while the network is being trained.
+        # The server starts while the network is trained.
         with _server(home, keep) as process:
             at(f"training a small network on {_TRAINING_ROWS} handwritten digits")
             validation, test = _digits()
@@ -68,9 +68,9 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
             url = _address(process, home)
             answer, fit = _calibrate_through(url, "digits", validation, test, at)
             judged = {}
-            for name, (held_out, of_test) in others.items():
-                said, _ = _calibrate_through(url, name, held_out, of_test, at)
-                judged[name] = _judged(of_test, said, _SHOWN)
+            for name, (held_out, test_split) in example_sets.items():
+                calibrated, _ = _calibrate_through(url, name, held_out, test_split, at)
+                judged[name] = _judged(test_split, calibrated, _SHOWN)
         at("drawing")
         picture = _draw(folder, test, answer)
     metrics = _judged(test, answer)
@@ -78,13 +78,17 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
         server = {"url": url} | ({"pid": process.pid} if keep else {})
         document = {"metrics": _plain(metrics), "diagram": str(picture), "fit": fit, **server}
         if examples is not None:
-            document["examples"] = {name: _plain(one) for name, one in judged.items()}
+            document["examples"] = {name: _plain(example) for name, example in judged.items()}
         print_json(document)
         return
     say(f"fitted {fit['map']}, version {fit['version']}: {fit['reason']}")
     say(_table(metrics, f"{len(test.labels)} held-out digits, 95% intervals"))
-    for name, one in judged.items():
-        say(_table(one, f"{name}: {len(others[name][1].labels)} test images, 95% intervals"))
+    for name, example in judged.items():
+        say(
+            _table(
+                example, f"{name}: {len(example_sets[name][1].labels)} test images, 95% intervals"
+            )
+        )
     say(f"reliability diagram: {picture}")
     if keep:
         _say_how_to_go_on(url, process.pid, test)
@@ -93,7 +97,7 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
 def _judged(
     test: Split, answer: NDArray[np.float32], metrics: Sequence[str] | None = None
 ) -> _Judged:
-    """Return metrics before and after calibration, by default all."""
+    """Return metrics before and after calibration; all metrics by default."""
     return {
         "before": evaluate(test.labels, logits=test.logits, metrics=metrics, level=0.95),
         "after": evaluate(test.labels, probabilities=answer, metrics=metrics, level=0.95),
@@ -105,26 +109,26 @@ def _plain(judged: _Judged) -> dict[str, Any]:
 
 
 def _table(judged: _Judged, title: str) -> Table:
-    columns = {when: {one: metrics[one] for one in _SHOWN} for when, metrics in judged.items()}
+    columns = {when: {name: metrics[name] for name in _SHOWN} for when, metrics in judged.items()}
     return metrics_table(columns, title)
 
 
 def _examples(folder: Path) -> dict[str, tuple[Split, Split]]:
     """Return validation and test logits of each network in the folder, by name."""
-    found = {}
+    examples = {}
     for path in sorted(folder.glob("*-validation.npz")):
         name = path.name.removesuffix("-validation.npz")
-        pair = [read(one) for one in (path, folder / f"{name}-test.npz")]
-        validation, test = (Split(one.logits.astype(np.float32), one.labels) for one in pair)
-        found[name] = (validation, test)
-    if not found:
+        pair = [read(file) for file in (path, folder / f"{name}-test.npz")]
+        validation, test = (Split(data.logits.astype(np.float32), data.labels) for data in pair)
+        examples[name] = (validation, test)
+    if not examples:
         accepted = "a folder with NAME-validation.npz and NAME-test.npz"
         raise InputError("examples", found=f"none in {folder}", accepted=accepted)
-    return found
+    return examples
 
 
 def _digits() -> tuple[Split, Split]:
-    """Train on few rows for long, as an overconfident network is trained; return what it says."""
+    """Train an overconfident network on few rows; return its validation and test logits."""
     try:
         import torch
         from sklearn.datasets import load_digits
@@ -137,7 +141,7 @@ def _digits() -> tuple[Split, Split]:
     x = torch.tensor(images[order] / 16, dtype=torch.float32)
     y = torch.tensor(labels[order])
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # so small that threads would only wait for one another
+    torch.set_num_threads(1)  # the network is too small for several threads
     network = torch.nn.Sequential(
         torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
     )
@@ -156,7 +160,7 @@ def _digits() -> tuple[Split, Split]:
 
 @contextlib.contextmanager
 def _server(home: Path, keep: bool) -> Iterator[subprocess.Popen[str]]:
-    """Start `recalib serve` on a free port; stop it at the end, unless it shall be kept."""
+    """Start `recalib serve` on a free port; stop it at the end unless `keep` is set."""
     home.mkdir(parents=True)
     ports = ["--port", "0", "--grpc-port", "-1"]
     command = [sys.executable, "-m", "recalib.cli", "serve", *ports, "--json"]
@@ -172,7 +176,7 @@ def _server(home: Path, keep: bool) -> Iterator[subprocess.Popen[str]]:
         yield process
     except BaseException:
         _stop(process)
-        raise  # the home stays, and with it the log
+        raise  # keep the home for its log
     if not keep:
         _stop(process)
         shutil.rmtree(home, ignore_errors=True)
@@ -198,7 +202,7 @@ def _address(process: subprocess.Popen[str], home: Path) -> str:
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[Any]) -> None:
-    """Return when the server answers that it is ready; raise if it does not."""
+    """Wait until the server is ready; raise after a timeout."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     with Client(url, retries=Retries(attempts=1)) as client:
         while time.monotonic() < deadline and process.poll() is None:
@@ -212,7 +216,7 @@ def _wait_until_ready(url: str, process: subprocess.Popen[Any]) -> None:
 def _calibrate_through(
     url: str, name: str, validation: Split, test: Split, at: Callable[[str], None]
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    """Go the way a user goes; return calibrated test probabilities, and the fit's result."""
+    """Run the steps of a user; return calibrated test probabilities and the result of the fit."""
     with Client(url, timeout=_PATIENCE_SECONDS) as client:
         client.create_model(name, validation.logits.shape[1])
         at(f"{name}: uploading validation logits")
@@ -220,8 +224,8 @@ def _calibrate_through(
             name, "validation", validation.logits, validation.labels, progress=False
         )
         at(f"{name}: fitting")
-        asked = client.fit(name, "validation", map="temperature", promote=False)
-        job = client.wait(asked, timeout=_PATIENCE_SECONDS, progress=False)
+        submitted = client.fit(name, "validation", map="temperature", promote=False)
+        job = client.wait(submitted, timeout=_PATIENCE_SECONDS, progress=False)
         version = (job.result or {})["version"]
         at(f"{name}: promoting, and calibrating held-out logits")
         client.promote(name, version)
@@ -244,7 +248,7 @@ def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
 
 
 def _say_how_to_go_on(url: str, pid: int, test: Split) -> None:
-    row = json.dumps({"logits": [[round(float(one), 3) for one in test.logits[0]]]})
+    row = json.dumps({"logits": [[round(float(value), 3) for value in test.logits[0]]]})
     say("\nThe server goes on. Try:")
     say(
         f"  curl -s {url}/v1/models/digits/calibrate -H 'Content-Type: application/json' -d '{row}'"

@@ -84,19 +84,19 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
     for name in columns:
         table.add_column(name, justify="right")
     first = next(iter(columns.values()))
-    floors = {name: getattr(one, "floor", None) for name, one in first.items()}
-    shown = len(columns) == 1 and any(one is not None for one in floors.values())
-    if shown:
+    floors = {name: getattr(metric, "floor", None) for name, metric in first.items()}
+    show_floors = len(columns) == 1 and any(floor is not None for floor in floors.values())
+    if show_floors:
         table.add_column("noise floor", justify="right")
     for name, floor in floors.items():
         cells = [_cell(name, column[name]) for column in columns.values()]
-        table.add_row(name, *cells, *([_with_unit(name, floor)] if shown else []))
+        table.add_row(name, *cells, *([_with_unit(name, floor)] if show_floors else []))
     return table
 
 
-#: What fits beside one another on a terminal; JSON has every metric.
+#: Metrics that fit into the width of a terminal; JSON has every metric.
 _COMPARED = ("accuracy", "nll", "ece", "classwise_ece")
-#: The characters of the longest part of their names.
+#: Characters of the longest part of their names.
 _WIDTH = 9
 
 
@@ -113,7 +113,7 @@ def comparison_table(
         table.add_column(key, no_wrap=True)
     for name in _COMPARED:
         unit = "\n%" if is_percentage(name) else ""
-        # A number cut to 0.20… is none.
+        # A minimum width prevents truncated numbers.
         table.add_column(name.replace("_", "\n") + unit, justify="right", min_width=_WIDTH)
     for values, metrics in rows:
         table.add_row(*values, *(_number(name, metrics[name].value) for name in _COMPARED))
@@ -135,23 +135,27 @@ def candidates_table(choice: AutoChoice) -> Table:
         table.add_column(name, no_wrap=True)
     for name in ("nll", "over temperature"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in choice.candidates:
-        mark = "*" if one.chosen else ""
-        scores = [f"{one.nll.value:.4f}", _signed(one.nll_difference)] if one.nll else ["", ""]
-        table.add_row(mark, one.map, one.objective, *scores)
+    for candidate in choice.candidates:
+        mark = "*" if candidate.chosen else ""
+        scores = (
+            [f"{candidate.nll.value:.4f}", _signed(candidate.nll_difference)]
+            if candidate.nll
+            else ["", ""]
+        )
+        table.add_row(mark, candidate.map, candidate.objective, *scores)
     return table
 
 
-def _signed(one: MetricValue | None) -> str:
-    if one is None or one.low is None or one.high is None:
+def _signed(metric: MetricValue | None) -> str:
+    if metric is None or metric.low is None or metric.high is None:
         return ""
-    return f"{one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]"
+    return f"{metric.value:+.4f} [{metric.low:+.4f}, {metric.high:+.4f}]"
 
 
-def _cell(name: str, one: Any) -> str:
-    text = _number(name, one.value)
-    if one.low is not None:
-        text += f" [{_number(name, one.low)}, {_number(name, one.high)}]"
+def _cell(name: str, metric: Any) -> str:
+    text = _number(name, metric.value)
+    if metric.low is not None:
+        text += f" [{_number(name, metric.low)}, {_number(name, metric.high)}]"
     return text + _unit(name)
 
 

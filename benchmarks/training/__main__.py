@@ -35,66 +35,80 @@ _HERE = Path(__file__).parent
 
 def main() -> None:
     """Run what is asked for."""
-    asked = parser().parse_args()
+    arguments = parser().parse_args()
     folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
     if not (folder / "cifar10-train.parquet").is_file():
         sys.exit(f"no cifar10-train.parquet in {folder}: set RECALIB_DATA to its folder")
-    if asked.device != "cuda":
-        torch.set_num_threads(asked.threads)
-    budget = budget_of(asked)
+    if arguments.device != "cuda":
+        torch.set_num_threads(arguments.threads)
+    budget = budget_of(arguments)
     splits = prepare(folder, budget)
     finished: list[Finished] = []
-    for objective, seed in _order(asked.losses, asked.seeds):
+    for objective, seed in _order(arguments.losses, arguments.seeds):
         recipe = recipe_for(objective, seed, budget)
-        one = finish(asked.cache, splits, objective, recipe, measure, budget.shifted)
-        ended = one.story.get("diverged", f"{one.story['seconds']} s")
-        print(f"{objective}, seed {seed}: {ended}", flush=True)
-        finished.append(one)
-        write(asked.output, finished, budget, splits)
-        if asked.export and seed == asked.seeds[0]:
-            export(asked.export, one, budget)
+        run = finish(arguments.cache, splits, objective, recipe, measure, budget.shifted)
+        status = run.story.get("diverged", f"{run.story['seconds']} s")
+        print(f"{objective}, seed {seed}: {status}", flush=True)
+        finished.append(run)
+        write(arguments.output, finished, budget, splits)
+        if arguments.export and seed == arguments.seeds[0]:
+            export(arguments.export, run, budget)
 
 
 def _order(losses: list[str] | None, seeds: list[int]) -> Iterator[tuple[str, int]]:
-    others = [objective for objective in OBJECTIVES if objective not in LEADING]
+    other_objectives = [objective for objective in OBJECTIVES if objective not in LEADING]
     for place, seed in enumerate(seeds):
-        for objective in losses or (LEADING if place else [*LEADING, *others]):
+        for objective in losses or (LEADING if place else [*LEADING, *other_objectives]):
             yield objective, seed
 
 
-def budget_of(asked: argparse.Namespace) -> Budget:
+def budget_of(arguments: argparse.Namespace) -> Budget:
     """Return the budget that the command line asks for."""
-    names = [one.name for one in fields(Budget) if one.name != "long_tail"]
-    return Budget(**{name: getattr(asked, name) for name in names})
+    names = [field.name for field in fields(Budget) if field.name != "long_tail"]
+    return Budget(**{name: getattr(arguments, name) for name in names})
 
 
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    usual = Budget()
-    made = argparse.ArgumentParser(
+    defaults = Budget()
+    argument_parser = argparse.ArgumentParser(
         prog="python -m benchmarks.training",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--model", default=usual.model, help="a name in training.models.MODELS")
-    made.add_argument("--size", type=int, default=usual.size, help="height and width of images")
-    made.add_argument("--rows", type=int, default=usual.rows, help="training rows")
-    made.add_argument("--epochs", type=int, default=usual.epochs)
-    made.add_argument("--batch", type=int, default=usual.batch)
-    made.add_argument("--width", type=int, default=usual.width, help="of the first stage, or 0")
-    made.add_argument("--rate", type=float, help="learning rate to begin with, by default 0.1")
-    made.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    made.add_argument("--losses", nargs="+", choices=OBJECTIVES, metavar="LOSS")
-    made.add_argument("--shifted", type=int, default=usual.shifted, help="test rows corrupted")
-    made.add_argument("--device", choices=("auto", "cpu", "cuda"), default=usual.device)
-    made.add_argument("--threads", type=int, default=1, help="of a CPU")
-    made.add_argument("--cache", type=Path, default=_HERE.parent / "results" / "training")
-    made.add_argument(
+    argument_parser.add_argument(
+        "--model", default=defaults.model, help="a name in training.models.MODELS"
+    )
+    argument_parser.add_argument(
+        "--size", type=int, default=defaults.size, help="height and width of images"
+    )
+    argument_parser.add_argument("--rows", type=int, default=defaults.rows, help="training rows")
+    argument_parser.add_argument("--epochs", type=int, default=defaults.epochs)
+    argument_parser.add_argument("--batch", type=int, default=defaults.batch)
+    argument_parser.add_argument(
+        "--width", type=int, default=defaults.width, help="of the first stage, or 0"
+    )
+    argument_parser.add_argument(
+        "--rate", type=float, help="learning rate to begin with, by default 0.1"
+    )
+    argument_parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    argument_parser.add_argument("--losses", nargs="+", choices=OBJECTIVES, metavar="LOSS")
+    argument_parser.add_argument(
+        "--shifted", type=int, default=defaults.shifted, help="test rows corrupted"
+    )
+    argument_parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default=defaults.device
+    )
+    argument_parser.add_argument("--threads", type=int, default=1, help="of a CPU")
+    argument_parser.add_argument(
+        "--cache", type=Path, default=_HERE.parent / "results" / "training"
+    )
+    argument_parser.add_argument(
         "--output", type=Path, default=_HERE.parent / "results" / "training" / "cifar10",
         help="the table's name, to which .md and .json are added",
     )  # fmt: skip
-    made.add_argument("--export", type=Path, help="a folder for two networks' logits")
-    return made
+    argument_parser.add_argument("--export", type=Path, help="a folder for two networks' logits")
+    return argument_parser
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many seeds both sides have, by how much `high` is above `low`, and what that means."""
+    """The number of common seeds, the difference of `high` and `low`, and the conclusion."""
 
     seeds: int
     difference: str
@@ -133,17 +133,17 @@ def verdict(claim: Claim, done: Mapping[str, Sequence[Mapping[str, Any]]]) -> Ve
 
     Runs that have not learnt are left out.
     """
-    lows = {one["seed"]: one for one in done.get(claim.low.objective, ())}
-    highs = {one["seed"]: one for one in done.get(claim.high.objective, ())}
+    lows = {story["seed"]: story for story in done.get(claim.low.objective, ())}
+    highs = {story["seed"]: story for story in done.get(claim.high.objective, ())}
     seeds = sorted(lows.keys() & highs.keys())
     if not seeds:
         return Verdict(0, "", "not run")
-    seeds = [one for one in seeds if has_learnt(lows[one]) and has_learnt(highs[one])]
+    seeds = [seed for seed in seeds if has_learnt(lows[seed]) and has_learnt(highs[seed])]
     if not seeds:
         return Verdict(0, "", "a side has not learnt")
     gaps = np.array([
-        claim.high.of(highs[one], claim.metric) - claim.low.of(lows[one], claim.metric)
-        for one in seeds
+        claim.high.of(highs[seed], claim.metric) - claim.low.of(lows[seed], claim.metric)
+        for seed in seeds
     ])  # fmt: skip
     points, mean = gaps * 100, float(gaps.mean())
     difference = f"{points.mean():+.1f}"
@@ -154,5 +154,5 @@ def verdict(claim: Claim, done: Mapping[str, Sequence[Mapping[str, Any]]]) -> Ve
         clear = bool((np.sign(gaps) == np.sign(mean)).all()) and abs(mean) > 2 * error
     if not clear:
         return Verdict(len(seeds), difference, "no difference seen")
-    seen = "seen" if mean > 0 else "the opposite is seen"
-    return Verdict(len(seeds), difference, seen if len(seeds) > 1 else f"{seen}, by one seed")
+    outcome = "seen" if mean > 0 else "the opposite is seen"
+    return Verdict(len(seeds), difference, outcome if len(seeds) > 1 else f"{outcome}, by one seed")

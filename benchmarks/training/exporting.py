@@ -25,10 +25,10 @@ def export(folder: Path, finished: Finished, budget: Budget) -> None:
     if name is None or not finished.arrays:
         return
     for split in ("validation", "test"):
-        held = io.BytesIO()
+        buffer = io.BytesIO()
         np.savez_compressed(
-            held,
+            buffer,
             logits=finished.arrays[f"{split}_logits"].astype(np.float16),
             labels=finished.arrays[f"{split}_labels"].astype(np.uint8),
         )
-        write_atomically(folder / f"cifar10-{budget.model}-{name}-{split}.npz", held.getvalue())
+        write_atomically(folder / f"cifar10-{budget.model}-{name}-{split}.npz", buffer.getvalue())

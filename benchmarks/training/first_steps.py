@@ -35,8 +35,8 @@ def slope(classes: int, confidence: Confidence, nu: float) -> float:
     towards = torch.nn.functional.one_hot(labels, classes) * speeds[:, None]
     # Not 0: there all scores are equal, and no row is below the threshold.
     step = torch.tensor(1e-6, dtype=torch.float64, requires_grad=True)
-    (found,) = torch.autograd.grad(loss(step * towards, labels), step)
-    return float(found)
+    (derivative,) = torch.autograd.grad(loss(step * towards, labels), step)
+    return float(derivative)
 
 
 def outweighs(rows: int, classes: int, bandwidth: float, beta: float = 0.3) -> float:
@@ -63,9 +63,9 @@ def main() -> None:
         table.add_row(f"{classes}", score, *cells)
     console.print("slope of selective_risk towards the labels, where nothing is known", table)
     bandwidths = (0.001, 0.003, 0.01, 0.03, 0.1)
-    table = Table("rows", "classes", *(f"h {one:g}" for one in bandwidths))
+    table = Table("rows", "classes", *(f"h {bandwidth:g}" for bandwidth in bandwidths))
     for rows, classes in product((64, 128), (10, 100)):
-        cells = [f"{outweighs(rows, classes, one):.2f}" for one in bandwidths]
+        cells = [f"{outweighs(rows, classes, bandwidth):.2f}" for bandwidth in bandwidths]
         table.add_row(f"{rows}", f"{classes}", *cells)
     console.print("gradient of .3 kde_ece over cross_entropy's", table)
 

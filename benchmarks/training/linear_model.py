@@ -82,12 +82,12 @@ def descend(loss: str, inputs: NDArray[np.float64], labels: NDArray[np.int64]) -
         moved, step = float(slope.norm()), step + 1
         if np.log10(step) == round(np.log10(step)):
             path.append(float((weight[1] - weight[0]).detach().norm()))
-    found = (weight[1] - weight[0]).detach().numpy()
-    logits = inputs[_TRAIN:] @ found
+    direction = (weight[1] - weight[0]).detach().numpy()
+    logits = inputs[_TRAIN:] @ direction
     wrong = (logits > 0) != labels[_TRAIN:]
     confidence = 1 / (1 + np.exp(-np.abs(logits)))
     sure = float((confidence[wrong] > 0.9).mean())
-    return Outcome(found, path, float(np.abs(logits).mean()), sure, 1 - float(wrong.mean()))
+    return Outcome(direction, path, float(np.abs(logits).mean()), sure, 1 - float(wrong.mean()))
 
 
 def compare(seed: int) -> dict[str, Outcome]:
@@ -101,12 +101,14 @@ def main() -> None:
     table = Table("seed", "loss", "|w|", "on the way", "mean |logit|", "errors surer than .9",
                   "accuracy", "cosine", box=None)  # fmt: skip
     for seed in range(5):
-        found = compare(seed)
-        one, other = (outcome.weights / outcome.norm for outcome in found.values())
-        for loss, it in found.items():
+        outcomes = compare(seed)
+        first, second = (outcome.weights / outcome.norm for outcome in outcomes.values())
+        for loss, outcome in outcomes.items():
             table.add_row(
-                f"{seed}", loss, f"{it.norm:.3f}", ", ".join(f"{norm:.2f}" for norm in it.path),
-                f"{it.logit:.2f}", f"{it.sure:.0%}", f"{it.accuracy:.1%}", f"{one @ other:.4f}",
+                f"{seed}", loss, f"{outcome.norm:.3f}",
+                ", ".join(f"{norm:.2f}" for norm in outcome.path),
+                f"{outcome.logit:.2f}", f"{outcome.sure:.0%}", f"{outcome.accuracy:.1%}",
+                f"{first @ second:.4f}",
             )  # fmt: skip
     Console(width=110).print(table)
 

@@ -43,19 +43,21 @@ OBJECTIVES = ("nll", "classwise_scaled_nll")
 
 def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
     """Return test ECE, class-wise ECE, NLL and accuracy by ``map objective``."""
-    ways = [("identity", "nll"), *((map_, one) for map_ in MAPS for one in OBJECTIVES)]
-    found = {}
+    ways = [("identity", "nll"), *((map_, objective) for map_ in MAPS for objective in OBJECTIVES)]
+    metrics = {}
     for map_, objective in ways:
         fitted = recalib.fit(
             arrays["validation_logits"], arrays["validation_labels"], map=map_, objective=objective
         )
-        said = evaluate(
+        estimates = evaluate(
             arrays["test_labels"],
             probabilities=fitted.predict(arrays["test_logits"]),
             metrics=("accuracy", "ece", "classwise_ece", "nll"),
         )
-        found[f"{map_} {objective}"] = {name: float(one.value) for name, one in said.items()}
-    return found
+        metrics[f"{map_} {objective}"] = {
+            name: float(estimate.value) for name, estimate in estimates.items()
+        }
+    return metrics
 
 
 def main() -> None:
@@ -71,35 +73,35 @@ def main() -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--cache", type=Path, default=results)
     parser.add_argument("--output", type=Path, default=results / "long_tail.md")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
     if not (folder / "cifar10-train.parquet").is_file():
         sys.exit(f"no cifar10-train.parquet in {folder}: set RECALIB_DATA to its folder")
     torch.set_num_threads(1)
     names = ("model", "size", "epochs", "device", "width")
-    asked_for = {name: getattr(asked, name) for name in names}
-    budget = Budget(rows=0, shifted=0, batch=128, long_tail=asked.ratio, **asked_for)
+    budget_options = {name: getattr(arguments, name) for name in names}
+    budget = Budget(rows=0, shifted=0, batch=128, long_tail=arguments.ratio, **budget_options)
     splits = prepare(folder, budget)
-    done: dict[str, list[dict[str, float]]] = {}
-    for seed in asked.seeds:
+    by_map: dict[str, list[dict[str, float]]] = {}
+    for seed in arguments.seeds:
         recipe = recipe_for("CE", seed, budget)
-        story = finish(asked.cache, splits, "CE long-tailed", recipe, measure).story
+        story = finish(arguments.cache, splits, "CE long-tailed", recipe, measure).story
         if "diverged" in story:
             sys.exit(f"seed {seed}: {story['diverged']}")
         for way, metrics in story["measured"].items():
-            done.setdefault(way, []).append(metrics)
-    said = markdown(done, budget, splits)
-    asked.output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(asked.output, said.encode())
-    print(said)
+            by_map.setdefault(way, []).append(metrics)
+    table = markdown(by_map, budget, splits)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(arguments.output, table.encode())
+    print(table)
 
 
 def markdown(
-    done: Mapping[str, Sequence[Mapping[str, float]]], budget: Budget, splits: Splits
+    by_map: Mapping[str, Sequence[Mapping[str, float]]], budget: Budget, splits: Splits
 ) -> str:
     """Return the table of what `measure` found, by what it calls it, and seed by seed."""
     titles = {"accuracy": "accuracy", "ece": "ECE", "classwise_ece": "cwECE", "nll": "NLL"}
-    seeds = len(next(iter(done.values())))
+    seeds = len(next(iter(by_map.values())))
     lines = [
         "# Maps on long-tailed CIFAR-10: under-trained",
         "",
@@ -114,13 +116,13 @@ def markdown(
         f"| map | objective | {' | '.join(titles.values())} |",
         f"|---|---|{'--:|' * len(titles)}",
     ]
-    for way, measured in done.items():
-        cells = [cell([one[metric] for one in measured], titles[metric]) for metric in titles]
+    for way, measured in by_map.items():
+        cells = [cell([row[metric] for row in measured], titles[metric]) for metric in titles]
         lines.append(f"| {' | '.join(way.split())} | {' | '.join(cells)} |")
     lines += ["", "How much lower the class-wise scaled likelihood is, in points:", ""]
     lines += ["| map | ECE | cwECE |", "|---|--:|--:|"]
     for map_ in MAPS:
-        plain, scaled = (done[f"{map_} {one}"] for one in OBJECTIVES)
+        plain, scaled = (by_map[f"{map_} {objective}"] for objective in OBJECTIVES)
         gains = [
             cell([a[metric] - b[metric] for a, b in zip(plain, scaled, strict=True)], metric)
             for metric in ("ece", "classwise_ece")

@@ -1,4 +1,4 @@
-"""What is said of a run: before and after post-hoc maps, on test rows and under shift."""
+"""Metrics of a run: before and after post-hoc maps, on test rows and under shift."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
     Under shift, each number is the mean over corruptions.
     """
-    found = {}
-    for name, how in MAPS.items():
-        fitted = recalib.fit(arrays["validation_logits"], arrays["validation_labels"], **how)
+    results = {}
+    for name, options in MAPS.items():
+        fitted = recalib.fit(arrays["validation_logits"], arrays["validation_labels"], **options)
         test = evaluate(
             arrays["test_labels"],
             probabilities=fitted.predict(arrays["test_logits"]),
@@ -40,19 +40,22 @@ def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         )
         by_severity = []
         for logits in arrays["shifted_logits"].swapaxes(0, 1):
-            each = [
+            estimates = [
                 evaluate(
                     arrays["shifted_labels"],
-                    probabilities=fitted.predict(one),
+                    probabilities=fitted.predict(corrupted),
                     metrics=_UNDER_SHIFT,
                 )
-                for one in logits
+                for corrupted in logits
             ]
             by_severity.append(
-                {metric: float(np.mean([one[metric].value for one in each])) for metric in each[0]}
+                {
+                    metric: float(np.mean([estimate[metric].value for estimate in estimates]))
+                    for metric in estimates[0]
+                }
             )
-        found[name] = {
-            "test": {metric: float(one.value) for metric, one in test.items()},
+        results[name] = {
+            "test": {metric: float(estimate.value) for metric, estimate in test.items()},
             "shifted": by_severity,
         }
-    return found
+    return results

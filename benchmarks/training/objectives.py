@@ -57,7 +57,7 @@ OBJECTIVES: dict[str, LossPart] = {
 }
 #: Trained as paper 000, appendix B, has it where training rows are known by heart.
 INTERLEAVED = frozenset({"CE + SB-ECE, interleaved", "CE + S-AvUC, interleaved"})
-#: Those that papers put first, and what they are measured against: further seeds begin with them.
+#: The main objectives of the papers, and their baselines: further seeds run these.
 LEADING = (
     "CE",
     "FLSD-53",

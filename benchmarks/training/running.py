@@ -1,4 +1,4 @@
-"""One run: a network trained with one objective and one seed, kept as one file."""
+"""One run: train a network with one objective and one seed, and cache it as one file."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def finish(
     measured: called with the arrays; what it returns is kept in the story.
     shifted: as in `Budget`.
     """
-    name = "".join(one if one.isalnum() else "_" for one in objective)
+    name = "".join(character if character.isalnum() else "_" for character in objective)
     path = cache / f"{name}-{recipe.seed}-{_digest(recipe, splits, shifted)}.npz"
     if not path.is_file():
         cache.mkdir(parents=True, exist_ok=True)
@@ -172,9 +172,9 @@ def _trained(
     story["seconds"] = round(time.time() - started, 1)
     story["processor_seconds"] = round(time.process_time() - used, 1)
     story["device"] = _device(fabric.device)
-    held = io.BytesIO()
-    np.savez(held, story=json.dumps(story), **arrays)
-    return held.getvalue()
+    buffer = io.BytesIO()
+    np.savez(buffer, story=json.dumps(story), **arrays)
+    return buffer.getvalue()
 
 
 def _said(
@@ -187,7 +187,7 @@ def _said(
         arrays[f"{name}_labels"] = split.labels
     if shifted:
         each = [
-            [predict(fabric, network, one) for one in severities]
+            [predict(fabric, network, split) for split in severities]
             for severities in _shifted(splits.test, shifted)
         ]
         arrays["shifted_logits"] = np.array(each)
@@ -226,7 +226,7 @@ def _device(device: torch.device) -> str:
 
 
 class _Nowhere:
-    """No checkpoint: a run of minutes begins anew."""
+    """Stores no checkpoints: a run takes minutes."""
 
     def load(self) -> None:
         return None

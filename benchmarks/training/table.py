@@ -35,10 +35,13 @@ _SHOWN = {
 
 def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) -> None:
     """Write `path`.md and `path`.json."""
-    stories = [one.story for one in runs]
+    stories = [run.story for run in runs]
     path.parent.mkdir(parents=True, exist_ok=True)
     # Of each run's history the last epoch: all of it is in the run's file.
-    kept = [one | {"history": one["history"][-1:]} if "history" in one else one for one in stories]
+    kept = [
+        story | {"history": story["history"][-1:]} if "history" in story else story
+        for story in stories
+    ]
     document = {
         "command": _command(),
         "budget": vars(budget) | {"under_trained": budget.under_trained},
@@ -53,7 +56,7 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
     done: dict[str, list[Story]] = {}
     for story in stories:
         done.setdefault(story["objective"], []).append(story)
-    whole = {name: [one for one in some if "measured" in one] for name, some in done.items()}
+    whole = {name: [story for story in some if "measured" in story] for name, some in done.items()}
     parts = [_head(stories, budget, splits)]
     for name in MAPS:
         parts.append(f"## Test, {f'after {name}' if name else 'the networks themselves'}\n")
@@ -66,11 +69,12 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         parts.append(f"### {f'After {name}' if name else 'The networks themselves'}\n")
         shown = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
         parts.append(_table(whole, shown))
-    diverged = [one for one in stories if "diverged" in one]
+    diverged = [story for story in stories if "diverged" in story]
     if diverged:
         parts.append("## Diverged\n")
         parts += [
-            f"- {one['objective']}, seed {one['seed']}: {one['diverged']}" for one in diverged
+            f"- {story['objective']}, seed {story['seed']}: {story['diverged']}"
+            for story in diverged
         ]
         parts.append("")
     parts.append(_claims(whole))
@@ -78,8 +82,8 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
 
 
 def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
-    devices = ", ".join(sorted({one["device"] for one in stories}))
-    minutes = sum(one["processor_seconds"] for one in stories) / 60
+    devices = ", ".join(sorted({story["device"] for story in stories}))
+    minutes = sum(story["processor_seconds"] for story in stories) / 60
     width = f" of width {budget.width}" if budget.width else ""
     title = "# Training losses on CIFAR-10"
     if budget.under_trained:
@@ -120,8 +124,8 @@ def _table(done: dict[str, list[Story]], shown: dict[str, Value]) -> str:
     ]
     for name, stories in done.items():
         if stories:
-            cells = [cell([of(one) for one in stories], title) for title, of in shown.items()]
-            mark = "" if all(has_learnt(one) for one in stories) else " †"
+            cells = [cell([of(story) for story in stories], title) for title, of in shown.items()]
+            mark = "" if all(has_learnt(story) for story in stories) else " †"
             lines.append(f"| {name}{mark} | {len(stories)} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 

@@ -1,8 +1,8 @@
-"""Any map by any smooth objective: L-BFGS-B on gradients from torch, in float64.
+"""Fit any map by any smooth objective: L-BFGS-B on gradients from torch, in float64.
 
-Each parameter moves on a scale of its own link, so that it is legal at every step: a positive one
-as its logarithm, simplex weights as numbers in [0, 1] divided by their sum. scipy's L-BFGS-B
-keeps the bounds and stops on the projected gradient.
+Each parameter is transformed by its link function, so that it is valid at every step: a positive
+parameter by its logarithm, simplex weights by numbers in [0, 1] divided by their sum. scipy's
+L-BFGS-B keeps the bounds and stops on the projected gradient.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ __all__ = ["fit_by_gradient"]
 _LOG_RANGE = float(np.log(RANGE))
 _SMALLEST_GRADIENT = 1e-8
 _MAX_ITERATIONS = 2_000
-#: Further below the row's largest logit than any temperature in range can lift it: what −inf
-#: becomes here, because the gradient of −inf · β is NaN even where its value is right.
+#: Replaces −inf, because the gradient of −inf · β is NaN. A logit this far below the row's largest
+#: has probability 0 at every temperature in range.
 _MASKED_GAPS = 1e6
-#: The length of the step after which an objective settles, on the scale that parameters move on:
-#: two percent of a temperature, the learning rate of paper 003.
+#: Length of the step after which an objective settles, in transformed parameters: two percent of a
+#: temperature, the learning rate of paper 003.
 _FIRST_STEP = 0.02
 
-#: Numbers of the rows that are looked at together where rows are independent: an array of them is
-#: of the size up to which memory is used again, not fetched from the system for every operation,
-#: which costs five times as much as the operation.
+#: Elements of a row chunk, where rows are independent. Larger arrays get new memory from the system
+#: for every operation, which costs five times as much as the operation.
 _CHUNK = 1_000_000
 
 _WORTH_THREADS = 500_000
 
-#: In float32 a search ends with a step that gains less than this fraction: what rounding hides of a
-#: mean over rows. At ten times as much, twice as many steps are left for float64.
+#: A search in float32 ends at a step with a relative gain below this, the rounding error of a mean
+#: over rows. Ten times this value doubles the remaining steps in float64.
 _COARSE_GAIN = 1e-7
 
 _Tensors = Mapping[str, torch.Tensor]
-#: The loss is the sum of such terms; each is differentiated by itself.
+#: A term of the loss. The loss is the sum of its terms, which are differentiated separately.
 _Term = Callable[[_Tensors], torch.Tensor]
 
 
@@ -66,8 +65,8 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
     objective = problem.objective
 
     def complete(moving: _Tensors) -> dict[str, torch.Tensor]:
-        held = {name: ops.constant(value) for name, value in solution.parameters.items()}
-        return {**held, **moving}
+        constants = {name: ops.constant(value) for name, value in solution.parameters.items()}
+        return {**constants, **moving}
 
     def term_of(rows: slice) -> _Term:
         share = len(y[rows]) / len(y)
@@ -106,8 +105,9 @@ def _by_row_temperatures(
     w: torch.Tensor,
     complete: Callable[[_Tensors], dict[str, torch.Tensor]],
 ) -> list[tuple[list[_Term], float]]:
-    """Return the objective and the least gain to go on for, of each pass; the first of many rows
-    is in float32, where an evaluation takes a quarter of the time.
+    """Return the terms and the minimum gain of each pass.
+
+    With many rows the first pass is in float32, where an evaluation takes a quarter of the time.
     """
     ops = TorchOps()
     largest = ops.top_k(z, min(map.top, z.shape[1]))
@@ -129,8 +129,9 @@ def _by_row_temperatures(
 
 @contextmanager
 def _threads_for(numbers: int) -> Iterator[None]:
-    """Work on one thread where arrays are small: more wait for each other longer than they work,
-    on a busy machine ten times as long.
+    """Use one thread where arrays are small.
+
+    More threads wait for each other longer than they compute; on a busy machine ten times as long.
     """
     before = torch.get_num_threads()
     if numbers < _WORTH_THREADS:
@@ -158,12 +159,13 @@ def _settled(
 
 
 class _Stage:
-    """Some of the parameters, as the one vector in which they move together."""
+    """Some of the parameters as one vector of transformed values."""
 
     def __init__(self, solution: Solution, specifications: Mapping[str, Parameter]) -> None:
         self._solution = solution
         self._moves = [
-            _Move(name, one, solution.parameters[name]) for name, one in specifications.items()
+            _Move(name, specification, solution.parameters[name])
+            for name, specification in specifications.items()
         ]
         self._ends = np.cumsum([0, *(move.start.size for move in self._moves)])
         self.start = np.concatenate([move.start for move in self._moves])
@@ -189,22 +191,20 @@ class _Stage:
         return total, slope
 
     def step(self, terms: Sequence[_Term], length: float) -> NDArray[np.float64]:
-        """Return where one step of at most `length` down the gradient leads from the start."""
+        """Return the point after one gradient step of at most `length` from the start."""
         _, gradient = self.value_and_gradient(terms, self.start)
         largest = float(np.abs(gradient).max())
         return self.start - gradient * (length / largest if largest > 0 else 0.0)
 
     def minimise(self, terms: Sequence[_Term], problem: Problem, least_gain: float) -> bool:
-        """Move the parameters to where the loss is least, and note it in the solution; return
-        whether the search ended there.
-        """
+        """Minimise the loss, update the solution, and return whether the search converged."""
         solution = self._solution
 
         def report(intermediate_result: Any) -> None:
             solution.iterations += 1
             problem.report(problem.map.name, solution.iterations, float(intermediate_result.fun))
 
-        found = scipy.optimize.minimize(
+        result = scipy.optimize.minimize(
             lambda vector: self.value_and_gradient(terms, vector),
             self.start,
             jac=True,
@@ -218,17 +218,17 @@ class _Stage:
             },
         )
         with torch.no_grad():
-            final = self.natural(torch.tensor(found.x))
+            final = self.natural(torch.tensor(result.x))
         solution.parameters.update({name: value.numpy().copy() for name, value in final.items()})
-        solution.objective = float(found.fun)
+        solution.objective = float(result.fun)
         for move, (a, b) in zip(self._moves, pairwise(self._ends), strict=True):
-            solution.bounds.extend(move.bounds_reached(found.x[a:b]))
-        return _converged(found)
+            solution.bounds.extend(move.bounds_reached(result.x[a:b]))
+        return _converged(result)
 
 
-def _converged(found: Any) -> bool:
-    """Whether L-BFGS-B ended on the gradient, or on a step lost in rounding at the bottom."""
-    return bool(found.success) or float(np.abs(found.jac).max()) < 1e-5
+def _converged(result: Any) -> bool:
+    """Return whether L-BFGS-B stopped on the gradient, or on rounding at the minimum."""
+    return bool(result.success) or float(np.abs(result.jac).max()) < 1e-5
 
 
 class _Move:

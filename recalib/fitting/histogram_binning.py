@@ -1,4 +1,4 @@
-"""Histogram binning: edges from the rows, and in each bin the share of hits, smoothed.
+"""Histogram binning: edges from the rows, and the smoothed share of hits in each bin.
 
 Legend: K classes, B bins, P the next power of two.
 """
@@ -24,9 +24,9 @@ from recalib.maps.lookup_table import next_power_of_two, pad_table
 
 __all__ = ["bin_rows", "fit_histogram_binning", "share_of_hits"]
 
-#: A share of hits among fewer rows than this is a guess.
+#: Bins with fewer rows than this give a warning.
 _FEW = 5
-#: Log-odds that no bin without rows exceeds: a probability of 1 - 2e-9.
+#: Maximum log-odds of a bin without rows: a probability of 1 - 2e-9.
 _MAX_ODDS = 20.0
 
 _Vector = NDArray[np.float64]
@@ -52,10 +52,12 @@ def bin_rows(
 ) -> tuple[_Vector, _Vector, _Vector]:
     """Return edges (P − 1), the share of hits (P) and the number of rows (B) of each bin."""
     inner = _edges(groups, mass, map)
-    of = np.searchsorted(inner, groups.odds, side="right")
+    bins = np.searchsorted(inner, groups.odds, side="right")
     count = len(inner) + 1
     of_group = groups.rows, groups.hits, groups.rows * groups.probability
-    rows, hits, sums = (np.bincount(of, one, count).astype(np.float64) for one in of_group)
+    rows, hits, sums = (
+        np.bincount(bins, weights, count).astype(np.float64) for weights in of_group
+    )
     means = np.divide(sums, rows, out=_middles(inner), where=rows > 0)
     share = np.where(rows > 0, share_of_hits(hits, rows, means), means)
     cells = next_power_of_two(map.bins)
@@ -65,9 +67,8 @@ def bin_rows(
 def share_of_hits(hits: _Vector, rows: _Vector, probability: _Vector) -> _Vector:
     """Return (hits + min(p, ½)) / (rows + 1), strictly between 0 and 1.
 
-    The row that is added is as likely a hit as was predicted, but never likelier than not: in a
-    low bin it must not lift all of a thousand classes, and in a high one it must not confirm that
-    nothing ever goes wrong.
+    The added row is a hit with the predicted probability, at most ½. In a low bin it must not raise
+    all of a thousand classes; in a high bin it must not confirm a probability of 1.
     """
     return np.asarray((hits + np.minimum(probability, 0.5)) / (rows + 1.0))
 
@@ -77,21 +78,21 @@ def _edges(groups: Groups, mass: _Vector, map: HistogramBinning) -> _Vector:
     parts = np.arange(1, map.bins) / map.bins
     if map.binning == "equal_width":
         return np.asarray(scipy.special.logit(parts))
-    done = np.cumsum(mass)
+    cumulative = np.cumsum(mass)
     # Half-way between two groups, so that no row of the fit lies on an edge.
-    last = np.searchsorted(done, parts * done[-1] * (1 - 1e-9))
+    last = np.searchsorted(cumulative, parts * cumulative[-1] * (1 - 1e-9))
     last = np.unique(last[last < len(mass) - 1])
-    wanted = (groups.odds[last] + groups.odds[last + 1]) / 2
-    kept: list[float] = []
-    for edge in wanted.tolist():
-        if not kept or edge >= kept[-1] + STEP:
-            kept.append(edge)
-    # All rows in one bin: an edge beyond them, and an empty bin beyond that.
-    return np.array(kept or [groups.odds[-1] + 1.0])
+    middles = (groups.odds[last] + groups.odds[last + 1]) / 2
+    edges: list[float] = []
+    for edge in middles.tolist():
+        if not edges or edge >= edges[-1] + STEP:
+            edges.append(edge)
+    # All rows are in one bin: one edge above them, and an empty bin.
+    return np.array(edges or [groups.odds[-1] + 1.0])
 
 
 def _middles(inner: _Vector) -> _Vector:
-    """Return a probability from the middle of each bin, in log-odds; the outer ones reach 1 out."""
+    """Return the probability at the middle of each bin in log-odds; outer bins are 2 wide."""
     around = np.concatenate([[inner[0] - 2.0], inner, [inner[-1] + 2.0]])
     middles = np.minimum((around[1:] + around[:-1]) / 2, _MAX_ODDS)
     return np.asarray(scipy.special.expit(middles))
@@ -117,7 +118,7 @@ def _each_class(scaled: ScaledRows, map: HistogramBinning) -> tuple[_Vector, _Ve
 
 
 def _steps(odds: _Vector, cells: int) -> tuple[_Vector, _Vector]:
-    """Return even steps over the range of `odds` that leave a probability as it is, nearly."""
+    """Return equal steps over the range of `odds` that approximate the identity."""
     low, high = float(odds.min()), float(odds.max())
     edges = np.linspace(low, max(high, low + cells * STEP * 2), cells + 1)
     return edges[1:-1], np.asarray(scipy.special.log_expit((edges[1:] + edges[:-1]) / 2))

@@ -26,8 +26,8 @@ from recalib.maps.lookup_table import next_power_of_two, pad_table
 
 __all__ = ["Blocks", "fit_isotonic", "isotonic_blocks", "merge_blocks"]
 
-#: A curve rises by no more nats a nat. After temperature scaling 1 is as it should be, and what
-#: float32 rounds off from a logit of 30 comes out under a bound of 10 as one part in 10,000.
+#: Maximum slope in log-odds. A slope of 1 is ideal after temperature scaling; a slope of 10 turns
+#: the float32 rounding error of a logit of 30 into one part in 10,000.
 _MAX_SLOPE = 10.0
 
 _Vector = NDArray[np.float64]
@@ -39,16 +39,16 @@ class Blocks:
 
     #: Ascending: the mean log-odds of each block.
     odds: _Vector
-    #: Not falling, strictly between 0 and 1.
+    #: Non-decreasing, strictly between 0 and 1.
     share: _Vector
     rows: _Vector
 
     def merged(self, i: int) -> Blocks:
-        """Return the same with block i + 1 pooled into block i."""
+        """Return the blocks with block i + 1 pooled into block i."""
         total = self.rows[i] + self.rows[i + 1]
-        pooled = [np.delete(one, i + 1) for one in (self.odds, self.share, self.rows)]
-        for one, of in zip(pooled, (self.odds, self.share), strict=False):
-            one[i] = (of[i] * self.rows[i] + of[i + 1] * self.rows[i + 1]) / total
+        pooled = [np.delete(values, i + 1) for values in (self.odds, self.share, self.rows)]
+        for target, source in zip(pooled, (self.odds, self.share), strict=False):
+            target[i] = (source[i] * self.rows[i] + source[i + 1] * self.rows[i + 1]) / total
         pooled[2][i] = total
         return Blocks(*pooled)
 
@@ -66,18 +66,18 @@ def fit_isotonic(problem: Problem) -> Solution:
     warnings = []
     if len(blocks.odds) == 1:
         warnings.append("no rise of accuracy with confidence: all rows get the same confidence")
-    found = {"knots": pad_table(blocks.odds, length, 1.0), "values": pad_table(values, length)}
-    return make_solution(scaled, found, warnings)
+    parameters = {"knots": pad_table(blocks.odds, length, 1.0), "values": pad_table(values, length)}
+    return make_solution(scaled, parameters, warnings)
 
 
 def isotonic_blocks(groups: Groups) -> Blocks:
-    """Return the blocks of the isotonic regression, smoothed, and still not falling."""
+    """Return the smoothed, non-decreasing blocks of the isotonic regression."""
     pooled = scipy.optimize.isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
-    # Neighbours of equal means are one block, whatever rounding says of them.
+    # The tolerance joins neighbours whose means differ only by rounding.
     starts = np.flatnonzero(np.diff(pooled.x, prepend=-1.0) > 1e-9)
     rows, hits, odds, probability = (
-        np.add.reduceat(one, starts)
-        for one in (
+        np.add.reduceat(values, starts)
+        for values in (
             groups.rows,
             groups.hits,
             groups.rows * groups.odds,
@@ -85,13 +85,13 @@ def isotonic_blocks(groups: Groups) -> Blocks:
         )
     )
     smooth = share_of_hits(hits, rows, probability / rows)
-    # A block of few rows gives way more than its neighbour of many, and may fall behind it.
+    # Smoothing changes small blocks more than large ones, so it may break the order.
     share = scipy.optimize.isotonic_regression(smooth, weights=rows + 1.0).x
     return Blocks(odds / rows, share, rows)
 
 
 def merge_blocks(blocks: Blocks, most: int) -> Blocks:
-    """Return blocks merged until at most `most` are left, none too near or too steep."""
+    """Return at most `most` blocks, merged so that none are too close or too steep."""
     while len(blocks.odds) > 1:
         gaps = np.diff(blocks.odds)
         rises = np.diff(scipy.special.logit(blocks.share))

@@ -69,7 +69,7 @@ class Design(Protocol):
         ...
 
     def curvature(self, x: Floats, d: Floats) -> Floats:
-        """Return Σ_i d_ik φ_ik φ_ikᵀ in whatever form `inverse` takes; it is summed over chunks."""
+        """Return Σ_i d_ik φ_ik φ_ikᵀ in the form that `inverse` takes; chunks are summed."""
         ...
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:

@@ -24,7 +24,7 @@ Numbers = NDArray[np.float64]
 
 _MAX_STEPS = 200
 _MAX_PRODUCTS = 250
-#: The share of its promise that a step has to keep: Armijo's usual one.
+#: Armijo's condition: minimum ratio of actual to predicted decrease of a step.
 _ARMIJO = 1e-4
 _MIN_STEP = 1e-10
 
@@ -63,7 +63,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where the function is least, and how it was found."""
+    """The minimiser, and details of the search."""
 
     x: Numbers
     value: float
@@ -97,10 +97,10 @@ def minimise(
         accuracy = min(0.25, np.sqrt(promised))
         direction = _conjugate_gradients(here, free, max(accuracy, 1e-4), tolerance)
         promised = -float(np.vdot(here.gradient, direction)) / 2
-        found = _descend(function, x, here, direction, box) if promised > 0 else None
-        if found is None:  # down by less than rounding shows
+        point = _descend(function, x, here, direction, box) if promised > 0 else None
+        if point is None:  # the decrease is below the rounding error
             return Minimum(x, here.value, step, promised <= max(tolerance, 10 * here.noise))
-        x, here = found
+        x, here = point
         report(step, here.value)
         if promised <= tolerance:  # and this step has made good on it
             return Minimum(x, here.value, step, True)
@@ -126,7 +126,7 @@ def _conjugate_gradients(
             break
         product = np.where(free, here.product(search), 0.0)
         curvature = float(np.vdot(search, product))
-        if not curvature > 0:  # flat to the last bit: no model to minimise along it
+        if not curvature > 0:  # no curvature up to rounding: the model has no minimum along it
             break
         length = size / curvature
         direction = direction + length * search
@@ -142,7 +142,7 @@ def _conjugate_gradients(
 def _descend(
     function: Callable[[Numbers], Any], x: Numbers, here: Any, direction: Numbers, box: Box
 ) -> tuple[Numbers, Any] | None:
-    """Return a point that is lower, along `direction` clipped to the box, or none."""
+    """Return a lower point along `direction`, clipped to the box, or None."""
     length = 1.0
     while length > _MIN_STEP:
         there = box.clip(x + length * direction)

@@ -1,4 +1,4 @@
-"""A monotone spline of log-odds: likelihood with a penalty, over slopes that are not negative."""
+"""A monotone spline of log-odds: penalised likelihood with non-negative slopes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Curve", "choose_knots", "fit_curve", "fit_spline"]
 
 _Vector = NDArray[np.float64]
 
-#: Knots are at least this far apart, in nats: no data of ordinary size tells more.
+#: Minimum distance of knots in nats; closer knots need more data than usual.
 _MIN_DISTANCE = 0.1
-#: Slopes end here: at more, float32 could not follow.
+#: Maximum slope; float32 is too inaccurate for larger slopes.
 _MAX_SLOPE = 10.0
 
 
@@ -56,27 +56,27 @@ def fit_spline(problem: Problem) -> Solution:
     groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
     knots = choose_knots(groups, next_power_of_two(map.pieces) + 1)
     curve = Curve(knots)
-    found, converged = fit_curve(groups, curve, map.smoothing)
-    values = knots[0] + curve.inputs(knots) @ found
-    parameters = {"knots": knots, "values": values, "slopes": curve.slopes(found[1:])}
+    coefficients, converged = fit_curve(groups, curve, map.smoothing)
+    values = knots[0] + curve.inputs(knots) @ coefficients
+    parameters = {"knots": knots, "values": values, "slopes": curve.slopes(coefficients[1:])}
     solution = make_solution(scaled, parameters, [])
     solution.converged &= converged
-    flat = int((found[1:] <= 0).sum())
+    flat = int((coefficients[1:] <= 0).sum())
     if flat:
         solution.bounds.append(f"{flat} of {curve.size} slopes at their lower bound 0")
-    if (found[1:] >= _MAX_SLOPE).any():
+    if (coefficients[1:] >= _MAX_SLOPE).any():
         solution.bounds.append(f"a slope at its upper bound {_MAX_SLOPE:g}")
     return solution
 
 
 def choose_knots(groups: Groups, count: int) -> _Vector:
-    """Return `count` knots with equal numbers of rows between them, never too near.
+    """Return `count` knots with equal numbers of rows between them, at a minimum distance.
 
-    What is left of them stands above the last row, where the penalty alone shapes the curve.
+    Remaining knots are above the last row, where only the penalty shapes the curve.
     """
-    done = np.cumsum(groups.rows)
-    parts = np.linspace(0, 1, count) * done[-1]
-    at = np.minimum(np.searchsorted(done, parts * (1 - 1e-9)), len(done) - 1)
+    cumulative = np.cumsum(groups.rows)
+    parts = np.linspace(0, 1, count) * cumulative[-1]
+    at = np.minimum(np.searchsorted(cumulative, parts * (1 - 1e-9)), len(cumulative) - 1)
     knots = [float(groups.odds[at[0]])]
     for odds in groups.odds[at[1:]].tolist():
         if odds >= knots[-1] + _MIN_DISTANCE:
@@ -103,7 +103,7 @@ def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[_Vector, 
         total = loss + 0.5 * strength @ away**2
         return float(total * scale), (slope + strength * away) * scale
 
-    found = scipy.optimize.minimize(
+    result = scipy.optimize.minimize(
         value,
         centre,
         jac=True,
@@ -113,5 +113,5 @@ def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[_Vector, 
     )
     # Steps lost in rounding at the bottom count as an end too.
     lower = np.concatenate([[-np.inf], np.zeros(curve.size)])
-    projected = found.x - np.clip(found.x - found.jac, lower, None)
-    return found.x, bool(found.success) or float(np.abs(projected).max()) < 1e-5
+    projected = result.x - np.clip(result.x - result.jac, lower, None)
+    return result.x, bool(result.success) or float(np.abs(projected).max()) < 1e-5

@@ -33,11 +33,11 @@ def of_label(rows: Rows, labels: Labels) -> list[float]:
 
 def top(rows: Rows, labels: Labels) -> list[tuple[float, float]]:
     """Confidence and correctness of each row."""
-    found = []
+    pairs = []
     for row, y in zip(rows, labels, strict=True):
         p = softmax(row)
-        found.append((max(p), float(p.index(max(p)) == y)))
-    return found
+        pairs.append((max(p), float(p.index(max(p)) == y)))
+    return pairs
 
 
 def g(p: float, gamma: float) -> float:
@@ -194,12 +194,12 @@ def cpc(rows: Rows, labels: Labels, lambda1: float = 1.0, lambda2: float = 1.0) 
     values = []
     for row, y in zip(rows, labels, strict=True):
         p = softmax(row)
-        others = [k for k in range(len(p)) if k != y]
-        one_to_one = -math.fsum(math.log(p[y] / (p[y] + p[k])) for k in others)
+        other_classes = [k for k in range(len(p)) if k != y]
+        one_to_one = -math.fsum(math.log(p[y] / (p[y] + p[k])) for k in other_classes)
         binary = -math.fsum(
             math.log(p[k] / (p[k] + p[m])) + math.log(p[m] / (p[k] + p[m]))
-            for k in others
-            for m in others
+            for k in other_classes
+            for m in other_classes
         )
         values.append(lambda1 * one_to_one + lambda2 * binary)
     return mean(values)
@@ -223,10 +223,11 @@ def acls(
     for row in rows:
         place = list(row).index(max(row))
         low = 0.0 if released else min(row)
-        others = [max(0.0, row[place] - z - margin) ** 2 for j, z in enumerate(row) if j != place]
-        share = len(others) if released else 1
+        squares = [max(0.0, row[place] - z - margin) ** 2 for j, z in enumerate(row) if j != place]
+        share = len(squares) if released else 1
         values.append(
-            lambda1 * max(0.0, row[place] - low - margin) ** 2 + lambda2 * math.fsum(others) / share
+            lambda1 * max(0.0, row[place] - low - margin) ** 2
+            + lambda2 * math.fsum(squares) / share
         )
     return mean(values)
 
@@ -246,9 +247,9 @@ def kde_ece(
         outcomes = [[float(k == y) for k in range(len(rows[0]))] for y in labels]
     values = []
     for j, point in enumerate(points):
-        others = [i for i in range(len(points)) if i != j]
+        other_points = [i for i in range(len(points)) if i != j]
         logs = []
-        for i in others:
+        for i in other_points:
             alpha = [p / bandwidth + 1 for p in points[i]]
             # The density at what is a probability vector but for the last digit.
             beta = math.fsum(map(math.lgamma, alpha)) - math.lgamma(math.fsum(alpha))
@@ -258,7 +259,7 @@ def kde_ece(
             )
         share = softmax(logs)
         near = [
-            math.fsum(w * outcomes[i][k] for w, i in zip(share, others, strict=True))
+            math.fsum(w * outcomes[i][k] for w, i in zip(share, other_points, strict=True))
             for k in range(len(outcomes[0]))
         ]
         values.append(math.fsum(abs(m - p) for m, p in zip(near, point, strict=False)))
@@ -291,8 +292,8 @@ def selective_risk(
     low, high = (-math.log(len(rows[0])), 0.0) if confidence == "negative_entropy" else (0.0, 1.0)
     edges = [low + (high - low) * k / bins for k in range(bins + 1)]
     counts = [0] * bins
-    for one in scores:
-        inside = [k for k in range(bins) if edges[k] <= one < edges[k + 1]]
+    for score in scores:
+        inside = [k for k in range(bins) if edges[k] <= score < edges[k + 1]]
         counts[inside[0] if inside else bins - 1] += 1
 
     def distribution(at: float) -> float:
@@ -305,8 +306,8 @@ def selective_risk(
     threshold = sorted(scores)[below]
     return mean(
         [
-            -math.log(1 - distribution(min(one, threshold))) * loss
-            for one, loss in zip(scores, losses, strict=True)
+            -math.log(1 - distribution(min(score, threshold))) * loss
+            for score, loss in zip(scores, losses, strict=True)
         ]
     )
 

@@ -28,8 +28,8 @@ def one_hot(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.one_hot(labels, logits.shape[1]).double()
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9, atol=1e-12)
+def close(actual: Tensor, expected: Tensor) -> None:
+    np.testing.assert_allclose(actual.numpy(), expected.numpy(), rtol=1e-9, atol=1e-12)
 
 
 def test_cross_entropy_is_p_minus_q():
@@ -66,7 +66,7 @@ def test_sample_dependent_focal_has_the_g_of_its_row():
     p = logits.softmax(1)
     values = [float(p[i, y]) for i, y in enumerate(labels)]
     assert min(values) < 0.2 < max(values)
-    factor = torch.tensor([g(one, 5.0 if one < 0.2 else 3.0) for one in values]).double()
+    factor = torch.tensor([g(value, 5.0 if value < 0.2 else 3.0) for value in values]).double()
     expected = factor[:, None] * (p - one_hot(logits, labels))
     np.testing.assert_allclose(
         gradient("focal_sample_dependent", logits, labels), expected, rtol=1e-5, atol=1e-8
@@ -85,9 +85,9 @@ def test_gamma_of_proposition_2():
 
 def test_gammas_from_p0_stand_in_for_a_table():
     logits, labels = batch(100)
-    given = LOSSES["focal_sample_dependent"](gamma=(gamma_for(0.2), gamma_for(0.25)))
-    found = LOSSES["focal_sample_dependent"](p0=(0.2, 0.25))
-    assert found(logits, labels) == given(logits, labels)
+    with_gamma = LOSSES["focal_sample_dependent"](gamma=(gamma_for(0.2), gamma_for(0.25)))
+    with_p0 = LOSSES["focal_sample_dependent"](p0=(0.2, 0.25))
+    assert with_p0(logits, labels) == with_gamma(logits, labels)
 
 
 def test_scheduled_focal_steps_down_at_the_papers_epochs():
@@ -128,12 +128,12 @@ def test_acls_has_the_gradient_of_eq_12():
 def test_acls_variants_differ_as_stated():
     logits, labels = batch(scale=8)
     loss = LOSSES["acls"]
-    whole = loss(margin=3.0)(logits, labels)
-    assert loss(margin=3.0, variant="gradient")(logits, labels) == pytest.approx(float(whole / 2))
+    full = loss(margin=3.0)(logits, labels)
+    assert loss(margin=3.0, variant="gradient")(logits, labels) == pytest.approx(float(full / 2))
     released = loss(margin=3.0, variant="released")(logits, labels)
     largest, place = logits.max(dim=1, keepdim=True)
-    others = (largest - logits - 3).relu().square().scatter(1, place, 0).sum(1) / 4
-    expected = (0.1 * (largest[:, 0] - 3).relu().square() + 0.01 * others).mean()
+    other_squares = (largest - logits - 3).relu().square().scatter(1, place, 0).sum(1) / 4
+    expected = (0.1 * (largest[:, 0] - 3).relu().square() + 0.01 * other_squares).mean()
     assert released == pytest.approx(float(expected))
 
 
@@ -160,11 +160,11 @@ def test_mdcas_row_of_table_2_is_near_where_one_class_rules():
     logits = torch.tensor([[9.0, 0.0, 1.0, 0.5]] * 6, dtype=torch.float64)
     labels = torch.tensor([0, 1, 2, 3, 1, 2])  # overconfident in class 0, under in all others
     p = logits.softmax(1)
-    found = gradient("mdca", logits, labels)
+    actual = gradient("mdca", logits, labels)
     rest = float(1 - p[0, 0])
     expected = -p * (1 + p[:, :1])
     expected[:, 0] = p[:, 0] * (1 - p[:, 0])
-    assert bool(((found - expected).abs() <= 2 * rest * p).all())
+    assert bool(((actual - expected).abs() <= 2 * rest * p).all())
 
 
 def test_cpc_has_the_gradients_of_eqs_5_and_6():
@@ -186,9 +186,9 @@ def test_cpc_has_the_gradients_of_eqs_5_and_6():
                 ),
             ),
         ):
-            found = gradient("cpc", logits[i : i + 1], labels[i : i + 1], **options)[0]
+            actual = gradient("cpc", logits[i : i + 1], labels[i : i + 1], **options)[0]
             expected = [of_label if j == y else of_other(j) for j in range(len(row))]
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_avuc_gs_has_avucs_value_and_no_gradient_through_confidence():

@@ -16,7 +16,7 @@ from recalib.losses import LOSSES, Loss
 from recalib.options import configure, options_of
 from tests.losses.definitions import DEFINITIONS
 
-#: What they are called with here; others need nothing.
+#: Options of the losses in these tests; other losses need none.
 NAMES = sorted(LOSSES)
 #: Options under which a small batch has something on either side of every margin.
 CLOSE: dict[str, list[dict[str, Any]]] = {
@@ -55,7 +55,7 @@ def batch(
 
 
 def call(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Call it, with a history of its own for the one that has one."""
+    """Call the loss; `crl` gets a new history."""
     if loss.name != "crl":
         return loss(logits, labels)
     loss.history = torch.arange(len(labels), dtype=torch.int32) % 3
@@ -69,10 +69,10 @@ def test_value_is_the_definitions(name, options, rows, classes):
     """An independent loop over rows, in float64, gives the same number."""
     for seed in range(5):
         logits, labels = batch(rows, classes, seed)
-        found = float(LOSSES[name](**options)(logits, labels))
+        actual = float(LOSSES[name](**options)(logits, labels))
         expected = DEFINITIONS[name](logits.tolist(), labels.tolist(), **options)
         # A root of 1e-18 is what sb_ece adds.
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-8)
+        assert actual == pytest.approx(expected, rel=1e-9, abs=1e-8)
 
 
 #: Where a gradient is stopped, it is not that of the value.
@@ -141,11 +141,11 @@ def test_smaller_floats(name, dtype):
     small = logits.to(dtype).requires_grad_()
     loss = LOSSES[name]()
     value = call(loss, small, labels)
-    found = value.item()
+    actual = value.item()
     assert value.dtype == torch.float32
     expected = float(call(loss, small.detach().double(), labels))
     # Kernels as narrow as kde_ece's tell float32 probabilities apart by their last digits.
-    assert found == pytest.approx(expected, rel=1e-2 if name == "kde_ece" else 1e-4)
+    assert actual == pytest.approx(expected, rel=1e-2 if name == "kde_ece" else 1e-4)
     value.backward()
     assert small.grad is not None
     assert small.grad.dtype == dtype
@@ -170,7 +170,7 @@ HARD = {
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("case", HARD)
 def test_hard_batches_stay_finite(name, case):
-    """Neither value nor gradient is NaN or infinite, whatever the floats."""
+    """Neither value nor gradient is NaN or infinite for any floats."""
     logits, labels = HARD[case]
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         z = logits.to(dtype, copy=True).requires_grad_()
@@ -296,10 +296,10 @@ def test_cuda_is_the_cpu_in_float64(name):
     if name == "crl":
         moved = LOSSES[name]().cuda()
         moved.history = (torch.arange(64, dtype=torch.int32) % 3).cuda()
-        found = moved.eval()(z, labels.cuda(), indices=torch.arange(64).cuda())
+        value = moved.eval()(z, labels.cuda(), indices=torch.arange(64).cuda())
     else:
-        found = loss.cuda()(z, labels.cuda())
-    assert float(found) == pytest.approx(expected, rel=1e-12)
-    found.backward()
+        value = loss.cuda()(z, labels.cuda())
+    assert float(value) == pytest.approx(expected, rel=1e-12)
+    value.backward()
     assert z.grad is not None
     assert bool(z.grad.isfinite().all())

@@ -1,1 +1,1 @@
-"""The worker: its loop in this process, and its deaths in real ones."""
+"""Tests of the worker, in this process and in worker processes that are killed."""

@@ -1,4 +1,4 @@
-"""Cards of fits are short here too."""
+"""Fixtures shared with `tests/fitting`: fits with short cards."""
 
 from __future__ import annotations
 

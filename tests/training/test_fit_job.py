@@ -1,4 +1,4 @@
-"""The fit job: what it publishes, and that a decision about one champion falls on no other."""
+"""The fit job: the published calibrator, and comparison with the current champion."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def with_data(registry: Registry, temperature: float = 3.0) -> None:
     with registry.blobs.writer() as blob:
         blob.write(npz(logits, labels))
         with blob.open_temporary() as file:
-            found = survey(file, "npz", "logits", 4)
+            survey_result = survey(file, "npz", "logits", 4)
         size, digest = blob.size, blob.commit()
     with registry.transaction() as tx:
         model = tx.models.create("m", None, 4, "test")
-        register_dataset(tx, model, "d", digest, size, "application/x-npz", "logits", found)
+        register_dataset(tx, model, "d", digest, size, "application/x-npz", "logits", survey_result)
 
 
 def ask(registry: Registry, **more: Any) -> str:
@@ -44,7 +44,7 @@ def work(registry: Registry) -> None:
         pass
 
 
-def test_what_is_published_is_what_was_fitted(registry: Registry) -> None:
+def test_fit_publishes_the_fitted_calibrator(registry: Registry) -> None:
     with_data(registry)
     job_id = ask(registry)
     work(registry)
@@ -60,8 +60,8 @@ def test_what_is_published_is_what_was_fitted(registry: Registry) -> None:
     assert float(calibrator.parameters["temperature"]) == pytest.approx(3, rel=0.2)
 
 
-def test_a_policy_publishes_what_it_chose(registry: Registry) -> None:
-    """The version is of the map that was taken; the comparison is that map's, too."""
+def test_auto_publishes_the_chosen_map(registry: Registry) -> None:
+    """Version and comparison are of the chosen map."""
     with_data(registry)
     job_id = ask(registry, map="auto")
     work(registry)
@@ -75,19 +75,19 @@ def test_a_policy_publishes_what_it_chose(registry: Registry) -> None:
     assert len(card["choice"]["candidates"]) == 5
 
 
-def test_a_champion_that_changes_meanwhile_is_compared_with_anew(
+def test_comparison_is_repeated_when_the_champion_changes(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two fits at once both beat the old champion; the later must still beat the earlier."""
+    """Two concurrent fits both beat the old champion; the later must also beat the earlier."""
     with_data(registry)
     ask(registry, promote=False)
     work(registry)
-    compare, seen = training.fit_job.compare_by_cross_validation, []
+    compare, references = training.fit_job.compare_by_cross_validation, []
 
     def slow(candidate: Any, reference: Any, *args: Any, **more: Any) -> Any:
         selection = compare(candidate, reference, *args, **more)
-        seen.append(selection.reference)
-        if len(seen) == 1:  # somebody promotes version 1 while we were comparing with identity
+        references.append(selection.reference)
+        if len(references) == 1:  # version 1 is promoted during the comparison with identity
             with registry.transaction() as tx:
                 tx.aliases.set(tx.models.get("m"), "champion", 1, "other", "")
         return selection
@@ -98,13 +98,13 @@ def test_a_champion_that_changes_meanwhile_is_compared_with_anew(
     with registry.reading() as tx:
         job = tx.jobs.get(job_id)
         assert tx.aliases.get(tx.models.get("m"), "champion").version == 1
-    assert seen == ["identity", "temperature"]
+    assert references == ["identity", "temperature"]
     assert job.result is not None
     assert job.result["promoted"] is False
     assert "does not beat temperature" in job.result["reason"]
 
 
-def test_a_payload_that_is_no_fit_fails_for_good(registry: Registry) -> None:
+def test_invalid_payload_fails_without_retry(registry: Registry) -> None:
     with registry.transaction() as tx:
         job_id = tx.jobs.enqueue("fit", {"model": "m"}).id
     work(registry)
@@ -134,7 +134,7 @@ def test_cancelling_stops_a_fit(registry: Registry, monkeypatch: pytest.MonkeyPa
 
 
 def slow_fit(*args: Any, progress: Any, **more: Any) -> Any:
-    """A fit with so many iterations that a heartbeat comes in between."""
+    """A fit that is long enough for a heartbeat."""
     for iteration in range(600):
         threading.Event().wait(0.05)
         progress("slow", iteration, 0.0)

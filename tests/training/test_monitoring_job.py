@@ -30,13 +30,13 @@ def known(registry: Registry, model: Model, version: int = 1) -> MonitorRow:
 
 def kinds(registry: Registry, model: Model) -> list[str]:
     with registry.reading() as tx:
-        return [one.kind for one in reversed(tx.monitors.events(model, 100))]
+        return [event.kind for event in reversed(tx.monitors.events(model, 100))]
 
 
 def caught_up(registry: Registry, model: Model) -> int:
-    taken = watch(registry, model)
-    assert taken is not None
-    return taken
+    cohort_count = watch(registry, model)
+    assert cohort_count is not None
+    return cohort_count
 
 
 def test_a_model_without_a_champion_is_not_watched(registry: Registry) -> None:
@@ -45,16 +45,16 @@ def test_a_model_without_a_champion_is_not_watched(registry: Registry) -> None:
     assert watch(registry, model) is None
 
 
-def test_only_what_has_matured_is_looked_at_and_only_once(registry: Registry) -> None:
-    """A cohort is closed when its last prediction has had its time; labels after that are late."""
+def test_matured_cohorts_are_read_exactly_once(registry: Registry) -> None:
+    """A cohort closes when its last prediction has matured; later labels are late."""
     model = a_champion(registry)
     stream = Stream(registry, model)
     assert caught_up(registry, model) == 0
     assert known(registry, model).status["state"] == "unverified"
     stream.send(300, ago=1_000, seconds=600)
     stream.send(50, ago=20, seconds=10)
-    taken = caught_up(registry, model)
-    assert 10 <= taken <= 11
+    cohort_count = caught_up(registry, model)
+    assert 10 <= cohort_count <= 11
     row = known(registry, model)
     assert row.status["evidence"]["labels"] == 300
     assert row.status["evidence"]["n"] == row.status["evidence"]["traffic"] == 300
@@ -66,10 +66,10 @@ def test_only_what_has_matured_is_looked_at_and_only_once(registry: Registry) ->
     assert caught_up(registry, model) == 0
     with registry.reading() as tx:
         cohorts = tx.monitors.cohorts(model, 1, 0, 100)
-    assert len(cohorts) == taken
+    assert len(cohorts) == cohort_count
     sums = CalibrationSums.empty(stream.edges)
-    for one in cohorts:
-        sums.merge(CalibrationSums.from_dict(one.sums))
+    for cohort in cohorts:
+        sums.merge(CalibrationSums.from_dict(cohort.sums))
     assert sums.to_dict() == row.totals
     assert (sums.traffic.sum(), sums.labelled.sum()) == (300, 300)
 
@@ -106,12 +106,14 @@ def test_calibrated_labels_make_it_fresh_and_drift_makes_it_stale(
     assert events[0].kind == "stale"
     assert events[0].evidence["rejected_at"] == status["evidence"]["rejected_at"]
     assert events[0].reason == status["reason"]
-    told = [one for one in caplog.records if getattr(one, "action", "") == "calibration_state"]
-    assert [one.state for one in told] == kinds(registry, model)  # type: ignore[attr-defined]
+    records = [
+        record for record in caplog.records if getattr(record, "action", "") == "calibration_state"
+    ]
+    assert [record.state for record in records] == kinds(registry, model)  # type: ignore[attr-defined]
 
 
-def test_segments_are_watched_by_themselves(registry: Registry) -> None:
-    """A drift of one that all traffic hides; the rest has a name of its own."""
+def test_segments_are_monitored_separately(registry: Registry) -> None:
+    """Drift in one segment is detected; traffic without a segment is named `(rest)`."""
     model = a_champion(registry, replace(WATCHING, segments=("eu", "us")))
     stream = Stream(registry, model)
     for segment, slope, rows in ((0, 1.0, 900), (1, 1.0, 900), (2, 0.2, 900)):
@@ -123,13 +125,13 @@ def test_segments_are_watched_by_themselves(registry: Registry) -> None:
     assert status["segments"]["eu"]["state"] != "stale"
     assert status["state"] == "stale"
     with registry.reading() as tx:
-        assert {one.segment for one in tx.monitors.cohorts(model, 1, 0, 100)} == {0, 1, 2}
+        assert {cohort.segment for cohort in tx.monitors.cohorts(model, 1, 0, 100)} == {0, 1, 2}
 
 
-def test_what_fails_before_the_commit_is_done_again_and_nothing_twice(
+def test_failure_before_the_commit_is_repeated_without_duplicates(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after kill -9: cohort, state and event are there together, or not at all."""
+    """Cohort, state and event are stored in one transaction, as after kill -9."""
     model = a_champion(registry)
     stream = Stream(registry, model)
     stream.send(2_000, ago=2_000, seconds=1_000, slope=0.3)
@@ -150,7 +152,7 @@ def test_what_fails_before_the_commit_is_done_again_and_nothing_twice(
     assert kinds(registry, model) == ["stale"]
 
 
-def test_two_that_look_at_once_count_once(registry: Registry) -> None:
+def test_concurrent_monitoring_counts_labels_once(registry: Registry) -> None:
     model = a_champion(registry)
     Stream(registry, model).send(2_000, ago=2_000, seconds=1_000, slope=0.3)
     gate = threading.Barrier(3)
@@ -170,8 +172,8 @@ def test_two_that_look_at_once_count_once(registry: Registry) -> None:
         tx.monitors.save(model, stale)
 
 
-def test_another_test_has_what_is_left_of_alpha(registry: Registry) -> None:
-    """Changed options begin anew, and so does another version; what was seen is spent."""
+def test_new_test_gets_the_remaining_alpha(registry: Registry) -> None:
+    """Changed options start a new test, which has a smaller alpha."""
     model = a_champion(registry)
     stream = Stream(registry, model)
     stream.send(300, ago=2_000)
@@ -191,7 +193,7 @@ def test_another_test_has_what_is_left_of_alpha(registry: Registry) -> None:
 def test_many_cohorts_are_caught_up_with_in_short_transactions(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of so many cohorts, or of so many labels, that are read in parts."""
+    """Cohorts and labels are read in parts."""
     monkeypatch.setattr("recalib.registry.labels._PART", 7)
     monkeypatch.setattr(monitoring, "_MAX_COHORTS", 7)
     model = a_champion(registry)
@@ -209,7 +211,7 @@ def test_many_cohorts_are_caught_up_with_in_short_transactions(
     assert sum(row.totals["labelled"]) == row.status["evidence"]["labels"] == 800
 
 
-def test_the_job_watches_every_model_and_one_that_fails_keeps_back_none(
+def test_a_failing_model_does_not_stop_monitoring_of_others(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = a_champion(registry)
@@ -219,22 +221,22 @@ def test_the_job_watches_every_model_and_one_that_fails_keeps_back_none(
         job = tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
     real = monitoring.watch
 
-    def some(registry: Registry, model: Model) -> int | None:
+    def fail_for_broken(registry: Registry, model: Model) -> int | None:
         if model.name == "broken":
             raise ConflictError("no")
         return real(registry, model)
 
-    monkeypatch.setattr(monitoring, "watch", some)
+    monkeypatch.setattr(monitoring, "watch", fail_for_broken)
     assert Worker(registry, {MONITOR: run_monitor}, name="test").work_once(threading.Event())
     with registry.reading() as tx:
-        done = tx.jobs.get(job.id)
-    assert done.state == "succeeded"
-    assert done.result is not None
-    assert (done.result["models"], done.result["failed"]) == (1, 1)
+        finished = tx.jobs.get(job.id)
+    assert finished.state == "succeeded"
+    assert finished.result is not None
+    assert (finished.result["models"], finished.result["failed"]) == (1, 1)
     assert known(registry, model).status["evidence"]["labels"] == 300
 
 
-def test_old_traffic_becomes_coarser_only_once_it_has_been_looked_at(registry: Registry) -> None:
+def test_only_processed_traffic_is_aggregated(registry: Registry) -> None:
     model = a_champion(registry)
     stream = Stream(registry, model)
     stream.send(100, ago=3 * 86_400, seconds=9_000)
@@ -245,13 +247,13 @@ def test_old_traffic_becomes_coarser_only_once_it_has_been_looked_at(registry: R
     with registry.reading() as tx:
         after = tx.traffic.between(model, 1, 0, 1e11)
     assert len(after) < len(before)
-    assert sum(one.predictions for one in after) == 100
+    assert sum(bucket.predictions for bucket in after) == 100
     hour = known(registry, model).through // 3_600 * 3_600
-    assert {one.started_at % 3_600 for one in after if one.started_at < hour} == {0}
+    assert {bucket.started_at % 3_600 for bucket in after if bucket.started_at < hour} == {0}
 
 
-def test_what_nobody_looks_at_does_not_stay_for_ever(registry: Registry) -> None:
-    """Counts of a version that serves no more, or of a model whose looks fail: once an hour."""
+def test_unmonitored_traffic_is_aggregated_and_deleted(registry: Registry) -> None:
+    """Applies to versions that no longer serve and models whose monitoring fails, once an hour."""
     model = a_champion(registry)
     stream = Stream(registry, model)
     caught_up(registry, model)
@@ -267,11 +269,11 @@ def test_what_nobody_looks_at_does_not_stay_for_ever(registry: Registry) -> None
             tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
         assert Worker(registry, {MONITOR: run_monitor}, name="test").work_once(threading.Event())
         with registry.reading() as tx:
-            return {one.started_at for one in tx.traffic.between(model, 1, 0, 1e11)}
+            return {bucket.started_at for bucket in tx.traffic.between(model, 1, 0, 1e11)}
 
-    found = buckets()
-    assert {one % 3_600 for one in found} == {0}
-    assert min(found) > stream.now - 5 * 86_400
+    starts = buckets()
+    assert {start % 3_600 for start in starts} == {0}
+    assert min(starts) > stream.now - 5 * 86_400
     if stream.now // 3_600 == time.time() // 3_600:
         stream.send(100, ago=3 * 86_400, seconds=9_000)
-        assert {one % 3_600 for one in buckets()} != {0}
+        assert {start % 3_600 for start in buckets()} != {0}

@@ -1,6 +1,6 @@
-"""Workers as real processes: sharing a queue, killed, paused, told to stop, orphaned.
+"""Worker processes: sharing a queue, killed, paused, stopped and orphaned.
 
-Nothing here is timed: tests wait for what they need to see, for as long as a slow machine takes.
+Tests wait for conditions instead of fixed times, so that they pass on slow machines.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Stage:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def enqueue(self, kind: str = "publish", *, waits: bool = False, max_attempts: int = 3) -> Job:
-        """Add a job; one that waits goes on after `go()`."""
+        """Add a job; with `waits`, its handler continues after `go()`."""
         payload = {"model": self.model.name, "began": str(self.folder / "began")}
         if waits:
             payload["go"] = str(self.folder / "go")
@@ -65,16 +65,16 @@ class Stage:
         return (self.folder / f"log{self.workers.index(worker)}").read_text()
 
     def began(self) -> list[list[str]]:
-        """Return job and process of every attempt that a handler began."""
+        """Return job id and process id of every started attempt."""
         path = self.folder / "began"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def go(self) -> None:
-        """Let the waiting handlers go on."""
+        """Release the waiting handlers."""
         (self.folder / "go").touch()
 
     def job(self, job: Job) -> Job:
-        """Return the job as it is now."""
+        """Return the current state of the job."""
         with self.registry.reading() as tx:
             return tx.jobs.get(job.id)
 
@@ -82,8 +82,8 @@ class Stage:
         """Return the job of every version, in order."""
         with self.registry.reading() as tx:
             versions = tx.calibrators.page(self.model, None, 1000)
-        assert [one.version for one in versions] == list(range(1, len(versions) + 1))
-        return [one.job_id for one in versions]
+        assert [version.version for version in versions] == list(range(1, len(versions) + 1))
+        return [version.job_id for version in versions]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def stage(registry: Registry, database_url: str, blob_url: str, tmp_path: Path) 
 
 
 def test_two_workers_do_thirty_jobs_once_each(stage: Stage) -> None:
-    """Every job succeeds at its first attempt, with a version of its own."""
+    """Every job succeeds at its first attempt and publishes one version."""
     jobs = [stage.enqueue() for _ in range(30)]
     for _ in range(2):
         stage.worker()
@@ -122,11 +122,11 @@ def test_a_killed_workers_job_is_finished_by_another_once(stage: Stage) -> None:
 
 
 def test_workers_killed_at_any_moment_publish_each_job_once(stage: Stage) -> None:
-    """Workers that keep dying, at moments that nobody chose, get through the queue."""
+    """Workers that are killed at random moments still finish the queue."""
     jobs = [stage.enqueue(max_attempts=100) for _ in range(30)]
     for round_ in range(4):
         worker = stage.worker("--lease-seconds", "0.2")
-        # After another number of jobs each time; where in the next one, the machine decides.
+        # The number of finished jobs differs each time; the position in the next job is random.
         _until(lambda after=3 + 5 * round_: len(stage.published()) >= after)  # type: ignore[misc]
         worker.kill()
     stage.worker()
@@ -136,9 +136,9 @@ def test_workers_killed_at_any_moment_publish_each_job_once(stage: Stage) -> Non
 
 @pytest.mark.parametrize("kind", ["publish", "publish_deaf"])
 def test_a_worker_paused_past_its_lease_publishes_nothing(stage: Stage, kind: str) -> None:
-    """SIGSTOP, another does the job, SIGCONT: the first is fenced off, and goes on working.
+    """A worker that is resumed after another finished its job publishes nothing.
 
-    Also where its handler never asks whether it is still wanted.
+    It then continues with other jobs. The same holds for a handler that never checks its lease.
     """
     job = stage.enqueue(kind, waits=True)
     paused = stage.worker("--lease-seconds", str(_SHORT_LEASE))
@@ -161,7 +161,7 @@ def test_a_worker_paused_past_its_lease_publishes_nothing(stage: Stage, kind: st
 
 
 def test_a_job_that_kills_its_workers_ends_failed(stage: Stage) -> None:
-    """After as many workers as it has attempts; the queue behind it moves on."""
+    """The job fails after its last attempt; later jobs run."""
     poison, harmless = stage.enqueue("die", max_attempts=2), stage.enqueue()
     for attempt in (1, 2):
         stage.worker("--lease-seconds", "0.2").wait(_PATIENCE_SECONDS)
@@ -174,7 +174,9 @@ def test_a_job_that_kills_its_workers_ends_failed(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_told_to_stop_gives_its_job_back(stage: Stage, number: signal.Signals) -> None:
+def test_a_stopped_worker_returns_its_job_to_the_queue(
+    stage: Stage, number: signal.Signals
+) -> None:
     """It exits with 0, and the attempt does not count."""
     job = stage.enqueue(waits=True)
     worker = stage.worker()
@@ -187,8 +189,8 @@ def test_a_worker_told_to_stop_gives_its_job_back(stage: Stage, number: signal.S
     _until(lambda: stage.job(job).state == "succeeded")
 
 
-def test_a_worker_told_to_stop_twice_stops_at_once(stage: Stage) -> None:
-    """Where a handler does not listen: its lease runs out later, and nothing is lost."""
+def test_a_second_stop_signal_ends_the_worker_at_once(stage: Stage) -> None:
+    """The handler ignores the stop; its lease expires later and nothing is lost."""
     job = stage.enqueue("publish_deaf", waits=True)
     worker = stage.worker("--lease-seconds", str(_SHORT_LEASE))
     _until(lambda: len(stage.began()) == 1)
@@ -203,7 +205,7 @@ def test_a_worker_told_to_stop_twice_stops_at_once(stage: Stage) -> None:
 
 
 def test_an_embedded_worker_ends_with_its_parent(stage: Stage) -> None:
-    """The end of its standard input stands for the parent's; the terminal's SIGINT does not."""
+    """The end of standard input means that the parent ended; SIGINT is ignored."""
     job = stage.enqueue(waits=True)
     worker = stage.worker("--embedded")
     _until(lambda: len(stage.began()) == 1)
@@ -216,7 +218,7 @@ def test_an_embedded_worker_ends_with_its_parent(stage: Stage) -> None:
 
 
 def test_a_running_job_is_cancelled(stage: Stage) -> None:
-    """The handler hears it with the next heartbeat; nothing is published."""
+    """The next heartbeat cancels the handler; nothing is published."""
     job = stage.enqueue(waits=True)
     stage.worker("--lease-seconds", str(_SHORT_LEASE))
     _until(lambda: len(stage.began()) == 1)

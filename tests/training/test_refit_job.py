@@ -1,4 +1,4 @@
-"""A calibrator gone wrong is fitted anew, compared in shadow, and promoted or dropped."""
+"""A stale calibrator is refitted, compared in shadow, and promoted or dropped."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def serve(
     seconds: float = 600.0,
     seed: int = 1,
     version: int = 1,
-    kept: bool = True,
+    save_logits: bool = True,
 ) -> None:
-    """Answer rows whose right temperature is as given, with ids, kept logits and labels."""
+    """Serve rows of true temperature `temperature`, with ids, labels and saved logits."""
     logits, truth = draw(rows, 4, temperature, seed=seed)
     logits = logits.astype(np.float32)
     with registry.transaction() as tx:
@@ -67,7 +67,9 @@ def serve(
     places = np.searchsorted(stream.edges, probabilities.max(axis=1), side="right")
     counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
     cells, counts = np.unique(counted, axis=0, return_counts=True)
-    stored = _Sample(times[0], [one.digest for one in read], [logits], logits.nbytes, times[-1])
+    stored = _Sample(
+        times[0], [prediction.digest for prediction in read], [logits], logits.nbytes, times[-1]
+    )
     with registry.blobs.writer() as blob:
         blob.write(_parquet(stored))
         digest = blob.commit()
@@ -78,12 +80,12 @@ def serve(
             TrafficCount(model.id, version, int(start), 0, int(bin), int(count))
             for (start, bin), count in zip(cells, counts, strict=True)
         )
-        if kept:
+        if save_logits:
             tx.captures.add(model.id, Capture(digest, rows, 99, times[0] - 1, times[-1] + 1))
 
 
 def work(registry: Registry, *kinds: str) -> None:
-    """Look at everything once, and do what comes of it."""
+    """Run the monitoring job and the jobs that it adds."""
     with registry.transaction() as tx:
         tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
     worker = Worker(registry, {kind: HANDLERS[kind] for kind in kinds or HANDLERS}, name="test")
@@ -93,7 +95,7 @@ def work(registry: Registry, *kinds: str) -> None:
 
 def story(registry: Registry, model: Model) -> list[tuple[int, str]]:
     with registry.reading() as tx:
-        return [(one.version, one.kind) for one in reversed(tx.monitors.events(model, 100))]
+        return [(event.version, event.kind) for event in reversed(tx.monitors.events(model, 100))]
 
 
 def champion(registry: Registry, model: Model) -> int:
@@ -103,9 +105,9 @@ def champion(registry: Registry, model: Model) -> int:
 
 def candidate(registry: Registry, model: Model) -> Candidate:
     with registry.reading() as tx:
-        found = tx.candidates.latest(model)
-    assert found is not None
-    return found
+        latest = tx.candidates.latest(model)
+    assert latest is not None
+    return latest
 
 
 @pytest.fixture
@@ -117,38 +119,38 @@ def drifted(registry: Registry) -> Model:
     return model
 
 
-def test_stale_then_fitted_anew_then_promoted_on_evidence(
+def test_stale_champion_is_refitted_and_promoted_on_evidence(
     registry: Registry, drifted: Model
 ) -> None:
-    """The whole story is in the audit trail, and the alias' own history says who and why."""
+    """The audit trail has all steps; the alias history has actor and reason."""
     work(registry)
     assert story(registry, drifted)[-2:] == [(1, "stale"), (2, "refitted")]
     assert champion(registry, drifted) == 1
-    begun = candidate(registry, drifted)
-    assert (begun.version, begun.champion, begun.verdict) == (2, 1, None)
+    started = candidate(registry, drifted)
+    assert (started.version, started.champion, started.verdict) == (2, 1, None)
     with registry.reading() as tx:
         card: Any = tx.calibrators.get(drifted, 2).card
     assert 1_000 < card["data"]["rows"] <= 1_700
     check_that_rows_are_of_the_drift(registry, drifted)
     work(registry)
     assert candidate(registry, drifted).verdict is None  # nothing new has matured
-    # As though time had passed: what is predicted after the fit, and has matured since.
+    # Simulate predictions after the fit that have matured.
     with registry.transaction() as tx:
-        step = replace(begun, turn=candidate(registry, drifted).turn + 1)
-        tx.candidates.save(drifted, replace(step, through=begun.began_at - 1_200))
+        step = replace(started, turn=candidate(registry, drifted).turn + 1)
+        tx.candidates.save(drifted, replace(step, through=started.began_at - 1_200))
     serve(registry, drifted, ago=1_100, temperature=9.0, seed=3)
     work(registry)
-    ended = candidate(registry, drifted)
-    assert ended.verdict == "promoted"
-    assert ended.state["labels"] == 1_500
+    finished = candidate(registry, drifted)
+    assert finished.verdict == "promoted"
+    assert finished.state["labels"] == 1_500
     assert champion(registry, drifted) == 2
     assert story(registry, drifted)[-1] == (2, "promoted")
-    # In how many parts rows come makes no difference to the test, and so none to the onset: what is
-    # fitted is the same each time.
-    found, floor = errors(registry, drifted, 2)
-    assert found < floor
-    before, floor_before = errors(registry, drifted, 1)
-    assert before > 3 * floor_before
+    # The test and the onset do not depend on how rows are split into parts, so the fitted
+    # calibrator is always the same.
+    error, error_floor = errors(registry, drifted, 2)
+    assert error < error_floor
+    champion_error, champion_floor = errors(registry, drifted, 1)
+    assert champion_error > 3 * champion_floor
     with registry.reading() as tx:
         (change, _) = tx.aliases.history(drifted, "champion")
         events = tx.monitors.events(drifted, 1)
@@ -158,7 +160,7 @@ def test_stale_then_fitted_anew_then_promoted_on_evidence(
 
 
 def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
-    """Candidate 2 is better than one of all that is kept, and near one that knows the truth."""
+    """Candidate 2 beats a fit to all rows, and is close to the true temperature."""
     with registry.reading() as tx:
         fitted = Calibrator.from_bytes(tx.calibrators.parameters(model, 2))
         row = tx.monitors.find(model, 1)
@@ -166,8 +168,8 @@ def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
         now = tx.labels.clock()
     assert row is not None
     assert abs(row.status["onset"] - (now - 2_400)) < 120
-    every = read_labelled_sample(registry, model, 1, 0, now)
-    assert len(every) == 3_000
+    sample = read_labelled_sample(registry, model, 1, 0, now)
+    assert len(sample) == 3_000
     assert card["data"]["rows"] == len(
         read_labelled_sample(registry, model, 1, row.status["onset"], now)
     )
@@ -178,14 +180,14 @@ def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
         logs = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
         return float(-logs[np.arange(len(truth)), truth].mean())
 
-    of_all = _temperature(fit(every.logits, every.labels, map="temperature"))
+    fitted_to_all = _temperature(fit(sample.logits, sample.labels, map="temperature"))
     best = error(9.0)
-    assert error(_temperature(fitted)) < error(of_all) - 0.01
-    assert error(_temperature(fitted)) - best < 0.2 * (error(of_all) - best)
+    assert error(_temperature(fitted)) < error(fitted_to_all) - 0.01
+    assert error(_temperature(fitted)) - best < 0.2 * (error(fitted_to_all) - best)
 
 
 def errors(registry: Registry, model: Model, version: int) -> tuple[float, float]:
-    """Return ECE on 1,500 unseen rows of the drift, and what 95% of perfect answers show."""
+    """Return ECE on 1,500 unseen rows of the drift, and its 95% quantile for a perfect model."""
     with registry.reading() as tx:
         served = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
     logits, truth = draw(1_500, 4, 9.0, seed=10_000)
@@ -206,10 +208,10 @@ def _temperature(calibrator: Calibrator) -> float:
     return float(calibrator.parameters["temperature"])
 
 
-def test_without_a_drift_all_that_is_kept_is_fitted_on(registry: Registry) -> None:
-    """An onset is where the leading bettor stood lowest: a moment ago where nothing is wrong.
+def test_without_drift_the_fit_uses_all_saved_rows(registry: Registry) -> None:
+    """Without drift the onset is recent.
 
-    Suspect by its confidences or its window alone is no drift that labels date.
+    Suspicion by confidences or the window alone has no onset from labels.
     """
     model = a_champion(registry, CAPTURING)
     serve(registry, model, ago=4_000, temperature=3.0, rows=900)
@@ -232,7 +234,7 @@ def test_without_a_drift_all_that_is_kept_is_fitted_on(registry: Registry) -> No
     assert card["data"]["rows"] == 900
 
 
-def test_a_segment_s_drift_dates_it_as_all_traffic_s_does(registry: Registry) -> None:
+def test_sample_start_follows_the_onset_of_a_segment(registry: Registry) -> None:
     calm = {"suspicion": 0.1, "suspicion_threshold": 2.3, "rejected_at": None}
     wild = {**calm, "suspicion": 3.0}
     status = {
@@ -243,8 +245,8 @@ def test_a_segment_s_drift_dates_it_as_all_traffic_s_does(registry: Registry) ->
     model = a_champion(registry)
     assert _sample_start(row, model, 9e9 + 60) == (9e9, 9e9)
     assert _sample_start(row, model, 1e10) == (1e10 - model.monitoring.capture_seconds, 9e9)
-    whole = replace(row, status={**status, "segment": None})
-    assert _sample_start(whole, model, 9e9 + 60)[1] is None
+    row_without_segment = replace(row, status={**status, "segment": None})
+    assert _sample_start(row_without_segment, model, 9e9 + 60)[1] is None
 
 
 def last_reason(registry: Registry, model: Model, before: int = 0) -> str:
@@ -261,25 +263,31 @@ def shadowed(
     begins: bool = True,
 ) -> int:
     """Publish a candidate of another temperature, and let 1,500 predictions be compared."""
-    other = fit(*draw(2_000, 4, temperature, seed=9), map="temperature")
+    candidate_calibrator = fit(*draw(2_000, 4, temperature, seed=9), map="temperature")
     lease = a_lease(registry)
     with registry.transaction() as tx:
         tx.models.set_monitoring(model.name, monitoring)
         now = tx.labels.clock()
         version = tx.calibrators.publish(
-            lease, model, None, other.card.to_dict(), other.to_bytes(), None, ""
+            lease,
+            model,
+            None,
+            candidate_calibrator.card.to_dict(),
+            candidate_calibrator.to_bytes(),
+            None,
+            "",
         )
         tx.jobs.succeed(lease, {})
         if begins:
-            begun = Candidate(version, 1, 0, now, now - 3_000, 0.05, {}, None, None)
-            tx.candidates.add(model, begun)
+            started = Candidate(version, 1, 0, now, now - 3_000, 0.05, {}, None, None)
+            tx.candidates.add(model, started)
     if begins:
         serve(registry, model, ago=2_000, temperature=3.0, seed=5)
     return version
 
 
 def test_a_candidate_that_is_no_better_is_dropped(registry: Registry) -> None:
-    """On evidence as well, and the champion goes on."""
+    """The candidate is dropped on evidence, and the champion stays."""
     model = a_champion(registry, CAPTURING)
     shadowed(registry, model, CAPTURING, 30.0)
     assert compare(registry, model) == "dropped"
@@ -288,23 +296,23 @@ def test_a_candidate_that_is_no_better_is_dropped(registry: Registry) -> None:
     assert compare(registry, model) is None
 
 
-def test_a_human_can_veto(registry: Registry, drifted: Model) -> None:
-    """`promote: manual` proves a candidate and leaves the promotion to somebody."""
+def test_manual_promotion_waits_for_a_user(registry: Registry, drifted: Model) -> None:
+    """With `promote: manual` a candidate becomes proven, and a user promotes it."""
     manual = replace(CAPTURING, promote="manual")
     with registry.transaction() as tx:
         tx.models.set_monitoring("resnet", manual)
     work(registry)
-    begun = candidate(registry, drifted)
+    started = candidate(registry, drifted)
     with registry.transaction() as tx:
         tx.candidates.save(
-            drifted, replace(begun, turn=begun.turn + 1, through=begun.began_at - 1_200)
+            drifted, replace(started, turn=started.turn + 1, through=started.began_at - 1_200)
         )
     serve(registry, drifted, ago=1_100, temperature=9.0, seed=3)
     work(registry, MONITOR)
     assert candidate(registry, drifted).verdict == "proven"
     assert champion(registry, drifted) == 1
     assert story(registry, drifted)[-1] == (2, "proven")
-    # It waits: no other takes its place unless somebody asks, however long it takes.
+    # A proven candidate stays until a user requests another refit.
     with registry.transaction() as tx:
         assert refit_is_due(tx, drifted, "stale", tx.labels.clock() + 1e6) is None
     assert compare(registry, drifted) is None
@@ -319,10 +327,10 @@ def test_a_human_can_veto(registry: Registry, drifted: Model) -> None:
     ("served", "verdict", "word"),
     [(2, "promoted", "it was promoted by a user"), (3, "dropped", "has made way for 3")],
 )
-def test_one_that_waits_ends_with_the_champion_that_it_is_better_than(
+def test_proven_candidate_ends_when_the_champion_changes(
     registry: Registry, served: int, verdict: str, word: str
 ) -> None:
-    """Promoted, if that is what serves now; otherwise nobody knows whether it is better."""
+    """Its verdict is promoted if it serves now, otherwise dropped."""
     model = a_champion(registry, replace(CAPTURING, promote="manual"))
     for _ in range(2):
         version = shadowed(registry, model, model.monitoring, 3.0, begins=False)
@@ -337,22 +345,22 @@ def test_one_that_waits_ends_with_the_champion_that_it_is_better_than(
     assert compare(registry, model) is None
 
 
-def test_a_candidate_for_which_nothing_is_kept_any_more_is_dropped(registry: Registry) -> None:
-    """It would stand in the way of every other; what is kept already is compared first."""
+def test_candidate_is_dropped_when_capture_is_disabled(registry: Registry) -> None:
+    """Saved rows are compared first; the candidate would otherwise block all others."""
     model = a_champion(registry, CAPTURING)
     shadowed(registry, model, replace(WATCHING, capture=0.0), 3.0)
     assert compare(registry, model) == "compared"
     with registry.transaction() as tx:
-        begun = candidate(registry, model)
-        tx.candidates.save(model, replace(begun, turn=begun.turn + 1, through=begun.began_at))
+        started = candidate(registry, model)
+        tx.candidates.save(model, replace(started, turn=started.turn + 1, through=started.began_at))
     assert compare(registry, model) == "dropped"
     assert "`capture` is 0" in last_reason(registry, model)
 
 
-def test_a_comparison_goes_on_however_many_rows_are_kept_at_one_time(
+def test_comparison_advances_with_many_rows_of_the_same_time(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of several processes overlap: what is read must end after it begins."""
+    """Files of several processes overlap; each read must advance."""
     monkeypatch.setattr("training.logit_samples.MAX_ROWS", 1_000)
     model = a_champion(registry, CAPTURING)
     for seed in range(4):
@@ -360,17 +368,17 @@ def test_a_comparison_goes_on_however_many_rows_are_kept_at_one_time(
         serve(registry, model, ago=1_300, temperature=3.0, rows=400, seed=10 + seed)
     with registry.reading() as tx:
         now = tx.labels.clock()
-    start, seen = now - 2_100, []
+    start, sizes = now - 2_100, []
     while start < now - 200:
-        found = read_labelled_sample(registry, model, 1, start, now - 200)
-        assert start < found.end
-        start, seen = found.end, [*seen, len(found)]
-    assert sum(seen) == 8 * 400
-    assert len(seen) == 2
+        sample = read_labelled_sample(registry, model, 1, start, now - 200)
+        assert start < sample.end
+        start, sizes = sample.end, [*sizes, len(sample)]
+    assert sum(sizes) == 8 * 400
+    assert len(sizes) == 2
     assert 0 < len(read_labelled_sample(registry, model, 1, 0, now, newest=True)) <= 1_000
 
 
-def test_a_candidate_ends_with_the_champion_that_it_is_compared_with(registry: Registry) -> None:
+def test_candidate_promoted_by_a_user_ends_its_comparison(registry: Registry) -> None:
     model = a_champion(registry, CAPTURING)
     version = shadowed(registry, model, CAPTURING, 3.0)
     with registry.transaction() as tx:
@@ -380,8 +388,8 @@ def test_a_candidate_ends_with_the_champion_that_it_is_compared_with(registry: R
         assert tx.monitors.events(model, 1)[0].reason == "it was promoted by a user"
 
 
-def test_one_at_a_time(registry: Registry) -> None:
-    """One candidate, and one job, whoever asks how often; a second refit says why not."""
+def test_only_one_candidate_and_one_refit_job_exist(registry: Registry) -> None:
+    """Repeated requests add one job; a second refit reports the reason."""
     model = a_champion(registry, CAPTURING)
     shadowed(registry, model, CAPTURING, 3.0)
     with registry.transaction() as tx:
@@ -391,7 +399,11 @@ def test_one_at_a_time(registry: Registry) -> None:
         assert refit_is_due(tx, model, "stale", tx.labels.clock()) is None
     work(registry, REFIT)
     with registry.reading() as tx:
-        (job, *_) = [one for one in tx.jobs.page(None, None, None, 10) if one.kind == REFIT]
+        (job, *_) = [
+            listed_job
+            for listed_job in tx.jobs.page(None, None, None, 10)
+            if listed_job.kind == REFIT
+        ]
     assert job.result is not None
     assert "being compared" in job.result["reason"]
     with pytest.raises(ConflictError), registry.transaction() as tx:
@@ -403,11 +415,11 @@ def test_one_at_a_time(registry: Registry) -> None:
     [(WATCHING, "declare a `capture` rate"), (CAPTURING, "are needed")],
     ids=["no capture", "too few"],
 )
-def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
+def test_impossible_refit_is_reported_and_retried_later(
     registry: Registry, monitoring: MonitoringConfig, word: str
 ) -> None:
     model = a_champion(registry, monitoring)
-    serve(registry, model, ago=2_400, temperature=9.0, kept=False)
+    serve(registry, model, ago=2_400, temperature=9.0, save_logits=False)
     work(registry)
     assert story(registry, model) == [(1, "stale"), (1, "refit_impossible")]
     with registry.reading() as tx:
@@ -426,29 +438,27 @@ def test_it_says_when_it_cannot_and_does_not_ask_at_once_again(
         assert refit_is_due(tx, daily, "fresh", now + 90_000) == "every 86400 seconds"
 
 
-def test_one_that_fails_is_not_asked_for_at_once_again(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a job leaves nothing in the audit trail."""
+def test_failed_refit_is_retried_later(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed job leaves no event in the audit trail."""
 
-    def broken(*given: object, **more: object) -> None:
+    def broken(*args: object, **more: object) -> None:
         raise CorruptError("damaged")
 
     monkeypatch.setattr("training.refit_job.read_labelled_sample", broken)
     model = a_champion(registry, CAPTURING)
-    serve(registry, model, ago=2_400, temperature=9.0, kept=False)
+    serve(registry, model, ago=2_400, temperature=9.0, save_logits=False)
     for _ in range(3):
         work(registry)
     with registry.reading() as tx:
-        jobs = [one for one in tx.jobs.page(model, None, None, 100) if one.kind == REFIT]
-        assert [one.state for one in jobs] == ["failed"]
+        jobs = [job for job in tx.jobs.page(model, None, None, 100) if job.kind == REFIT]
+        assert [job.state for job in jobs] == ["failed"]
         now = tx.labels.clock()
         assert refit_is_due(tx, model, "stale", now) is None
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
 
 
-def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Registry) -> None:
-    """A share of the rows with ids; what could not be written is written later."""
+def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
+    """A share of the rows with ids is sampled; a failed write is retried."""
     model = a_champion(registry, CAPTURING)
     captures = Captures()
     logits = np.random.default_rng(0).normal(size=(1_000, 4)).astype(np.float32)
@@ -471,17 +481,23 @@ def test_logits_are_kept_until_they_are_written_and_forgotten_later(registry: Re
         (file,) = tx.captures.between(model, 0, 1e11)
     assert 180 < rows < 320
     assert size > 0
-    read: Any = read_ids(
-        [str(one) for one in ids], {1: key}, model=model.id, now=now, lifetime_seconds=1e9
+    predictions: Any = read_ids(
+        [str(prediction_id) for prediction_id in ids],
+        {1: key},
+        model=model.id,
+        now=now,
+        lifetime_seconds=1e9,
     )
     with registry.transaction() as tx:
-        tx.labels.add(model, [(one, n % 4) for n, one in enumerate(read)])
-    found = read_labelled_sample(
+        tx.labels.add(
+            model, [(prediction_id, n % 4) for n, prediction_id in enumerate(predictions)]
+        )
+    sample = read_labelled_sample(
         registry, replace(model, monitoring=MonitoringConfig()), 1, 0, now + 60
     )
-    assert (len(found), found.sampled) == (rows, rows)
-    where = {one.tobytes(): n for n, one in enumerate(logits)}
-    assert [where[row.tobytes()] % 4 for row in found.logits] == found.labels.tolist()
+    assert (len(sample), sample.sampled) == (rows, rows)
+    where = {row.tobytes(): n for n, row in enumerate(logits)}
+    assert [where[row.tobytes()] % 4 for row in sample.logits] == sample.labels.tolist()
     with registry.transaction() as tx:
         tx.models.set_monitoring("resnet", replace(CAPTURING, capture_seconds=1.0))
         model = tx.models.get("resnet")

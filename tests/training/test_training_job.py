@@ -1,4 +1,4 @@
-"""The training job: what it publishes, what it may read, and how it goes on after an end."""
+"""The training job: published files, allowed inputs, and resumption."""
 
 from __future__ import annotations
 
@@ -81,56 +81,58 @@ def runs(registry: Registry, tmp_path: Path) -> Runs:
 
 
 def at_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) -> list[int]:
-    """Call `act` with the number of the step before each; returns the list of steps taken."""
-    taken: list[int] = []
+    """Call `act` with the step number before each step; return the epochs of the steps so far."""
+    steps: list[int] = []
     step = loop._step
 
     def watched(run: Any, *more: Any) -> None:
-        act(len(taken))
-        taken.append(run.counters.epoch)
+        act(len(steps))
+        steps.append(run.counters.epoch)
         step(run, *more)
 
     monkeypatch.setattr(loop, "_step", watched)
-    return taken
+    return steps
 
 
-def test_files_appear_with_the_end_of_the_job(runs: Runs) -> None:
-    """Under their digests, and nothing else is left: no checkpoint, no data set."""
+def test_finished_job_publishes_its_files(runs: Runs) -> None:
+    """Only the files remain as blobs: no checkpoint and no data set."""
     job = runs.ask()
     runs.work()
-    found = runs.job(job)
-    assert found.state == "succeeded", found.error
-    assert found.result is not None
-    assert set(found.result["files"]) == {
+    finished = runs.job(job)
+    assert finished.state == "succeeded", finished.error
+    assert finished.result is not None
+    assert set(finished.result["files"]) == {
         "recipe.json", "metrics.jsonl", "weights.safetensors", "validation.npz", "test.npz",
         "result.json",
     }  # fmt: skip
     assert load_tensors(runs.file(job, "weights.safetensors"))["head.weight"].shape == (3, 2)
-    assert runs.blobs() == {one["digest"] for one in found.result["files"].values()}
-    assert found.result["summary"]["epochs"] == 2
+    assert runs.blobs() == {file["digest"] for file in finished.result["files"].values()}
+    assert finished.result["summary"]["epochs"] == 2
 
 
-def test_a_champion_comes_of_it_if_asked(runs: Runs) -> None:
-    """The validation logits become a data set of the model, and a fit of their own follows."""
+def test_calibrate_publishes_a_champion(runs: Runs) -> None:
+    """The validation logits become a data set of the model, and a fit job follows."""
     with runs.registry.transaction() as tx:
         tx.models.create("points", None, 3, "test")
     job = runs.ask(calibrate={"model": "points", "map": "temperature", "promote": True})
     runs.work()
-    found = runs.job(job)
-    assert found.state == "succeeded", found.error
-    assert found.result is not None
-    assert runs.job(found.result["fit_job"]).state == "succeeded"
+    finished = runs.job(job)
+    assert finished.state == "succeeded", finished.error
+    assert finished.result is not None
+    assert runs.job(finished.result["fit_job"]).state == "succeeded"
     with runs.registry.reading() as tx:
         model = tx.models.get("points")
-        data = tx.datasets.get(model, found.result["dataset"])
+        data = tx.datasets.get(model, finished.result["dataset"])
         assert tx.aliases.get(model, "champion").version == 1
         card = tx.calibrators.get(model, 1).card
     assert data.rows == 80
     assert data.metrics["nll"]["value"] == pytest.approx(
-        found.result["summary"]["validation"]["nll"], rel=1e-5
+        finished.result["summary"]["validation"]["nll"], rel=1e-5
     )
     assert (
-        card["data"]["digest"] == data.digest == found.result["files"]["validation.npz"]["digest"]
+        card["data"]["digest"]
+        == data.digest
+        == finished.result["files"]["validation.npz"]["digest"]
     )
 
 
@@ -157,8 +159,8 @@ def test_a_champion_comes_of_it_if_asked(runs: Runs) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_fails_for_good(runs: Runs, more: dict[str, Any], message: str) -> None:
-    """At the first attempt, before any training; nothing outside the folder is looked at."""
+def test_invalid_recipe_fails_without_retry(runs: Runs, more: dict[str, Any], message: str) -> None:
+    """It fails at the first attempt, before training; files outside the folder are refused."""
     with runs.registry.transaction() as tx:
         tx.models.create("two", None, 2, "test")
     outside = runs.folder.parent / "x.npz"
@@ -166,30 +168,30 @@ def test_what_cannot_be_done_fails_for_good(runs: Runs, more: dict[str, Any], me
     (runs.folder / "link.npz").symlink_to(outside)
     job = runs.ask(**more)
     runs.work()
-    found = runs.job(job)
-    assert (found.state, found.attempts) == ("failed", 1)
-    assert message in (found.error or "")
+    finished = runs.job(job)
+    assert (finished.state, finished.attempts) == ("failed", 1)
+    assert message in (finished.error or "")
 
 
-def test_a_worker_that_stops_loses_nothing(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job goes back with a checkpoint of that very step; another takes the steps after it."""
-    alone = runs.ask()
+def test_stopped_run_resumes_at_the_same_step(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job returns to the queue with a checkpoint of its last step."""
+    uninterrupted = runs.ask()
     runs.work()
     stop = threading.Event()
-    taken = at_each_step(monkeypatch, lambda step: stop.set() if step == 6 else None)
+    steps = at_each_step(monkeypatch, lambda step: stop.set() if step == 6 else None)
     job = runs.ask()
     runs.work(stop)
-    found = runs.job(job)
-    assert (found.state, found.attempts, len(taken)) == ("queued", 0, 7)
+    interrupted = runs.job(job)
+    assert (interrupted.state, interrupted.attempts, len(steps)) == ("queued", 0, 7)
     runs.work()
-    assert (runs.job(job).state, len(taken)) == ("succeeded", 10)
+    assert (runs.job(job).state, len(steps)) == ("succeeded", 10)
     for name in ("weights.safetensors", "test.npz", "result.json"):
-        assert runs.file(job, name) == runs.file(alone, name)
+        assert runs.file(job, name) == runs.file(uninterrupted, name)
 
 
 def test_other_jobs_do_not_wait_for_a_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that comes in between is done in between, and changes no number of the run."""
-    alone = runs.ask()
+    """A short job runs between two steps and does not change the result of the run."""
+    uninterrupted = runs.ask()
     runs.work()
 
     def short(context: JobContext) -> None:
@@ -197,111 +199,113 @@ def test_other_jobs_do_not_wait_for_a_run(runs: Runs, monkeypatch: pytest.Monkey
         torch.rand(5)
         context.check_cancelled()
 
-    others = Worker(runs.registry, {"short": short}, name="test")
+    other_jobs = Worker(runs.registry, {"short": short}, name="test")
     handler = training_handler(
         runs.folder,
-        lambda: others.work_once(threading.Event()),
+        lambda: other_jobs.work_once(threading.Event()),
         every_seconds=0.0,
         max_weights=_WEIGHTS,
     )
-    asked: list[str] = []
+    short_jobs: list[str] = []
 
     def ask(step: int) -> None:
         if step == 3:
             with runs.registry.transaction() as tx:
-                asked.append(tx.jobs.enqueue("short", {}).id)
+                short_jobs.append(tx.jobs.enqueue("short", {}).id)
         if step == 5:
-            assert runs.job(asked[0]).state == "succeeded"
+            assert runs.job(short_jobs[0]).state == "succeeded"
 
-    taken = at_each_step(monkeypatch, ask)
+    steps = at_each_step(monkeypatch, ask)
     job = runs.ask()
     Worker(runs.registry, {TRAIN: handler}, name="test").work_once(threading.Event())
-    assert (runs.job(job).state, len(taken)) == ("succeeded", 10)
-    assert runs.file(job, "weights.safetensors") == runs.file(alone, "weights.safetensors")
+    assert (runs.job(job).state, len(steps)) == ("succeeded", 10)
+    assert runs.file(job, "weights.safetensors") == runs.file(uninterrupted, "weights.safetensors")
 
 
-def test_a_worker_that_dies_costs_the_steps_since_the_checkpoint(
+def test_killed_run_resumes_from_the_last_checkpoint(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease runs out, and the next attempt begins with the second epoch."""
+    """The lease expires, and the next attempt starts with the second epoch."""
 
     class Death(BaseException):
-        """Nothing of the worker's own survives it."""
+        """Ends the worker like a kill signal."""
 
     def die(step: int) -> None:
         if step == 7:
             raise Death
 
-    taken = at_each_step(monkeypatch, die)
+    steps = at_each_step(monkeypatch, die)
     job = runs.ask()
     with pytest.raises(Death):
         runs.work()
-    assert taken == [0] * 5 + [1] * 2
+    assert steps == [0] * 5 + [1] * 2
     threading.Event().wait(0.5)  # longer than the lease
     monkeypatch.undo()
-    taken = at_each_step(monkeypatch, lambda step: None)
+    steps = at_each_step(monkeypatch, lambda step: None)
     runs.work()
-    found = runs.job(job)
-    assert (found.state, found.attempts, taken) == ("succeeded", 2, [1] * 5)
+    finished = runs.job(job)
+    assert (finished.state, finished.attempts, steps) == ("succeeded", 2, [1] * 5)
 
 
-def test_cancelling_ends_it_at_a_step_and_leaves_nothing(
+def test_cancelled_run_stops_at_a_step_and_leaves_no_blobs(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = threading.Event()
+    heartbeat = threading.Event()
 
     def cancel(step: int) -> None:
         if step == 6:
             with runs.registry.transaction() as tx:
                 tx.jobs.cancel(job)
-            heard.wait(0.4)  # until the heartbeat has been there
+            heartbeat.wait(0.4)  # wait for a heartbeat
 
-    taken = at_each_step(monkeypatch, cancel)
+    steps = at_each_step(monkeypatch, cancel)
     job = runs.ask()
     runs.work()
     assert runs.job(job).state == "cancelled"
-    assert len(taken) == 7
+    assert len(steps) == 7
     assert runs.blobs() == set()
 
 
 def test_a_paused_worker_is_fenced_off(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another has the job meanwhile: what the first leaves afterwards counts for nothing."""
+    """Another worker finished the job; the first worker changes nothing afterwards."""
     other = Runs(runs.registry, runs.folder)
-    ended: list[Job] = []
+    results: list[Job] = []
 
     def oversleep(step: int) -> None:
-        if step == 6 and not ended:
-            ended.append(runs.job(job))
+        if step == 6 and not results:
+            results.append(runs.job(job))
             monkeypatch.setattr("training.job_context.JobContext.beat", lambda *_: None)
             threading.Event().wait(0.5)
             other.work()
-            ended[0] = runs.job(job)
+            results[0] = runs.job(job)
 
     at_each_step(monkeypatch, oversleep)
     job = runs.ask()
     runs.work()
-    found = runs.job(job)
-    assert ended[0].state == found.state == "succeeded"
-    assert ended[0].result == found.result
-    assert found.result is not None
-    digests = {one["digest"] for one in found.result["files"].values()}
+    finished = runs.job(job)
+    assert results[0].state == finished.state == "succeeded"
+    assert results[0].result == finished.result
+    assert finished.result is not None
+    digests = {file["digest"] for file in finished.result["files"].values()}
     assert digests <= runs.blobs()
 
 
-def test_progress_says_how_far_and_how_good(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_reports_position_and_accuracy(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loop, "_EVERY_SECONDS", 0.0)
-    said: list[tuple[float, str]] = []
+    messages: list[tuple[float, str]] = []
     monkeypatch.setattr(
         "training.job_context.JobContext.progress",
-        lambda _, share, text: said.append((share, text)),
+        lambda _, share, text: messages.append((share, text)),
     )
     runs.ask()
     runs.work()
-    shares = [share for share, _ in said]
+    shares = [share for share, _ in messages]
     assert shares == sorted(shares)
-    assert said[1][1].startswith("epoch 1 of 2, loss ")
-    assert "; validation accuracy " in said[-2][1]
-    assert " s left" in said[-2][1]
+    assert messages[1][1].startswith("epoch 1 of 2, loss ")
+    assert "; validation accuracy " in messages[-2][1]
+    assert " s left" in messages[-2][1]
 
 
 @pytest.fixture
@@ -311,12 +315,12 @@ def small_blobs(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_no_room_for_a_checkpoint_is_tried_again(
+def test_full_disk_is_retried(
     small_blobs: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one before stands, and the next attempt goes on from it."""
+    """The previous checkpoint remains, and the next attempt resumes from it."""
     # Between the first checkpoint and the second.
-    taken = at_each_step(monkeypatch, lambda step: fill(small_blobs) if step == 7 else None)
+    steps = at_each_step(monkeypatch, lambda step: fill(small_blobs) if step == 7 else None)
     worker = Worker(
         runs.registry,
         {TRAIN: training_handler(runs.folder, max_weights=_WEIGHTS)},
@@ -325,19 +329,17 @@ def test_no_room_for_a_checkpoint_is_tried_again(
     )
     job = runs.ask()
     worker.work_once(threading.Event())
-    found = runs.job(job)
-    assert (found.state, found.attempts) == ("queued", 1)
-    assert "no space left" in (found.error or "")
+    failed_once = runs.job(job)
+    assert (failed_once.state, failed_once.attempts) == ("queued", 1)
+    assert "no space left" in (failed_once.error or "")
     (small_blobs / "filler").unlink()
     worker.work_once(threading.Event())
     assert runs.job(job).state == "succeeded"
-    assert taken == [0] * 5 + [1] * 5 + [1] * 5
+    assert steps == [0] * 5 + [1] * 5 + [1] * 5
 
 
-def test_checkpoints_of_equal_runs_are_blobs_of_their_own(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two runs of one recipe: the end of one takes nothing from the other."""
+def test_equal_runs_have_separate_checkpoints(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of one run does not remove the checkpoint of another run of the same recipe."""
     stop = threading.Event()
     at_each_step(monkeypatch, lambda step: stop.set() if step in (2, 5) else None)
     first = runs.ask()
@@ -354,7 +356,7 @@ def test_checkpoints_of_equal_runs_are_blobs_of_their_own(
 
 
 def sweep(runs: Runs) -> None:
-    """Have a worker look after everything, as it does every minute."""
+    """Run the monitoring job, which removes orphaned checkpoints."""
     worker = Worker(runs.registry, {MONITOR: run_monitor}, name="test")
     with runs.registry.transaction() as tx:
         job = tx.jobs.enqueue(MONITOR, {}).id
@@ -363,14 +365,14 @@ def sweep(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled", "abandoned"])
-def test_of_a_job_that_is_over_no_checkpoint_stays(
+def test_checkpoint_of_an_ended_job_is_removed(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """It failed for good, was cancelled in the queue, or its last attempt took a worker along."""
+    """The job failed, was cancelled in the queue, or its last attempt killed the worker."""
     stop = threading.Event()
 
     class Death(BaseException):
-        """Nothing of the worker's own survives it."""
+        """Ends the worker like a kill signal."""
 
     def act(step: int) -> None:
         if step == 7 and end == "failed":
@@ -399,18 +401,16 @@ def test_of_a_job_that_is_over_no_checkpoint_stays(
     sweep(runs)
 
 
-def test_a_job_that_goes_on_keeps_its_checkpoint(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_job_keeps_its_checkpoint(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
-    taken = at_each_step(monkeypatch, lambda step: stop.set() if step == 6 else None)
+    steps = at_each_step(monkeypatch, lambda step: stop.set() if step == 6 else None)
     job = runs.ask()
     runs.work(stop)
-    kept = runs.blobs()
+    blobs = runs.blobs()
     sweep(runs)
-    assert runs.blobs() == kept
+    assert runs.blobs() == blobs
     runs.work()
-    assert (runs.job(job).state, len(taken)) == ("succeeded", 10)
+    assert (runs.job(job).state, len(steps)) == ("succeeded", 10)
     sweep(runs)
     assert runs.job(job).checkpoint is None
     assert runs.job(job).result is not None
@@ -418,27 +418,27 @@ def test_a_job_that_goes_on_keeps_its_checkpoint(
 
 
 @pytest.mark.parametrize("moment", ["commit", "tell", "remove"])
-def test_a_worker_that_dies_with_a_checkpoint_half_kept_leaves_no_blob_behind(
+def test_worker_killed_while_saving_a_checkpoint_leaves_no_blob(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Before it is stored, before the job knows, or before the old one is gone."""
+    """It dies before the blob is stored, the job records it, or the old blob is removed."""
 
     class Death(BaseException):
-        """Nothing of the worker's own survives it."""
+        """Ends the worker like a kill signal."""
 
-    seen: list[None] = []
+    calls: list[None] = []
     owner, name = {
         "commit": (BlobWriter, "commit"),
         "tell": (JobContext, "save_checkpoint"),
         "remove": (BlobStore, "remove"),
     }[moment]
-    #: The second checkpoint's; each is told of twice, and the first takes no other's place.
+    #: The calls of the second checkpoint. Each is recorded twice; the first replaces none.
     last = {"commit": 2, "tell": 4, "remove": 1}[moment]
     act = getattr(owner, name)
 
     def die(self: Any, *more: Any) -> Any:
-        seen.append(None)
-        if len(seen) == last:
+        calls.append(None)
+        if len(calls) == last:
             raise Death
         return act(self, *more)
 
@@ -448,11 +448,11 @@ def test_a_worker_that_dies_with_a_checkpoint_half_kept_leaves_no_blob_behind(
         runs.work()
     monkeypatch.undo()
     threading.Event().wait(0.5)  # longer than the lease
-    taken = at_each_step(monkeypatch, lambda step: None)
+    steps = at_each_step(monkeypatch, lambda step: None)
     runs.work()
-    found = runs.job(job)
-    assert (found.state, found.attempts) == ("succeeded", 2)
-    # From the second checkpoint where the job knew of it, and else from the first.
-    assert len(taken) == (6 if moment == "remove" else 8)
-    assert found.result is not None
-    assert runs.blobs() == {one["digest"] for one in found.result["files"].values()}
+    finished = runs.job(job)
+    assert (finished.state, finished.attempts) == ("succeeded", 2)
+    # Resumes from the second checkpoint if the job recorded it, otherwise from the first.
+    assert len(steps) == (6 if moment == "remove" else 8)
+    assert finished.result is not None
+    assert runs.blobs() == {file["digest"] for file in finished.result["files"].values()}

@@ -1,4 +1,4 @@
-"""The worker's loop in this process: how attempts end, and what happens without a database."""
+"""The worker's loop in this process: outcomes of attempts, and database outages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _worker(registry: Registry, handler: JobHandler, **options: float) -> Worker
 
 
 def _run(registry: Registry, handler: JobHandler, **options: float) -> Job:
-    """Let a worker do one job, with that handler; return what became of the job."""
+    """Run one job with this handler; return the job."""
     with registry.transaction() as tx:
         job = tx.jobs.enqueue(KIND, {"bins": 15})
     assert _worker(registry, handler, **options).work_once(threading.Event())
@@ -43,8 +43,8 @@ def _raising(error: BaseException) -> JobHandler:
     return handler
 
 
-def test_a_handler_publishes_and_finishes_in_one(registry: Registry) -> None:
-    """The result names the model and the version, beside what the handler adds."""
+def test_publish_finishes_the_job(registry: Registry) -> None:
+    """The result has the model, the version and the handler's fields."""
     model = a_model(registry)
 
     def handler(context: JobContext) -> None:
@@ -66,14 +66,14 @@ def test_a_handler_publishes_and_finishes_in_one(registry: Registry) -> None:
         assert tx.aliases.get(model, "champion").version == 1
 
 
-def test_a_handler_that_returns_has_succeeded(registry: Registry) -> None:
-    """With an empty result, where it finished nothing itself."""
+def test_job_succeeds_when_its_handler_returns(registry: Registry) -> None:
+    """The result is empty."""
     job = _run(registry, lambda context: None)
     assert (job.state, job.result) == ("succeeded", {})
 
 
-def test_a_handler_may_finish_in_a_transaction_of_its_own(registry: Registry) -> None:
-    """For jobs that publish something else than a calibrator."""
+def test_handler_can_finish_in_its_own_transaction(registry: Registry) -> None:
+    """Needed by jobs that publish something other than a calibrator."""
 
     def handler(context: JobContext) -> None:
         with context.finishing() as tx:
@@ -83,8 +83,8 @@ def test_a_handler_may_finish_in_a_transaction_of_its_own(registry: Registry) ->
     assert _run(registry, handler).result == {"made": 1}
 
 
-def test_what_fails_while_finishing_leaves_nothing(registry: Registry) -> None:
-    """Neither the result nor the end of the job; the attempt counts as failed."""
+def test_failure_while_finishing_is_rolled_back(registry: Registry) -> None:
+    """Neither the result nor the end of the job is stored; the attempt fails."""
 
     def handler(context: JobContext) -> None:
         with context.finishing() as tx:
@@ -107,15 +107,15 @@ def test_what_fails_while_finishing_leaves_nothing(registry: Registry) -> None:
         CorruptError("damaged"),
     ],
 )
-def test_what_cannot_be_done_is_not_tried_again(registry: Registry, error: RecalibError) -> None:
-    """The job's error is ours, word by word."""
+def test_permanent_error_is_not_retried(registry: Registry, error: RecalibError) -> None:
+    """The job has the exact error message."""
     job = _run(registry, _raising(error))
     assert (job.state, job.error, job.attempts) == ("failed", str(error), 1)
 
 
 @pytest.mark.parametrize("error", [UnavailableError("away"), OSError("disk"), ValueError("bug")])
-def test_what_may_go_better_later_is_tried_again(registry: Registry, error: Exception) -> None:
-    """Until the attempts are used up; later, so not at once."""
+def test_temporary_error_is_retried_later(registry: Registry, error: Exception) -> None:
+    """The job is queued again, with a delay."""
     job = _run(registry, _raising(error))
     assert (job.state, job.attempts) == ("queued", 1)
     assert str(error) in (job.error or "")
@@ -123,7 +123,7 @@ def test_what_may_go_better_later_is_tried_again(registry: Registry, error: Exce
 
 
 def test_attempts_run_out(registry: Registry) -> None:
-    """Three by default; then the last error stays."""
+    """After three attempts the job fails with the last error."""
     job = _run(registry, _raising(OSError("disk")), retry_seconds=0)
     worker = _worker(registry, _raising(OSError("disk")), retry_seconds=0)
     while worker.work_once(threading.Event()):
@@ -141,7 +141,7 @@ def test_the_wait_doubles_and_is_bounded(registry: Registry) -> None:
     assert waits[-1] == 300
 
 
-def test_a_handler_cannot_swallow_its_cancelling(registry: Registry) -> None:
+def test_handler_cannot_suppress_cancellation(registry: Registry) -> None:
     """`except Exception` does not catch it; the job ends cancelled."""
 
     def handler(context: JobContext) -> None:
@@ -156,8 +156,8 @@ def test_a_handler_cannot_swallow_its_cancelling(registry: Registry) -> None:
     assert _run(registry, handler, lease_seconds=0.06).state == "cancelled"
 
 
-def test_a_cancelled_job_publishes_nothing_once_it_is_known(registry: Registry) -> None:
-    """`finishing` looks too, for handlers that never ask."""
+def test_cancelled_job_publishes_nothing_after_a_heartbeat(registry: Registry) -> None:
+    """`finishing` checks for cancellation, for handlers that never check."""
     model = a_model(registry)
 
     def handler(context: JobContext) -> None:
@@ -171,8 +171,8 @@ def test_a_cancelled_job_publishes_nothing_once_it_is_known(registry: Registry) 
         assert tx.calibrators.latest(model) is None
 
 
-def test_a_lost_lease_is_told_to_the_handler(registry: Registry) -> None:
-    """The heartbeat notices; the other worker's attempt stands."""
+def test_handler_is_notified_of_a_lost_lease(registry: Registry) -> None:
+    """The heartbeat detects the loss; the other worker's attempt is unaffected."""
     reasons = []
 
     def handler(context: JobContext) -> None:
@@ -191,24 +191,24 @@ def test_a_lost_lease_is_told_to_the_handler(registry: Registry) -> None:
     assert (job.state, job.worker, job.attempts) == ("running", "other", 2)
 
 
-def test_progress_and_the_lease_travel_with_the_heartbeat(registry: Registry) -> None:
-    """The newest only; a lease shorter than the job is extended as it goes."""
-    seen: list[object] = []
+def test_heartbeat_sends_progress_and_extends_the_lease(registry: Registry) -> None:
+    """Only the newest progress is sent; a lease shorter than the job is extended."""
+    progress: list[object] = []
 
     def handler(context: JobContext) -> None:
         context.progress(0.1, "reading")
         context.progress(0.5, "fitting")
-        while not seen:
+        while not progress:
             with context.registry.reading() as tx:
-                seen.extend(filter(None, [tx.jobs.get(context.lease.job.id).progress]))
+                progress.extend(filter(None, [tx.jobs.get(context.lease.job.id).progress]))
 
     job = _run(registry, handler, lease_seconds=0.3)
-    assert seen == [{"fraction": 0.5, "message": "fitting"}]
+    assert progress == [{"fraction": 0.5, "message": "fitting"}]
     assert (job.state, job.attempts) == ("succeeded", 1)
 
 
-def test_a_stopping_worker_gives_back_what_it_has_not_finished(registry: Registry) -> None:
-    """With its checkpoint; what is done may still be published."""
+def test_stopping_worker_requeues_its_unfinished_job(registry: Registry) -> None:
+    """The job keeps its checkpoint; a finished job may still publish."""
     stop = threading.Event()
 
     def interrupted(context: JobContext) -> None:
@@ -216,7 +216,7 @@ def test_a_stopping_worker_gives_back_what_it_has_not_finished(registry: Registr
         stop.set()
         context.check_cancelled()
 
-    def done(context: JobContext) -> None:
+    def finish(context: JobContext) -> None:
         assert context.checkpoint == {"epoch": 3}
         stop.set()
         with context.finishing() as tx:
@@ -224,17 +224,17 @@ def test_a_stopping_worker_gives_back_what_it_has_not_finished(registry: Registr
 
     with registry.transaction() as tx:
         job = tx.jobs.enqueue(KIND, {})
-    for handler, state in ((interrupted, "queued"), (done, "succeeded")):
+    for handler, state in ((interrupted, "queued"), (finish, "succeeded")):
         stop.clear()
         _worker(registry, handler).run(stop)
         with registry.reading() as tx:
-            found = tx.jobs.get(job.id)
-        assert found.state == state
-    assert found.attempts == 1
+            row = tx.jobs.get(job.id)
+        assert row.state == state
+    assert row.attempts == 1
 
 
 class _Flaky(Registry):
-    """A registry whose database is away for a number of transactions."""
+    """A registry whose database is unavailable for a number of transactions."""
 
     away = 0
 
@@ -249,16 +249,16 @@ class _Flaky(Registry):
 
 @pytest.fixture
 def flaky(database_url: str, blob_url: str) -> Iterator[_Flaky]:
-    """A registry that can be told to be away."""
+    """A registry with simulated database outages."""
     registry = _Flaky(database_url, blob_url)
     yield registry
     registry.close()
 
 
-def test_a_database_that_is_away_is_waited_for(
+def test_worker_waits_for_an_unavailable_database(
     flaky: _Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line when it goes, one when it is back, and the work goes on."""
+    """The outage logs one line at its start and one at its end; then work continues."""
     with flaky.transaction() as tx:
         tx.jobs.enqueue(KIND, {})
     stop = threading.Event()
@@ -270,10 +270,10 @@ def test_a_database_that_is_away_is_waited_for(
     assert "job_finished" in actions
 
 
-def test_publishing_waits_for_a_database_that_is_away(
+def test_publish_retries_while_the_database_is_unavailable(
     flaky: _Flaky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hours of fitting are not lost to a restart."""
+    """A database restart does not lose the result of a long fit."""
     monkeypatch.setattr("training.job_context._PUBLISH_RETRY_SECONDS", [0.0] * 3)
     model = a_model(flaky)
 
@@ -285,7 +285,7 @@ def test_publishing_waits_for_a_database_that_is_away(
 
 
 def test_a_heartbeat_survives_an_outage(flaky: _Flaky) -> None:
-    """It goes on trying, and the lease is good if nobody took the job."""
+    """The heartbeat retries; the lease remains valid if no other worker claimed the job."""
 
     def handler(context: JobContext) -> None:
         flaky.away = 2
@@ -298,8 +298,8 @@ def test_a_heartbeat_survives_an_outage(flaky: _Flaky) -> None:
     assert _run(flaky, handler, lease_seconds=0.06).state == "succeeded"
 
 
-def test_an_outage_at_the_end_of_a_job_costs_an_attempt_at_most(flaky: _Flaky) -> None:
-    """The lease stays until it runs out; then the job is done again."""
+def test_outage_at_the_end_of_a_job_costs_at_most_one_attempt(flaky: _Flaky) -> None:
+    """The job runs again after its lease expires."""
 
     def handler(context: JobContext) -> None:
         flaky.away = 1
@@ -315,10 +315,12 @@ def test_an_outage_at_the_end_of_a_job_costs_an_attempt_at_most(flaky: _Flaky) -
 def test_log_lines_carry_an_action_and_the_job(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For machines that read logs."""
+    """Structured fields serve log processors."""
     with caplog.at_level(logging.INFO, logger="training"):
         job = _run(registry, lambda context: None)
-    lines = [(getattr(one, "action", ""), getattr(one, "job_id", "")) for one in caplog.records]
+    lines = [
+        (getattr(record, "action", ""), getattr(record, "job_id", "")) for record in caplog.records
+    ]
     assert lines == [("job_started", job.id), ("job_finished", job.id)]
 
 

@@ -1,4 +1,4 @@
-"""A model with a champion, and traffic and labels of whatever time and truth a test wants."""
+"""A model with a champion, and simulated traffic and labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def a_champion(registry: Registry, monitoring: MonitoringConfig = WATCHING) -> M
 
 
 class Stream:
-    """Predictions of the champion, made at times of the database's clock, and their labels."""
+    """Simulated predictions of the champion, timed by the database clock, and their labels."""
 
     def __init__(self, registry: Registry, model: Model, seed: int = 0) -> None:
         self.registry, self.model = registry, model
@@ -64,8 +64,9 @@ class Stream:
 
         Parameters
         ----------
-        slope: of the truth's log-odds on the prediction's; 1 is calibrated, less overconfident.
-        labelled: the share whose labels come.
+        slope: slope of the true log-odds against the predicted log-odds; 1 is calibrated, below 1
+            is overconfident.
+        labelled: share of predictions with a label.
         """
         p = self._confidences(rows)
         truth = 1 / (1 + ((1 - p) / p) ** slope)
@@ -79,9 +80,9 @@ class Stream:
         for at, confidence, right in zip(times, p, correct, strict=True):
             self._number += 1
             digest = self._number.to_bytes(16, "big")
-            made = Prediction(self.model.id, version, at, 0.9, confidence, 1, digest, segment)
+            prediction = Prediction(self.model.id, version, at, 0.9, confidence, 1, digest, segment)
             if self.random.random() < labelled:
-                labels.append((made, 1 if right else 0))
+                labels.append((prediction, 1 if right else 0))
         with self.registry.transaction() as tx:
             tx.traffic.add(
                 TrafficCount(self.model.id, version, int(start), segment, int(bin), int(count))
@@ -99,7 +100,7 @@ class Stream:
         return p.astype(np.float32).astype(np.float64)
 
     def _arrive(self, tx: Any, delay: float, version: int) -> None:
-        """Let labels that came just now have come `delay` after their predictions."""
+        """Set the arrival time of the newest labels to `delay` seconds after their predictions."""
         table = tables.labels
         tx.connection.execute(
             update(table)

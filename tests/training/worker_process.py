@@ -1,6 +1,6 @@
-"""A real worker process for the tests: `python -m tests.training.worker_process DATABASE BLOBS`.
+"""A worker process for tests: `python -m tests.training.worker_process DATABASE BLOBS`.
 
-Its jobs wait for files, so that a test decides when a handler goes on, and never a timer.
+Its jobs wait for files, so that a test controls when a handler continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TICK = 0.01
 
 
 def publish(context: JobContext) -> None:
-    """Note that it began, wait for the file `go`, publish; stops when it is told to."""
+    """Record the start, wait for the file `go`, and publish; stop on cancellation."""
     _note(context)
     while not _may_go(context):
         context.check_cancelled()
@@ -30,7 +30,7 @@ def publish(context: JobContext) -> None:
 
 
 def publish_deaf(context: JobContext) -> None:
-    """The same, never asking whether it is still wanted."""
+    """Like `publish`, but never check for cancellation."""
     _note(context)
     while not _may_go(context):
         time.sleep(_TICK)
@@ -38,7 +38,7 @@ def publish_deaf(context: JobContext) -> None:
 
 
 def die(context: JobContext) -> None:
-    """Note that it began, and take the process along."""
+    """Record the start, and kill the process."""
     _note(context)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -71,7 +71,7 @@ def _publish(context: JobContext) -> None:
 
 
 def main() -> None:
-    """Work until told to stop."""
+    """Run the worker until a stop signal."""
     parser = argparse.ArgumentParser()
     parser.add_argument("database_url")
     parser.add_argument("blob_url")

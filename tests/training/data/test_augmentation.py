@@ -1,4 +1,4 @@
-"""Crops and flips of whole batches, against slow loops; and that a generator decides alone."""
+"""Crops and flips of batches match slow loops and depend only on the generator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _applied(name: str, images: Tensor, seed: int = 0) -> Tensor:
     st.integers(0, 1000),
 )
 def test_crop_against_a_loop(shape: tuple[int, int, int, int], seed: int) -> None:
-    """Each image is cut out of itself, padded by 4 zeros, where the generator says."""
+    """Each image is padded with 4 zeros and cropped at a random offset."""
     images = torch.randn(*shape, generator=_generator(seed))
     count, _, height, width = shape
     down, right = torch.randint(0, 9, (2, count, 1), generator=_generator(seed)).squeeze(2).tolist()
@@ -51,10 +51,10 @@ def test_flip_against_a_loop(seed: int) -> None:
 
 
 def test_places_and_mirrors_are_uniform() -> None:
-    """All 81 places of a crop and both sides of a flip are as likely as one another.
+    """All 81 offsets of a crop and both directions of a flip are equally likely.
 
-    A single lit point tells where its image was cut. Chi-squared with 80 degrees of freedom is
-    below 140 but for one seed in 25,000.
+    A single lit pixel shows the offset. Chi-squared with 80 degrees of freedom exceeds 140 for one
+    seed in 25,000.
     """
     images = torch.zeros(20_000, 1, 9, 9)
     images[:, 0, 4, 4] = 1
@@ -70,19 +70,19 @@ def test_places_and_mirrors_are_uniform() -> None:
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_the_generator_decides_alone(name: str) -> None:
-    """The same generator gives the same batch, whatever else has been drawn."""
+def test_result_depends_only_on_the_generator(name: str) -> None:
+    """The same generator gives the same batch, independent of the global generator."""
     images = torch.randn(50, 3, 8, 8, generator=_generator())
     before = images.clone()
-    one = _applied(name, images, seed=5)
+    augmented = _applied(name, images, seed=5)
     torch.manual_seed(1)
-    assert torch.equal(_applied(name, images, seed=5), one)
-    assert torch.equal(_applied(name, images, seed=6), one) == (name == "none")
+    assert torch.equal(_applied(name, images, seed=5), augmented)
+    assert torch.equal(_applied(name, images, seed=6), augmented) == (name == "none")
     assert torch.equal(images, before)
-    assert one.shape == images.shape
+    assert augmented.shape == images.shape
 
 
-def test_what_is_refused() -> None:
+def test_unknown_names_and_inputs_other_than_images_are_refused() -> None:
     with pytest.raises(InputError, match="crop_flip"):
         augmentation("rotate")
     words = torch.ones(3, 7, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""Corruptions against slow loops in other code, and what they all promise."""
+"""Corruptions match independent slow implementations and keep a common contract."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def _images(rows: int = 12, size: int = 16) -> NDArray[np.uint8]:
 def _by_colorsys(
     images: NDArray[np.uint8], change: Callable[[float, float, float], tuple[float, float, float]]
 ) -> NDArray[np.float64]:
-    """Return values in [0, 255] after a change of hue, saturation and value, place by place."""
+    """Return values in [0, 255] after changing hue, saturation and value of each pixel."""
     plain = images.reshape(-1, 3) / 255
-    found = [colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*one))) for one in plain]
-    return np.array(found).reshape(images.shape) * 255
+    colours = [colorsys.hsv_to_rgb(*change(*colorsys.rgb_to_hsv(*pixel))) for pixel in plain]
+    return np.array(colours).reshape(images.shape) * 255
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_colours_against_the_standard_library(severity: int) -> None:
-    """Brightness and saturation change what HSV calls so; black and grey included."""
+    """Brightness and saturation change HSV value and saturation, also for black and grey."""
     images = _images(3, 8)
     images[0, 0], images[0, 1] = 0, 90
     more = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
     brighter = _by_colorsys(images, lambda h, s, v: (h, s, min(v + more, 1)))
-    # A fraction is cut off, and may be cut off a hair too low or too high.
+    # Truncation of fractions may differ by one because of rounding.
     assert np.abs(corrupt(images, "brightness", severity) - np.floor(brighter + 1e-6)).max() <= 1
     factor, more = ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))[severity - 1]
     richer = _by_colorsys(images, lambda h, s, v: (h, min(max(s * factor + more, 0), 1), v))
@@ -67,12 +67,12 @@ def test_blur_against_a_loop(severity: int) -> None:
         for x in range(9):
             window = padded[y : y + 2 * reach + 1, x : x + 2 * reach + 1]
             expected[y, x] = (window * kernel[:, :, None]).sum(axis=(0, 1))
-    found = corrupt(images, "gaussian_blur", severity)[0]
-    assert np.abs(found - np.floor(expected + 1e-6)).max() <= 1
+    blurred = corrupt(images, "gaussian_blur", severity)[0]
+    assert np.abs(blurred - np.floor(expected + 1e-6)).max() <= 1
 
 
-def test_noise_is_as_strong_as_it_says() -> None:
-    """Mean and standard deviation of noise on grey, which no value's end cuts."""
+def test_noise_has_the_documented_strength() -> None:
+    """Mean and standard deviation on grey images, where no value is clipped."""
     grey = np.full((40, 32, 32, 3), 128, dtype=np.uint8)
     values = grey.size
     level = 128 / 255
@@ -95,23 +95,23 @@ def test_noise_is_as_strong_as_it_says() -> None:
 
 def test_contrast() -> None:
     images = _images(2)
-    for severity, kept in zip(SEVERITIES, (0.75, 0.5, 0.4, 0.3, 0.15), strict=True):
+    for severity, factor in zip(SEVERITIES, (0.75, 0.5, 0.4, 0.3, 0.15), strict=True):
         mean = images.mean(axis=(1, 2), keepdims=True)
-        expected = np.floor((images - mean) * kept + mean + 1e-6)
+        expected = np.floor((images - mean) * factor + mean + 1e-6)
         assert np.abs(corrupt(images, "contrast", severity) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_what_all_promise(name: str) -> None:
+def test_contract_of_all_corruptions(name: str) -> None:
     """Bytes of the same shape, the same for the same seed; a higher severity is farther away."""
     images = _images()
     before = images.copy()
     distances = []
     for severity in SEVERITIES:
-        found = corrupt(images, name, severity, seed=3)
-        assert (found.dtype, found.shape) == (np.uint8, images.shape)
-        np.testing.assert_array_equal(found, corrupt(images, name, severity, seed=3))
-        distances.append(float(np.abs(found.astype(float) - images).mean()))
+        changed = corrupt(images, name, severity, seed=3)
+        assert (changed.dtype, changed.shape) == (np.uint8, images.shape)
+        np.testing.assert_array_equal(changed, corrupt(images, name, severity, seed=3))
+        distances.append(float(np.abs(changed.astype(float) - images).mean()))
     np.testing.assert_array_equal(images, before)
     assert distances[0] > 0
     # Saturation falls at severities 1 and 2, and rises from 3 on.
@@ -132,14 +132,14 @@ def test_corrupted_split() -> None:
     images = _images()
     scale = Scale((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     split = Split.whole(Pixels(images, scale), np.arange(12) % 3).some([5, 3, 8])
-    found = corrupted(split, "contrast", 4)
-    np.testing.assert_array_equal(found.labels, split.labels)
+    changed = corrupted(split, "contrast", 4)
+    np.testing.assert_array_equal(changed.labels, split.labels)
     expected = scale.applied(corrupt(images[[5, 3, 8]], "contrast", 4))
-    np.testing.assert_array_equal(found.batch([0, 1, 2]), expected)
-    assert found.digest != split.digest
+    np.testing.assert_array_equal(changed.batch([0, 1, 2]), expected)
+    assert changed.digest != split.digest
 
 
-def test_what_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     images = _images(1)
     with pytest.raises(InputError, match="gaussian_blur"):
         corrupt(images, "fog", 1)

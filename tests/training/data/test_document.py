@@ -1,4 +1,4 @@
-"""docs/data.md lists what there is."""
+"""docs/data.md lists all fields, sources, networks, augmentations and corruptions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ def _names(cell: str) -> list[str]:
 
 def test_every_field_with_its_default() -> None:
     listed = {name: cell.strip() for name, cell in _rows("field").items()}
-    for one in msgspec.structs.fields(DataSpec):
-        said = {"": msgspec.NODEFAULT, "none": None, "true": True}.get(listed.pop(one.name), 0)
-        default = {} if one.default_factory is not msgspec.NODEFAULT else one.default
-        assert (said or {}) == (default or {}), one.name
+    for field in msgspec.structs.fields(DataSpec):
+        documented = {"": msgspec.NODEFAULT, "none": None, "true": True}.get(
+            listed.pop(field.name), 0
+        )
+        default = {} if field.default_factory is not msgspec.NODEFAULT else field.default
+        assert (documented or {}) == (default or {}), field.name
     assert not listed
 
 
 def test_every_source_with_its_options() -> None:
     listed = {name: _names(cell) for name, cell in _rows("source").items()}
-    assert listed == {name: [one.name for one in fields(kind)] for name, kind in SOURCES.items()}  # type: ignore[arg-type]
+    options = {name: [option.name for option in fields(kind)] for name, kind in SOURCES.items()}  # type: ignore[arg-type]
+    assert listed == options
 
 
 def test_every_network_with_its_options() -> None:
@@ -47,4 +50,4 @@ def test_every_network_with_its_options() -> None:
 def test_every_augmentation_and_corruption() -> None:
     for header, family in (("Augmentations", AUGMENTATIONS), ("For evaluation", CORRUPTIONS)):
         paragraph = re.split(r"\n\n", _TEXT.split(f"\n{header}")[1])[0]
-        assert [one for one in _names(paragraph) if one in family] == list(family)
+        assert [name for name in _names(paragraph) if name in family] == list(family)

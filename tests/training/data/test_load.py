@@ -22,9 +22,9 @@ from training.data.long_tail import long_tail_sizes, long_tailed
 
 
 def _png(values: NDArray[np.uint8]) -> bytes:
-    held = io.BytesIO()
-    Image.fromarray(values).save(held, "PNG")
-    return held.getvalue()
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def _images(
@@ -32,15 +32,15 @@ def _images(
 ) -> NDArray[np.uint8]:
     """Write random images of 6x5, labels 0 to 3 in turn; return their bytes."""
     values = np.random.default_rng(seed).integers(0, 256, (rows, 6, 5, 3), dtype=np.uint8)
-    table = {"image": [_png(one) for one in values], "label": np.arange(rows) % 4, **columns}
+    table = {"image": [_png(image) for image in values], "label": np.arange(rows) % 4, **columns}
     pq.write_table(pa.table(table), folder / name)
     return values
 
 
 def _arrays(folder: Path, name: str, rows: int = 40, seed: int = 0, **arrays: Any) -> None:
     rng = np.random.default_rng(seed)
-    found = {"inputs": rng.normal(size=(rows, 3)), "labels": rng.integers(0, 4, rows), **arrays}
-    np.savez(folder / name, **found)
+    contents = {"inputs": rng.normal(size=(rows, 3)), "labels": rng.integers(0, 4, rows), **arrays}
+    np.savez(folder / name, **contents)
 
 
 def _both(folder: Path) -> None:
@@ -61,7 +61,7 @@ def _batch(splits: Splits, name: str) -> NDArray[np.generic]:
 
 @pytest.mark.parametrize("memory", [2**31, 0])
 def test_images(tmp_path: Path, memory: int) -> None:
-    """Images come as they were, scaled by the training images; decoded at once or by batch."""
+    """Images are decoded at once or by batch, and scaled by the training images."""
     train = _images(tmp_path, "train.parquet") / 255
     test = _images(tmp_path, "test.parquet", seed=1) / 255
     options = {**_IMAGES, "memory": memory}
@@ -75,11 +75,11 @@ def test_images(tmp_path: Path, memory: int) -> None:
 
 
 def test_images_in_structs(tmp_path: Path) -> None:
-    """A struct's field `bytes` is what counts: the same rows as plain bytes."""
+    """A struct column is read by its field `bytes`."""
     values = _images(tmp_path, "train.parquet")
     _images(tmp_path, "test.parquet", seed=1)
     plain = load(DataSpec("images", _IMAGES, validation=4), tmp_path)
-    structs = [{"path": f"{row}.png", "bytes": _png(one)} for row, one in enumerate(values)]
+    structs = [{"path": f"{row}.png", "bytes": _png(image)} for row, image in enumerate(values)]
     _images(tmp_path, "train.parquet", image=structs)
     assert load(DataSpec("images", _IMAGES, validation=4), tmp_path).digest == plain.digest
 
@@ -87,7 +87,7 @@ def test_images_in_structs(tmp_path: Path) -> None:
 def test_images_of_several_sizes(tmp_path: Path) -> None:
     """Images of different sizes need `size`, to which all are scaled."""
     values = _images(tmp_path, "train.parquet")
-    odd = [_png(one) for one in values[:19]] + [_png(values[19][:4])]
+    odd = [_png(image) for image in values[:19]] + [_png(values[19][:4])]
     _images(tmp_path, "test.parquet", seed=1, image=odd)
     with pytest.raises(InputError, match=r"image\[19\]: found an image of 4x5; accepted: 6x5"):
         load(DataSpec("images", _IMAGES, validation=4), tmp_path)
@@ -106,7 +106,7 @@ def test_images_of_several_sizes(tmp_path: Path) -> None:
     ids=["none", "claims"],
 )
 def test_a_damaged_file_of_images(tmp_path: Path, content: bytes, found: str) -> None:
-    """Seen before Arrow makes room for what it claims."""
+    """Raised before Arrow allocates the declared size."""
     _images(tmp_path, "test.parquet", seed=1)
     (tmp_path / "train.parquet").write_bytes(content)
     with pytest.raises(InputError, match=found) as raised:
@@ -119,9 +119,11 @@ def test_a_damaged_image(tmp_path: Path, what: str) -> None:
     """The row of an image that cannot be decoded is named."""
     _images(tmp_path, "train.parquet")
     values = _images(tmp_path, "test.parquet", seed=1)
-    encoded: list[bytes | None] = [_png(one) for one in values]
-    whole = encoded[7] or b""
-    encoded[7] = {"cut": whole[: len(whole) - 30], "text": b"no image", "none": None}[what]
+    encoded: list[bytes | None] = [_png(image) for image in values]
+    image_bytes = encoded[7] or b""
+    encoded[7] = {"cut": image_bytes[: len(image_bytes) - 30], "text": b"no image", "none": None}[
+        what
+    ]
     _images(tmp_path, "test.parquet", seed=1, image=encoded)
     for memory in (2**31, 0):
         with pytest.raises(InputError) as raised:
@@ -141,7 +143,7 @@ def test_arrays(tmp_path: Path) -> None:
 
 
 def test_dense_arrays(tmp_path: Path) -> None:
-    """Inputs (N, C, H, W) may have a label for every place."""
+    """Inputs (N, C, H, W) may have a label for each pixel."""
     for seed, name in enumerate(("train.npz", "test.npz")):
         rng = np.random.default_rng(seed)
         inputs, labels = rng.normal(size=(9, 2, 4, 5)), rng.integers(0, 3, (9, 4, 5))
@@ -155,14 +157,14 @@ def test_dense_arrays(tmp_path: Path) -> None:
 
 
 def test_text(tmp_path: Path) -> None:
-    """Words are numbered by how often they stand in the training texts; others are one word."""
+    """Words are numbered by frequency in the training texts; unknown words share one number."""
     table = {"text": ["Good, good film", "bad film", "so so"], "label": [1, 0, 0]}
     pq.write_table(pa.table(table), tmp_path / "train.parquet")
     table = {"text": ["film good GOOD", "odd", ""], "label": [1, 0, 1]}
     pq.write_table(pa.table(table), tmp_path / "test.parquet")
     spec = DataSpec("text", _IMAGES, validation=1, stratified=False)
     splits = load(spec, tmp_path)
-    # film, good and so stand twice, then "," and "bad": alphabetically among equals.
+    # film, good and so occur twice, then "," and "bad": alphabetically among equals.
     np.testing.assert_array_equal(_batch(splits, "test"), [[2, 3, 3], [1, 0, 0], [0, 0, 0]])
     assert splits.facts == {"vocabulary": 7}
 
@@ -196,29 +198,29 @@ def test_validation_rows(tmp_path: Path, validation: float) -> None:
     _arrays(tmp_path, "test.npz", seed=1)
     splits = load(DataSpec("arrays", _ARRAYS, validation=validation), tmp_path)
     assert np.bincount(splits.validation.labels).tolist() == [4, 3, 2, 1]
-    every = np.sort(np.concatenate([splits.train.rows, splits.validation.rows]))
-    np.testing.assert_array_equal(every, np.arange(40))
+    all_rows = np.sort(np.concatenate([splits.train.rows, splits.validation.rows]))
+    np.testing.assert_array_equal(all_rows, np.arange(40))
     chance = [DataSpec("arrays", _ARRAYS, validation, stratified=False, seed=i) for i in range(9)]
-    drawn = [load(one, tmp_path).validation for one in chance]
-    assert {len(one) for one in drawn} == {10}
-    assert len({tuple(np.bincount(one.labels, minlength=4)) for one in drawn}) > 1
+    random_splits = [load(split, tmp_path).validation for split in chance]
+    assert {len(split) for split in random_splits} == {10}
+    assert len({tuple(np.bincount(split.labels, minlength=4)) for split in random_splits}) > 1
 
 
 def test_fewer_rows(tmp_path: Path) -> None:
     """`rows` leaves out training rows and touches no others."""
     _both(tmp_path)
-    whole = load(DataSpec("arrays", _ARRAYS, validation=8), tmp_path)
+    full = load(DataSpec("arrays", _ARRAYS, validation=8), tmp_path)
     fewer = load(DataSpec("arrays", _ARRAYS, validation=8, rows=5), tmp_path)
     assert len(fewer.train) == 5
-    assert set(fewer.train.rows) < set(whole.train.rows)
-    assert fewer.digests["validation"] == whole.digests["validation"]
+    assert set(fewer.train.rows) < set(full.train.rows)
+    assert fewer.digests["validation"] == full.digests["validation"]
 
 
 @pytest.mark.parametrize(
     ("classes", "rows", "kept"), [(10, 5000, 20_431), (100, 500, 19_573)], ids=["10", "100"]
 )
-def test_long_tail_is_the_paper_s(classes: int, rows: int, kept: int) -> None:
-    """Paper 003, appendix C, keeps so many of CIFAR's 50,000 rows at a ratio of 0.1."""
+def test_long_tail_sizes_match_the_paper(classes: int, rows: int, kept: int) -> None:
+    """Paper 003, appendix C, gives these sizes for CIFAR's 50,000 rows at a ratio of 0.1."""
     assert long_tail_sizes(rows, classes, 0.1).sum() == kept
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), rows))
     chosen = long_tailed(labels, classes, 0.1, seed=3)
@@ -228,19 +230,19 @@ def test_long_tail_is_the_paper_s(classes: int, rows: int, kept: int) -> None:
     assert not np.array_equal(chosen, long_tailed(labels, classes, 0.1, seed=4))
 
 
-def test_long_tail_of_training_rows_alone(tmp_path: Path) -> None:
+def test_long_tail_leaves_test_rows_unchanged(tmp_path: Path) -> None:
     _arrays(tmp_path, "train.npz", 80, labels=np.arange(80) % 4)
     _arrays(tmp_path, "test.npz", seed=1)
     spec = DataSpec("arrays", _ARRAYS, validation=0.5, long_tail=0.125)
     splits = load(spec, tmp_path)
     # 20 · 0.125^(i/3) is 20, 10, 5 and 2.5; halves of 37 rows.
-    both = np.bincount(splits.train.labels) + np.bincount(splits.validation.labels)
-    assert both.tolist() == [20, 10, 5, 2]
+    counts = np.bincount(splits.train.labels) + np.bincount(splits.validation.labels)
+    assert counts.tolist() == [20, 10, 5, 2]
     assert len(splits.test) == 40
 
 
 def test_repeated_rows(tmp_path: Path) -> None:
-    """A few test rows that are training rows are counted; splits that are the same are refused."""
+    """Test rows that are also training rows are counted; overlapping splits are refused."""
     _both(tmp_path)
     with np.load(tmp_path / "train.npz") as file:
         train = file["inputs"]
@@ -336,7 +338,9 @@ def test_damaged_arrays(tmp_path: Path, damage: Any, field: str) -> None:
         ({"options": {**_ARRAYS, "script": "x.py"}}, "options.script"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
+def test_invalid_specifications_are_refused(
+    tmp_path: Path, changes: dict[str, Any], field: str
+) -> None:
     _both(tmp_path)
     spec = {"source": "arrays", "options": _ARRAYS, "validation": 8} | changes
     with pytest.raises(InputError) as raised:
@@ -346,7 +350,7 @@ def test_what_is_refused(tmp_path: Path, changes: dict[str, Any], field: str) ->
 
 @pytest.mark.parametrize("name", ["../outside.npz", "link.npz", "{folder}/outside.npz"])
 def test_files_outside_are_refused_where_confined(tmp_path: Path, name: str) -> None:
-    """What a request names stays below the folder: by .., by a link and by an absolute name."""
+    """Paths with .., links and absolute paths out of the folder are refused."""
     inside = tmp_path / "data"
     inside.mkdir()
     _both(inside)
@@ -362,7 +366,7 @@ def test_files_outside_are_refused_where_confined(tmp_path: Path, name: str) -> 
 
 
 def test_shapes() -> None:
-    """Shapes are drawn by seed; every class occurs, and the stronger ones can be told by eye."""
+    """The seed determines the shapes; every class occurs with the three intensities."""
     spec = DataSpec("shapes", {"train": 30, "validation": 5, "test": 5, "noise": 0.0})
     splits = load(spec)
     assert load(spec).digest == splits.digest
@@ -371,7 +375,7 @@ def test_shapes() -> None:
     inputs, labels = _batch(splits, "train"), splits.train.labels
     assert inputs.shape == (30, 1, 32, 32)
     assert set(np.unique(labels)) == {0, 1, 2, 3}
-    # Without noise, what is not background stands out by ½, 1 or 1½, and nothing else does.
+    # Without noise, shapes have intensity ½, 1 or 1½, and the background has 0.
     assert set(np.unique(inputs[:, 0][labels > 0])) == {0.5, 1.0, 1.5}
     assert not inputs[:, 0][labels == 0].any()
 
@@ -385,16 +389,16 @@ def test_shapes() -> None:
         ("images", {**_IMAGES, "size": 10**5}),
     ],
 )
-def test_sizes_that_no_memory_holds_are_refused(
+def test_sizes_beyond_memory_are_refused(
     source: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Before anything is drawn or read: a request may name any."""
+    """Raised before anything is drawn or read."""
     with pytest.raises(InputError, match=r"size: found [0-9e+]+; accepted: (at most|1 to)"):
         load(DataSpec(source, options, validation=4), tmp_path)
 
 
 def test_cifar10(real_data: Path, tmp_path: Path) -> None:
-    """Real JPEG rows, decoded here once more, are what models are given."""
+    """Models receive the same pixels as an independent JPEG decoder gives."""
     for name, rows in (("train", 300), ("test", 100)):
         table = pq.read_table(real_data / f"cifar10-{name}.parquet").slice(0, rows)
         pq.write_table(table, tmp_path / f"{name}.parquet")
@@ -404,7 +408,7 @@ def test_cifar10(real_data: Path, tmp_path: Path) -> None:
     assert isinstance(splits.test.inputs, Pixels)
     scale = splits.test.inputs.scale
     mean, deviation = np.array(scale.mean), np.array(scale.deviation)
-    found = _batch(splits, "test")[17] * deviation[:, None, None] + mean[:, None, None]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    image = _batch(splits, "test")[17] * deviation[:, None, None] + mean[:, None, None]
+    np.testing.assert_allclose(image, expected, atol=1e-6)
     np.testing.assert_array_equal(splits.test.labels, table["label"])
     assert (splits.classes, splits.repeated) == (10, 0)

@@ -34,8 +34,8 @@ def _batch(splits: Splits, name: str) -> list[object]:
     split = getattr(splits, name)
     batch = split.batch(range(len(split)))
     assert isinstance(batch, Tensor)
-    found: list[object] = batch.tolist()
-    return found
+    rows: list[object] = batch.tolist()
+    return rows
 
 
 def test_parse() -> None:
@@ -61,9 +61,9 @@ def test_damaged_trees(text: object) -> None:
 
 
 def test_two_classes(tmp_path: Path) -> None:
-    """Neutral sentences are left out; words of test trees that training has not seen are 1."""
+    """Neutral sentences are excluded; words that occur only in test trees are 1."""
     splits = _load(tmp_path)
-    assert [one.labels.tolist() for one in (splits.train, splits.validation, splits.test)] == [
+    assert [split.labels.tolist() for split in (splits.train, splits.validation, splits.test)] == [
         [1, 0], [1], [0],
     ]  # fmt: skip
     # film 2 (three times), a 3 (twice), then alphabetically bad 4, good 5.
@@ -89,16 +89,20 @@ def test_phrases(tmp_path: Path) -> None:
     assert _batch(splits, "train") == [[5, 2, 0], [4, 0, 0], [3, 4, 2]]
     assert splits.train.labels.tolist() == [1, 0, 0]
     trees = _load(tmp_path, phrases=True)
-    assert [len([n for n in one if n[3] >= 0]) for one in _batch(trees, "train")] == [3, 1, 5]  # type: ignore[attr-defined]
+    assert [len([n for n in tree if n[3] >= 0]) for tree in _batch(trees, "train")] == [3, 1, 5]  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
 def test_the_treebank(real_data: Path) -> None:
     """SST-2 has 6,920, 872 and 1,821 sentences; words are those between the brackets."""
     splits = load(DataSpec("trees", {"file": "sst-trees.parquet"}), real_data)
-    assert [len(one) for one in (splits.train, splits.validation, splits.test)] == [6920, 872, 1821]
+    assert [len(split) for split in (splits.train, splits.validation, splits.test)] == [
+        6920,
+        872,
+        1821,
+    ]
     table = pq.read_table(real_data / "sst-trees.parquet").to_pylist()
-    row = next(one for one in table if one["split"] == "test" and one["label"] != 2)
+    row = next(row for row in table if row["split"] == "test" and row["label"] != 2)
     words = re.findall(r"([^() ]+)\)", row["tree"])
     batch = splits.test.batch([0])
     assert isinstance(batch, Tensor)

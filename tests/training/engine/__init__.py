@@ -1,1 +1,1 @@
-"""The engine: what it computes, and that nothing is lost when it ends early."""
+"""Tests of the training engine."""

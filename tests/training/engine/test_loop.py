@@ -1,4 +1,4 @@
-"""The loop: it does what a plain loop does, and an end at any step changes nothing."""
+"""The training loop matches a plain loop, and interruptions do not change the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.models import MODELS
 
 
 class Restless(nn.Module):
-    """Dropout, running statistics and a head: all that a resumed run could get wrong."""
+    """A network with dropout, running statistics and a head."""
 
     def __init__(self, classes: int, *, features: int) -> None:
         super().__init__()
@@ -42,26 +42,26 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Enough(BaseException):
-    """What ends a run from outside."""
+    """Interrupts a run."""
 
 
-def run(wanted: Recipe, data: Splits | None = None) -> Trained:
-    return train(wanted, data or splits(), Memory(), Onlooker())
+def run(config: Recipe, data: Splits | None = None) -> Trained:
+    return train(config, data or splits(), Memory(), Onlooker())
 
 
-def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert torch.equal(value, other[name]), name
+def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
 
 
 def without_times(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in one.items() if k != "seconds"} for one in history]
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in history]
 
 
-def test_it_is_the_loop_that_one_would_write() -> None:
+def test_training_matches_a_plain_loop() -> None:
     """SGD with momentum, weight decay and steps, in float64 from the same weights and rows."""
-    wanted = recipe(epochs=4, optimiser={"milestones": [2, 3], "weight_decay": 0.01})
+    config = recipe(epochs=4, optimiser={"milestones": [2, 3], "weight_decay": 0.01})
     data = splits()
     nothing = recipe(epochs=1, optimiser={"learning_rate": 1e-30})
     start = run(nothing, data).weights
@@ -69,30 +69,30 @@ def test_it_is_the_loop_that_one_would_write() -> None:
     network.load_state_dict({k.removeprefix("head."): v for k, v in start.items()})
     x, y = data.train.batch(range(120)), torch.from_numpy(data.train.labels)
     assert isinstance(x, Tensor)
-    momenta = [torch.zeros_like(one) for one in network.parameters()]
+    momenta = [torch.zeros_like(parameter) for parameter in network.parameters()]
     for epoch in range(4):
         rate = {0: 0.1, 1: 0.1, 2: 0.01, 3: 0.001}[epoch]
-        for step in epoch_steps(wanted, 120, epoch, interleaved=False):
+        for step in epoch_steps(config, 120, epoch, interleaved=False):
             log_p = network(x[step.rows].double()).log_softmax(1)
             loss = -log_p.gather(1, y[step.rows][:, None]).mean()
             gradients = torch.autograd.grad(loss, list(network.parameters()))
             with torch.no_grad():
-                for one, momentum, gradient in zip(
+                for parameter, momentum, gradient in zip(
                     network.parameters(), momenta, gradients, strict=True
                 ):
-                    momentum.mul_(0.9).add_(gradient + 0.01 * one)
-                    one.sub_(rate * momentum)
-    found = run(wanted, data).weights
-    for name, one in network.state_dict().items():
-        torch.testing.assert_close(found[f"head.{name}"].double(), one, rtol=1e-5, atol=1e-6)
+                    momentum.mul_(0.9).add_(gradient + 0.01 * parameter)
+                    parameter.sub_(rate * momentum)
+    weights = run(config, data).weights
+    for name, expected in network.state_dict().items():
+        torch.testing.assert_close(weights[f"head.{name}"].double(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_batch_in_parts_is_the_batch() -> None:
-    """Parts of unlike size count by their rows; 104 rows are three batches of 32 and one of 8."""
+def test_gradient_accumulation_matches_the_full_batch() -> None:
+    """Parts are weighted by their rows; 104 rows are three batches of 32 and one of 8."""
     data = splits(train=104)
-    whole, parts = run(recipe(), data), run(recipe(accumulate=3), data)
-    for name, one in whole.weights.items():
-        torch.testing.assert_close(parts.weights[name], one, rtol=1e-5, atol=1e-6)
+    full_batch, accumulated = run(recipe(), data), run(recipe(accumulate=3), data)
+    for name, weight in full_batch.weights.items():
+        torch.testing.assert_close(accumulated.weights[name], weight, rtol=1e-5, atol=1e-6)
 
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -113,8 +113,8 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-def interrupted(wanted: Recipe, data: Splits, every: int) -> Trained:
-    """Train in pieces: each ends before a step, and the next goes on."""
+def interrupted(config: Recipe, data: Splits, every: int) -> Trained:
+    """Train with an interruption every `every` steps."""
     memory, steps, ends = Memory(), 0, 0
 
     def end() -> None:
@@ -125,46 +125,46 @@ def interrupted(wanted: Recipe, data: Splits, every: int) -> Trained:
 
     while True:
         try:
-            found = train(wanted, data, memory, Onlooker(end))
+            result = train(config, data, memory, Onlooker(end))
         except Enough:
             ends += 1
             assert ends < 100
         else:
             assert ends > 3
-            return found
+            return result
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_an_end_at_any_step_changes_nothing(name: str) -> None:
-    """Weights, history and logits are those of a run that was let alone, bit for bit."""
-    wanted, data = recipe(model={"name": "restless"}, **RECIPES[name]), splits()
-    alone, resumed = run(wanted, data), interrupted(wanted, data, every=3)
-    assert_same(alone.weights, resumed.weights)
-    assert without_times(alone.history) == without_times(resumed.history)
-    assert np.array_equal(alone.test_logits, resumed.test_logits)
-    assert alone.best_epoch == resumed.best_epoch
+def test_interruptions_do_not_change_the_result(name: str) -> None:
+    """Weights, history and logits equal those of an uninterrupted run bit for bit."""
+    config, data = recipe(model={"name": "restless"}, **RECIPES[name]), splits()
+    uninterrupted, resumed = run(config, data), interrupted(config, data, every=3)
+    assert_same(uninterrupted.weights, resumed.weights)
+    assert without_times(uninterrupted.history) == without_times(resumed.history)
+    assert np.array_equal(uninterrupted.test_logits, resumed.test_logits)
+    assert uninterrupted.best_epoch == resumed.best_epoch
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint() -> None:
-    """Nothing is saved at its end, and steps after the checkpoint are taken again."""
-    wanted, data = recipe(model={"name": "restless"}, checkpoint_steps=2), splits()
-    memory, kept = Memory(), []
+def test_killed_run_resumes_from_its_last_checkpoint() -> None:
+    """Steps after the checkpoint are repeated."""
+    config, data = recipe(model={"name": "restless"}, checkpoint_steps=2), splits()
+    memory, saved = Memory(), []
 
     def note() -> None:
-        kept.append(memory.data)
+        saved.append(memory.data)
 
-    alone = train(wanted, data, memory, Onlooker(note))
+    uninterrupted = train(config, data, memory, Onlooker(note))
     for at in (0, 3, 7):  # before the first step; within an epoch; within the next
         memory = Memory()
-        memory.data = kept[at]
-        assert_same(train(wanted, data, memory, Onlooker()).weights, alone.weights)
+        memory.data = saved[at]
+        assert_same(train(config, data, memory, Onlooker()).weights, uninterrupted.weights)
 
 
 def test_a_finished_run_is_not_trained_again() -> None:
-    memory, wanted = Memory(), recipe()
-    first = train(wanted, splits(), memory, Onlooker())
+    memory, config = Memory(), recipe()
+    first = train(config, splits(), memory, Onlooker())
     onlooker = Onlooker(lambda: pytest.fail("a step"))
-    assert_same(first.weights, train(wanted, splits(), memory, onlooker).weights)
+    assert_same(first.weights, train(config, splits(), memory, onlooker).weights)
 
 
 @pytest.mark.parametrize(
@@ -189,60 +189,62 @@ def test_a_checkpoint_of_another_run_is_refused(other: dict[str, Any]) -> None:
         )
 
 
-def test_the_best_weights_are_kept_and_patience_ends_a_run() -> None:
-    """A rate that is too large wanders: the best epoch is not the last, and after it come two."""
-    wanted = recipe(
+def test_best_weights_are_kept_and_patience_stops_the_run() -> None:
+    """With a large rate, the best epoch is followed by two worse epochs."""
+    config = recipe(
         epochs=40,
         optimiser={"learning_rate": 3.0},
         stop={"keep": "best", "score": "brier", "patience": 2},
     )
-    found = run(wanted)
-    scores = [one["validation"]["brier"] for one in found.history]
-    assert found.best_epoch == 1 + int(np.argmin(scores)) == len(scores) - 2
-    said = evaluate(splits().validation.labels, logits=found.validation_logits, metrics=["brier"])
-    assert said["brier"].value == min(scores)
+    result = run(config)
+    scores = [record["validation"]["brier"] for record in result.history]
+    assert result.best_epoch == 1 + int(np.argmin(scores)) == len(scores) - 2
+    metrics = evaluate(
+        splits().validation.labels, logits=result.validation_logits, metrics=["brier"]
+    )
+    assert metrics["brier"].value == min(scores)
 
 
 def test_interleaved_halves_share_no_rows() -> None:
-    """Every row is in one step of each epoch, in another order each time."""
-    wanted = recipe(
+    """Every row is in one step of each epoch; the order changes each epoch."""
+    config = recipe(
         loss={"secondary": "mmce"}, interleave={"when": "always", "held_out": 0.25}, batch_size=16
     )
-    kept = set(held_out(wanted, 100).tolist())
-    assert len(kept) == 25
+    held_out_rows = set(held_out(config, 100).tolist())
+    assert len(held_out_rows) == 25
     orders = set()
     for epoch in range(3):
-        steps = epoch_steps(wanted, 100, epoch, interleaved=True)
+        steps = epoch_steps(config, 100, epoch, interleaved=True)
         halves = {
-            terms: [int(row) for one in steps if one.terms == terms for row in one.rows]
+            terms: [int(row) for step in steps if step.terms == terms for row in step.rows]
             for terms in ("primary", "secondary")
         }
-        assert set(halves["secondary"]) == kept
+        assert set(halves["secondary"]) == held_out_rows
         assert sorted(halves["primary"] + halves["secondary"]) == list(range(100))
-        assert [one.terms for one in steps] == ["primary"] * 5 + ["secondary"] * 2
+        assert [step.terms for step in steps] == ["primary"] * 5 + ["secondary"] * 2
         orders.add(tuple(halves["secondary"]))
     assert len(orders) == 3
 
 
-def test_a_held_out_row_never_meets_the_primary_loss() -> None:
+def test_held_out_rows_do_not_affect_the_primary_loss() -> None:
     """With β = 0 and no momentum, labels of held-out rows have no influence at all."""
-    wanted = recipe(
+    config = recipe(
         loss={"secondary": "mmce", "beta": 0.0},
         interleave={"when": "always"},
         optimiser={"momentum": 0.0},
     )
     data, other = splits(), splits()
-    rows = held_out(wanted, len(other.train))
+    rows = held_out(config, len(other.train))
     other.train.labels[rows] = (other.train.labels[rows] + 1) % 3
-    assert_same(run(wanted, data).weights, run(wanted, other).weights)
+    assert_same(run(config, data).weights, run(config, other).weights)
 
 
-def test_a_run_that_knows_its_rows_by_heart_begins_anew_interleaved() -> None:
-    """Separable rows at a large rate: everything is right and sure, and elsewhere it is not.
+def test_memorised_rows_restart_the_run_interleaved() -> None:
+    """Separable rows at a large rate are memorised.
 
-    An end at any step changes nothing about it.
+    Interruptions do not change the result.
     """
-    wanted = recipe(
+    config = recipe(
         epochs=8,
         optimiser={"learning_rate": 30.0, "weight_decay": 0.0},
         loss={"secondary": "sb_ece", "beta": 0.1},
@@ -250,51 +252,53 @@ def test_a_run_that_knows_its_rows_by_heart_begins_anew_interleaved() -> None:
         batch_size=9,
     )
     data = splits(train=9, noise=0.6, seed=4)
-    found = run(wanted, data)
-    assert_same(interrupted(wanted, data, every=2).weights, found.weights)
-    first = [one for one in found.history if not one["interleaved"]]
-    again = [one for one in found.history if one["interleaved"]]
-    assert found.interleaved
+    result = run(config, data)
+    assert_same(interrupted(config, data, every=2).weights, result.weights)
+    first = [record for record in result.history if not record["interleaved"]]
+    interleaved = [record for record in result.history if record["interleaved"]]
+    assert result.interleaved
     assert first
     assert first[-1]["train"]["ece"] < 0.01 <= first[-1]["validation"]["ece"] / 2
-    assert [one["epoch"] for one in again] == list(range(1, 9))
-    assert [one["epoch"] for one in first] == list(range(1, len(first) + 1))
+    assert [record["epoch"] for record in interleaved] == list(range(1, 9))
+    assert [record["epoch"] for record in first] == list(range(1, len(first) + 1))
 
 
-def test_a_run_that_diverges_says_so_and_leaves_no_checkpoint_of_it() -> None:
+def test_diverged_run_raises_and_saves_no_checkpoint() -> None:
     memory = Memory()
-    wanted = recipe(optimiser={"learning_rate": 1e30}, loss={"primary": "cross_entropy"})
+    config = recipe(optimiser={"learning_rate": 1e30}, loss={"primary": "cross_entropy"})
     with pytest.raises(InputError, match=r"^optimiser.learning_rate: .*not finite"):
-        train(wanted, splits(), memory, Onlooker())
+        train(config, splits(), memory, Onlooker())
     assert memory.data is None
 
 
-def test_rows_too_few_for_a_step() -> None:
+def test_too_few_rows_for_a_step_are_refused() -> None:
     with pytest.raises(InputError, match=r"^batch_size: found 1 training rows"):
         run(recipe(), splits(train=1))
 
 
-def test_positions_say_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_report_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.engine.loop._EVERY_SECONDS", 0.0)
     onlooker = Onlooker()
     train(recipe(), splits(), Memory(), onlooker)
-    found = onlooker.positions
-    assert [one.fraction for one in found] == pytest.approx([(i + 1) / 12 for i in range(12)])
-    assert [one.epoch for one in found] == [1] * 4 + [2] * 4 + [3] * 4
-    assert found[-1].seconds_left == 0 < found[0].seconds_left
-    assert found[-1].loss == onlooker.records[-1]["loss"]
+    positions = onlooker.positions
+    assert [position.fraction for position in positions] == pytest.approx(
+        [(i + 1) / 12 for i in range(12)]
+    )
+    assert [position.epoch for position in positions] == [1] * 4 + [2] * 4 + [3] * 4
+    assert positions[-1].seconds_left == 0 < positions[0].seconds_left
+    assert positions[-1].loss == onlooker.records[-1]["loss"]
 
 
-def test_epochs_shorter_than_half_a_second_are_told_of_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes .42 s here, by a clock that moves by .07 whenever it is looked at."""
+def test_short_epochs_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each epoch takes .42 s by a clock that advances .07 s at each reading."""
     ticks = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: 0.07 * next(ticks))
     monkeypatch.setattr("training.engine.loop.time", clock)
     onlooker = Onlooker()
     train(recipe(), splits(), Memory(), onlooker)
-    fractions = [one.fraction for one in onlooker.positions]
+    fractions = [position.fraction for position in onlooker.positions]
     assert len(fractions) == 2
     assert 0.3 < fractions[0] < fractions[1] <= 1
-    # What is measured between epochs counts as well: some six looks an epoch, of four steps.
+    # Time between epochs counts too: about six clock readings in an epoch of four steps.
     first = onlooker.positions[0]
     assert first.seconds_left > 0.07 * 12 * (1 - first.fraction)

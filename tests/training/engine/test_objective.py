@@ -1,4 +1,4 @@
-"""The objective of a run: a weighted sum whose numbers may change, and nothing accepted in vain."""
+"""The training objective: a weighted sum with schedules, and checked options."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def value_of(name: str, logits: Tensor = _Z, **options: Any) -> Tensor:
 
 @pytest.mark.parametrize("primary", ["cross_entropy", "brier", "focal", "aurc"])
 @pytest.mark.parametrize("secondary", ["sb_ece", "s_avuc", "mmce", "acls"])
-def test_it_is_the_sum_of_its_terms(primary: str, secondary: str) -> None:
-    """Value and gradient; and each term can be had alone."""
+def test_objective_is_the_sum_of_its_terms(primary: str, secondary: str) -> None:
+    """Value and gradient are sums, and each term is available alone."""
     composed = compose(primary=primary, secondary=secondary, beta=0.3)
     ours, theirs = _Z.clone().requires_grad_(), _Z.clone().requires_grad_()
     total = composed(ours, _Y)
-    wanted = value_of(primary, theirs) + 0.3 * value_of(secondary, theirs)
-    torch.testing.assert_close(total, wanted)
+    expected = value_of(primary, theirs) + 0.3 * value_of(secondary, theirs)
+    torch.testing.assert_close(total, expected)
     (of_ours,) = torch.autograd.grad(total, ours)
-    (of_theirs,) = torch.autograd.grad(wanted, theirs)
+    (of_theirs,) = torch.autograd.grad(expected, theirs)
     torch.testing.assert_close(of_ours, of_theirs)
     assert composed(_Z, _Y, terms="primary") == value_of(primary)
     assert composed(_Z, _Y, terms="secondary") == 0.3 * value_of(secondary)
@@ -59,18 +59,18 @@ def test_schedules_move_beta_and_options() -> None:
     for epoch in (0, 99, 100, 249, 250, 349):
         composed.set_progress(epoch / 350)
         scheduled.start_epoch(epoch, 350)
-        wanted = scheduled(_Z, _Y) + min(epoch / 175, 1.0) * value_of("sb_ece")
-        torch.testing.assert_close(composed(_Z, _Y), wanted)
+        expected = scheduled(_Z, _Y) + min(epoch / 175, 1.0) * value_of("sb_ece")
+        torch.testing.assert_close(composed(_Z, _Y), expected)
 
 
-def test_losses_hear_of_epochs() -> None:
+def test_epochs_are_passed_to_losses() -> None:
     composed = compose(primary="focal_scheduled")
     composed.start_epoch(300, 350)
     torch.testing.assert_close(composed(_Z, _Y), value_of("focal", gamma=2.0))
 
 
 def test_crl_gets_indices_and_its_history_is_state() -> None:
-    """Of as many samples as there are, so that an index beyond them is an error."""
+    """The history has one entry for each sample; a larger index is an error."""
     composed = compose(samples=40, secondary="crl")
     assert composed.has_history
     assert not compose(secondary="sb_ece").has_history
@@ -101,13 +101,13 @@ def test_crl_gets_indices_and_its_history_is_state() -> None:
         ),
     ],
 )
-def test_what_makes_no_objective_is_refused(part: dict[str, Any], message: str) -> None:
+def test_invalid_objectives_are_refused(part: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compose(**part)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_has_its_place(name: str) -> None:
+def test_every_loss_works_in_an_objective(name: str) -> None:
     """A regulariser is added to cross-entropy; a loss may be either."""
     member = LOSSES[name]
     part = {"secondary": name} if issubclass(member, Regulariser) else {"primary": name}
@@ -117,5 +117,5 @@ def test_every_loss_has_its_place(name: str) -> None:
 
 def test_a_schedule_between_its_points() -> None:
     schedule = Schedule(values=[1, 3, 2], at=[0, 0.5, 0.75], shape="linear")
-    found = [schedule.value(one) for one in (0, 0.25, 0.5, 0.625, 0.75, 1)]
-    assert found == pytest.approx([1, 2, 3, 2.5, 2, 2])
+    values = [schedule.value(progress) for progress in (0, 0.25, 0.5, 0.625, 0.75, 1)]
+    assert values == pytest.approx([1, 2, 3, 2.5, 2, 2])

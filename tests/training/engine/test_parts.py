@@ -1,4 +1,4 @@
-"""The engine's parts: rates, measures, predictions, checkpoints, seeds."""
+"""Parts of the engine: learning rates, metrics, predictions, checkpoints and seeds."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ STEPS = 4
         ),
     ],
 )
-def test_rates_are_those_of_torch(part: dict[str, Any], make: Any) -> None:
+def test_learning_rates_match_torch(part: dict[str, Any], make: Any) -> None:
     """Step by step, over seven epochs of four."""
-    wanted = Optimiser(**part)
+    config = Optimiser(**part)
     weight = nn.Parameter(torch.zeros(1))
-    optimiser = optimiser_for(wanted, [weight])
+    optimiser = optimiser_for(config, [weight])
     scheduler = make(optimiser)
     for step in range(7 * STEPS):
-        ours = learning_rate(wanted, step / STEPS, 7, 1 / STEPS)
+        ours = learning_rate(config, step / STEPS, 7, 1 / STEPS)
         assert ours == pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-9), step
         optimiser.step()
         scheduler.step()
 
 
 def test_a_warm_up_comes_before_the_schedule() -> None:
-    """Up to the whole rate at its end, and from there down to nothing."""
+    """The rate rises to its full value, and then falls to 0."""
     part = Optimiser(schedule="cosine", warmup_epochs=1.0, learning_rate=1.0)
     rates = [learning_rate(part, step / STEPS, 5, 1 / STEPS) for step in range(5 * STEPS)]
     assert rates[:4] == pytest.approx([0.25, 0.5, 0.75, 1.0])
@@ -77,26 +77,26 @@ def test_each_optimiser_has_its_usual_rate(name: Any, rate: float) -> None:
     assert optimiser.param_groups[0]["weight_decay"] == 5e-4
 
 
-def test_measures_are_what_loops_say() -> None:
+def test_measures_match_loops() -> None:
     """NLL of right and wrong rows and entropy, in float64 row by row."""
     rng = np.random.default_rng(0)
     logits = (3 * rng.standard_normal((50, 4))).astype(np.float32)
     labels = rng.integers(0, 4, 50)
-    found = measure(logits, labels)
+    measures = measure(logits, labels)
     nll: dict[bool, list[float]] = {True: [], False: []}
     entropy = []
     for z, y in zip(logits, labels, strict=True):
         log_p = log_softmax(z.astype(np.float64))
         nll[bool(z.argmax() == y)].append(-log_p[y])
         entropy.append(-(np.exp(log_p) * log_p).sum())
-    assert found["nll_right"] == pytest.approx(np.mean(nll[True]), rel=1e-5)
-    assert found["nll_wrong"] == pytest.approx(np.mean(nll[False]), rel=1e-5)
-    assert found["nll"] == pytest.approx(np.mean(nll[True] + nll[False]), rel=1e-5)
-    assert found["entropy"] == pytest.approx(np.mean(entropy), rel=1e-5)
-    assert found["accuracy"] == len(nll[True]) / 50
+    assert measures["nll_right"] == pytest.approx(np.mean(nll[True]), rel=1e-5)
+    assert measures["nll_wrong"] == pytest.approx(np.mean(nll[False]), rel=1e-5)
+    assert measures["nll"] == pytest.approx(np.mean(nll[True] + nll[False]), rel=1e-5)
+    assert measures["entropy"] == pytest.approx(np.mean(entropy), rel=1e-5)
+    assert measures["accuracy"] == len(nll[True]) / 50
 
 
-def test_measures_of_places_are_those_of_rows() -> None:
+def test_measures_of_dense_predictions_match_rows() -> None:
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((3, 4, 5, 6)).astype(np.float32)
     labels = rng.integers(0, 4, (3, 5, 6))
@@ -104,35 +104,35 @@ def test_measures_of_places_are_those_of_rows() -> None:
     assert measure(dense, labels) == measure(np.array(rows), labels.reshape(-1))
 
 
-def test_no_right_or_no_wrong_rows_have_no_mean() -> None:
-    """And probabilities of exactly 0 have no part in the entropy."""
+def test_mean_without_rows_is_none() -> None:
+    """Probabilities of exactly 0 do not contribute to the entropy."""
     logits = np.array([[500.0, 0.0], [0.0, 500.0]], np.float32)
     right = measure(logits, np.array([0, 1]))
     assert (right["nll_wrong"], right["nll_right"], right["entropy"]) == (None, 0.0, 0.0)
     assert measure(logits, np.array([1, 0]))["nll_right"] is None
 
 
-def test_predictions_are_of_the_rows_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In their order, over several batches; layers keep the mode that they were in."""
+def test_predictions_are_of_the_requested_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is kept over several batches, and layers keep their mode."""
     monkeypatch.setattr("training.engine.evaluate._BATCH", 16)
     network = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3))
     network[0].eval()
     split = splits().train
     rows = np.array([100, 3, 3, *range(40)])
-    found = predict(Fabric(accelerator="cpu", devices=1), network, split, rows)
-    one_by_one = [network.eval()(split.batch([row])).detach().numpy()[0] for row in rows]
-    np.testing.assert_allclose(found, one_by_one, rtol=1e-5, atol=1e-6)
+    logits = predict(Fabric(accelerator="cpu", devices=1), network, split, rows)
+    single_rows = [network.eval()(split.batch([row])).detach().numpy()[0] for row in rows]
+    np.testing.assert_allclose(logits, single_rows, rtol=1e-5, atol=1e-6)
     network.train()
     network[0].eval()
     predict(Fabric(accelerator="cpu", devices=1), network, split)
-    assert [one.training for one in network.modules()] == [True, False, True]
+    assert [module.training for module in network.modules()] == [True, False, True]
 
 
-def test_norms_are_those_of_all_numbers() -> None:
+def test_weight_norms_cover_all_weights() -> None:
     network = nn.Module()
     network.body, network.head = nn.Linear(2, 2), nn.Linear(2, 3)
-    numbers = [one.detach().numpy().ravel() for one in network.parameters()]
-    head = [one.detach().numpy().ravel() for one in network.head.parameters()]
+    numbers = [parameter.detach().numpy().ravel() for parameter in network.parameters()]
+    head = [parameter.detach().numpy().ravel() for parameter in network.head.parameters()]
     assert weight_norms(network) == pytest.approx(
         {
             "weight_norm": np.linalg.norm(np.concatenate(numbers)),
@@ -141,7 +141,7 @@ def test_norms_are_those_of_all_numbers() -> None:
     )
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     """The kernel refuses the write; nothing else is left behind."""
     checkpoints = FolderCheckpoints(tmp_path)
     assert checkpoints.load() is None
@@ -154,46 +154,51 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert checkpoints.load() == b"the one before"
-    assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
 
 
-def test_a_damaged_checkpoint_is_told_apart_from_none() -> None:
-    """Cut short, of another kind, or with counters that are none."""
+def test_damaged_checkpoint_is_an_error() -> None:
+    """Truncated files, and files of another format."""
     memory = Memory()
     train(recipe(epochs=1), splits(), memory, Onlooker())
-    whole = memory.data
-    assert whole is not None
-    for data in (whole[:-1], whole[:100], b"", whole.replace(b"checkpoint-1", b"checkpoint-9")):
+    checkpoint = memory.data
+    assert checkpoint is not None
+    for data in (
+        checkpoint[:-1],
+        checkpoint[:100],
+        b"",
+        checkpoint.replace(b"checkpoint-1", b"checkpoint-9"),
+    ):
         memory.data = data
         with pytest.raises(CorruptError, match="checkpoint is damaged"):
             train(recipe(epochs=1), splits(), memory, Onlooker())
 
 
-def test_seeds_are_far_apart() -> None:
+def test_seeds_are_distinct() -> None:
     """Neighbouring steps, epochs and processes draw other numbers; the same ones draw the same."""
     places = [(s, e, t) for s in range(10) for e in range(10) for t in range(10)]
     seeds = [seed_of(*place) for place in places]
     assert len(set(seeds)) == 1000
-    assert all(0 <= one < 2**63 for one in seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
     assert seed_of(1, 2, 3) == seed_of(1, 2, 3)
 
 
-def test_bf16_goes_on_bit_for_bit_too() -> None:
+def test_bf16_run_resumes_bit_for_bit() -> None:
     """The network computes in half precision; weights and objective are float32."""
-    wanted = recipe(precision="bf16", checkpoint_steps=1)
-    memory, kept = Memory(), []
-    alone = train(wanted, splits(), memory, Onlooker(lambda: kept.append(memory.data)))
+    config = recipe(precision="bf16", checkpoint_steps=1)
+    memory, saved = Memory(), []
+    uninterrupted = train(config, splits(), memory, Onlooker(lambda: saved.append(memory.data)))
     exact = train(recipe(checkpoint_steps=1), splits(), Memory(), Onlooker())
-    memory.data = kept[6]
-    resumed = train(wanted, splits(), memory, Onlooker())
-    for name, one in alone.weights.items():
-        assert one.dtype == torch.float32
-        assert torch.equal(one, resumed.weights[name])
-        assert not torch.equal(one, exact.weights[name])
-        torch.testing.assert_close(one, exact.weights[name], rtol=0.05, atol=0.05)
+    memory.data = saved[6]
+    resumed = train(config, splits(), memory, Onlooker())
+    for name, weight in uninterrupted.weights.items():
+        assert weight.dtype == torch.float32
+        assert torch.equal(weight, resumed.weights[name])
+        assert not torch.equal(weight, exact.weights[name])
+        torch.testing.assert_close(weight, exact.weights[name], rtol=0.05, atol=0.05)
 
 
-def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"^device: found cuda"):
         train(recipe(device="cuda"), splits(), Memory(), Onlooker())

@@ -1,4 +1,4 @@
-"""Tuning: the papers' rule, their order, and no trial twice."""
+"""Tuning: the selection rule, the order of options, and resumption."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_lowest_error_within_a_percent(numbers: list[tuple[float, float]], b
     assert best_of(trials(*numbers), 0.01).value == best
 
 
-def test_no_loss_of_accuracy_is_less_than_none() -> None:
+def test_zero_tolerance_keeps_the_highest_accuracy() -> None:
     assert best_of(trials((0.9, 0.05), (0.9, 0.04), (0.8, 0.01)), 0.0).value == 1
 
 
@@ -49,75 +49,78 @@ WANTED = recipe(
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, die_at: int = -1) -> list[dict[str, float]]:
-    """Note what each trial is run with; at one of them, end."""
-    seen: list[dict[str, float]] = []
+    """Record the options of each trial; interrupt trial `die_at`."""
+    runs: list[dict[str, float]] = []
     train = tuning.train
 
-    def noted(wanted: Any, *more: Any) -> Any:
-        if len(seen) == die_at:
+    def noted(config: Any, *more: Any) -> Any:
+        if len(runs) == die_at:
             raise KeyboardInterrupt
-        options = wanted.loss.secondary_options
-        decay = wanted.optimiser.weight_decay
-        seen.append({**options, "beta": wanted.loss.beta, "weight_decay": decay})
-        return train(wanted, *more)
+        options = config.loss.secondary_options
+        decay = config.optimiser.weight_decay
+        runs.append({**options, "beta": config.loss.beta, "weight_decay": decay})
+        return train(config, *more)
 
     monkeypatch.setattr(tuning, "train", noted)
-    return seen
+    return runs
 
 
 def test_options_are_tuned_in_order_and_keep_the_best_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """κ, T, β, λ; each later trial has the best of what came before."""
-    seen = watched(monkeypatch)
-    found = tune(WANTED, Loaded(splits(), None), tmp_path, Onlooker())
-    done = [Trial(**one) for one in found["trials"]]
-    assert [(one.option, one.value) for one in done] == [
+    runs = watched(monkeypatch)
+    summary = tune(WANTED, Loaded(splits(), None), tmp_path, Onlooker())
+    finished = [Trial(**run) for run in summary["trials"]]
+    assert [(run.option, run.value) for run in finished] == [
         ("kappa", 0.3), ("kappa", 0.6), ("temperature", 0.5), ("temperature", 1.0),
         ("beta", 0.1), ("beta", 1.0), ("weight_decay", 0), ("weight_decay", 0.1),
     ]  # fmt: skip
     best = {
-        o: best_of(done[i : i + 2], 0.01).value for i, o in zip(range(0, 8, 2), _NAMES, strict=True)
+        o: best_of(finished[i : i + 2], 0.01).value
+        for i, o in zip(range(0, 8, 2), _NAMES, strict=True)
     }
-    assert [one["kappa"] for one in seen] == [0.3, 0.6] + [best["kappa"]] * 6
-    assert [one.get("temperature") for one in seen] == (
+    assert [run["kappa"] for run in runs] == [0.3, 0.6] + [best["kappa"]] * 6
+    assert [run.get("temperature") for run in runs] == (
         [None] * 2 + [0.5, 1.0] + [best["temperature"]] * 4
     )
-    assert [one["beta"] for one in seen] == [0.5] * 4 + [0.1, 1.0] + [best["beta"]] * 2
-    # What is delivered is the best run itself, not trained again.
+    assert [run["beta"] for run in runs] == [0.5] * 4 + [0.1, 1.0] + [best["beta"]] * 2
+    # The result is the best run itself, without another training.
     delivered = json.loads((tmp_path / "recipe.json").read_text())
     assert delivered["loss"]["secondary_options"] == {
         name: best[name] for name in ("kappa", "temperature")
     }
     assert delivered["optimiser"]["weight_decay"] == best["weight_decay"]
-    last = next(o for o in done if o.option == "weight_decay" and o.value == best["weight_decay"])
-    assert found["validation"]["accuracy"] == last.accuracy
-    assert found["validation"]["ece_l2_equal_mass"] == last.error
+    last = next(
+        o for o in finished if o.option == "weight_decay" and o.value == best["weight_decay"]
+    )
+    assert summary["validation"]["accuracy"] == last.accuracy
+    assert summary["validation"]["ece_l2_equal_mass"] == last.error
 
 
 def test_no_trial_is_done_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted at the fourth trial, the tuning goes on with it and comes to the same end."""
-    alone = tune(WANTED, Loaded(splits(), None), tmp_path / "alone", Onlooker())
+    """A tuning that is interrupted at the fourth trial resumes with it, with the same result."""
+    uninterrupted = tune(WANTED, Loaded(splits(), None), tmp_path / "alone", Onlooker())
     with monkeypatch.context() as patch:
         first = watched(patch, die_at=3)
         with pytest.raises(KeyboardInterrupt):
             tune(WANTED, Loaded(splits(), None), tmp_path / "in two", Onlooker())
     second = watched(monkeypatch)
-    found = tune(WANTED, Loaded(splits(), None), tmp_path / "in two", Onlooker())
+    resumed = tune(WANTED, Loaded(splits(), None), tmp_path / "in two", Onlooker())
     assert (len(first), len(second)) == (3, 5)
-    assert found["trials"] == alone["trials"]
-    assert found["test"] == alone["test"]
-    # Of other data, all are done anew.
+    assert resumed["trials"] == uninterrupted["trials"]
+    assert resumed["test"] == uninterrupted["test"]
+    # Other data repeat all trials.
     second.clear()
     tune(WANTED, Loaded(splits(seed=1), None), tmp_path / "in two", Onlooker())
     assert len(second) == 8
 
 
-def test_an_option_that_the_loss_lacks_is_told_before_any_trial(
+def test_unknown_option_is_refused_before_any_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watched(monkeypatch)
-    wanted = recipe(loss={"secondary": "mmce"}, tune={"beta": [1], "kappa": [0.5]})
+    runs = watched(monkeypatch)
+    config = recipe(loss={"secondary": "mmce"}, tune={"beta": [1], "kappa": [0.5]})
     with pytest.raises(InputError, match=r"loss.secondary: options.kappa: found an unknown option"):
-        tune(wanted, Loaded(splits(), None), tmp_path, Onlooker())
-    assert seen == []
+        tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+    assert runs == []

@@ -1,4 +1,4 @@
-"""Fine-tuning: what is loaded, what is frozen, and what does not fit."""
+"""Fine-tuning: loading, freezing, and weights that do not fit."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ def network(classes: int = 10) -> nn.Module:
 
 
 def tensors(classes: int = 10) -> dict[str, Tensor]:
-    return {name: one.clone() for name, one in network(classes).state_dict().items()}
+    return {name: tensor.clone() for name, tensor in network(classes).state_dict().items()}
 
 
-def test_what_is_delivered_can_be_started_from(tmp_path: Path) -> None:
-    """Every tensor, running statistics and counts too."""
+def test_saved_weights_can_be_loaded(tmp_path: Path) -> None:
+    """Every tensor is restored, including running statistics."""
     (tmp_path / "w.safetensors").write_bytes(weights_bytes(tensors(), "resnet8"))
     other = build("resnet8", 10, channels=1)
     load_weights(other, read_weights(tmp_path / "w.safetensors"), new_head=False)
-    for name, one in other.state_dict().items():
-        assert torch.equal(one, tensors()[name]), name
+    for name, tensor in other.state_dict().items():
+        assert torch.equal(tensor, tensors()[name]), name
 
 
 def test_a_new_head_keeps_the_body() -> None:
-    """Of a network with other classes, all but the head's tensors are taken."""
+    """All tensors but the head's come from a network with other classes."""
     other = network(3)
     drawn = other.state_dict()["head.weight"].clone()
-    given = {name: one + 1 for name, one in tensors().items()}
-    load_weights(other, given, new_head=True)
-    for name, one in other.state_dict().items():
-        assert torch.equal(one, drawn) if name == "head.weight" else True
-        assert name.startswith("head.") or torch.equal(one, given[name]), name
+    changed = {name: tensor + 1 for name, tensor in tensors().items()}
+    load_weights(other, changed, new_head=True)
+    for name, tensor in other.state_dict().items():
+        assert torch.equal(tensor, drawn) if name == "head.weight" else True
+        assert name.startswith("head.") or torch.equal(tensor, changed[name]), name
 
 
 def _without(name: str) -> dict[str, Tensor]:
-    found = tensors()
-    del found[name]
-    return found
+    weights = tensors()
+    del weights[name]
+    return weights
 
 
 @pytest.mark.parametrize(
@@ -63,17 +63,17 @@ def _without(name: str) -> dict[str, Tensor]:
         ({}, r"; and \d+ more"),
     ],
 )
-def test_what_does_not_fit_is_listed(given: dict[str, Tensor], message: str) -> None:
-    """And the network is as it was."""
+def test_weights_that_do_not_fit_are_listed(weights: dict[str, Tensor], message: str) -> None:
+    """The network does not change."""
     other = network()
     with pytest.raises(InputError, match=message):
-        load_weights(other, given, new_head=False)
-    for name, one in other.state_dict().items():
-        assert torch.equal(one, tensors()[name]), name
+        load_weights(other, weights, new_head=False)
+    for name, tensor in other.state_dict().items():
+        assert torch.equal(tensor, tensors()[name]), name
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"\xff" * 64])
-def test_files_that_are_no_weights(tmp_path: Path, content: bytes | None) -> None:
+def test_invalid_weight_files_are_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "w").write_bytes(content)
     with pytest.raises(InputError, match=r"^model.weights: found .*accepted: a safetensors file"):
@@ -93,19 +93,19 @@ class Normed(nn.Module):
         return logits
 
 
-def trained(monkeypatch: pytest.MonkeyPatch, wanted: Recipe, given: Any = None) -> Trained:
+def trained(monkeypatch: pytest.MonkeyPatch, config: Recipe, weights: Any = None) -> Trained:
     from training.models import MODELS
 
     monkeypatch.setitem(MODELS, "normed", Normed)
-    return train(wanted, splits(), Memory(), Onlooker(), given)
+    return train(config, splits(), Memory(), Onlooker(), weights)
 
 
-def test_a_head_is_trained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The body stays bit for bit, with its running statistics; all layers move otherwise."""
+def test_training_only_the_head_keeps_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body and its running statistics do not change; otherwise all layers change."""
     first = trained(monkeypatch, recipe(model={"name": "normed"})).weights
     start = {"name": "normed", "weights": "w.safetensors"}
     head = trained(monkeypatch, recipe(model={**start, "train": "head"}), first).weights
-    for name, one in head.items():
-        assert torch.equal(one, first[name]) != name.startswith("head."), name
-    whole = trained(monkeypatch, recipe(model=start), first).weights
-    assert not any(torch.equal(one, first[name]) for name, one in whole.items())
+    for name, tensor in head.items():
+        assert torch.equal(tensor, first[name]) != name.startswith("head."), name
+    all_layers = trained(monkeypatch, recipe(model=start), first).weights
+    assert not any(torch.equal(tensor, first[name]) for name, tensor in all_layers.items())

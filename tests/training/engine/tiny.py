@@ -1,4 +1,4 @@
-"""A problem and a recipe that train in a blink, and a watcher that interferes."""
+"""A small problem and recipe, and a watcher for tests."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def splits(train: int = 120, noise: float = 1.0, seed: int = 0) -> Splits:
 
 def recipe(**more: Any) -> Recipe:
     """Three epochs of a linear model."""
-    least: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "data": {"source": "arrays"},
         "model": {"name": "linear"},
         "epochs": 3,
         "batch_size": 32,
         "device": "cpu",
     }
-    return Recipe.of({**least, **more})
+    return Recipe.of({**defaults, **more})
 
 
 class Memory:
@@ -55,7 +55,7 @@ class Memory:
 
 
 class Onlooker:
-    """Notes what it is told; `check` may do something before a step."""
+    """A watcher that records positions and history; `check` runs before each step."""
 
     def __init__(self, check: Callable[[], None] = lambda: None) -> None:
         self.check = check

@@ -1,4 +1,4 @@
-"""Every registered network keeps the family's contract, and the papers' networks their sizes."""
+"""Registered networks keep the model contract, and have the published sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recalib.errors import InputError
 from training.models import MODELS, build, check_model, head
 
 _FACTS = {"channels": 3, "features": 12, "vocabulary": 40}
-#: Small forms of those that would take long.
+#: Small variants of large networks.
 _SMALL: dict[str, dict[str, Any]] = {
     "resnet50": {"width": 4},
     "resnet101": {"width": 4},
@@ -65,15 +65,15 @@ def test_contract(name: str) -> None:
     for parameter in model.parameters():
         assert parameter.grad is not None
         assert parameter.grad.isfinite().all()
-    # What the head says is what the network says.
-    said: list[Tensor] = []
-    head(model).register_forward_hook(lambda module, args, output: said.append(output))
-    assert torch.equal(model.eval()(inputs), said[0])
+    # The output of the head is the output of the network.
+    head_outputs: list[Tensor] = []
+    head(model).register_forward_hook(lambda module, args, output: head_outputs.append(output))
+    assert torch.equal(model.eval()(inputs), head_outputs[0])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_alone_and_together(name: str) -> None:
-    """In evaluation a row's logits do not depend on the rows beside it, and a seed decides all."""
+    """In evaluation a row's logits do not depend on other rows; the seed determines the weights."""
     model, inputs = _built(name).eval(), _inputs(name)
     with torch.no_grad():
         together = model(inputs)
@@ -85,12 +85,12 @@ def test_rows_alone_and_together(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "millions"), _PUBLISHED.items())
 def test_sizes_are_the_published_ones(name: str, millions: float) -> None:
-    """As many weights as the sources say, counted without making them."""
+    """The number of weights matches the sources, counted on the meta device."""
     with torch.device("meta"):
         model = build(name, 10)
-    found = sum(one.numel() for one in model.parameters()) / 1e6
+    measured = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     digits = len(str(millions).split(".")[1])
-    assert found == pytest.approx(millions, abs=0.6 * 10**-digits)
+    assert measured == pytest.approx(millions, abs=0.6 * 10**-digits)
 
 
 def test_text_does_not_depend_on_padding() -> None:
@@ -150,7 +150,9 @@ def test_tree_against_recursion() -> None:
         ("resnet20", 10, {"block": "sideways"}, "options.block"),
     ],
 )
-def test_what_is_refused(name: str, classes: int, options: dict[str, Any], field: str) -> None:
+def test_invalid_names_and_options_are_refused(
+    name: str, classes: int, options: dict[str, Any], field: str
+) -> None:
     """A name, size or option that does not exist is an error that names the field."""
     with pytest.raises(InputError) as raised:
         build(name, classes, **options)
@@ -158,15 +160,15 @@ def test_what_is_refused(name: str, classes: int, options: dict[str, Any], field
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_are_counted_without_them(name: str) -> None:
-    """As many as are there then, one fewer is not enough, and the generator is left alone."""
-    there = sum(one.numel() for one in _built(name).parameters())
+def test_check_model_counts_weights(name: str) -> None:
+    """The limit is exact, and the generator does not change."""
+    count = sum(parameter.numel() for parameter in _built(name).parameters())
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    asked = (name, 4, _FACTS, _SMALL.get(name, {}))
-    check_model(*asked, there)
-    with pytest.raises(InputError, match=f"options: found more than {there - 1} weights"):
-        check_model(*asked, there - 1)
+    model_arguments = (name, 4, _FACTS, _SMALL.get(name, {}))
+    check_model(*model_arguments, count)
+    with pytest.raises(InputError, match=f"options: found more than {count - 1} weights"):
+        check_model(*model_arguments, count - 1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -185,14 +187,16 @@ def test_weights_are_counted_without_them(name: str) -> None:
         ("wide_resnet", {"depth": 6 * 10**9 + 4, "widen": 1}),
     ],
 )
-def test_no_network_is_too_large_to_be_refused(name: str, options: dict[str, Any]) -> None:
-    """Before there is memory for it, which no machine has."""
+def test_networks_of_any_size_beyond_the_limit_are_refused(
+    name: str, options: dict[str, Any]
+) -> None:
+    """They are refused before memory is allocated."""
     with pytest.raises(InputError, match="accepted: a network of at most 100000000 weights"):
         check_model(name, 10, {}, options, 100_000_000)
 
 
 def test_a_network_of_a_package_that_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks at its weights while it is made: let through, by who installed it."""
+    """It needs the values of its weights during construction, so it is not checked."""
 
     def make(classes: int, *, width: int = 2) -> nn.Module:
         layer = nn.Linear(width, classes)
@@ -206,11 +210,13 @@ def test_a_network_of_a_package_that_cannot_be_counted(monkeypatch: pytest.Monke
 
 
 def test_names_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package adds a name by an entry point; one of ours cannot be taken."""
+    """A package adds a name by an entry point; built-in names are reserved."""
 
     def entries(*names: str) -> None:
-        found = [EntryPoint(n, "training.models.linear:Linear", "recalib.models") for n in names]
-        monkeypatch.setattr(training.models, "entry_points", lambda group: found)
+        entry_list = [
+            EntryPoint(n, "training.models.linear:Linear", "recalib.models") for n in names
+        ]
+        monkeypatch.setattr(training.models, "entry_points", lambda group: entry_list)
         training.models._of_packages.cache_clear()
 
     try:
