@@ -52,43 +52,43 @@ __all__ = ["create_app"]
 
 log = logging.getLogger(__name__)
 
-#: How long a call to a registry that hangs may hold up the end of this process; there are three.
+#: How long a hanging call to the registry may delay shutdown; there are three such waits.
 _SETTLE_SECONDS = 1.0
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the application; settings come from the environment where none are given."""
+    """Return the application; without settings, read them from the environment."""
     settings = settings or Settings()
     telemetry.configure(settings, "recalib-server")
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     access = Authenticator(
-        registry, settings.require_keys, _tokens(settings), _usual_limits(settings)
+        registry, settings.require_keys, _token_verifier(settings), _default_limits(settings)
     )
     state = State(settings, registry, _calibrators(settings, registry), access)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await _first_look_at_keys(state)
+        await _load_keys(state)
         loops = (
-            _look_for_promotions,
-            _look_for_keys,
-            _look_for_issuers_keys,
+            _refresh_aliases,
+            _refresh_keys,
+            _refresh_issuer_keys,
             run_housekeeping,
             keep_flushing,
             keep_watching,
         )
-        working = [asyncio.create_task(one(state)) for one in loops]
+        tasks = [asyncio.create_task(loop(state)) for loop in loops]
         try:
-            async with _rpc(state) as port:
+            async with _rpc_server(state) as port:
                 app.state.grpc_port = port
                 yield
         finally:
-            for task in working:
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(working)
-            # Calls on threads end by themselves; a connection that one holds is not closed here.
-            for one in (state.single_flight, state.calibrators, state.ids):
-                await to_thread.run_sync(one.wait, _SETTLE_SECONDS)
+            await asyncio.wait(tasks)
+            # Let calls on threads end: a connection that is in use is not closed below.
+            for component in (state.single_flight, state.calibrators, state.ids):
+                await to_thread.run_sync(component.wait, _SETTLE_SECONDS)
             registry.close()
             await to_thread.run_sync(telemetry.shutdown)
 
@@ -101,7 +101,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.recalib = state
     problems.install(app)
-    # The hot path first: routes are matched in order.
+    # The most frequent routes first: they are matched in order.
     for router in (
         predict,
         inference,
@@ -124,7 +124,7 @@ def _calibrators(settings: Settings, registry: Registry) -> LoadedCalibrators:
     return LoadedCalibrators(registry, settings.cache_bytes, settings.load_seconds, traffic)
 
 
-def _usual_limits(settings: Settings) -> Limits:
+def _default_limits(settings: Settings) -> Limits:
     return Limits(
         settings.key_requests_per_second,
         settings.key_rows_per_second,
@@ -133,11 +133,11 @@ def _usual_limits(settings: Settings) -> Limits:
     )
 
 
-def _tokens(settings: Settings) -> TokenVerifier | None:
+def _token_verifier(settings: Settings) -> TokenVerifier | None:
     oidc = OidcConfig.of(settings)
     if oidc is None:
         return None
-    # Loaded only where it is wanted: what checks signatures takes 9 MB.
+    # Imported only if configured: it takes 9 MB.
     from service.access.oidc_tokens import TokenVerifier
 
     return TokenVerifier(oidc)
@@ -164,12 +164,12 @@ class Application(FastAPI):
 
 
 @contextlib.asynccontextmanager
-async def _rpc(state: State) -> AsyncIterator[int | None]:
-    """Answer gRPC meanwhile; yields the port, or None where there is to be none."""
+async def _rpc_server(state: State) -> AsyncIterator[int | None]:
+    """Run the gRPC server while the context lasts; yield its port, or None if it is disabled."""
     if state.settings.grpc_port < 0:
         yield None
         return
-    # Loaded only where it is wanted: it takes 11 MB.
+    # Imported only if enabled: it takes 11 MB.
     from service.grpc_server import RpcServer
 
     server = RpcServer(state, GRACE_SECONDS)
@@ -181,17 +181,17 @@ async def _rpc(state: State) -> AsyncIterator[int | None]:
         await server.stop()
 
 
-async def _first_look_at_keys(state: State) -> None:
-    """See which keys there are, unless registry and issuer take too long to say so."""
-    asking = asyncio.ensure_future(state.access.look(due=True))
+async def _load_keys(state: State) -> None:
+    """Read the keys of registry and issuer at startup, with a time limit."""
+    issuer_keys = asyncio.ensure_future(state.access.refresh_issuer_keys(only_if_due=True))
     with contextlib.suppress(UnavailableError, TimeoutError):
-        looking = asyncio.wrap_future(state.single_flight.submit("keys", state.access.refresh))
-        await asyncio.wait_for(looking, state.settings.load_seconds)
-    await asking
+        api_keys = asyncio.wrap_future(state.single_flight.submit("keys", state.access.refresh))
+        await asyncio.wait_for(api_keys, state.settings.load_seconds)
+    await issuer_keys
 
 
-async def _look_for_keys(state: State) -> None:
-    """Keep up to date with keys that are made and revoked."""
+async def _refresh_keys(state: State) -> None:
+    """Read the API keys and write refusals to the audit trail, at intervals."""
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
         try:
@@ -201,30 +201,30 @@ async def _look_for_keys(state: State) -> None:
             )
         except UnavailableError:
             pass
-        except Exception:  # whatever it was, the next revocation must not be missed
+        except Exception:  # the loop must go on, or later revocations are missed
             log.exception("Keys not looked for.", extra={"action": "keys_not_looked_for"})
 
 
-async def _look_for_issuers_keys(state: State) -> None:
-    """Keep up to date with the issuer of tokens; by itself, as it may take its time to answer."""
+async def _refresh_issuer_keys(state: State) -> None:
+    """Refresh the issuer's keys, in a task of their own because the issuer may be slow."""
     while True:
         await asyncio.sleep(1.0)
         try:
-            await state.access.look(due=True)
-        except Exception:  # whatever it was, its next key must not be missed
+            await state.access.refresh_issuer_keys(only_if_due=True)
+        except Exception:  # the loop must go on, or later keys are missed
             log.exception("Issuer not asked.", extra={"action": "issuer_failed"})
 
 
-async def _look_for_promotions(state: State) -> None:
-    """Keep what aliases mean up to date with promotions made by other processes."""
-    # Before the first request has to wait for it.
+async def _refresh_aliases(state: State) -> None:
+    """Follow promotions that other processes make, at intervals."""
+    # Now, so that the first request does not wait for it.
     await asyncio.wrap_future(state.single_flight.submit("warm up", warm_up))
     while True:
         await asyncio.sleep(state.settings.refresh_seconds)
-        # On a thread that may be left behind: a registry that hangs must not keep us from ending.
+        # On a daemon thread: a hanging registry must not prevent shutdown.
         try:
             await asyncio.wrap_future(
                 state.single_flight.submit("refresh", state.calibrators.refresh)
             )
-        except Exception:  # whatever it was, the next promotion must not be missed
+        except Exception:  # the loop must go on, or later promotions are missed
             log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})

@@ -1,7 +1,7 @@
-"""Calibrate one batch; no transport here.
+"""Calibration of one batch, independent of the transport.
 
-REST (`/v1`), the Open Inference Protocol (`/v2`) and both gRPC services give `calibrate_batch`
-their functions that decode a request and encode its result.
+REST (`/v1`), the Open Inference Protocol (`/v2`) and both gRPC services pass `calibrate_batch`
+functions that decode a request and encode its result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Input = Literal["logits", "probabilities"]
 #: more than the work; above, other requests would wait for it.
 _MAX_BYTES_ON_LOOP = 256 * 1024
 #: One large batch at a time: two would only alternate on the interpreter lock.
-_one_at_a_time = CapacityLimiter(1)
+_large_batches = CapacityLimiter(1)
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     #: (N, K), unchecked; or few plain rows (`recalib.files.json.are_plain`).
     values: Floats | list[list[float]]
-    #: What the values are; never guessed.
+    #: What the values are; never inferred from them.
     input: Input = "logits"
     #: Number of most likely classes to return of each row; None: the probabilities of all.
     top_k: int | None = None
@@ -77,8 +77,8 @@ async def calibrate_batch(
 ) -> T:
     """Decode, calibrate and encode a batch for the current caller.
 
-    This is the only place that decides where the work is done: a large batch in a thread, a small
-    one on the event loop, a very small one together with others.
+    Only this function decides where the work is done: a large batch in a thread, a small batch on
+    the event loop, a very small batch together with others.
 
     Parameters
     ----------
@@ -86,17 +86,17 @@ async def calibrate_batch(
 
     Raises
     ------
-    InputError: as `decode`; `top_k` or `ids` out of range; values that are not what `input` says,
-        or whose number of classes is not the model's.
+    InputError: raised by `decode`; `top_k` or `ids` is out of range; the values are not what
+        `input` says, or their number of classes is not the model's.
     TooLargeError: more than `max_rows` rows.
-    LimitedError: the caller exceeds its rows a second.
+    LimitedError: the caller exceeds its rows per second.
     """
     if size > _MAX_BYTES_ON_LOOP:
-        batch = await to_thread.run_sync(decode, limiter=_one_at_a_time)
+        batch = await to_thread.run_sync(decode, limiter=_large_batches)
         if batch.ids:
             await state.ids.ready()
         work = partial(_calibrate_alone, state, loaded, batch, encode)
-        return await to_thread.run_sync(work, limiter=_one_at_a_time)
+        return await to_thread.run_sync(work, limiter=_large_batches)
     batch = decode()
     if batch.ids and not state.ids.has_key:
         await state.ids.ready()
@@ -119,7 +119,7 @@ def _calibrate_alone(
 
 
 def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
-    """Return checked logits, and take their rows from the caller's limit."""
+    """Return checked logits, and count their rows against the caller's limit."""
     classes = loaded.calibrator.card.classes
     if batch.top_k is not None and not 1 <= batch.top_k <= classes:
         accepted = f"1 to {classes}, the classes"
@@ -137,9 +137,9 @@ def check_logits(
     input: Input,
     max_rows: int,
 ) -> Floats:
-    """Return checked logits (N, K); raises `InputError` and `TooLargeError` as `calibrate_batch`.
+    """Return checked logits (N, K); raise `InputError` and `TooLargeError` as `calibrate_batch`.
 
-    Plain rows are finite and equally long, so only their number and width are checked.
+    Rows in lists are finite and equally long, so only their number and width are checked.
     """
     is_plain = isinstance(values, list)
     array = np.array(values, np.float32) if is_plain else np.asarray(values)
@@ -163,10 +163,10 @@ async def get_or_load(
 
     Raises
     ------
-    NotFoundError: no such model, alias or version; also if the registry cannot be reached and its
-        last answer was that.
+    NotFoundError: no such model, alias or version; also if the registry cannot be reached and
+        answered so the last time.
     ConflictError: the model has no champion.
-    UnavailableError: it is not loaded, and the registry cannot be reached or is slow.
+    UnavailableError: the calibrator is not loaded, and the registry is unreachable or slow.
     CorruptError: its stored parameters are damaged.
     """
     loaded = calibrators.get(model, selector)

@@ -48,7 +48,7 @@ class Exchange:
         UnauthorizedError, UnavailableError: as `Authenticator.principal`.
         LimitedError: the caller exceeds a limit, or its address sent too many wrong keys.
         """
-        principal = await self._access.identified(self._authorization, self._address)
+        principal = await self._access.authenticate(self._authorization, self._address)
         self._access.limiter.enter(principal)
         self._principal = principal
         set_principal(principal)

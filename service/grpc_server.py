@@ -1,6 +1,6 @@
-"""The gRPC server of one server process, on the event loop that serves REST.
+"""The gRPC server of one server process, on the event loop that also serves REST.
 
-Every process listens at the same port: the system shares connections out among them.
+All processes listen on the same port; the kernel distributes the connections.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _SERVICES = {
 
 
 class RpcServer:
-    """Answers RPCs from `start` until it has drained.
+    """Answers RPCs between `start` and `stop`.
 
     Parameters
     ----------
-    grace_seconds: how long running RPCs may take once the server is told to stop.
+    grace_seconds: how long running RPCs may take after `drain`; later they are cancelled.
     """
 
     def __init__(self, state: State, grace_seconds: float) -> None:
@@ -78,7 +78,7 @@ class RpcServer:
         )
 
     async def start(self) -> int:
-        """Listen, and return the port; `RuntimeError` where it is taken."""
+        """Listen and return the port; raise `RuntimeError` if it is in use."""
         if self._credentials is None:
             port = self._server.add_insecure_port(self._address)
         else:
@@ -87,20 +87,20 @@ class RpcServer:
         return port
 
     def drain(self) -> None:
-        """Take no more RPCs, and let those that run come to their end; returns at once."""
+        """Refuse new RPCs and let running ones finish; return immediately."""
         if self._stopping is None:
             self._health.drain()
             self._stopping = asyncio.ensure_future(self._server.stop(self._grace_seconds))
 
     async def stop(self) -> None:
-        """Drain, and wait until that is done."""
+        """Drain, and wait until all RPCs have ended."""
         self.drain()
         if self._stopping is not None:
             await self._stopping
 
 
 def _credentials(settings: Settings) -> grpc.ServerCredentials | None:
-    """Return what TLS needs, or None where there is to be none."""
+    """Return the TLS credentials, or None if TLS is not configured."""
     if not settings.tls_certificate:
         return None
     key, chain = Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes()
@@ -113,16 +113,16 @@ def _address(host: str, port: int) -> str:
 
 def _options(max_body_bytes: int) -> list[tuple[str, int]]:
     return [
-        # gRPC's own limit is 4 MB, less than a batch that REST takes.
+        # gRPC's default is 4 MB, less than REST accepts.
         ("grpc.max_receive_message_length", max_body_bytes),
-        # Answers are as large as the requests that were taken.
+        # No limit: responses are about as large as the accepted requests.
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 1),
-        # Finds connections whose other end is gone without a word.
+        # Detect connections whose client has vanished.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        # Clients behind balancers keep idle connections alive; by default, gRPC hangs up on those
-        # that ask more often than every five minutes.
+        # Clients behind load balancers ping idle connections; by default, gRPC closes connections
+        # that ping more often than every five minutes.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]

@@ -1,6 +1,6 @@
-"""What Prometheus sees of the front end: requests, latencies, rows.
+"""Prometheus metrics of requests, latencies and rows.
 
-Labels hold route templates, model names that exist and states; never a path as it was sent.
+Labels hold route templates, names of existing models and states, never the path of a request.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _BUCKETS = (
 
 
 class _Durations(Histogram):
-    """A histogram that finds its bucket by bisection; several times as fast as a scan."""
+    """A histogram that finds the bucket by bisection: several times as fast as a scan."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Observe `amount` seconds; exemplars are not kept."""
+        """Observe `amount` seconds; exemplars are ignored."""
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
@@ -66,8 +66,8 @@ LIMITED = Counter(
 LABELS = Counter("recalib_labels", "Late labels by what became of them.", ["model", "status"])
 
 
-#: What an RPC ends with by a fault of ours.
-_OUR_CODES = ("INTERNAL", "DATA_LOSS", "UNAVAILABLE", "UNKNOWN")
+#: gRPC codes of server errors.
+_SERVER_ERROR_CODES = ("INTERNAL", "DATA_LOSS", "UNAVAILABLE", "UNKNOWN")
 
 
 def record_request(method: str, route: str, status: int, started: float) -> None:
@@ -75,8 +75,8 @@ def record_request(method: str, route: str, status: int, started: float) -> None
 
     Parameters
     ----------
-    route: the template of its path.
-    started: when it arrived, by `time.perf_counter`.
+    route: the template of the path.
+    started: the time of arrival, by `time.perf_counter`.
     """
     increment, observe = _http_children(method, route, status)
     seconds = time.perf_counter() - started
@@ -97,7 +97,7 @@ def _log_access(method: str, route: str, result: int | str, seconds: float) -> N
     ACCESS.info("%s %s: %s", method, route, result, extra={"action": "request", **fields})
 
 
-# Looking up labels takes microseconds.
+# Cached: looking up labels takes microseconds.
 @lru_cache(maxsize=4096)
 def _http_children(
     method: str, route: str, status: int
@@ -106,7 +106,7 @@ def _http_children(
 
 
 def record_rpc(method: str, code: str, started: float) -> None:
-    """Count an RPC that came at `started`, by `time.perf_counter`, and has ended."""
+    """Count a finished RPC, log its access line, and end its span; arguments as above."""
     count, observe = _rpc_children(method, code)
     seconds = time.perf_counter() - started
     count()
@@ -114,7 +114,7 @@ def record_rpc(method: str, code: str, started: float) -> None:
     if ACCESS.isEnabledFor(logging.INFO):
         _log_access("RPC", method, code, seconds)
     if telemetry.is_enabled():
-        error = code if code in _OUR_CODES else None
+        error = code if code in _SERVER_ERROR_CODES else None
         rpc = {"rpc.system": "grpc", "rpc.grpc.status_code": code}
         telemetry.end_request_span(method.lstrip("/"), seconds, None, error, **rpc)
 
@@ -124,8 +124,8 @@ def _rpc_children(method: str, code: str) -> tuple[Callable[[], None], Callable[
     return RPCS.labels(method, code).inc, RPC_LATENCY.labels(method).observe
 
 
-class _Found(Collector):
-    """Metrics that somebody else has found."""
+class _FixedCollector(Collector):
+    """Metric families that were read elsewhere."""
 
     def __init__(self, families: Iterable[Any]) -> None:
         self._families = list(families)
@@ -134,18 +134,18 @@ class _Found(Collector):
         return self._families
 
 
-def exposition(found: Iterable[Any]) -> bytes:
-    """Return all metrics in Prometheus' text format, those of every server process added up.
+def exposition(families: Iterable[Any]) -> bytes:
+    """Return all metrics in Prometheus' text format, summed over the server processes.
 
     Parameters
     ----------
-    found: families of metrics that are not counted by processes.
+    families: further metric families, which are not counted per process.
     """
-    collectors = CollectorRegistry()
+    registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        MultiProcessCollector(collectors)  # type: ignore[no-untyped-call]
-        own = b""
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        text = b""
     else:
-        own = generate_latest()
-    collectors.register(_Found(found))
-    return own + generate_latest(collectors)
+        text = generate_latest()
+    registry.register(_FixedCollector(families))
+    return text + generate_latest(registry)

@@ -1,7 +1,7 @@
-"""`recalib serve`: server processes, and the workers that it starts beside them.
+"""`recalib serve`: the server processes and the embedded workers.
 
 Workers are child processes, so that the server never loads torch. Their standard input is a pipe
-from this process: when it closes, however this process ended, they finish and go.
+from this process. The pipe closes however this process ends, and the workers then stop.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ __all__ = ["EmbeddedWorkers", "serve"]
 
 log = logging.getLogger(__name__)
 
-#: A worker that ends is started again after this long, so that one that cannot start at all does
-#: not spin.
+#: Wait before a worker is restarted: one that fails at startup must not be restarted in a busy
+#: loop.
 _RESTART_SECONDS = 2.0
-#: Long enough for a worker to give its job back to the queue.
+#: Time for a worker to return its job to the queue before it is killed.
 _STOP_SECONDS = 15.0
 #: A server process silent for this long is replaced; starting one takes seconds on a busy machine.
-_HUNG_SECONDS = 30
+_HEALTH_CHECK_SECONDS = 30
 
 
 class EmbeddedWorkers:
-    """Worker processes that live while this context does, and are restarted when they die."""
+    """Context manager that runs worker processes and restarts those that end."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -51,7 +51,7 @@ class EmbeddedWorkers:
 
     def __enter__(self) -> EmbeddedWorkers:
         for _ in range(self.count):
-            thread = threading.Thread(target=self._keep_one, daemon=True)
+            thread = threading.Thread(target=self._run_worker, daemon=True)
             thread.start()
             self._threads.append(thread)
         return self
@@ -66,13 +66,13 @@ class EmbeddedWorkers:
         for thread in self._threads:
             thread.join()
 
-    def _keep_one(self) -> None:
+    def _run_worker(self) -> None:
         while not self._stopping.is_set():
             command = [sys.executable, "-m", "recalib.cli", "worker", "--embedded"]
             with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
                 while process.poll() is None and not self._stopping.wait(0.2):
                     pass
-                _end(process)
+                _stop(process)
             if not self._stopping.is_set():
                 log.warning(
                     "A worker process ended with status %s; starting another",
@@ -82,10 +82,10 @@ class EmbeddedWorkers:
                 self._stopping.wait(_RESTART_SECONDS)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
-    # One that is starting does not look at its input yet.
+    # A worker that is still starting does not read its standard input yet.
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)
@@ -94,26 +94,26 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Bring the database up to date, start workers, and answer requests until told to stop.
+    """Migrate the database, start workers, and answer requests until a stop signal.
 
     Parameters
     ----------
-    listener: at the address to serve, so that what was announced is what is served.
+    listener: a bound socket, so that the server has the address that was announced.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
     _export(settings)
     _prepare(settings)
     with _shared_metrics(settings.workers), EmbeddedWorkers(settings.job_workers):
-        _answer(settings, listener)
+        _run_server(settings, listener)
 
 
-def _answer(settings: Settings, listener: socket.socket) -> None:
+def _run_server(settings: Settings, listener: socket.socket) -> None:
     config = uvicorn.Config(
         "service.worker_process:create_app",
         factory=True,
         workers=settings.workers,
         http="httptools",
-        ws="none",  # what is never spoken need not be loaded
+        ws="none",  # unused, so its libraries are not loaded
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
         log_config=None,
@@ -121,31 +121,31 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        timeout_worker_healthcheck=_HUNG_SECONDS,
+        timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
     if settings.workers > 1:
-        processes = _Processes(config, sockets=[listener])
-        processes.run()
-        if processes.failed:
+        supervisor = _Supervisor(config, sockets=[listener])
+        supervisor.run()
+        if supervisor.failed:
             sys.exit(STARTUP_FAILURE)
     else:
         uvicorn.Server(config).run(sockets=[listener])
 
 
-class _Processes(Multiprocess):
-    """Server processes, and what their supervisor is to say of them at its end."""
+class _Supervisor(Multiprocess):
+    """Supervisor of the server processes that records whether one could not start."""
 
-    #: Whether it ends because one of them could not start, and not because it was told to.
+    #: Whether it stops because a process could not start, and not because of a stop signal.
     failed = False
 
     def keep_subprocess_alive(self) -> None:
-        told = self.should_exit.is_set()
-        for one in self.processes:
-            # Theirs alone from now on, or the question whether one lives that died this moment
-            # would wait for as long as for one that hangs.
-            one.child_conn.close()
+        was_stopping = self.should_exit.is_set()
+        for process in self.processes:
+            # Close our copy of the child's end. Otherwise the health check of a process that has
+            # just died waits for the full timeout, as for one that hangs.
+            process.child_conn.close()
         super().keep_subprocess_alive()
-        self.failed = self.should_exit.is_set() and not told
+        self.failed = self.should_exit.is_set() and not was_stopping
 
 
 def _prepare(settings: Settings) -> None:
@@ -153,19 +153,19 @@ def _prepare(settings: Settings) -> None:
     registry.migrate()
     try:
         registry.blobs.sweep()
-    except UnavailableError as error:  # what is in the database can be served without it
+    except UnavailableError as error:  # serving does not need the cleanup
         log.warning("No leftovers removed: %s", error, extra={"action": "sweep_failed"})
     registry.close()
 
 
 @contextlib.contextmanager
 def _shared_metrics(processes: int) -> Iterator[None]:
-    """Give several processes a folder to count in together, requests and what callers may ask."""
+    """Share metrics and the usage of callers among several processes, through files in a folder."""
     if processes == 1:
         yield
         return
     with shared_folder() as folder:
-        # Read when prometheus_client is imported, which only the server processes do.
+        # prometheus_client reads this at import, which happens only in the server processes.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
         os.environ[USAGE_FILE] = str(folder / "ledger")
         with Path(os.environ[USAGE_FILE]).open("wb") as file:
@@ -174,6 +174,6 @@ def _shared_metrics(processes: int) -> Iterator[None]:
 
 
 def _export(settings: Settings) -> None:
-    """Hand the settings, as they are after the command line, to the processes started from here."""
+    """Pass the settings, including command-line options, to child processes as variables."""
     for name, value in settings.model_dump().items():
         os.environ[f"RECALIB_{name.upper()}"] = str(value)

@@ -114,7 +114,7 @@ def _check_oidc(settings: Settings) -> CheckResult:
     if oidc is None:
         return CheckResult("oidc", "ok", "no issuer")
     keys = IssuerKeys(oidc)
-    keys.look()
+    keys.refresh()
     return CheckResult("oidc", "ok", f"{oidc.issuer} has {len(keys)} keys, for {oidc.audience!r}")
 
 

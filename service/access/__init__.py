@@ -1,1 +1,1 @@
-"""Who may do what with a server: keys, the rules, and who is acting."""
+"""Authentication, authorisation and rate limits."""

@@ -1,4 +1,4 @@
-"""From what a request brings to who asks, and whether that one may."""
+"""Authentication and authorisation of callers."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ if TYPE_CHECKING:
 
 __all__ = ["Authenticator", "current_principal", "set_principal"]
 
-#: How long a request waits for the issuer to say whether it has a key.
-_PATIENCE_SECONDS = 5.0
-#: Kinds of refusals that are kept until they are written.
-_MOST_REFUSED = 50
+#: How long a request waits for the issuer's signing keys.
+_ISSUER_TIMEOUT_SECONDS = 5.0
+#: Distinct refusals that are held in memory until they are written to the audit trail.
+_MAX_REFUSALS = 50
 _NO_LIMITS = Limits()
-_acting: ContextVar[Principal] = ContextVar("current_principal", default=ANONYMOUS)
+_current_principal: ContextVar[Principal] = ContextVar("current_principal", default=ANONYMOUS)
 
 
 def current_principal() -> Principal:
-    """Return who asks, in the work for a request."""
-    return _acting.get()
+    """Return the caller of the current request."""
+    return _current_principal.get()
 
 
 def set_principal(principal: Principal) -> None:
-    """Say who asks, for the rest of this request."""
-    _acting.set(principal)
+    """Set the caller for the rest of the current request."""
+    _current_principal.set(principal)
 
 
 class Authenticator:
-    """The keys of a registry, as this process last saw them; safe to use from threads.
+    """Checks API keys and tokens, and what their holders may do; safe to use from threads.
 
-    Something has to call `refresh` and `look` now and then: a key that is made or revoked counts
-    from then on. While the registry is away, those that were good stay good until they expire.
+    It holds a copy of the registry's API keys. Background tasks call `refresh` and
+    `refresh_issuer_keys`; a created or revoked key takes effect at the next `refresh`. While the
+    registry is unreachable, the keys of the last refresh stay valid until they expire.
 
     Parameters
     ----------
-    required: whether everybody must have a key. Where that is not so, whoever has none may do
-        everything, and whoever brings one may do what it is for.
-    tokens: what checks those of an issuer, where one is trusted.
-    usual: limits of everybody who brings a key or a token, where a key has none of its own.
+    required: whether every caller needs a key. If not, a caller without a key may do everything,
+        and a caller with a key may do what its scopes allow.
+    tokens: verifies OpenID Connect tokens; None: no issuer is trusted.
+    default_limits: limits of callers whose key sets none; they apply to tokens too.
     """
 
     def __init__(
@@ -59,66 +60,68 @@ class Authenticator:
         registry: Registry,
         required: bool,
         tokens: TokenVerifier | None = None,
-        usual: Limits = _NO_LIMITS,
+        default_limits: Limits = _NO_LIMITS,
     ) -> None:
         self._registry = registry
         self.required = required
         self._tokens = tokens
-        self._usual = usual
+        self._default_limits = default_limits
         self._single_flight: SingleFlight[None] = SingleFlight(1)
-        #: Who comes with a key and until when, by its digest.
+        #: Caller and expiry (seconds since 1970) of each key, by the key's digest.
         self._keys: dict[bytes, tuple[Principal, float]] | None = None
         self.limiter = Limiter()
-        #: Whether anybody has a limit.
-        self.limits_some = not usual.is_none
+        #: Whether any caller has a limit.
+        self._has_limits = not default_limits.is_none
         self._failed = FailedAttempts()
         self._refused: dict[tuple[str, str, str | None], int] = {}
 
     def refresh(self) -> None:
-        """Look which keys there are."""
+        """Read the active API keys from the registry."""
         with self._registry.reading() as tx:
             active = tx.api_keys.active()
-        self.limits_some = not (self._usual.is_none and all(key.limits.is_none for key in active))
+        self._has_limits = not (
+            self._default_limits.is_none and all(key.limits.is_none for key in active)
+        )
         self._keys = {
             key.digest: (
-                key.principal.limited(self._usual),
+                key.principal.limited(self._default_limits),
                 math.inf if key.expires_at is None else key.expires_at,
             )
             for key in active
         }
 
-    async def look(self, *, due: bool = False) -> None:
-        """Ask the issuer of tokens for its keys, with all who want that now.
+    async def refresh_issuer_keys(self, *, only_if_due: bool = False) -> None:
+        """Fetch the token issuer's signing keys; concurrent calls share one request.
 
-        Whether it answers or not: what is asked next says what there is.
+        A failure is not raised: checking a token raises if its key is still unknown.
 
         Parameters
         ----------
-        due: only where it is time to, though nobody wants it.
+        only_if_due: fetch only if the regular refresh interval has passed.
         """
         tokens = self._tokens
-        if tokens is None or (due and not tokens.keys.is_due):
+        if tokens is None or (only_if_due and not tokens.keys.is_due):
             return
         with contextlib.suppress(UnavailableError, TimeoutError):
-            flight = asyncio.wrap_future(self._single_flight.submit("issuer", tokens.keys.look))
-            await asyncio.wait_for(flight, _PATIENCE_SECONDS)
+            flight = asyncio.wrap_future(self._single_flight.submit("issuer", tokens.keys.refresh))
+            await asyncio.wait_for(flight, _ISSUER_TIMEOUT_SECONDS)
 
-    async def identified(self, authorization: str, address: str) -> Principal:
-        """Return who comes, as `principal`, having waited for an issuer's new key.
+    async def authenticate(self, authorization: str, address: str) -> Principal:
+        """Return the caller as `principal` does; fetch the issuer's keys if one is unknown.
 
         Parameters
         ----------
-        address: where from, as sockets have it.
+        address: IP address of the caller.
 
         Raises
         ------
-        LimitedError: nobody is known, and that has been so too often for this address.
+        LimitedError: authentication has failed too often for this address.
         """
         try:
             try:
                 return self.principal(authorization, address)
             except SigningKeyUnknownError:
-                await self.look()
+                await self.refresh_issuer_keys()
                 return self.principal(authorization)
         except UnauthorizedError:
             if authorization:
@@ -126,24 +129,25 @@ class Authenticator:
             raise
 
     def principal(self, authorization: str, address: str | None = None) -> Principal:
-        """Return who comes with a header `Authorization`, empty where there is none.
+        """Return the caller of a request from its `Authorization` header, "" if it has none.
 
         Parameters
         ----------
-        address: where from, for who was not asked about this before: signatures take long, and
-            those of an address that has sent many bad ones are not looked at.
+        address: IP address of the caller. A token that has not been verified before is refused if
+            the address has sent many bad ones: verifying a signature takes long.
 
         Raises
         ------
-        UnauthorizedError: no key where one is needed, or one that is not known or has expired.
-        KeysWantedError: a token's key is not known, but `look` may find it.
-        UnavailableError: this process has not seen the registry's keys yet, or the issuer's.
+        UnauthorizedError: a key is required and missing, or it is unknown or has expired.
+        SigningKeyUnknownError: a token's key is unknown; `refresh_issuer_keys` may find it.
+        LimitedError: too many bad tokens from `address`.
+        UnavailableError: the keys of the registry or the issuer have not been read yet.
         """
         if not authorization:
             if self.required:
                 raise UnauthorizedError("an API key is needed: send Authorization: Bearer KEY")
             return ANONYMOUS
-        # A little more than a token, for the word before it.
+        # A token and, before it, the scheme.
         kind, _, secret = authorization[: MAX_TOKEN_LENGTH + 16].partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise UnauthorizedError(
@@ -154,31 +158,31 @@ class Authenticator:
             if address is not None and not self._tokens.remembers(secret):
                 self._failed.check(address)
             principal = self._tokens.principal(secret)
-            return principal.limited(self._usual) if self.limits_some else principal
+            return principal.limited(self._default_limits) if self._has_limits else principal
         if self._keys is None:
             raise UnavailableError("API keys cannot be checked: the registry has not answered yet")
-        # By its digest, so that the time it takes says nothing of a key that is near.
-        found = self._keys.get(hash_secret(secret))
-        if found is None or found[1] <= time.time():
+        # Looked up by digest: the time of the lookup reveals nothing about similar keys.
+        entry = self._keys.get(hash_secret(secret))
+        if entry is None or entry[1] <= time.time():
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
-        return found[0]
+        return entry[0]
 
     def authorise(self, principal: Principal, operation: str, model: str | None) -> None:
-        """Return if a caller may do an operation.
+        """Raise unless a caller may do an operation.
 
         Parameters
         ----------
         operation: a key of `RULES`.
-        model: the model that the operation concerns, or None.
+        model: the name of the model that the operation concerns, or None.
 
         Raises
         ------
-        ForbiddenError: the caller has no scope for it, or none for this model.
+        ForbiddenError: the caller lacks the scope, or its key is not for this model.
         """
         rule = RULES.get(operation)
         if rule is None:
             raise ForbiddenError(f"there is no rule for {operation}")
-        if rule == "open" or principal is ANONYMOUS:  # who may do everything
+        if rule == "open" or principal is ANONYMOUS:  # anonymous callers may do everything
             return
         try:
             if rule == "any":
@@ -192,21 +196,21 @@ class Authenticator:
             raise
 
     def write_refusals(self) -> None:
-        """Put into the audit trail who was refused what since the last time."""
+        """Write the refusals since the last call to the audit trail."""
         if not self._refused:
             return
         refused, self._refused = self._refused, {}
         with self._registry.transaction() as tx:
             for (name, operation, model), times in refused.items():
-                said = "" if times == 1 else f"{times} times"
-                tx.audit.record(name, operation, model, model or "", said, result="refused")
+                detail = "" if times == 1 else f"{times} times"
+                tx.audit.record(name, operation, model, model or "", detail, result="refused")
 
     def _note_refusal(self, principal: Principal, operation: str, model: str | None) -> None:
-        """Keep for the audit trail that somebody tried to change what is not for him.
+        """Record a refused change for the audit trail.
 
-        Together with others of the same, and of so many kinds at most: no caller, however often he
-        tries, may fill a database with it.
+        Equal refusals are counted together, and distinct ones are limited, so that no caller can
+        fill the database with them.
         """
         key = (principal.name, operation, model if model is None or is_name(model) else None)
-        if operation in MUTATING and (key in self._refused or len(self._refused) < _MOST_REFUSED):
+        if operation in MUTATING and (key in self._refused or len(self._refused) < _MAX_REFUSALS):
             self._refused[key] = self._refused.get(key, 0) + 1

@@ -1,4 +1,4 @@
-"""How much one caller may ask for: requests and rows a second, requests at once, a body's bytes."""
+"""Limits of each caller: requests and rows per second, concurrent requests, bytes of a body."""
 
 from __future__ import annotations
 
@@ -20,42 +20,43 @@ __all__ = ["FailedAttempts", "Limiter"]
 
 log = logging.getLogger(__name__)
 
-#: Who has been quiet may ask at once for what would be his in so many seconds.
+#: Burst: an idle caller may use the allowance of this many seconds at once.
 _BURST_SECONDS = 1.0
-#: Wrong keys that an address may send at once, and how soon one more is let through.
-_ATTEMPTS, _ATTEMPT_SECONDS = 30, 1.0
-_ALLOWED_SECONDS = (_ATTEMPTS - 1) * _ATTEMPT_SECONDS
-_MOST_ADDRESSES = 4096
+#: Wrong keys that an address may send at once, and the time after which one more is allowed.
+_MAX_ATTEMPTS, _ATTEMPT_SECONDS = 30, 1.0
+_ALLOWED_SECONDS = (_MAX_ATTEMPTS - 1) * _ATTEMPT_SECONDS
+_MAX_ADDRESSES = 4096
 
 
 class Limiter:
-    """Keeps callers within their limits, over all processes of a server.
+    """Enforces the limits of callers, over all processes of a server.
 
-    What a caller has asked for is paid off in time: one is let in while he owes no more than a
-    second's worth, however many rows he then brings, and the next waits until that is paid. So no
-    batch is too large for ever, and in the long run nobody has more than his rate.
+    Rates follow the generic cell rate algorithm: each use moves the caller's paid-up time ahead
+    by count / rate seconds, and a request is admitted while that time is less than the burst
+    ahead of now. A single batch of any size is therefore admitted, the requests after it wait,
+    and the long-run rate never exceeds the limit.
     """
 
     def __init__(
-        self, ledger: SharedUsage | None = None, clock: Callable[[], float] = time.monotonic
+        self, usage: SharedUsage | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        # Made when the first caller is limited: where nobody is, it costs nothing.
-        self._made = ledger
+        # Created for the first caller with a limit: without limits it costs nothing.
+        self._usage = usage
         self._clock = clock
 
     def take_rows(self, principal: Principal, rows: int) -> None:
-        """Let rows of logits in; `LimitedError` where they have to wait."""
+        """Admit rows of logits; raise `LimitedError` if the caller exceeds its rate."""
         if principal.limits is not None:
             self._take(principal, ROWS, principal.limits.rows_per_second, rows)
 
     def check_body(self, principal: Principal | None, size: int) -> None:
-        """Return if a body may have so many bytes; `TooLargeError` otherwise."""
-        most = (
+        """Raise `TooLargeError` if a body of `size` bytes exceeds the caller's limit."""
+        limit = (
             None if principal is None or principal.limits is None else principal.limits.body_bytes
         )
-        if most and size > most:
+        if limit and size > limit:
             LIMITED.labels("body").inc()
-            accepted = f"at most {most} bytes, as this key's limit is"
+            accepted = f"at most {limit} bytes, as this key's limit is"
             raise TooLargeError("body", found=f"{size} bytes or more", accepted=accepted)
 
     def enter(self, principal: Principal) -> None:
@@ -65,89 +66,89 @@ class Limiter:
         self._check_running(principal)
         self._take(principal, REQUESTS, principal.limits.requests_per_second, 1)
         if principal.limits.concurrency:
-            self._ledger.add_running(self._row(principal), 1)
+            self._shared_usage.add_running(self._row(principal), 1)
 
     def leave(self, principal: Principal) -> None:
         """End a request that `enter` admitted."""
         if principal.limits is not None and principal.limits.concurrency:
-            self._ledger.add_running(self._row(principal), -1)
+            self._shared_usage.add_running(self._row(principal), -1)
 
     @property
-    def _ledger(self) -> SharedUsage:
-        if self._made is None:
+    def _shared_usage(self) -> SharedUsage:
+        if self._usage is None:
             file = os.environ.get(USAGE_FILE)
-            self._made = SharedUsage(Path(file) if file else None)
-        return self._made
+            self._usage = SharedUsage(Path(file) if file else None)
+        return self._usage
 
     def _row(self, principal: Principal) -> int:
-        """Return where a caller's use is; whose limits are changed begins anew, and owes nothing.
+        """Return the caller's row in the shared usage; a change of its rates starts a new row.
 
-        What he owes is kept as time, and an hour of a low rate would be an hour of a high one.
+        Use is stored as time, so a debt at a low rate would be too large at a higher one.
         """
         limits = principal.limits
         if limits is None:
-            return self._ledger.row(principal.name)
+            return self._shared_usage.row(principal.name)
         rates = (limits.requests_per_second, limits.rows_per_second)
-        return self._ledger.row(f"{principal.name} {rates}")
+        return self._shared_usage.row(f"{principal.name} {rates}")
 
     def _check_running(self, principal: Principal) -> None:
-        most = None if principal.limits is None else principal.limits.concurrency
-        if most and self._ledger.running(self._row(principal)) >= most:
+        limit = None if principal.limits is None else principal.limits.concurrency
+        if limit and self._shared_usage.running(self._row(principal)) >= limit:
             LIMITED.labels("concurrency").inc()
-            raise LimitedError(f"{principal.name!r} has {most} requests in work, its limit", 1)
+            raise LimitedError(f"{principal.name!r} has {limit} requests in work, its limit", 1)
 
-    def _take(self, principal: Principal, what: int, rate: float | None, count: int) -> None:
+    def _take(self, principal: Principal, kind: int, rate: float | None, count: int) -> None:
         if not rate:
             return
         row, now = self._row(principal), self._clock()
-        until = max(self._ledger.until(row, what), now)
+        until = max(self._shared_usage.until(row, kind), now)
         if until - now >= _BURST_SECONDS:
-            name = {REQUESTS: "requests", ROWS: "rows"}[what]
+            name = {REQUESTS: "requests", ROWS: "rows"}[kind]
             LIMITED.labels(name).inc()
             wait = max(1, math.ceil(until - now - _BURST_SECONDS))
             raise LimitedError(f"{principal.name!r} may ask for {rate:g} {name} a second", wait)
-        self._ledger.set_until(row, what, until + count / rate)
+        self._shared_usage.set_until(row, kind, until + count / rate)
 
 
 class FailedAttempts:
-    """Counts wrong keys by the address that they come from, of so many addresses at most."""
+    """Counts wrong keys by network address, for a limited number of addresses."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        #: When what an address has tried is forgotten; the one that tried last is last.
+        #: When the failures of an address expire; the most recent address is last.
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._until)
 
     def check(self, address: str) -> None:
-        """Return if no more than usual has come from there of late; `LimitedError` otherwise."""
+        """Raise `LimitedError` if the address has sent too many wrong keys recently."""
         now = self._clock()
-        # What is forgotten takes no room, and nobody's time.
+        # Expired entries are removed here, so that they take no memory.
         while self._until and next(iter(self._until.values())) <= now:
             self._until.popitem(last=False)
         self._check(_network(address), now)
 
     def note(self, address: str) -> None:
-        """Count one; `LimitedError` where there have been too many of late.
+        """Count a wrong key; raise `LimitedError` if there have been too many recently.
 
-        Whatever was wrong with the key, which it does not tell apart. A good key is not asked about
-        here: whoever shares an address with somebody who guesses is not locked out with him, and
-        256 random bits are not guessed at any rate.
+        The reason for which the key was refused does not matter. Callers with a valid key are not
+        checked: they may share the address with an attacker, and no rate is high enough to guess
+        256 random bits.
         """
-        place, now = _network(address), self._clock()
-        self._check(place, now)
-        until = max(self._until.pop(place, now), now) + _ATTEMPT_SECONDS
-        self._until[place] = until
+        network, now = _network(address), self._clock()
+        self._check(network, now)
+        until = max(self._until.pop(network, now), now) + _ATTEMPT_SECONDS
+        self._until[network] = until
         if until - now > _ALLOWED_SECONDS:
             log.warning(
-                "Wrong keys keep coming from %s.", place, extra={"action": "attempts_limited"}
+                "Wrong keys keep coming from %s.", network, extra={"action": "attempts_limited"}
             )
-        while len(self._until) > _MOST_ADDRESSES:
+        while len(self._until) > _MAX_ADDRESSES:
             self._until.popitem(last=False)
 
-    def _check(self, place: str, now: float) -> None:
-        over = self._until.get(place, now) - now - _ALLOWED_SECONDS
+    def _check(self, network: str, now: float) -> None:
+        over = self._until.get(network, now) - now - _ALLOWED_SECONDS
         if over > 0:
             LIMITED.labels("failed_attempts").inc()
             wait = max(1, math.ceil(over))
@@ -155,11 +156,11 @@ class FailedAttempts:
 
 
 def _network(address: str) -> str:
-    """Return the address, or the network that one customer has where it is IPv6."""
+    """Return an IPv4 address, or the /64 network of an IPv6 one: one customer usually has that."""
     try:
-        found = ipaddress.ip_address(address)
-    except ValueError:  # a socket of this machine's, or none
+        ip = ipaddress.ip_address(address)
+    except ValueError:  # a Unix socket, or no address
         return "?"
-    if isinstance(found, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((found.packed[:8] + bytes(8), 64)))
-    return str(found)
+    if isinstance(ip, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((ip.packed[:8] + bytes(8), 64)))
+    return str(ip)

@@ -1,4 +1,4 @@
-"""What is said of the issuer whose tokens are taken, checked without asking it."""
+"""Configuration of the OpenID Connect issuer whose tokens are accepted."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ __all__ = [
     "is_trusted",
 ]
 
-#: Signatures with a public key. A secret that both sides have is none: with one, a key that is
-#: public could be taken for it.
+#: Signatures with a public key. HMAC is excluded: an attacker could use the issuer's public key as
+#: the shared secret.
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
-#: Characters of a token; gRPC's metadata takes 8 KB in all.
+#: Characters of a token; gRPC limits all metadata of a call to 8 KB.
 MAX_TOKEN_LENGTH = 8000
 
 
 class SigningKeyUnknownError(UnavailableError):
-    """A token names a key that the issuer may have by now: look for it, and ask again."""
+    """A token names an unknown key: refresh the issuer's keys and check the token again."""
 
 
 @dataclass(frozen=True)
 class OidcConfig:
-    """An issuer, and what its tokens mean here."""
+    """An issuer, and how claims of its tokens map to scopes and models."""
 
     issuer: str
     audience: str
-    #: Empty where the issuer's own description says it.
+    #: "": taken from the issuer's discovery document.
     jwks_url: str
     algorithms: tuple[str, ...]
-    #: Names of claims, or `outer.inner` for one within another. Without the second, tokens are for
-    #: all models.
+    #: Names of claims, `outer.inner` for a nested claim. If `models_claim` is empty, tokens are
+    #: for all models.
     scope_claim: str
     models_claim: str
-    #: From what the issuer calls them to our scopes.
+    #: The issuer's scope names to ours.
     scopes: Mapping[str, frozenset[str]]
     leeway_seconds: float
-    #: How long keys are good that cannot be fetched again.
+    #: How long keys stay valid if they cannot be fetched again.
     keys_seconds: float
 
     @classmethod
     def of(cls, settings: Settings) -> OidcConfig | None:
-        """Return what settings say, or None where they name no issuer.
+        """Return the configuration from settings; None if they name no issuer.
 
         Raises
         ------
-        InputError: an issuer without an audience, a URL that others could answer, or an algorithm
-            or a scope that is none; also where the library for it is not installed.
+        InputError: an issuer without an audience, an insecure URL, an unknown algorithm or scope,
+            or PyJWT is not installed.
         """
         if not settings.oidc_issuer:
             return None
@@ -70,7 +70,7 @@ class OidcConfig:
         if settings.oidc_jwks_url:
             _check_url("RECALIB_OIDC_JWKS_URL", settings.oidc_jwks_url)
         if not settings.oidc_audience:
-            # Or a token for any other program of this issuer's would do.
+            # Without it, tokens for the issuer's other applications would be accepted.
             accepted = "what tokens for this server have as `aud`"
             raise InputError("RECALIB_OIDC_AUDIENCE", found="nothing", accepted=accepted)
         return cls(
@@ -87,12 +87,12 @@ class OidcConfig:
 
 
 def is_token(secret: str) -> bool:
-    """Return whether it has a token's form; no API key has dots."""
+    """Return whether a secret has the form of a token; API keys have no dots."""
     return secret.count(".") == 2
 
 
 def is_trusted(url: str) -> bool:
-    """Return whether nobody on the way can answer in the place of whoever a URL names."""
+    """Return whether a URL is safe from interception: HTTPS, or HTTP on loopback."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -108,25 +108,27 @@ def _check_url(name: str, url: str) -> None:
 
 
 def _algorithms(text: str) -> tuple[str, ...]:
-    found = tuple(text.split())
-    for one in found:
-        if one not in ALGORITHMS:
+    algorithms = tuple(text.split())
+    for algorithm in algorithms:
+        if algorithm not in ALGORITHMS:
             accepted = f"some of {' '.join(ALGORITHMS)}"
-            raise InputError("RECALIB_OIDC_ALGORITHMS", found=repr(one)[:80], accepted=accepted)
-    if not found:
+            raise InputError(
+                "RECALIB_OIDC_ALGORITHMS", found=repr(algorithm)[:80], accepted=accepted
+            )
+    if not algorithms:
         accepted = f"one or more of {' '.join(ALGORITHMS)}"
         raise InputError("RECALIB_OIDC_ALGORITHMS", found="none", accepted=accepted)
-    return found
+    return algorithms
 
 
 def _scopes(text: str) -> Mapping[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    scopes: dict[str, frozenset[str]] = {}
     for pair in text.split():
         ours, _, theirs = pair.partition("=")
         if ours not in SCOPES or not theirs:
             accepted = f"SCOPE=VALUE pairs with a scope of {', '.join(SCOPES)}"
             raise InputError("RECALIB_OIDC_SCOPES", found=repr(pair)[:80], accepted=accepted)
-        found[theirs] = found.get(theirs, frozenset()) | {ours}
-    if not found:
+        scopes[theirs] = scopes.get(theirs, frozenset()) | {ours}
+    if not scopes:
         raise InputError("RECALIB_OIDC_SCOPES", found="none", accepted="one SCOPE=VALUE or more")
-    return found
+    return scopes

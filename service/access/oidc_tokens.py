@@ -1,4 +1,4 @@
-"""Tokens of an issuer (OpenID Connect): from one that is good to whoever it speaks of."""
+"""Verification of OpenID Connect tokens."""
 
 from __future__ import annotations
 
@@ -17,68 +17,73 @@ from service.access.oidc import MAX_TOKEN_LENGTH, OidcConfig, SigningKeyUnknownE
 
 __all__ = ["TokenVerifier"]
 
-#: Tokens that are remembered as good: to check a signature takes as long as a hundred look-ups.
-_MOST = 4096
-#: As RFC 7519 and OpenID Connect Core, section 2, have it: `sub` is ASCII, at most 255 of it.
+#: Verified tokens in the cache: verifying a signature takes as long as a hundred lookups.
+_MAX_CACHED = 4096
+#: `sub` is at most 255 ASCII characters (RFC 7519; OpenID Connect Core, section 2).
 _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
 _REQUIRED = ["exp", "iat", "iss", "aud", "sub"]
 
 
-class _Good(NamedTuple):
+class _CachedToken(NamedTuple):
     principal: Principal
     #: Seconds since 1970, the leeway included.
     until: float
-    #: `IssuerKeys.changes` when it was found good.
+    #: `IssuerKeys.changes` at the verification.
     changes: int
 
 
 class TokenVerifier:
-    """Checks tokens by the keys of their issuer; safe to use from threads."""
+    """Verifies tokens with the keys of their issuer; safe to use from threads."""
 
     def __init__(self, oidc: OidcConfig, keys: IssuerKeys | None = None) -> None:
         self._oidc = oidc
         self.keys = IssuerKeys(oidc) if keys is None else keys
-        self._good: dict[bytes, _Good] = {}
+        self._cache: dict[bytes, _CachedToken] = {}
 
-    def remembers(self, token: str) -> bool:
-        """Return whether a token was good, so that to check it takes no signature."""
-        return hashlib.sha256(token.encode()).digest() in self._good
+    def is_cached(self, token: str) -> bool:
+        """Return whether a token has been verified before."""
+        return hashlib.sha256(token.encode()).digest() in self._cache
 
     def principal(self, token: str) -> Principal:
-        """Return whom a good token speaks of.
+        """Return the caller that a valid token names.
 
         Raises
         ------
-        UnauthorizedError: it is none, is not for here, has expired, or is not signed as it must be.
-        KeysWantedError: `keys.look` may find the key that it names.
-        UnavailableError: the issuer's keys are not known, and cannot be had.
+        UnauthorizedError: the token is malformed, for another audience or expired, or its
+            signature is invalid.
+        SigningKeyUnknownError: its key is unknown; `keys.refresh` may find it.
+        UnavailableError: the issuer's keys are not known and cannot be fetched.
         """
         if len(token) > MAX_TOKEN_LENGTH:
             raise UnauthorizedError(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
         digest = hashlib.sha256(token.encode()).digest()
-        good = self._good.get(digest)
-        if good is not None and good.changes == self.keys.changes and time.time() < good.until:
+        cached = self._cache.get(digest)
+        if (
+            cached is not None
+            and cached.changes == self.keys.changes
+            and time.time() < cached.until
+        ):
             self.keys.check_fresh()
-            return good.principal
+            return cached.principal
         changes = self.keys.changes
-        claims = self._checked(token)
+        claims = self._verify(token)
         principal = _principal(self._oidc, claims)
-        while len(self._good) >= _MOST:
-            self._good.pop(next(iter(self._good)), None)
+        while len(self._cache) >= _MAX_CACHED:
+            self._cache.pop(next(iter(self._cache)), None)
         until = claims["exp"] + self._oidc.leeway_seconds
-        self._good[digest] = _Good(principal, until, changes)
+        self._cache[digest] = _CachedToken(principal, until, changes)
         return principal
 
-    def _checked(self, token: str) -> dict[str, Any]:
-        """Return the claims of a token that is signed and in force."""
+    def _verify(self, token: str) -> dict[str, Any]:
+        """Return the claims of a token; raise if its signature or validity is wrong."""
         try:
             header = jwt.get_unverified_header(token)
             id, algorithm = header.get("kid"), header.get("alg")
-        except Exception:  # whatever it is, it is no token
+        except Exception:  # PyJWT raises more than its own errors for malformed tokens
             _refuse("it cannot be read")
         if algorithm not in self._oidc.algorithms:
             _refuse(f"it is not signed by one of {', '.join(self._oidc.algorithms)}")
-        if self.keys.wants(id):
+        if self.keys.should_refresh(id):
             raise SigningKeyUnknownError("the issuer is being asked for its keys")
         key = self.keys.find(id, str(algorithm))
         if key is None:
@@ -101,7 +106,7 @@ class TokenVerifier:
             _refuse("it is for another audience")
         except jwt.ImmatureSignatureError:
             _refuse("it is not in force yet")
-        except Exception:  # the rest says nothing that whoever has a good token would need
+        except Exception:  # details of other failures would help only an attacker
             _refuse("its signature, issuer or claims are not good")
         return claims
 
@@ -110,28 +115,28 @@ def _principal(oidc: OidcConfig, claims: Mapping[str, Any]) -> Principal:
     subject = claims["sub"]
     if not isinstance(subject, str) or _SUBJECT.fullmatch(subject) is None:
         _refuse("its subject is not 1 to 255 characters of visible ASCII")
-    held = _values(claims, oidc.scope_claim)
-    scopes = frozenset(ours for one in held for ours in oidc.scopes.get(one, ()))
+    theirs = _values(claims, oidc.scope_claim)
+    scopes = frozenset(scope for name in theirs for scope in oidc.scopes.get(name, ()))
     models: frozenset[str] | None = None
     if oidc.models_claim:
-        # Where models are asked for, a token that names none is for none.
+        # If the claim is configured, a token without it is valid for no model.
         named = frozenset(_values(claims, oidc.models_claim))
         models = None if "*" in named else named
-    # No API key's name has a colon in it.
+    # Names of API keys have no colon, so the two cannot collide.
     return Principal(f"oidc:{subject}", scopes, models)
 
 
 def _values(claims: Mapping[str, Any], name: str) -> list[str]:
-    """Return what a claim lists, as JSON or as words; nothing where it is not there."""
-    found: Any = claims.get(name)
-    if found is None:  # names may have dots themselves: some are URLs
-        found = claims
+    """Return the values of a claim: a JSON list or words; [] if it is missing."""
+    value: Any = claims.get(name)
+    if value is None:  # only now: names may contain dots, and some are URLs
+        value = claims
         for part in name.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-    if isinstance(found, str):
-        return found.split()
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+            value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        return value.split()
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _refuse(why: str) -> NoReturn:
-    raise UnauthorizedError(f"the token is not good: {why}")
+def _refuse(reason: str) -> NoReturn:
+    raise UnauthorizedError(f"the token is not good: {reason}")

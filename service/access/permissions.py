@@ -1,6 +1,6 @@
-"""What it takes to do each thing, by the name that it has in REST's description and as an RPC.
+"""Permission rules of all operations, by REST operation id and RPC name.
 
-A route or an RPC without a rule here fails a test, and is refused.
+A test fails for a route or an RPC without a rule, and the server refuses it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Literal
 
 __all__ = ["MODEL_CHECKED_LATER", "MUTATING", "OPEN_PATHS", "RULES", "Rule"]
 
-#: A scope; any key that is good; or nothing at all.
+#: A scope, any valid key ("any"), or no key ("open").
 Rule = Literal["predict", "label", "fit", "admin", "any", "open"]
 
 RULES: dict[str, Rule] = {
-    # Probes have no keys, and learn nothing but whether we live.
+    # Probes have no keys, and learn only whether the server lives.
     "livez": "open",
     "readyz": "open",
     "v2_live": "open",
@@ -23,7 +23,7 @@ RULES: dict[str, Rule] = {
     "check": "open",
     "watch": "open",
     "list": "open",
-    # Metrics name models.
+    # Not open: metrics name models.
     "metrics": "any",
     "v2_server": "any",
     "server_metadata": "any",
@@ -39,7 +39,7 @@ RULES: dict[str, Rule] = {
     "model_metadata": "predict",
     "model_ready": "predict",
     "add_labels": "label",
-    # As an upload has: logits that a fit may be made of.
+    # As for an upload: a fit may use these logits.
     "add_observations": "fit",
     "list_models": "fit",
     "get_model": "fit",
@@ -67,7 +67,7 @@ RULES: dict[str, Rule] = {
     "drop_candidate": "admin",
 }
 
-#: What leaves something else than it was: who tries it and may not is in the audit trail.
+#: Operations that change state; refused attempts are written to the audit trail.
 MUTATING = frozenset(
     {
         "upload_dataset",
@@ -82,7 +82,7 @@ MUTATING = frozenset(
     }
 )
 
-#: Which model these are about is known only when they have looked: their handlers check it.
+#: Operations whose model is known only after a lookup: their handlers check it.
 MODEL_CHECKED_LATER = frozenset(
     {
         "get_job",
@@ -94,7 +94,7 @@ MODEL_CHECKED_LATER = frozenset(
     }
 )
 
-#: Those of the above that are open, and the interface's description, which is the same everywhere.
+#: Paths of the open operations, and of the OpenAPI document and its pages.
 OPEN_PATHS = frozenset(
     {
         "/livez",

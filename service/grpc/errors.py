@@ -1,4 +1,4 @@
-"""Errors as gRPC statuses with details: one table from classes to codes."""
+"""Errors as gRPC statuses with details: a table from error classes to codes."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
     errors.RecalibError: grpc.StatusCode.INTERNAL,
 }
 
-#: The trailing metadata in which clients look for a `google.rpc.Status`.
+#: The trailing metadata key of a serialised `google.rpc.Status`.
 DETAILS = "grpc-status-details-bin"
-#: Metadata has 8 KB: what is longer is lost on the way, and the error with it.
-_MOST_VIOLATIONS = 10
-_MOST_CHARACTERS = 400
+#: Metadata is limited to 8 KB: a longer status is lost, and with it the error.
+_MAX_VIOLATIONS = 10
+_MAX_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
 class Failure:
-    """How an RPC ends that fails."""
+    """The status with which an RPC fails."""
 
     code: grpc.StatusCode
     message: str
@@ -52,13 +52,13 @@ class Failure:
     def metadata(self) -> tuple[tuple[str, bytes], ...]:
         """Return the trailing metadata."""
         status = Status(code=self.code.value[0], message=self.message)
-        for one in self.details:
-            status.details.add().Pack(one)
+        for detail in self.details:
+            status.details.add().Pack(detail)
         return ((DETAILS, status.SerializeToString()),)
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return how an RPC ends that met `error`, and log what is ours to mend."""
+    """Return the status of an error, and log it if the server is at fault."""
     if isinstance(error, ValidationError):
         return _bad_request(grpc.StatusCode.INVALID_ARGUMENT, _violations(error))
     if isinstance(error, DecodeError):
@@ -69,39 +69,43 @@ def failure_of(error: Exception) -> Failure:
         return Failure(grpc.StatusCode.INTERNAL, UNEXPECTED)
     code = next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
     if isinstance(error, errors.InputError):
-        place = {"field": error.field, "found": error.found, "accepted": error.accepted}
-        return _bad_request(code, [place])
+        violation = {"field": error.field, "found": error.found, "accepted": error.accepted}
+        return _bad_request(code, [violation])
     if isinstance(error, errors.LimitedError):
-        return Failure(code, _short(str(error)), (_again(error.retry_after_seconds),))
+        return Failure(code, _short(str(error)), (_retry_after(error.retry_after_seconds),))
     unavailable = code is grpc.StatusCode.UNAVAILABLE
-    return Failure(code, _short(str(error)), (_again(1),) if unavailable else ())
+    return Failure(code, _short(str(error)), (_retry_after(1),) if unavailable else ())
 
 
-def _again(seconds: int) -> RetryInfo:
+def _retry_after(seconds: int) -> RetryInfo:
     return RetryInfo(retry_delay=Duration(seconds=seconds))
 
 
 def _violations(error: ValidationError) -> list[dict[str, str]]:
-    """Return where a form is wrong, by its fields; what is deeper in them `found` shows."""
+    """Return a validation error's violations by top-level field."""
     return [
-        violation_of({**one, "loc": ("body", field)}, {field: None})
-        for one in error.errors()
-        for field in one["loc"][:1]
+        violation_of({**item, "loc": ("body", field)}, {field: None})
+        for item in error.errors()
+        for field in item["loc"][:1]
     ]
 
 
 def _bad_request(code: grpc.StatusCode, violations: list[dict[str, str]]) -> Failure:
-    sentences = [f"found {one['found']}; accepted: {one['accepted']}" for one in violations]
+    sentences = [
+        f"found {violation['found']}; accepted: {violation['accepted']}" for violation in violations
+    ]
     details = BadRequest(
         field_violations=[
-            BadRequest.FieldViolation(field=_short(one["field"]), description=_short(sentence))
-            for one, sentence in zip(violations, sentences, strict=True)
-        ][:_MOST_VIOLATIONS]
+            BadRequest.FieldViolation(
+                field=_short(violation["field"]), description=_short(sentence)
+            )
+            for violation, sentence in zip(violations, sentences, strict=True)
+        ][:_MAX_VIOLATIONS]
     )
     return Failure(code, _short(f"{violations[0]['field']}: {sentences[0]}"), (details,))
 
 
 def _short(text: str) -> str:
-    """Return text that metadata can carry: half of a surrogate pair has no UTF-8."""
+    """Return text as valid UTF-8 (a lone surrogate has none), cut to `_MAX_CHARACTERS`."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."

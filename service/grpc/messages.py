@@ -1,4 +1,4 @@
-"""Between messages of gRPC and the forms that handlers take and return."""
+"""Conversion between gRPC messages and the pydantic schemas of handlers."""
 
 from __future__ import annotations
 
@@ -27,42 +27,44 @@ __all__ = [
 
 M = TypeVar("M", bound=Message)
 
-_USUAL_LIMIT, _MOST_ITEMS = 100, 1000
+_DEFAULT_LIMIT, _MAX_LIMIT = 100, 1000
 
 
-def to_message(kind: type[M], form: BaseModel) -> M:
-    """Return the message that says what a form says; what is None there is not set.
+def to_message(message_type: type[M], schema: BaseModel) -> M:
+    """Return a schema as a message; a field that is None is not set.
 
-    Names are the same in both. A value of an enumeration is `queued` in a form and
+    Field names are the same in both. An enumeration value is `queued` in a schema and
     `JOB_STATE_QUEUED` in a message.
     """
-    return ParseDict(_named(form.model_dump(mode="json"), kind.DESCRIPTOR), kind())
+    return ParseDict(
+        _to_protobuf_names(schema.model_dump(mode="json"), message_type.DESCRIPTOR), message_type()
+    )
 
 
 def enum_value(field: str, enumeration: EnumDescriptor, number: int) -> str:
-    """Return a value of an enumeration as forms have it; `InputError` for one that is none."""
+    """Return an enumeration value as in schemas; raise `InputError` for an unknown number."""
     value = enumeration.values_by_number.get(number)
     if value is None:
-        accepted = ", ".join(one.name for one in enumeration.values)
+        accepted = ", ".join(item.name for item in enumeration.values)
         raise InputError(field, found=str(number), accepted=accepted)
     return value.name.removeprefix(_prefix(enumeration)).lower()
 
 
 def struct_to_dict(struct: Struct) -> dict[str, Any]:
-    """Return what JSON has for a Struct; all its numbers are doubles, so 15.0 becomes 15."""
-    found: dict[str, Any] = _whole(MessageToDict(struct))
-    return found
+    """Return a Struct as a dictionary; its numbers are doubles, and integral ones become int."""
+    values: dict[str, Any] = _with_integers(MessageToDict(struct))
+    return values
 
 
 def page_limit(limit: int) -> int:
-    """Return how many items a page has; 0 is the usual number."""
-    if not 0 <= limit <= _MOST_ITEMS:
-        raise InputError("limit", found=str(limit), accepted=f"1 to {_MOST_ITEMS}")
-    return limit or _USUAL_LIMIT
+    """Return the number of items of a page; 0 means the default."""
+    if not 0 <= limit <= _MAX_LIMIT:
+        raise InputError("limit", found=str(limit), accepted=f"1 to {_MAX_LIMIT}")
+    return limit or _DEFAULT_LIMIT
 
 
 def checked_version(version: int) -> int:
-    """Return a version that can be one."""
+    """Return a version number; raise `InputError` if it is out of range."""
     if not 1 <= version <= MAX_VERSION:
         raise InputError("version", found=str(version), accepted=f"1 to {MAX_VERSION}")
     return version
@@ -83,35 +85,36 @@ def settings_of(message: pb.MonitoringSettings) -> MonitoringSettings:
     return MonitoringSettings.model_validate(fields)
 
 
-def _named(form: dict[str, Any], kind: Any) -> dict[str, Any]:
-    found = {}
-    for name, value in form.items():
+def _to_protobuf_names(fields: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    """Return the fields of a message without None, with the message's enumeration names."""
+    converted = {}
+    for name, value in fields.items():
         if value is None:
             continue
-        field = kind.fields_by_name[name]
+        field = descriptor.fields_by_name[name]
         if field.enum_type is not None:
             value = _prefix(field.enum_type) + value.upper()
         elif isinstance(value, list) and field.message_type is not None:
-            value = [_named(one, field.message_type) for one in value]
+            value = [_to_protobuf_names(item, field.message_type) for item in value]
         elif isinstance(value, dict) and _is_own(field.message_type):
-            value = _named(value, field.message_type)
-        found[name] = value
-    return found
+            value = _to_protobuf_names(value, field.message_type)
+        converted[name] = value
+    return converted
 
 
-def _is_own(kind: Any) -> bool:
-    """Return whether a message is one of ours, with fields: no map, and no Struct."""
-    own = kind is not None and kind.file.package.startswith("recalib.")
-    return own and not kind.GetOptions().map_entry
+def _is_own(descriptor: Any) -> bool:
+    """Return whether a message type is defined by Recalib; a map or a Struct is not."""
+    own = descriptor is not None and descriptor.file.package.startswith("recalib.")
+    return own and not descriptor.GetOptions().map_entry
 
 
 def _prefix(enumeration: EnumDescriptor) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enumeration.name).upper() + "_"
 
 
-def _whole(value: Any) -> Any:
+def _with_integers(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _whole(one) for name, one in value.items()}
+        return {name: _with_integers(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_whole(one) for one in value]
+        return [_with_integers(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,9 +1,9 @@
-"""gRPC services, made from their descriptors: reading, deadlines, errors and counting.
+"""gRPC handlers from service descriptors: parsing, admission, deadlines, errors and metrics.
 
-A service is a class with a method for each RPC, `create_model` for `CreateModel`. Methods that
-take long without waiting are plain functions and run in a thread; the others are coroutines, or
-asynchronous generators where they answer with a stream. Messages are read and written here and
-not by gRPC, so that bytes which are no message end as any other bad input does.
+A service is a class with a method for each RPC, `create_model` for `CreateModel`. Blocking methods
+are plain functions and run in a thread. Other methods are coroutines, or asynchronous generators
+for response streams. Messages are parsed and serialised here and not by gRPC, so that malformed
+bytes end as any other invalid input does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _KEY = "idempotency-key"
-_LONGEST_KEY = 255
+_MAX_KEY_LENGTH = 255
 _UPLOAD = "upload_dataset"
 
 
@@ -46,11 +46,11 @@ def handler_of(
     access: Authenticator,
     name: str | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
-    """Return what a server needs to answer the RPCs of a service.
+    """Return the generic handler of a service's RPCs.
 
     Parameters
     ----------
-    name: of the service on the wire, where it is not the descriptor's.
+    name: of the service on the wire, if it differs from the descriptor's.
     """
     name = name or service.full_name
     methods = {
@@ -66,30 +66,33 @@ def handler_of(
 
 
 def method_name(rpc: str) -> str:
-    """Return the name in Python of an RPC: `create_model` of `CreateModel`."""
+    """Return the Python method name of an RPC: `create_model` for `CreateModel`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", rpc).lower()
 
 
 def idempotency_key(context: Context) -> str | None:
-    """Return what stands in the metadata `idempotency-key`, or None.
+    """Return the value of the metadata key `idempotency-key`, or None.
 
     Raises
     ------
-    InputError: an empty or a long one.
+    InputError: it is empty or too long.
     """
-    found = dict(context.invocation_metadata() or ()).get(_KEY)
-    if found is None:
+    value = dict(context.invocation_metadata() or ()).get(_KEY)
+    if value is None:
         return None
-    key = found if isinstance(found, str) else found.decode("latin-1")
-    if not 0 < len(key) <= _LONGEST_KEY:
+    key = value if isinstance(value, str) else value.decode("latin-1")
+    if not 0 < len(key) <= _MAX_KEY_LENGTH:
         raise InputError(
-            _KEY, found=f"{len(key)} characters", accepted=f"1 to {_LONGEST_KEY} characters"
+            _KEY, found=f"{len(key)} characters", accepted=f"1 to {_MAX_KEY_LENGTH} characters"
         )
     return key
 
 
 def _handler(
-    path: str, method: MethodDescriptor, act: Callable[..., Any], access: Authenticator
+    path: str,
+    method: MethodDescriptor,
+    implementation: Callable[..., Any],
+    access: Authenticator,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
@@ -104,7 +107,7 @@ def _handler(
             size = len(content) + (size if operation == _UPLOAD else 0)
             exchange.check_body(size)
             message = parse(content)
-            # Later messages of a stream need not name it again.
+            # Later messages of a stream may omit the model.
             model = _model_of(message) or model
             exchange.reauthenticate()
             exchange.authorise(operation, model)
@@ -122,58 +125,60 @@ def _handler(
                 await exchange.admit()
             yield read(content, exchange)
 
-    async def answer(given: Any, context: Context) -> bytes:
-        async with admitted(given, context) as sent:
-            message: Message = await _done(act, sent, context)
+    async def respond(content: Any, context: Context) -> bytes:
+        async with admitted(content, context) as request:
+            message: Message = await _call(implementation, request, context)
             return message.SerializeToString()
-        raise AssertionError("unreachable")  # aborting raises
+        raise AssertionError("unreachable")  # `abort` raises
 
-    async def answers(given: Any, context: Context) -> AsyncIterator[bytes]:
-        async with admitted(given, context) as sent:
-            async for message in act(sent, context):
+    async def respond_stream(content: Any, context: Context) -> AsyncIterator[bytes]:
+        async with admitted(content, context) as request:
+            async for message in implementation(request, context):
                 yield message.SerializeToString()
 
-    kind = {
+    create = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, False): grpc.stream_unary_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
     }[method.client_streaming, method.server_streaming]
-    handler: grpc.RpcMethodHandler[Any, Any] = kind(answers if method.server_streaming else answer)
+    handler: grpc.RpcMethodHandler[Any, Any] = create(
+        respond_stream if method.server_streaming else respond
+    )
     return handler
 
 
 def _address(context: Context) -> str:
-    """Return the address of the other end, of `ipv4:1.2.3.4:5` or `ipv6:%5B::1%5D:5`."""
-    kind, _, place = unquote(context.peer() or "").partition(":")
-    return place.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
+    """Return the client's IP address from a peer such as `ipv4:1.2.3.4:5` or `ipv6:%5B::1%5D:5`."""
+    kind, _, address = unquote(context.peer() or "").partition(":")
+    return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
 
 
 def _model_of(message: Any) -> str | None:
-    """Return the name of the model that a message is about; our own and V2's have it elsewhere."""
+    """Return the name of the model that a message concerns; its field depends on the protocol."""
     for field in ("model", "model_name"):
         if hasattr(message, field):
             return str(getattr(message, field))
-    if hasattr(message, "header"):  # of an upload, whose other pieces follow its first
+    if hasattr(message, "header"):  # an upload: only its first message has a header
         return message.header.model if message.HasField("header") else None
     of_model = message.DESCRIPTOR.name in ("ModelMetadataRequest", "ModelReadyRequest")
     return str(message.name) if of_model else None
 
 
-async def _read_all(read: Callable[[bytes], Any], given: Any) -> AsyncIterator[Any]:
-    async for one in given:
-        yield read(one)
+async def _read_all(read: Callable[[bytes], Any], requests: Any) -> AsyncIterator[Any]:
+    async for message in requests:
+        yield read(message)
 
 
-async def _done(act: Callable[..., Any], given: Any, context: Context) -> Any:
-    if inspect.iscoroutinefunction(act):
-        return await act(given, context)
-    return await to_thread.run_sync(partial(act, given, context))
+async def _call(method: Callable[..., Any], request: Any, context: Context) -> Any:
+    if inspect.iscoroutinefunction(method):
+        return await method(request, context)
+    return await to_thread.run_sync(partial(method, request, context))
 
 
 @contextlib.asynccontextmanager
 async def _exchange(path: str, context: Context, access: Authenticator) -> AsyncIterator[Exchange]:
-    """End an RPC with the status of its error, and count it; do not start one past its deadline."""
+    """End an RPC with the status of its error, and count it; refuse one past its deadline."""
     metadata = {
         str(name).encode(): _bytes(value) for name, value in context.invocation_metadata() or ()
     }

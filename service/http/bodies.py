@@ -14,7 +14,7 @@ from service.exchange import Exchange
 
 __all__ = ["body_limit", "limit_body", "parse_media_type", "read_body"]
 
-#: Uploads stream to disk and have a limit of their own.
+#: Uploads stream to disk and have a separate limit.
 _UPLOAD = "/datasets/"
 
 
@@ -34,7 +34,7 @@ def parse_media_type(content_type: str, accepted: tuple[str, ...]) -> str:
 
 
 def body_limit(settings: Settings, scope: Scope) -> int | None:
-    """Return the largest body that a request may have, in bytes; None for one without a body."""
+    """Return the largest body that a request may have, in bytes; None if it has no body."""
     if scope["method"] in ("GET", "HEAD"):
         return None
     is_upload = scope["method"] == "PUT" and _UPLOAD in scope["path"]
@@ -50,7 +50,7 @@ def limit_body(
 
     Parameters
     ----------
-    limit: of the server, in bytes; the caller's key may have a lower one.
+    limit: of the server, in bytes; the limit of the caller's key may be lower.
     """
     length = headers.get(b"content-length", b"")
     announced, size = int(length) if length.isdigit() else 0, 0
@@ -83,7 +83,7 @@ async def read_body(receive: Receive) -> bytes:
     message = await receive()
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body", False):
-        return body  # in one piece, as small bodies are
+        return body  # small bodies arrive in one message
     parts = [body]
     while message["type"] == "http.request" and message.get("more_body", False):
         message = await receive()
@@ -102,5 +102,5 @@ class _TooLargeError(TooLargeError, HTTPException):
         self.detail = str(error)
         self.headers = None
 
-    def __str__(self) -> str:  # HTTPException's begins with the status
+    def __str__(self) -> str:  # HTTPException's own text begins with the status
         return self.detail

@@ -1,7 +1,7 @@
-"""The way of every HTTP request: admission, endpoint, errors, count.
+"""The entry point of every HTTP request: admission, endpoint, errors, metrics.
 
-A request on a fast route goes to its endpoint, every other one to FastAPI. This is the only place
-that decides so, and the decision depends on method and path alone.
+A request on a fast route goes to its endpoint, every other request to FastAPI. Only this module
+decides it, and the decision depends on method and path alone.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from service.state import State
 
 __all__ = ["EXCHANGE", "answer"]
 
-#: Where the scope of a request has its `Exchange`.
+#: Key of a request's `Exchange` in its ASGI scope.
 EXCHANGE = "recalib.exchange"
-#: The status counted for a client that closed the connection before its answer, as nginx does.
+#: The status counted for a client that closed the connection before the response, as in nginx.
 _CLIENT_CLOSED_REQUEST = 499
 
 
 async def answer(
     state: State, fast_routes: FastRoutes, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Answer one HTTP request, and count it.
+    """Answer one HTTP request, and record its metrics.
 
     Parameters
     ----------
-    app: FastAPI, for requests on no fast route.
+    app: FastAPI, for requests that match no fast route.
     """
     send = _raising_disconnect(send)
     headers, match = header_map(scope), fast_routes.match(scope)
@@ -74,13 +74,13 @@ async def answer(
             refused = "limited"
         if isinstance(error, ClientDisconnect) or isinstance(error.__cause__, ClientDisconnect):
             status = _CLIENT_CLOSED_REQUEST
-        elif status:  # sent already, perhaps in part; the server closes the connection if so
+        elif status:  # the response has started; the server closes the connection
             log_failure(error)
         else:
             await error_response(scope["path"], error)(scope, receive, send_with_id)
     finally:
         exchange.release()
-        # A path that matches nothing has no template; its text must not become a label.
+        # An unmatched path has no template, and its text must not become a metric label.
         route_label = (
             match[0].template if match else getattr(scope.get("route"), "path", "unmatched")
         )

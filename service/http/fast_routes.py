@@ -1,7 +1,8 @@
 """Routes that bypass FastAPI's routing, dependencies and middleware.
 
-They take longer than parsing, calibrating and encoding a row (`python -m benchmarks.serving`).
-The endpoints are FastAPI's: it documents them, and the application calls them directly.
+These take longer than parsing, calibrating and encoding a row (`python -m benchmarks.serving`).
+The endpoints are registered with FastAPI, which documents them; the application calls them
+directly.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from starlette.types import Receive, Scope, Send
 __all__ = ["BytesResponse", "FastRoute", "FastRoutes", "header_map", "query_parameters"]
 
 
-#: Where the scope of a request has its `header_map`.
+#: Key of a request's `header_map` in its ASGI scope.
 _HEADERS = "recalib.headers"
 
 
 class FastRoute(NamedTuple):
-    """One POST route."""
+    """A POST route."""
 
-    #: Its key in `service.access.permissions.RULES`.
+    #: Key in `service.access.permissions.RULES`.
     operation: str
-    #: As FastAPI's.
+    #: Path template, as in FastAPI.
     template: str
     #: Called with the path parameters, `state` and `request`.
     endpoint: Callable[..., Awaitable[Response]]
@@ -36,7 +37,7 @@ class FastRoute(NamedTuple):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The regular expression of its path."""
+        """Regular expression of the path."""
         return re.compile(
             re.sub(
                 r"\{(\w+)\}",
@@ -55,7 +56,7 @@ class FastRoutes:
         self._match_path = lru_cache(maxsize=4096)(self._search)
 
     def match(self, scope: Scope) -> tuple[FastRoute, dict[str, str]] | None:
-        """Return route and path parameters of a request; None: FastAPI answers it."""
+        """Return the route and the path parameters of a request; None: FastAPI answers it."""
         if scope["method"] != "POST" or scope["path"].rpartition("/")[2] not in self._suffixes:
             return None
         return self._match_path(scope["path"])
@@ -74,7 +75,7 @@ class BytesResponse(Response):
     Parameters
     ----------
     rest: the second part of the body, sent without copying it.
-    headers: others than type and length.
+    headers: in addition to `Content-Type` and `Content-Length`.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class BytesResponse(Response):
         self.raw_headers = [(b"content-type", media_type), (b"content-length", length), *headers]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         if len(self.rest) == 0:
@@ -117,11 +118,11 @@ def header_map(scope: Scope) -> dict[bytes, bytes]:
 
 
 def query_parameters(query: bytes) -> dict[str, str]:
-    """Return query parameters; a repeated one gets a name that no route accepts."""
+    """Return query parameters; a repeated parameter gets a name that no route accepts."""
     if not query:
         return {}
     parameters: dict[str, str] = {}
-    # An empty value is a value: it must not be replaced by the default.
+    # Keep empty values: they must not be replaced by defaults.
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         parameters[f"{name} (again)" if name in parameters else name] = value
     return parameters

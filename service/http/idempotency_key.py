@@ -1,4 +1,4 @@
-"""`Idempotency-Key`, a header."""
+"""The header `Idempotency-Key`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=255,
-        description="Any text that is new for each new request: repeating a request under the "
-        "same key returns the first answer and has no further effect.",
+        description="A unique text for each new request. Repeating a request with the same key "
+        "returns the first response and has no further effect.",
     ),
 ]

@@ -1,6 +1,6 @@
-"""What the description of the interface says besides what FastAPI finds out by itself: problems.
+"""Additions to FastAPI's OpenAPI document: tags, problem responses and security.
 
-FastAPI would document one error, a 422 in a form of its own that no request here is answered with.
+FastAPI documents a single error, a 422 in its own format, which this server never sends.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from service.http.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
 __all__ = ["TAGS", "add_problem_responses", "problems"]
 
 TAGS = [
-    {"name": "models", "description": "Classifiers to be calibrated."},
-    {"name": "datasets", "description": "Validation logits with labels, uploaded."},
+    {"name": "models", "description": "Classifiers to calibrate."},
+    {"name": "datasets", "description": "Uploaded validation logits with labels."},
     {"name": "calibrators", "description": "Fits, their versions, and the aliases that serve."},
-    {"name": "calibrate", "description": "From logits to calibrated probabilities."},
-    {"name": "labels", "description": "The true classes of predictions, when they are known."},
-    {"name": "monitoring", "description": "Whether what is served is still calibrated."},
+    {"name": "calibrate", "description": "Calibrated probabilities from logits."},
+    {"name": "labels", "description": "True classes of earlier predictions."},
+    {"name": "monitoring", "description": "Calibration of the served predictions over time."},
     {"name": "inference", "description": "Calibration by the Open Inference Protocol V2."},
-    {"name": "training", "description": "Networks, trained by a worker as a recipe says."},
-    {"name": "jobs", "description": "Work that a worker does: state, progress, result."},
-    {"name": "operations", "description": "For those who run the service."},
+    {"name": "training", "description": "Networks that a worker trains from a recipe."},
+    {"name": "jobs", "description": "Background work: state, progress, result."},
+    {"name": "operations", "description": "For operators of the service."},
 ]
 
 _SCHEMAS = "#/components/schemas/"
 
-#: When a request is answered so, for whoever reads the description.
-_MEANING = {
-    401: "No API key where one is needed, or one that is no good.",
-    403: "The API key is not for this.",
-    404: "Something that the request names does not exist.",
-    406: "No form of answer that `Accept` asks for; `errors` lists those that there are.",
-    409: "It contradicts what is already there.",
-    413: "Larger than a limit, which `errors` states.",
-    415: "A content type that is not read; `errors` lists those that are.",
-    422: "Input that cannot be used; `errors` says where, what was found and what is accepted.",
-    429: "Too many requests, rows or wrong keys of late; or too many requests at once.",
-    500: "The service is at fault; its log says how.",
-    503: "The database or the blob store cannot be reached; trying again may help.",
+#: Description of each problem status.
+_DESCRIPTIONS = {
+    401: "The API key is missing or not valid.",
+    403: "The API key does not permit this operation.",
+    404: "A resource that the request names does not exist.",
+    406: "No available response format matches `Accept`; `errors` lists the available ones.",
+    409: "The request conflicts with the current state.",
+    413: "The request exceeds a size limit; `errors` states it.",
+    415: "Unsupported content type; `errors` lists the supported ones.",
+    422: "Invalid input; `errors` says where, what was found and what is accepted.",
+    429: "Too many requests, rows, wrong keys or concurrent requests.",
+    500: "Server error; the log has the details.",
+    503: "The database or the blob store cannot be reached; a retry may succeed.",
 }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's `responses` for routes that may answer with these problems."""
-    return {status: _described(status) for status in statuses}
+    """Return the `responses` argument of a FastAPI route for these problem statuses."""
+    return {status: _response(status) for status in statuses}
 
 
 def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
-    """Return FastAPI's document with problems in place of FastAPI's own errors."""
+    """Return FastAPI's document with problem responses in place of FastAPI's own errors."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -58,44 +58,44 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key."}
     }
-    for path_of, path in document["paths"].items():
+    for template, path in document["paths"].items():
         for operation in path.values():
             if MEDIA_TYPE not in operation["responses"].get("422", {}).get("content", {}):
                 operation["responses"].pop("422", None)
             for content in operation.get("requestBody", {}).get("content", {}).values():
-                _name(content, schemas)
+                _move_to_components(content, schemas)
             if RULES.get(operation["operationId"]) != "open":
-                _guard(operation, path_of)
-            # In the order in which people look for them.
+                _add_security(operation, template)
+            # Sorted by status, for readers.
             operation["responses"] = dict(sorted(operation["responses"].items()))
     return document
 
 
-def _guard(operation: dict[str, Any], path: str) -> None:
-    """Say that a key may be needed: without one where the server does not ask for any."""
+def _add_security(operation: dict[str, Any], path: str) -> None:
+    """Document that a key is optional: only some servers require one."""
     operation["security"] = [{"key": []}, {}]
     for status in (401, 403, 429):
-        described = _described(status)
+        response = _response(status)
         if path.startswith(PLAIN_PREFIX):
-            described["content"] = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Error"}}}
-        operation["responses"][str(status)] = described
+            response["content"] = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Error"}}}
+        operation["responses"][str(status)] = response
 
 
-def _name(content: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Give a body that was described in place a name, as pydantic's have: clients show it."""
+def _move_to_components(content: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Replace an inline body schema by a reference to a named component: clients show the name."""
     title = content["schema"].get("title")
     if title is not None:
         schemas[title] = content["schema"]
         content["schema"] = {"$ref": f"{_SCHEMAS}{title}"}
 
 
-def _described(status: int) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "description": _MEANING[status],
+def _response(status: int) -> dict[str, Any]:
+    response: dict[str, Any] = {
+        "description": _DESCRIPTIONS[status],
         "content": {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}},
     }
     if status in (429, 503):
-        described["headers"] = {
+        response["headers"] = {
             "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}
         }
-    return described
+    return response

@@ -1,4 +1,4 @@
-"""Lists in pages: `?limit=` and an opaque `?cursor=` that the page before handed out."""
+"""Pagination parameters: `?limit=` and the opaque `?cursor=` from the previous page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import Query
 
 __all__ = ["Cursor", "Limit"]
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="Most items of one page.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items of a page.")]
 Cursor = Annotated[
-    str | None, Query(max_length=512, description="`next_cursor` of the page before.")
+    str | None, Query(max_length=512, description="`next_cursor` of the previous page.")
 ]

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): one table from classes to statuses."""
+"""Errors as `application/problem+json` (RFC 9457): a table from error classes to statuses."""
 
 from __future__ import annotations
 
@@ -46,43 +46,48 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
 }
 
 MEDIA_TYPE = "application/problem+json"
-#: What a path may answer to.
+#: Methods to look for in `Allow`.
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-#: What goes with some statuses, whatever the request.
+#: Headers of some statuses.
 _HEADERS = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}
-_KEPT = ("Retry-After", "WWW-Authenticate")
+_PLAIN_HEADERS = ("Retry-After", "WWW-Authenticate")
 #: Paths of the Open Inference Protocol, whose errors are plain JSON.
 PLAIN_PREFIX = "/v2"
 
 
-# These two document what `problem` writes.
+# These two models document the responses of `problem`.
 class Violation(BaseModel):
-    """One thing about the request that cannot be used."""
+    """One part of the request that is not valid."""
 
     field: str = Field(
-        description="Where it is, as a path: `logits[3][1]`, `options.bins`, `query.limit`; "
-        "`body` is the whole."
+        description="The location, as a path: `logits[3][1]`, `options.bins`, `query.limit`; "
+        "`body` is the whole body."
     )
-    found: str = Field(description="What stands there, cut short.")
-    accepted: str = Field(description="What would have been accepted.")
+    found: str = Field(description="The value there, truncated.")
+    accepted: str = Field(description="The accepted values.")
 
 
 class Problem(BaseModel):
-    """An error, as RFC 9457 has it."""
+    """An error (RFC 9457)."""
 
-    type: str = Field(description="`about:blank`: `title` and `status` say what kind it is.")
+    type: str = Field(description="`about:blank`: `title` and `status` give the kind of error.")
     title: str = Field(description="The kind of error.")
     status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What was wrong with this request, in one sentence.")
+    detail: str = Field(description="The error of this request, in one sentence.")
     errors: list[Violation] = Field(
-        default_factory=list, description="Each violation; only where the input is at fault."
+        default_factory=list, description="The violations; only for invalid input."
     )
 
 
 def problem(
     status: int, title: str, detail: str, violations: list[dict[str, str]] | None = None
 ) -> Response:
-    """Return a problem document; `violations` name each field, what was found and accepted."""
+    """Return a problem response.
+
+    Parameters
+    ----------
+    violations: `field`, `found` and `accepted` of each.
+    """
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": title,
@@ -92,21 +97,21 @@ def problem(
     if violations:
         body["errors"] = violations
     headers = _HEADERS.get(status)
-    # In ASCII: what was found may be half of a surrogate pair, which has no UTF-8.
+    # ASCII: `found` may hold a lone surrogate, which has no UTF-8.
     return Response(json.dumps(body), status, headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of `app` as a problem document."""
+    """Register the exception handlers of `app`, which answer every error as a problem document."""
     app.add_exception_handler(errors.RecalibError, _of_recalib)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_http)
-    app.add_exception_handler(ClientDisconnect, _of_client_gone)
+    app.add_exception_handler(ClientDisconnect, _of_disconnect)
     app.add_exception_handler(Exception, _of_unexpected)
 
 
 def problem_of(error: Exception) -> Response:
-    """Return the problem document of any error, and log those that are ours to mend."""
+    """Return the problem response of an error, and log it if the server is at fault."""
     log_failure(error)
     if not isinstance(error, errors.RecalibError):
         return _unexpected()
@@ -120,25 +125,25 @@ def problem_of(error: Exception) -> Response:
     return answer
 
 
-def _in_plain_json(status: int, detail: str, headers: dict[str, str]) -> Response:
+def _plain_problem(status: int, detail: str, headers: dict[str, str]) -> Response:
     """Return an error in the form of the Open Inference Protocol: `{"error": ...}`.
 
-    The protocol knows no 422: input that cannot be used is a bad request.
+    The protocol has no 422: invalid input is 400.
     """
     status = 400 if status == 422 else status
     return Response(json.dumps({"error": detail}), status, headers, media_type="application/json")
 
 
 def error_response(path: str, error: Exception) -> Response:
-    """Return the answer to any error, as the protocol of a request for `path` has errors."""
-    return _in_the_form_of(path, problem_of(error))
+    """Return the response to an error, in the error format of the protocol of `path`."""
+    return _for_protocol(path, problem_of(error))
 
 
-def _in_the_form_of(path: str, answer: Response) -> Response:
+def _for_protocol(path: str, answer: Response) -> Response:
     if not path.startswith(PLAIN_PREFIX):
         return answer
-    headers = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
-    return _in_plain_json(answer.status_code, json.loads(bytes(answer.body))["detail"], headers)
+    headers = {name: answer.headers[name] for name in _PLAIN_HEADERS if name in answer.headers}
+    return _plain_problem(answer.status_code, json.loads(bytes(answer.body))["detail"], headers)
 
 
 async def _of_recalib(request: Request, error: Exception) -> Response:
@@ -146,50 +151,48 @@ async def _of_recalib(request: Request, error: Exception) -> Response:
 
 
 async def _of_validation(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101  (what it is registered for)
-    if isinstance(error.body, bytes):  # FastAPI parses only what says that it is JSON
+    assert isinstance(error, RequestValidationError)  # noqa: S101  (registered for this class)
+    if isinstance(error.body, bytes):  # FastAPI parses only bodies with a JSON content type
         found = request.headers.get("content-type", "none")
         refusal = errors.UnsupportedError("Content-Type", found=found, accepted="application/json")
         return error_response(request.url.path, refusal)
-    violations = [violation_of(one, error.body) for one in error.errors()]
+    violations = [violation_of(item, error.body) for item in error.errors()]
     first = violations[0]
     detail = f"{first['field']}: found {first['found']}; accepted: {first['accepted']}"
-    return _in_the_form_of(
-        request.url.path, problem(422, "Input cannot be used", detail, violations)
-    )
+    return _for_protocol(request.url.path, problem(422, "Input cannot be used", detail, violations))
 
 
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     if isinstance(error.__cause__, ClientDisconnect):  # FastAPI was reading the body
         return await _of_client_gone(request, error)
-    if error.status_code == 400:  # FastAPI's, of JSON that its parser gives up on
+    if error.status_code == 400:  # raised by FastAPI for JSON that its parser rejects
         found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
         return problem_of(errors.InputError("body", found=found, accepted="JSON"))
     detail = str(error.detail)
-    answer = _in_the_form_of(request.url.path, problem(error.status_code, detail, detail))
+    answer = _for_protocol(request.url.path, problem(error.status_code, detail, detail))
     if error.status_code == 405:
         answer.headers["Allow"] = _allowed(request)
     return answer
 
 
 def _allowed(request: Request) -> str:
-    """Return the methods of a path; the error itself knows only those of one of its routes."""
+    """Return the methods of a path, over all its routes; the error names those of one route."""
     scope, routes = request.scope, request.app.routes
     return ", ".join(
         method
         for method in _METHODS
-        if any(one.matches({**scope, "method": method})[0] is Match.FULL for one in routes)
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
     )
 
 
-async def _of_client_gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it; the metrics count it
+async def _of_disconnect(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # the client has left; only the metrics see it
 
 
 async def _of_unexpected(request: Request, error: Exception) -> Response:
-    # Starlette raises the error again, and `service.http.entry` logs it.
-    return _in_the_form_of(request.url.path, _unexpected())
+    # Starlette re-raises the error, and `service.http.entry` logs it.
+    return _for_protocol(request.url.path, _unexpected())
 
 
 def _unexpected() -> Response:

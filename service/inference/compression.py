@@ -1,4 +1,4 @@
-"""gzip and deflate, as `Content-Encoding` and `Accept-Encoding` have them."""
+"""Compression of bodies (`Content-Encoding`, `Accept-Encoding`): gzip and deflate."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from recalib.errors import InputError, TooLargeError, UnsupportedError
 
 __all__ = ["compressed", "decompressed", "encoding_for"]
 
-#: For zlib: 31 reads gzip's header, 15 that of zlib, which HTTP calls deflate.
+#: `wbits` of zlib: 31 for gzip, 15 for the zlib format, which HTTP calls deflate.
 _WINDOWS = {"gzip": 31, "deflate": 15}
-#: The fastest: digits of floats give little more to the slower ones.
+#: The fastest level: slower ones compress floats hardly better.
 _LEVEL = 1
 
 
 def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
-    """Return a body as it was before `encoding`, of at most `limit` bytes.
+    """Return the decompressed body, of at most `limit` bytes.
 
     Raises
     ------
-    UnsupportedError: another encoding.
-    InputError: not what it says, or cut short.
-    TooLargeError: more than `limit`; no more than that is ever in memory.
+    UnsupportedError: an unknown encoding.
+    InputError: the body is not in this encoding, or is truncated.
+    TooLargeError: more than `limit` bytes; the rest is not decompressed.
     """
     name = encoding.strip().lower()
     if name in ("", "identity"):
@@ -45,17 +45,17 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def encoding_for(accept: str) -> str | None:
-    """Return the encoding to answer in: one that a client asks for by itself.
+    """Return the encoding of the response, or None: no compression.
 
-    Most libraries offer several without being told to; for their answers, compression costs more
-    time than it saves.
+    A response is compressed only if `accept` names a single encoding. Most HTTP libraries list
+    several by default; for these clients, compression costs more time than it saves.
     """
     name = accept.strip().lower()
     return name if name in _WINDOWS else None
 
 
 def compressed(body: bytes, encoding: str) -> bytes:
-    """Return `body` in `encoding`, which `encoding_for` gave."""
+    """Return the body in `encoding`, a result of `encoding_for`."""
     if encoding == "gzip":
         return gzip.compress(body, _LEVEL, mtime=0)
     return zlib.compress(body, _LEVEL)

@@ -1,4 +1,4 @@
-"""What a model's calibrator says of itself in the Open Inference Protocol; no transport here."""
+"""Model metadata of the Open Inference Protocol, independent of the transport."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from service.state import State
 
 __all__ = ["model_metadata"]
 
-#: How many versions are listed, the newest; more can be asked for by number.
-_MOST_VERSIONS = 100
-#: Clients ask for metadata first, and what is loaded can be asked whatever the registry does.
+#: Versions in the list, the newest; older ones can be requested by number.
+_MAX_VERSIONS = 100
+#: Wait for the registry. Clients request metadata first, and a loaded calibrator must be usable
+#: while the registry is unreachable.
 _PATIENCE_SECONDS = 0.5
 
 
-def model_metadata(state: State, loaded: LoadedCalibrator, *, alone: bool) -> ModelMetadata:
-    """Return the metadata of a loaded calibrator, with its model's versions from the registry.
+def model_metadata(
+    state: State, loaded: LoadedCalibrator, *, single_version: bool
+) -> ModelMetadata:
+    """Return the metadata of a loaded calibrator.
 
-    With the loaded version alone where that is asked for, and where the registry cannot be reached
-    or does not answer at once.
+    Parameters
+    ----------
+    single_version: list only the loaded version. Otherwise the model's versions are read from the
+        registry; if it does not answer in time, only the loaded version is listed.
     """
     versions = [loaded.version]
-    if not alone:
+    if not single_version:
         try:
-            look = partial(_versions, state.registry, loaded)
-            versions = state.single_flight.submit(("versions", loaded.model), look).result(
+            read_versions = partial(_versions, state.registry, loaded)
+            versions = state.single_flight.submit(("versions", loaded.model), read_versions).result(
                 _PATIENCE_SECONDS
             )
         except (UnavailableError, TimeoutError):
@@ -40,7 +45,7 @@ def model_metadata(state: State, loaded: LoadedCalibrator, *, alone: bool) -> Mo
         versions=[str(version) for version in versions],
         platform="recalib",
         inputs=[TensorMetadata(name=INPUT, datatype="FP32", shape=[-1, classes])],
-        # The second is made only where it is asked for.
+        # The second output is returned only on request.
         outputs=[
             TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes]),
             TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]),
@@ -53,5 +58,5 @@ def _versions(registry: Registry, loaded: LoadedCalibrator) -> list[int]:
         model = tx.models.get(loaded.model)
         newest = tx.calibrators.latest(model)
         last = newest.version if newest is not None else loaded.version
-        first = max(0, last - _MOST_VERSIONS)
-        return [one.version for one in tx.calibrators.page(model, first, _MOST_VERSIONS)]
+        first = max(0, last - _MAX_VERSIONS)
+        return [row.version for row in tx.calibrators.page(model, first, _MAX_VERSIONS)]

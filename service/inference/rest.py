@@ -42,22 +42,22 @@ _VERSION = "[1-9][0-9]{0,8}"
 Version = Annotated[str, Path(pattern=f"^{_VERSION}$", description="A version's number.")]
 
 
-_MEANING = {
-    400: "A request that cannot be used.",
+_DESCRIPTIONS = {
+    400: "Invalid request.",
     404: "No such model or version.",
     409: "The model has no champion yet.",
-    413: "Larger than a limit.",
-    415: "A content encoding that is not read.",
-    500: "The service is at fault; its log says how.",
+    413: "The request exceeds a size limit.",
+    415: "Unsupported content encoding.",
+    500: "Server error; the log has the details.",
     503: "The database cannot be reached, and this calibrator is not loaded.",
 }
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, object]]:
-    return {status: {"model": Error, "description": _MEANING[status]} for status in statuses}
+    return {status: {"model": Error, "description": _DESCRIPTIONS[status]} for status in statuses}
 
 
-_READINESS = _errors(404) | {503: {"model": ModelReady, "description": "It cannot be asked."}}
+_READINESS = _errors(404) | {503: {"model": ModelReady, "description": "Not ready."}}
 
 _DOCUMENTED = {
     "parameters": [
@@ -65,7 +65,7 @@ _DOCUMENTED = {
             "name": _LENGTH,
             "in": "header",
             "required": False,
-            "description": "The length of the JSON, where the bytes of tensors follow it.",
+            "description": "Length of the JSON in bytes, if binary tensor data follow it.",
             "schema": {"type": "integer"},
         }
     ],
@@ -82,7 +82,7 @@ _DOCUMENTED = {
 
 @router.get("", operation_id="v2_server")
 def server() -> ServerMetadata:
-    """Say what answers, and which extensions it speaks."""
+    """Return the server's name, version and extensions."""
     return ServerMetadata(
         name="recalib", version=recalib.__version__, extensions=["binary_tensor_data"]
     )
@@ -90,17 +90,17 @@ def server() -> ServerMetadata:
 
 @router.get("/health/live", operation_id="v2_live")
 async def live(state: StateDependency) -> ServerLive:
-    """Answer while the event loop runs."""
+    """Return whether the server is alive."""
     return ServerLive(live=True, ready=(await to_thread.run_sync(readiness, state)).ready)
 
 
 @router.get(
     "/health/ready",
-    responses={503: {"model": ServerReady, "description": "Nothing can be served."}},
+    responses={503: {"model": ServerReady, "description": "Not ready."}},
     operation_id="v2_ready",
 )
 async def ready(state: StateDependency, response: Response) -> ServerReady:
-    """Say whether requests can be served."""
+    """Return whether the server is ready for requests."""
     is_ready = (await to_thread.run_sync(readiness, state)).ready
     response.status_code = 200 if is_ready else 503
     return ServerReady(live=True, ready=is_ready)
@@ -108,9 +108,9 @@ async def ready(state: StateDependency, response: Response) -> ServerReady:
 
 @router.get("/models/{model}", responses=_errors(404, 409, 503), operation_id="v2_model")
 async def model(model: str, state: StateDependency) -> ModelMetadata:
-    """Say what a model's calibrator takes and gives."""
+    """Return the inputs and outputs of a model's champion."""
     loaded = await get_or_load(state.calibrators, model, CHAMPION)
-    return await to_thread.run_sync(partial(model_metadata, state, loaded, alone=False))
+    return await to_thread.run_sync(partial(model_metadata, state, loaded, single_version=False))
 
 
 @router.get(
@@ -119,13 +119,15 @@ async def model(model: str, state: StateDependency) -> ModelMetadata:
     operation_id="v2_model_version",
 )
 async def model_version(model: str, version: Version, state: StateDependency) -> ModelMetadata:
-    """Say what one version takes and gives."""
-    return model_metadata(state, await get_or_load(state.calibrators, model, version), alone=True)
+    """Return the inputs and outputs of a version."""
+    return model_metadata(
+        state, await get_or_load(state.calibrators, model, version), single_version=True
+    )
 
 
 @router.get("/models/{model}/ready", responses=_READINESS, operation_id="v2_model_ready")
 async def model_ready(model: str, state: StateDependency, response: Response) -> ModelReady:
-    """Say whether a model's calibrator can be asked: a model without a champion cannot."""
+    """Return whether a model is ready: it needs a champion."""
     return await _readiness(state, model, CHAMPION, response)
 
 
@@ -137,7 +139,7 @@ async def model_ready(model: str, state: StateDependency, response: Response) ->
 async def model_version_ready(
     model: str, version: Version, state: StateDependency, response: Response
 ) -> ModelReady:
-    """Say whether one version can be asked."""
+    """Return whether a version is ready."""
     return await _readiness(state, model, version, response)
 
 
@@ -149,7 +151,7 @@ async def model_version_ready(
     operation_id="v2_infer",
 )
 async def infer(model: str, state: StateDependency, request: Request) -> Response:
-    """Turn logits into probabilities, by the champion."""
+    """Calibrate logits with the model's champion."""
     return await _infer(model, CHAMPION, state, request)
 
 
@@ -163,7 +165,7 @@ async def infer(model: str, state: StateDependency, request: Request) -> Respons
 async def infer_by_version(
     model: str, version: Version, state: StateDependency, request: Request
 ) -> Response:
-    """Turn logits into probabilities, by one version."""
+    """Calibrate logits with a version."""
     return await _infer(model, version, state, request)
 
 
@@ -183,20 +185,20 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
     headers = header_map(request.scope)
     body = await read_body(request.receive)
     loaded = await get_or_load(state.calibrators, model, selector)
-    question: tensors.Question | None = None
+    parsed: tensors.ParsedRequest | None = None
 
     def decode() -> Batch:
-        nonlocal question
+        nonlocal parsed
         encoding = headers.get(b"content-encoding", b"").decode("latin-1")
         plain = compression.decompressed(body, encoding, state.settings.max_body_bytes)
         length = headers.get(_JSON_LENGTH)
-        question = tensors.parse(plain, None if length is None else length.decode("latin-1"))
-        ids = 1.0 if tensors.IDS in question.outputs else 0.0
-        return Batch(question.values, question.input, ids=ids, segment=question.segment)
+        parsed = tensors.parse(plain, None if length is None else length.decode("latin-1"))
+        ids = 1.0 if tensors.IDS in parsed.outputs else 0.0
+        return Batch(parsed.values, parsed.input, ids=ids, segment=parsed.segment)
 
     def encode(result: CalibrationResult) -> Response:
-        assert question is not None  # noqa: S101  (`decode` ran before)
-        return _encode(question, result, headers.get(b"accept-encoding", b"").decode("latin-1"))
+        assert parsed is not None  # noqa: S101  (`decode` ran before)
+        return _encode(parsed, result, headers.get(b"accept-encoding", b"").decode("latin-1"))
 
     return await calibrate_batch(state, loaded, len(body), decode, encode)
 
@@ -210,10 +212,10 @@ async def _readiness(state: State, model: str, selector: str, response: Response
     return ModelReady(name=model, ready=is_ready)
 
 
-def _encode(question: tensors.Question, result: CalibrationResult, accept: str) -> Response:
-    content, rest = tensors.answer(question, result.probabilities, result.ids or [], result.loaded)
+def _encode(parsed: tensors.ParsedRequest, result: CalibrationResult, accept: str) -> Response:
+    content, rest = tensors.answer(parsed, result.probabilities, result.ids or [], result.loaded)
     headers, media_type = [], _JSON
-    if any(question.outputs.values()):  # as bytes
+    if any(parsed.outputs.values()):  # as bytes
         headers, media_type = [(_JSON_LENGTH, b"%d" % len(content))], _BYTES
     encoding = compression.encoding_for(accept)
     if encoding is not None:

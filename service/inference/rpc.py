@@ -34,10 +34,10 @@ from service.state import State
 
 __all__ = ["WIRE_NAME", "Inference"]
 
-#: What the protocol calls this service; our descriptor is in another package.
+#: The protocol's name of the service; our descriptor is in another package.
 WIRE_NAME = "inference.GRPCInferenceService"
 
-#: Where values of a datatype are that do not come as bytes.
+#: Fields of typed contents by datatype.
 _TYPED = {"FP32": ("fp32_contents", np.float32), "FP64": ("fp64_contents", np.float64)}
 
 
@@ -50,19 +50,19 @@ class Inference:
     async def server_live(
         self, request: pb.ServerLiveRequest, context: Context
     ) -> pb.ServerLiveResponse:
-        """Answer while the event loop runs."""
+        """Return whether the server is alive."""
         return pb.ServerLiveResponse(live=True)
 
     def server_ready(
         self, request: pb.ServerReadyRequest, context: Context
     ) -> pb.ServerReadyResponse:
-        """Say whether requests can be served."""
+        """Return whether the server is ready for requests."""
         return pb.ServerReadyResponse(ready=readiness(self._state).ready)
 
     async def model_ready(
         self, request: pb.ModelReadyRequest, context: Context
     ) -> pb.ModelReadyResponse:
-        """Say whether a model's calibrator can be asked; one that does not exist cannot."""
+        """Return whether a model or version is ready; an unknown one is not."""
         try:
             await self._loaded(request.name, request.version)
         except (ConflictError, NotFoundError, UnavailableError):
@@ -72,28 +72,29 @@ class Inference:
     async def server_metadata(
         self, request: pb.ServerMetadataRequest, context: Context
     ) -> pb.ServerMetadataResponse:
-        """Say what answers."""
+        """Return the server's name and version."""
         return pb.ServerMetadataResponse(name="recalib", version=recalib.__version__)
 
     async def model_metadata(
         self, request: pb.ModelMetadataRequest, context: Context
     ) -> pb.ModelMetadataResponse:
-        """Say what a model's calibrator takes and gives."""
+        """Return the inputs and outputs of a model's calibrator."""
         loaded = await self._loaded(request.name, request.version)
-        alone = bool(request.version)
-        found = await to_thread.run_sync(partial(model_metadata, self._state, loaded, alone=alone))
-        return to_message(pb.ModelMetadataResponse, found)
+        metadata = await to_thread.run_sync(
+            partial(model_metadata, self._state, loaded, single_version=bool(request.version))
+        )
+        return to_message(pb.ModelMetadataResponse, metadata)
 
     async def model_infer(
         self, request: pb.ModelInferRequest, context: Context
     ) -> pb.ModelInferResponse:
-        """Turn logits into probabilities."""
+        """Calibrate logits."""
         loaded = await self._loaded(request.model_name, request.model_version)
         decode, encode = partial(_decode, request), partial(_encode, request)
         return await calibrate_batch(self._state, loaded, request.ByteSize(), decode, encode)
 
     async def _loaded(self, model: str, version: str) -> LoadedCalibrator:
-        """Return a version, or without one what the champion is."""
+        """Return the calibrator of a version, or of the champion if `version` is empty."""
         if version and not re.fullmatch(r"[1-9][0-9]*", version):
             raise InputError("model_version", found=repr(version)[:80], accepted="1, 2, ...")
         return await get_or_load(self._state.calibrators, model, version or CHAMPION)
@@ -134,21 +135,21 @@ def _add_probabilities(answer: pb.ModelInferResponse, result: Floats, *, in_byte
 
 def _add_ids(answer: pb.ModelInferResponse, ids: list[str | None], *, in_bytes: bool) -> None:
     output = answer.outputs.add(name=IDS, datatype="BYTES", shape=[len(ids)])
-    texts = [one or "" for one in ids]
+    texts = [id or "" for id in ids]
     if in_bytes:
         answer.raw_output_contents.append(bytes_of(texts))
     else:
-        output.contents.bytes_contents.extend(one.encode() for one in texts)
+        output.contents.bytes_contents.extend(text.encode() for text in texts)
 
 
 def _input(parameters: Mapping[str, pb.InferParameter]) -> Literal["logits", "probabilities"]:
-    """Return what the values are; never guessed from them."""
-    found = _text(parameters, "input", "logits")
-    if found not in ("logits", "probabilities"):
+    """Return what the values are; never inferred from them."""
+    kind = _text(parameters, "input", "logits")
+    if kind not in ("logits", "probabilities"):
         raise InputError(
-            "parameters.input", found=repr(found)[:80], accepted="logits or probabilities"
+            "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"
         )
-    return cast("Literal['logits', 'probabilities']", found)
+    return cast("Literal['logits', 'probabilities']", kind)
 
 
 def _text(parameters: Mapping[str, pb.InferParameter], name: str, default: str) -> str:
@@ -156,20 +157,20 @@ def _text(parameters: Mapping[str, pb.InferParameter], name: str, default: str) 
         return default
     parameter = parameters[name]
     kind = parameter.WhichOneof("parameter_choice") or "string_param"
-    found = getattr(parameter, kind)
+    value = getattr(parameter, kind)
     if kind != "string_param":
-        raise InputError(f"parameters.{name}", found=repr(found)[:80], accepted="text")
-    return str(found)
+        raise InputError(f"parameters.{name}", found=repr(value)[:80], accepted="text")
+    return str(value)
 
 
 def _values(request: pb.ModelInferRequest) -> Floats:
-    """Return the input (N, K), from bytes or from typed contents."""
+    """Return the input (N, K), from raw bytes or typed contents."""
     tensor = request.inputs[0]
     dtype = dtype_of(tensor.datatype)
     rows, classes = shape_of(tensor.shape)
     if not request.raw_input_contents:
         return _typed(tensor, rows, classes)
-    if tensor.contents.ByteSize():  # MLServer's client sends them, empty
+    if tensor.contents.ByteSize():  # may be present and empty: MLServer's client sends it so
         raise InputError(
             "inputs[0].contents", found="contents and raw_input_contents", accepted="one of them"
         )

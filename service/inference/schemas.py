@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol's questions and answers look like, for its description."""
+"""Schemas of the Open Inference Protocol for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = [
 
 
 class ServerMetadata(BaseModel):
-    """What answers."""
+    """Name, version and extensions of the server."""
 
     name: str
     version: str
@@ -21,25 +21,25 @@ class ServerMetadata(BaseModel):
 
 
 class ServerLive(BaseModel):
-    """Whether the process answers; and whether requests can be served, for who asks once."""
+    """Whether the server is alive, and whether it is ready."""
 
     live: bool
     ready: bool
 
 
 class ServerReady(ServerLive):
-    """Whether requests can be served."""
+    """Whether the server is ready for requests."""
 
 
 class ModelReady(BaseModel):
-    """Whether a model's calibrator can be asked."""
+    """Whether a model is ready."""
 
     name: str
     ready: bool
 
 
 class TensorMetadata(BaseModel):
-    """An input or an output; −1 is any number."""
+    """An input or an output; a length of −1 means any length."""
 
     name: str
     datatype: str
@@ -47,7 +47,7 @@ class TensorMetadata(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """What a model's calibrator takes and gives."""
+    """Inputs and outputs of a model's calibrator."""
 
     name: str
     versions: list[str]
@@ -57,9 +57,9 @@ class ModelMetadata(BaseModel):
 
 
 class OutputTensor(TensorMetadata):
-    """Probabilities, row by row in one list; their bytes follow the JSON where it has no `data`.
+    """Probabilities as a flat list in row order; without `data`, their bytes follow the JSON.
 
-    Where `prediction_ids` are asked for, another with a text a row.
+    If `prediction_ids` are requested, another output has a text for each row.
     """
 
     data: list[float] | list[str] | None = None
@@ -76,6 +76,6 @@ class InferAnswer(BaseModel):
 
 
 class Error(BaseModel):
-    """What was wrong."""
+    """An error."""
 
-    error: str = Field(description="In one sentence.")
+    error: str = Field(description="The error, in one sentence.")

@@ -1,7 +1,7 @@
 """Tensors of the Open Inference Protocol V2, in JSON and in the binary tensor data extension.
 
-A request is JSON; with the extension, `Inference-Header-Content-Length` says how long the JSON is,
-and the tensors' bytes follow it, little-endian and row by row.
+A request is JSON. With the extension, the header `Inference-Header-Content-Length` gives the length
+of the JSON, and the tensors' bytes follow it, little-endian and in row order.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from service.serving.datatypes import DATATYPES, MAX_DIMENSION, from_bytes
 from service.serving.loaded_calibrators import LoadedCalibrator
 
 __all__ = [
-    "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "Question", "answer", "bytes_of",
+    "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "ParsedRequest", "answer", "bytes_of",
     "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
 ]  # fmt: skip
 
 #: The names of a calibrator's tensors.
 INPUT, OUTPUT = "logits", "probabilities"
-#: An output that is made only when it is asked for.
+#: An output that is returned only on request.
 IDS = "prediction_ids"
 
 _IN_JSON = ("FP16", "FP32", "FP64")
 
 
 class InputTensor(msgspec.Struct):
-    """One input; `data` unless its bytes follow the JSON."""
+    """An input tensor; without `data`, its bytes follow the JSON."""
 
     name: str
     shape: list[int]
@@ -44,20 +44,20 @@ class InputTensor(msgspec.Struct):
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class WantedOutput(msgspec.Struct):
-    """One output that is asked for."""
+class RequestedOutput(msgspec.Struct):
+    """An output that the client requests."""
 
     name: str
     parameters: dict[str, Any] = {}
 
 
 class InferRequest(msgspec.Struct):
-    """What the protocol sends; members and parameters that are not ours are another server's."""
+    """A V2 inference request; unknown fields and parameters are ignored."""
 
     inputs: list[InputTensor]
     id: str | None = None
     parameters: dict[str, Any] = {}
-    outputs: list[WantedOutput] = []
+    outputs: list[RequestedOutput] = []
 
 
 _decoder = msgspec.json.Decoder(InferRequest)
@@ -66,44 +66,44 @@ _rows = msgspec.json.Decoder(list[list[float | None]])
 
 
 @dataclass(frozen=True)
-class Question:
-    """A request, understood."""
+class ParsedRequest:
+    """A parsed and validated request."""
 
-    #: (N, K), not yet checked for what they are.
+    #: (N, K); not yet checked to be logits or probabilities.
     values: Floats
     #: What the values are.
     input: Literal["logits", "probabilities"]
     id: str | None
-    #: The outputs that are asked for, each with whether it shall be bytes behind the JSON.
+    #: The requested outputs; True: as binary data after the JSON.
     outputs: dict[str, bool]
-    #: Where the rows come from, as for `/v1`; empty for nowhere in particular.
+    #: The segment of the rows, as in `/v1`; "" for none.
     segment: str = ""
 
 
 def schemas() -> dict[str, Any]:
-    """Return what a request's JSON looks like, for the description of the interface."""
+    """Return the JSON Schema of requests, for the OpenAPI document."""
     template = "#/components/schemas/{name}"
     return msgspec.json.schema_components([InferRequest], ref_template=template)[1]
 
 
-def parse(body: bytes, json_length: str | None) -> Question:
-    """Return what a request asks for.
+def parse(body: bytes, json_length: str | None) -> ParsedRequest:
+    """Return a parsed request.
 
     Parameters
     ----------
     body: the whole body.
-    json_length: the header `Inference-Header-Content-Length`, where there is one.
+    json_length: the header `Inference-Header-Content-Length`, or None.
 
     Raises
     ------
-    InputError: a length that the body does not have, JSON that is no request, a tensor that is
-        not `logits` of [N, K], or data that do not fill its shape.
+    InputError: the length exceeds the body, the JSON is not a request, the tensor is not
+        `logits` of shape [N, K], or the data do not match the shape.
     """
     size = _json_size(body, json_length)
     accepted = f'{{"inputs": [{{"name": "{INPUT}", "shape": [N, K], "datatype": ..., ...}}]}}'
     request = decode_document(_decoder, body[:size], accepted)
     if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
-        names = ", ".join(one.name for one in request.inputs) or "none"
+        names = ", ".join(tensor.name for tensor in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
     kind = request.parameters.get("input", "logits")
     if kind not in ("logits", "probabilities"):
@@ -113,27 +113,27 @@ def parse(body: bytes, json_length: str | None) -> Question:
     segment = request.parameters.get("segment", "")
     if not isinstance(segment, str):
         raise InputError("parameters.segment", found=repr(segment)[:80], accepted="text")
-    return Question(
+    return ParsedRequest(
         values=_values(request.inputs[0], memoryview(body)[size:]),
         input=cast("Literal['logits', 'probabilities']", kind),
         id=request.id,
-        outputs=_wanted(request),
+        outputs=_requested_outputs(request),
         segment=segment,
     )
 
 
 def answer(
-    question: Question, probabilities: Floats, ids: list[str | None], loaded: LoadedCalibrator
+    parsed: ParsedRequest, probabilities: Floats, ids: list[str | None], loaded: LoadedCalibrator
 ) -> tuple[bytes, bytes | memoryview]:
-    """Return the JSON of an answer, and the bytes that follow it.
+    """Return the JSON of a response and the binary data that follow it.
 
     Parameters
     ----------
-    ids: (N,) where they are asked for; a row without has an empty one.
+    ids: (N,) if requested, else empty; None for a row without an id.
     """
     outputs: list[dict[str, Any]] = []
     tails: list[bytes | memoryview] = []
-    for name, binary in question.outputs.items():
+    for name, binary in parsed.outputs.items():
         tensor = _probabilities(probabilities, binary) if name == OUTPUT else _ids(ids, binary)
         output: dict[str, Any] = {"name": name, "datatype": tensor.datatype, "shape": tensor.shape}
         if binary:
@@ -142,21 +142,21 @@ def answer(
         else:
             output["data"] = tensor.content
         outputs.append(output)
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "model_name": loaded.model,
         "model_version": str(loaded.version),
         "outputs": outputs,
     }
-    if question.id is not None:
-        found["id"] = question.id
-    text = orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY)
+    if parsed.id is not None:
+        document["id"] = parsed.id
+    text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     return text, tails[0] if len(tails) == 1 else b"".join(tails)
 
 
 class _Tensor(NamedTuple):
     datatype: str
     shape: list[int]
-    #: Bytes, or what orjson writes as a list.
+    #: Bytes, or a value that orjson writes as a list.
     content: Any
 
 
@@ -166,34 +166,34 @@ def _probabilities(probabilities: Floats, binary: bool) -> _Tensor:
 
 
 def _ids(ids: list[str | None], binary: bool) -> _Tensor:
-    texts = [one or "" for one in ids]
+    texts = [id or "" for id in ids]
     if not binary:
         return _Tensor("BYTES", [len(ids)], texts)
     return _Tensor("BYTES", [len(ids)], bytes_of(texts))
 
 
 def bytes_of(texts: Iterable[str]) -> bytes:
-    """Return ASCII texts as the protocol has BYTES: each with its length before it."""
-    return b"".join(len(one).to_bytes(4, "little") + one.encode() for one in texts)
+    """Return ASCII texts as BYTES of the protocol: each is preceded by its length."""
+    return b"".join(len(text).to_bytes(4, "little") + text.encode() for text in texts)
 
 
 def check_outputs(outputs: Sequence[tuple[str, Mapping[str, object]]]) -> None:
-    """Raise `InputError` unless each output, by name and parameters, is ours, and there once."""
+    """Raise `InputError` for an unknown or repeated output, or an unsupported parameter."""
     names = [name for name, _ in outputs]
     if not set(names) <= {OUTPUT, IDS} or len(set(names)) < len(names):
         accepted = f"{OUTPUT}, {IDS} or both"
         raise InputError("outputs", found=", ".join(names)[:80], accepted=accepted)
-    for place, (_, parameters) in enumerate(outputs):
+    for index, (_, parameters) in enumerate(outputs):
         if "classification" in parameters:
             raise InputError(
-                f"outputs[{place}].parameters.classification",
+                f"outputs[{index}].parameters.classification",
                 found="it",
                 accepted="all probabilities",
             )
 
 
 def dtype_of(datatype: str) -> Any:
-    """Return NumPy's type of one value; `InputError` for a datatype that is not read."""
+    """Return the NumPy dtype of a datatype; raise `InputError` for an unsupported one."""
     dtype = DATATYPES.get(datatype)
     if dtype is None:
         accepted = ", ".join(DATATYPES)
@@ -202,7 +202,7 @@ def dtype_of(datatype: str) -> Any:
 
 
 def shape_of(shape: Sequence[int]) -> tuple[int, int]:
-    """Return N and K of a shape; `InputError` for any other."""
+    """Return N and K of a shape [N, K]; raise `InputError` for any other shape."""
     if len(shape) != 2 or not all(0 < length <= MAX_DIMENSION for length in shape):
         accepted = f"[N, K], each from 1 to {MAX_DIMENSION}"
         raise InputError("inputs[0].shape", found=str(list(shape))[:80], accepted=accepted)
@@ -210,30 +210,33 @@ def shape_of(shape: Sequence[int]) -> tuple[int, int]:
     return rows, classes
 
 
-def _json_size(body: bytes, given: str | None) -> int:
-    if given is None:
+def _json_size(body: bytes, length: str | None) -> int:
+    if length is None:
         return len(body)
-    size = int(given) if given.isascii() and given.isdigit() and len(given) < 20 else -1
+    size = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else -1
     if not 0 < size <= len(body):
         raise InputError(
             "Inference-Header-Content-Length",
-            found=repr(given[:40]),
+            found=repr(length[:40]),
             accepted=f"the length of the JSON in a body of {len(body)} bytes",
         )
     return size
 
 
-def _wanted(request: InferRequest) -> dict[str, bool]:
-    """Return which outputs are wanted, and whether in bytes: each may say so, or the request."""
+def _requested_outputs(request: InferRequest) -> dict[str, bool]:
+    """Return the requested outputs; True: as binary data."""
     default = request.parameters.get("binary_data_output", False)
     if not request.outputs:
         return {OUTPUT: default is True}
-    check_outputs([(one.name, one.parameters) for one in request.outputs])
-    return {one.name: one.parameters.get("binary_data", default) is True for one in request.outputs}
+    check_outputs([(output.name, output.parameters) for output in request.outputs])
+    return {
+        output.name: output.parameters.get("binary_data", default) is True
+        for output in request.outputs
+    }
 
 
 def _values(tensor: InputTensor, rest: memoryview) -> Floats:
-    """Return the array (N, K) of a tensor whose bytes are `rest`, if its JSON has no data."""
+    """Return the array (N, K) of a tensor, from `rest` if its JSON has no data."""
     field = "inputs[0]"
     dtype = dtype_of(tensor.datatype)
     rows, classes = shape_of(tensor.shape)
@@ -256,7 +259,7 @@ def _values(tensor: InputTensor, rest: memoryview) -> Floats:
 
 
 def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:
-    """Return the array of a tensor whose data are in JSON: all in one list, or a list a row."""
+    """Return the array (N, K) of a tensor with JSON data: a flat list, or a list per row."""
     field = "inputs[0].data"
     if tensor.datatype not in _IN_JSON:
         raise InputError(
@@ -265,7 +268,7 @@ def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:
     if tensor.data is msgspec.UNSET:
         raise InputError(field, found="nothing", accepted="numbers, or binary_data_size")
     data = bytes(tensor.data)
-    # float32, like logits of /v1: what a calibrator serves has no more digits.
+    # float32, as in /v1: served probabilities have no more digits.
     dtype: type[np.floating[Any]] = np.float64 if tensor.datatype == "FP64" else np.float32
     accepted = f"{rows * classes} numbers, as the shape [{rows}, {classes}] says"
     nested = data[1:].lstrip()[:1] == b"["

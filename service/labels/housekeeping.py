@@ -37,7 +37,7 @@ async def run_housekeeping(state: State) -> None:
         # Sleep first: the first request that needs a key fetches it.
         await asyncio.sleep(_LOOK_SECONDS)
         try:
-            await _wait(state.ids.refreshing())
+            await _wait(state.ids.submit_refresh())
             if time.monotonic() >= purge_at:
                 await _wait(single_flight.submit("purge", act))
                 purge_at = time.monotonic() + _PURGE_SECONDS

@@ -1,4 +1,4 @@
-"""From the bytes of a calibrate request to an array."""
+"""Decoding of calibrate requests: JSON, .npy and Arrow."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ _decoder = msgspec.json.Decoder(CalibrateRequest)
 def decode_json(body: bytes, input: Input) -> Floats | list[list[float]]:
     """Return the rows of `{"logits": [[...]]}` as float32; null becomes −inf, a masked class.
 
-    Few numbers that need no check, since float32 holds each of them and all rows are as long, come
-    as lists: several requests' can then become one array.
+    A few rows are returned as lists if they need no check: float32 holds every number, and all rows
+    are equally long. Rows of several requests can then be joined in one array.
 
     Raises
     ------
-    InputError: not JSON (NaN and Infinity are not), something that is no number, rows of
-        different lengths, or another field than the one that `input` names.
+    InputError: not JSON (NaN and Infinity are not JSON), a value that is not a number, rows of
+        different lengths, or a field other than `input`.
     """
     if len(body) >= numbers.LONG:
-        found = numbers.rows_under(input, body)
-        if found is not None:
-            with np.errstate(over="ignore"):  # the check for +inf comes later, and names its place
-                return found.astype(np.float32)
+        array = numbers.rows_under(input, body)
+        if array is not None:
+            with np.errstate(over="ignore"):  # a later check reports +inf with its position
+                return array.astype(np.float32)
     request = decode_document(_decoder, body, f'{{"{input}": [[number, ...], ...]}}')
     rows = getattr(request, input)
     if rows is None:
@@ -68,15 +68,15 @@ def decode_json(body: bytes, input: Input) -> Floats | list[list[float]]:
 
 
 def decode_npy(body: bytes, field: str) -> Floats:
-    """Return the array in the bytes of a .npy file, without copying it.
+    """Return the array in the bytes of a .npy file, without a copy.
 
     Raises
     ------
-    InputError: not .npy, an object array (a pickle), or a header that does not fit the bytes.
+    InputError: not .npy, an object array (a pickle), or a header that does not match the size.
     """
-    length = 2 if body[6:7] == b"\x01" else 4  # what format 1 and those after it have
+    length = 2 if body[6:7] == b"\x01" else 4  # bytes of the length field, in format 1 and later
     start = 8 + length + int.from_bytes(body[8 : 8 + length], "little")
-    shape, order, dtype, size = _described(body[:start], field)
+    shape, order, dtype, size = _parse_header(body[:start], field)
     if size != len(body) - start:
         found = f"{len(body) - start} bytes of data"
         raise InputError("body", found=found, accepted=f"{size}, as the header's shape says")
@@ -84,20 +84,20 @@ def decode_npy(body: bytes, field: str) -> Floats:
     return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 
 
-# Reading a header takes as long as calibrating 20,000 numbers, and clients send the same few.
+# Cached: reading a header takes as long as calibrating 20,000 numbers, and few differ.
 @lru_cache(maxsize=64)
-def _described(
+def _parse_header(
     head: bytes, field: str
 ) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any], int]:
-    """Return shape, order, dtype and bytes of the numbers from the header of a .npy file."""
+    """Return shape, order, dtype and size in bytes from the header of a .npy file."""
     try:
         file = io.BytesIO(head)
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         lengths, fortran, dtype = read(file)
-        # NumPy takes True for a length, and cannot make an array of it.
+        # NumPy accepts True as a length in a header, but not in a shape.
         shape = tuple(int(length) for length in lengths)
-    except Exception as error:  # what NumPy raises for a broken header it does not promise
+    except Exception as error:  # NumPy does not document its errors for a broken header
         raise InputError(
             "body", found=f"{error}"[:80] or "no header", accepted="a .npy file"
         ) from None
@@ -111,34 +111,34 @@ def _described(
     return shape, "F" if fortran else "C", dtype, math.prod(shape) * dtype.itemsize
 
 
-def decode_arrow(body: bytes, input: Input, most_bytes: int) -> Floats:
-    """Return the rows of an Arrow stream or file: a column of lists, or one column a class.
+def decode_arrow(body: bytes, input: Input, max_bytes: int) -> Floats:
+    """Return the rows of an Arrow stream or file: a column of lists, or one column per class.
 
     Parameters
     ----------
-    input: which column; a column of labels is passed over.
-    most_bytes: of numbers, since compressed batches may hold far more than the body has.
+    input: the column to read; a column of labels is ignored.
+    max_bytes: of decoded numbers: compressed batches may hold far more than the body.
 
     Raises
     ------
-    InputError: as `recalib.files.open_data` and its chunks.
-    TooLargeError: more than `most_bytes`.
+    InputError: raised by `recalib.files.open_data` and its chunks.
+    TooLargeError: more than `max_bytes`.
     """
     try:
         with open_data(io.BytesIO(body), format="arrow", input=input) as file:
             chunks, size = [], 0
             for chunk in file.chunks():
                 size += chunk.logits.nbytes
-                if size > most_bytes:
+                if size > max_bytes:
                     raise TooLargeError(
                         "body",
-                        found=f"over {most_bytes} bytes of numbers",
-                        accepted=f"at most {most_bytes} bytes",
+                        found=f"over {max_bytes} bytes of numbers",
+                        accepted=f"at most {max_bytes} bytes",
                     )
                 chunks.append(chunk.logits)
     except InputError as error:
         if error.field != "data":
             raise
-        # What a file is called in an upload is a body here.
+        # The reader names its input "data"; here it is the body.
         raise type(error)("body", found=error.found, accepted=error.accepted) from None
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

@@ -1,7 +1,7 @@
-"""From calibrated probabilities to the bytes of an answer, in each form that a client may accept.
+"""Encoding of calibrate responses: JSON, .npy, Arrow and .npz.
 
-A new form is one function and its line in `ENCODERS`. It returns the body in two parts, the second
-as it lies in memory.
+A new format is a function and its line in `ENCODERS`. The function returns the body in two parts;
+the second may be a view of the array, which is sent without a copy.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def _served_by(result: CalibrationResult) -> dict[str, Any]:
 
 
 def to_json(result: CalibrationResult) -> EncodedBody:
-    """Return JSON, each number with as many digits as float32 has."""
+    """Return JSON; each number has the digits of a float32."""
     if result.top_k is None:
-        found: dict[str, Any] = {"probabilities": result.probabilities}
+        document: dict[str, Any] = {"probabilities": result.probabilities}
     else:
         classes, probabilities = top_classes(result.probabilities, result.top_k)
-        found = {"top_k": {"classes": classes, "probabilities": probabilities}}
+        document = {"top_k": {"classes": classes, "probabilities": probabilities}}
         labels = result.loaded.labels
         if labels is not None:
-            found["top_k"]["labels"] = labels[classes].tolist()
+            document["top_k"]["labels"] = labels[classes].tolist()
     if result.ids is not None:
-        found["prediction_ids"] = result.ids
-    found["calibrator"] = _served_by(result)
-    return orjson.dumps(found, option=orjson.OPT_SERIALIZE_NUMPY), b""
+        document["prediction_ids"] = result.ids
+    document["calibrator"] = _served_by(result)
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), b""
 
 
 def to_npy(result: CalibrationResult) -> EncodedBody:
@@ -57,8 +57,9 @@ def to_npy(result: CalibrationResult) -> EncodedBody:
 def to_arrow(result: CalibrationResult) -> EncodedBody:
     """Return an Arrow stream of one batch; its schema's metadata names the calibrator.
 
-    The column `probabilities` holds lists of K, or with `top_k` lists of the likeliest, beside
-    their `classes`; `prediction_ids` is a column of text, null where there is none.
+    The column `probabilities` holds lists of K numbers. With `top_k`, it holds those of the most
+    likely classes, and the column `classes` their numbers. `prediction_ids` is a column of text,
+    null for rows without an id.
     """
     if result.top_k is None:
         columns = {"probabilities": result.probabilities}
@@ -66,8 +67,8 @@ def to_arrow(result: CalibrationResult) -> EncodedBody:
         classes, likeliest = top_classes(result.probabilities, result.top_k)
         columns = {"classes": classes.astype(np.int32), "probabilities": likeliest}
     lists = [
-        pa.FixedSizeListArray.from_arrays(pa.array(one.reshape(-1)), one.shape[1])
-        for one in columns.values()
+        pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+        for values in columns.values()
     ]
     names = list(columns)
     if result.ids is not None:
@@ -82,28 +83,28 @@ def to_arrow(result: CalibrationResult) -> EncodedBody:
 
 
 def to_npz(result: CalibrationResult) -> EncodedBody:
-    """Return a .npz file of `probabilities` and, where ids are wanted, `prediction_ids`.
+    """Return a .npz file of `probabilities` and, if requested, `prediction_ids`.
 
-    Ids are ASCII of a fixed length, empty where a row has none.
+    Ids are ASCII of fixed length, empty for rows without an id.
     """
     arrays: dict[str, Any] = {"probabilities": np.asarray(result.probabilities, "<f4")}
     if result.ids is not None:
-        arrays["prediction_ids"] = np.array([one or "" for one in result.ids], f"S{ID_LENGTH}")
+        arrays["prediction_ids"] = np.array([id or "" for id in result.ids], f"S{ID_LENGTH}")
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue(), b""
 
 
-#: Media types of answers; the first is what who asks for none gets.
+#: Encoders by media type; the first is the default.
 ENCODERS: dict[str, Callable[[CalibrationResult], EncodedBody]] = {
     JSON: to_json,
     NPY: to_npy,
     ARROW: to_arrow,
     NPZ: to_npz,
 }
-#: Those that can hold the likeliest classes: a .npy file is one array.
+#: Media types that support `top_k`; a .npy file holds a single array.
 WITH_TOP = (JSON, ARROW)
-#: Those that can hold prediction ids, and those that do where nothing is said of them.
+#: Media types that support prediction ids, and those that have them by default.
 WITH_IDS, IDS_BY_DEFAULT = (JSON, ARROW, NPZ), (JSON, NPZ)
 
 

@@ -1,4 +1,4 @@
-"""Calibrate over REST."""
+"""REST route of calibration."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _DOCUMENTED = {
             "name": "input",
             "in": "query",
             "required": False,
-            "description": "What the body holds; never guessed from its values.",
+            "description": "What the body holds; never inferred from its values.",
             "schema": {
                 "type": "string",
                 "enum": ["logits", "probabilities"],
@@ -73,27 +73,27 @@ _DOCUMENTED = {
             "name": "top_k",
             "in": "query",
             "required": False,
-            "description": "Answer with so many of each row's likeliest classes instead of the "
-            "probabilities of all: in JSON, or as an Arrow stream with the columns `classes` and "
-            "`probabilities`. At most the number of classes.",
+            "description": "Number of most likely classes to return for each row, instead of the "
+            "probabilities of all classes: in JSON, or as an Arrow stream with the columns "
+            "`classes` and `probabilities`. At most the number of classes.",
             "schema": {"type": "integer", "minimum": 1},
         },
         {
             "name": "ids",
             "in": "query",
             "required": False,
-            "description": "The share of rows, drawn at random, that get a prediction id, by which "
-            "their labels can be sent later: 0 for none, 1 for all. Unless given, answers in JSON "
-            "and as .npz have ids for what the server is set to, usually all, and others none; a "
-            ".npy file has no place for them.",
+            "description": "The share of rows, drawn at random, that get a prediction id: 0 for "
+            "none, 1 for all. Labels refer to predictions by these ids. The default is the "
+            "server's setting, usually 1, for responses in JSON and .npz, and 0 for other formats; "
+            ".npy cannot hold ids.",
             "schema": {"type": "number", "minimum": 0, "maximum": 1},
         },
         {
             "name": "segment",
             "in": "query",
             "required": False,
-            "description": "Where the rows come from, one of the `segments` that the model's "
-            "`monitoring` declares: their calibration is watched by itself. Any other counts as "
+            "description": "The segment of the rows, one of the `segments` in the model's "
+            "`monitoring`: its calibration is monitored separately. An unknown segment counts as "
             "none.",
             "schema": {"type": "string"},
         },
@@ -101,8 +101,8 @@ _DOCUMENTED = {
     "requestBody": {
         "required": True,
         "description": "Rows of numbers: JSON, where null is a masked class; an array (N, K) of "
-        "floats or integers as .npy; or an Arrow stream with a column of lists or one column a "
-        "class, named as for uploads.",
+        "floats or integers as .npy; or an Arrow stream with a column of lists or one column per "
+        "class, named as in uploads.",
         "content": {
             JSON: {
                 "schema": msgspec.json.schema_components([CalibrateRequest])[1]["CalibrateRequest"]
@@ -113,11 +113,11 @@ _DOCUMENTED = {
     },
     "responses": {
         "200": {
-            "description": "In the form that `Accept` likes best, else JSON. As .npy: float32 "
-            "(N, K). As an Arrow stream: one batch with the column `probabilities`, lists of K "
-            "float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, a column "
-            "`prediction_ids` of text. As .npz: `probabilities`, and `prediction_ids` (N,) as "
-            "bytes, empty where there is none.",
+            "description": "In the format that `Accept` prefers; the default is JSON. As .npy: "
+            "float32 (N, K). As an Arrow stream: one batch with the column `probabilities`, "
+            "lists of K float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, "
+            "a column `prediction_ids` of text. As .npz: `probabilities`, and `prediction_ids` "
+            "(N,) as bytes, empty for rows without an id.",
             "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
         }
     },
@@ -170,7 +170,7 @@ class _Options(NamedTuple):
 _PARAMETERS = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
 
 
-# Clients send the same few; parsing them takes as long as calibrating a row.
+# Cached: clients send the same few, and parsing them takes as long as calibrating a row.
 @lru_cache(maxsize=256)
 def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) -> _Options:
     parameters = query_parameters(query)

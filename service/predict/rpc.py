@@ -1,4 +1,4 @@
-"""Calibrate over gRPC: one batch, or a stream of batches."""
+"""gRPC service of calibration: one batch, or a stream of batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Calibration:
     async def calibrate_stream(
         self, requests: AsyncIterator[pb.CalibrateRequest], context: Context
     ) -> AsyncIterator[pb.CalibrateResponse]:
-        """Answer message by message, by the version that serves when the first one arrives.
+        """Calibrate a stream of batches with the version that serves when the first one arrives.
 
         Each message may have as many rows as one request. The number of messages is not limited;
         they are processed one at a time.

@@ -1,7 +1,7 @@
-"""What calibrate requests and answers look like.
+"""Schemas of calibrate requests and responses.
 
-Decoded by msgspec and encoded by orjson straight from NumPy: on this path, a pydantic model would
-take longer than everything else together. The pydantic forms here document the interface.
+msgspec decodes requests, and orjson encodes responses directly from NumPy arrays: pydantic models
+would take longer than everything else together. The pydantic models here only document.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class CalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
     probabilities: list[list[float]] | None = None
 
 
-#: Answered only where ids are wanted; never null as a whole.
+#: Only in responses with ids; never null as a whole.
 PredictionIds = list[str | None]
 _IDS: PredictionIds = Field(
     default=[],
-    description="(N,); by which each row's label can be sent later, or null for a row without. "
-    "Missing where `ids` is 0.",
+    description="(N,); the id of each row, by which its label can be sent later, or null. "
+    "Missing if `ids` is 0.",
 )
 
 
 class Calibrated(BaseModel):
-    """Which calibrator answered."""
+    """The calibrator of the response."""
 
     version: int
     map: str
@@ -44,17 +44,17 @@ class CalibrateAnswer(BaseModel):
 
 
 class Top(BaseModel):
-    """The likeliest classes of each row, the likeliest first; of equals the lower number first."""
+    """The most likely classes of each row in descending order; ties by class number."""
 
-    classes: list[list[int]] = Field(description="(N, k); their numbers, from 0.")
+    classes: list[list[int]] = Field(description="(N, k); class numbers, from 0.")
     probabilities: list[list[float]] = Field(description="(N, k).")
     labels: list[list[str]] | None = Field(
-        None, description="(N, k); only where the model has labels."
+        None, description="(N, k); only if the model has labels."
     )
 
 
 class TopAnswer(BaseModel):
-    """The likeliest classes of each row of the request, where `top_k` asks for them."""
+    """The most likely classes of each row, if the request has `top_k`."""
 
     top_k: Top
     calibrator: Calibrated

@@ -1,4 +1,4 @@
-"""The likeliest classes of each row."""
+"""The most likely classes of each row."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from recalib.arrays import Floats, Integers
 
 __all__ = ["top_classes"]
 
-#: Numbers looked at together, so that what they are sorted by stays in the processor's cache.
+#: Numbers per block, so that the sort keys fit the processor's cache.
 _BLOCK = 1 << 17
 
 
 def top_classes(probabilities: Floats, k: int) -> tuple[Integers, NDArray[np.float32]]:
-    """Return the k likeliest classes of each row and their probabilities, both (N, k).
+    """Return the k most likely classes of each row and their probabilities, both (N, k).
 
-    The likeliest first; of classes that are exactly alike, the one with the lower number.
+    Classes are in descending order of probability; ties by class number.
 
     Parameters
     ----------
@@ -24,10 +24,10 @@ def top_classes(probabilities: Floats, k: int) -> tuple[Integers, NDArray[np.flo
     k: from 1 to K.
     """
     rows, classes = probabilities.shape
-    found = np.empty((rows, k), np.uint64)
+    top = np.empty((rows, k), np.uint64)
     step = max(1, _BLOCK // classes)
-    # Bits of floats from 0 on are in the floats' order. With the class below them, counted
-    # backwards, each number says all: no two are alike, so that no order is left to chance.
+    # The bits of non-negative floats sort as the floats do. The lower half of each key is the class
+    # counted backwards: keys are then unique, and ties have a fixed order.
     backwards = np.arange(classes - 1, -1, -1, dtype=np.uint64)
     for start in range(0, rows, step):
         part = probabilities[start : start + step]
@@ -35,6 +35,6 @@ def top_classes(probabilities: Floats, k: int) -> tuple[Integers, NDArray[np.flo
         keys.partition(classes - k, axis=1)
         likeliest = keys[:, classes - k :]
         likeliest.sort(axis=1)
-        found[start : start + step] = likeliest[:, ::-1]
-    numbers = (classes - 1) - (found & 0xFFFFFFFF).astype(np.int64)
-    return numbers, (found >> 32).astype(np.uint32).view(np.float32)
+        top[start : start + step] = likeliest[:, ::-1]
+    numbers = (classes - 1) - (top & 0xFFFFFFFF).astype(np.int64)
+    return numbers, (top >> 32).astype(np.uint32).view(np.float32)

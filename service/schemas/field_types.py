@@ -16,20 +16,20 @@ MAX_VERSION = 2**31 - 1
 
 @dataclass(frozen=True)
 class Documented:
-    """Keywords for a type's description; what they say is checked elsewhere, with better words."""
+    """JSON Schema keywords that are only documented: other code checks them, with better errors."""
 
     keywords: dict[str, Any] = field(hash=False)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Return pydantic's own description with the keywords."""
+        """Return pydantic's schema with the keywords."""
         return {**handler(schema), **self.keywords}
 
 
-#: What can be a name, as `recalib.registry` checks it. Tests hold the two together.
+#: A name, as `recalib.registry` checks it; a test keeps the two consistent.
 NAME = Documented({"pattern": r"^[A-Za-z0-9][A-Za-z0-9._\-]*$", "maxLength": 128})
-#: An alias is a name with something else than digits in it.
+#: An alias: a name that does not consist of digits only.
 ALIAS = Documented(
     {
         "pattern": r"^([A-Za-z]|[0-9]+[A-Za-z._\-])[A-Za-z0-9._\-]*$",
@@ -39,8 +39,8 @@ ALIAS = Documented(
 
 
 def _storable(text: str) -> str:
-    # PostgreSQL has no NUL in its text, and half of a surrogate pair has no UTF-8.
-    if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+    # PostgreSQL text cannot hold NUL, and a lone surrogate has no UTF-8.
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise PydanticCustomError("text", "text of Unicode characters other than NUL")
     return text
 

@@ -25,10 +25,9 @@ V = TypeVar("V", bound=Sized)
 class ClockCache(Generic[K, V]):
     """Values of at most `max_bytes` in total; values that are not used are evicted first.
 
-    A use only sets a flag: it takes no lock and costs a request nothing. Eviction skips a flagged
-    value once and clears its flag: the second chance of Corbató's clock (A paging experiment with
-    the Multics system, 1968), which approximates least-recently-used. Writers need a lock of the
-    caller.
+    A use only sets a flag and takes no lock. Eviction skips a flagged value once and clears its
+    flag: the second chance of Corbató's clock (A paging experiment with the Multics system, 1968),
+    which approximates least-recently-used. The caller serialises writers with a lock.
     """
 
     def __init__(self, max_bytes: int) -> None:

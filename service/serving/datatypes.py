@@ -1,4 +1,4 @@
-"""Floating-point datatypes of binary tensors, and their bytes."""
+"""Floating-point datatypes of binary tensors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DATATYPES: dict[str, Any] = {
     "FP16": np.dtype("<f2"),
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
-    # NumPy has none: the upper half of a float32.
+    # NumPy has no bfloat16; its bits are the upper half of a float32.
     "BF16": np.dtype("<u2"),
 }
 
 
 def from_bytes(data: bytes | memoryview, datatype: str) -> Floats:
-    """Return the values in little-endian bytes, flat; BF16 as float32."""
+    """Return the values of little-endian bytes as a flat array; BF16 as float32."""
     flat: Any = np.frombuffer(data, DATATYPES[datatype])
     if datatype == "BF16":
         flat = (flat.astype(np.uint32) << 16).view(np.float32)

@@ -1,4 +1,4 @@
-"""Ids for the predictions that this process answers with, by which their labels find them."""
+"""Prediction ids of served rows; labels refer to them later."""
 
 from __future__ import annotations
 
@@ -24,56 +24,58 @@ __all__ = ["PredictionIds", "parse_share"]
 
 log = logging.getLogger(__name__)
 
-#: After a failure, requests do without a key for so long.
-_AGAIN_SECONDS = 5.0
+#: Time after a failure during which requests do not wait for a key.
+_RETRY_SECONDS = 5.0
 _NUMBER = re.compile(r"-?[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,4})?")
 
 
 def parse_share(text: str) -> float:
-    """Return the share of a request's rows that get ids, in [0, 1], from what its query says."""
+    """Return the share of rows that get ids, in [0, 1], from the query parameter `ids`."""
     if _NUMBER.fullmatch(text) is not None and 0 <= float(text) <= 1:
         return float(text)
     raise InputError("ids", found=repr(text[:40]), accepted="0, 1 or a share of rows between them")
 
 
 class PredictionIds:
-    """Makes ids, with the newest key that this process has seen; safe to use from threads.
+    """Creates ids with the newest known signing key; safe to use from threads.
 
-    The registry makes the first key. One that another process made in place of it is noticed by
-    `refreshing`, which something has to call now and then.
+    The registry creates the first key. A background task calls `submit_refresh` to find newer
+    keys of other processes.
 
     Parameters
     ----------
-    patience_seconds: how long a request waits for the first key, and then does without.
+    patience_seconds: how long a request waits for the first key; later it goes on without ids.
     """
 
     def __init__(self, registry: Registry, patience_seconds: float) -> None:
         self._registry = registry
         self._patience_seconds = patience_seconds
         self._key: SigningKey | None = None
-        self._again_at = 0.0
+        self._retry_at = 0.0
         self._single_flight: SingleFlight[None] = SingleFlight(1)
 
-    def refreshing(self) -> Future[None]:
-        """Return what is done when the newest key has been looked for, on another thread."""
+    def submit_refresh(self) -> Future[None]:
+        """Read the newest key on another thread; the future is done when it has been read."""
         return self._single_flight.submit("key", self._refresh)
 
     @property
     def has_key(self) -> bool:
-        """Whether ids can be made now."""
+        """Whether ids can be created now."""
         return self._key is not None
 
     async def ready(self) -> None:
-        """Wait until there is a key, where the registry can be asked for one."""
-        if self._key is not None or time.monotonic() < self._again_at:
+        """Wait for a key, for at most `patience_seconds`; return at once after a recent failure."""
+        if self._key is not None or time.monotonic() < self._retry_at:
             return
         try:
-            await asyncio.wait_for(asyncio.wrap_future(self.refreshing()), self._patience_seconds)
+            await asyncio.wait_for(
+                asyncio.wrap_future(self.submit_refresh()), self._patience_seconds
+            )
         except TimeoutError:
-            self._again_at = time.monotonic() + _AGAIN_SECONDS
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
 
     def wait(self, seconds: float) -> None:
-        """Wait until no key is being looked for, so that the registry can be closed."""
+        """Wait until no key is being read, so that the registry can be closed."""
         self._single_flight.wait(seconds)
 
     def mint(
@@ -84,36 +86,36 @@ class PredictionIds:
         share: float,
         segment: int = 0,
     ) -> list[str | None]:
-        """Return an id for each row, or None for those that get none; keep logits that are wanted.
+        """Return an id or None for each row; sample logits of rows with ids for monitoring.
 
         Parameters
         ----------
         logits: the classifier's, checked, (N, K).
-        probabilities: what is answered, (N, K).
-        share: of the rows that get one, in [0, 1]; which is left to chance, so that labels of
-            some are as good as labels of all.
-        segment: the number of the model's segment that the rows are of.
+        probabilities: of the response, (N, K).
+        share: of rows that get an id, in [0, 1]. Rows are drawn at random, so that the labelled
+            rows are an unbiased sample.
+        segment: the number of the rows' segment in the model.
         """
         rows = len(probabilities)
-        key, found = self._key, cast("list[str | None]", [None] * rows)
+        key, ids = self._key, cast("list[str | None]", [None] * rows)
         if key is None or share <= 0:
-            return found
+            return ids
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:
-            said = summarise_predictions(logits, probabilities)
-            found = cast("list[str | None]", mint_ids(key, model, version, now, said, segment))
-            loaded.stream.keep(found, logits)
-            return found
+            summaries = summarise_predictions(logits, probabilities)
+            ids = cast("list[str | None]", mint_ids(key, model, version, now, summaries, segment))
+            loaded.stream.keep(ids, logits)
+            return ids
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
-        said = summarise_predictions(logits[chosen], probabilities[chosen])
-        minted = mint_ids(key, model, version, now, said, segment)
-        for row, one in zip(chosen.tolist(), minted, strict=True):
-            found[row] = one
-        loaded.stream.keep(found, logits)
-        return found
+        summaries = summarise_predictions(logits[chosen], probabilities[chosen])
+        minted = mint_ids(key, model, version, now, summaries, segment)
+        for row, id in zip(chosen.tolist(), minted, strict=True):
+            ids[row] = id
+        loaded.stream.keep(ids, logits)
+        return ids
 
     def _refresh(self) -> None:
-        """Look for the newest key. Serving goes on without one, so that it is no error."""
+        """Read the newest key; a failure is not raised, since serving works without ids."""
         try:
             with self._registry.reading() as tx:
                 key = tx.signing_keys.newest()
@@ -122,6 +124,6 @@ class PredictionIds:
                     key = tx.signing_keys.first()
             self._key = key
         except UnavailableError as error:
-            self._again_at = time.monotonic() + _AGAIN_SECONDS
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
             if self._key is None:
                 log.warning("No prediction ids: %s", error, extra={"action": "no_signing_key"})

@@ -1,9 +1,8 @@
-"""Many numbers in JSON, straight into an array.
+"""Fast parsing of large JSON arrays of numbers.
 
-simdjson hands out a buffer of float64, where other parsers make a Python object of each number:
-a third of msgspec's time for 32 rows of 1,000 classes (0.9 ms against 3.0; orjson 2.4). What is
-not plainly numbers (a null, ragged rows, a name twice) it leaves to msgspec, which takes longer
-and says what is wrong.
+simdjson provides a buffer of float64, where other parsers create a Python object for each number:
+32 rows of 1,000 classes take 0.9 ms (msgspec 3.0 ms, orjson 2.4 ms). Anything but plain numbers
+(null, ragged rows, a repeated name) is left to msgspec, which is slower and reports the error.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from numpy.typing import NDArray
 
 __all__ = ["LONG", "flat_in", "rows_in", "rows_under"]
 
-#: Bytes of text from which this is worth its overhead.
+#: Bytes of text above which simdjson is faster in spite of its overhead.
 LONG = 2048
 
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, which JSON does not have and simdjson passes over
+_MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark: invalid in JSON, but simdjson skips it
 
 
 def rows_under(name: str, text: bytes) -> NDArray[np.float64] | None:
-    """Return the rows (N, K) of `{name: [[number, ...], ...]}`, or None: it is not plainly so."""
-    found = _parsed(text)
-    if not isinstance(found, simdjson.Object) or list(found.keys()) != [name]:
+    """Return the rows (N, K) of `{name: [[number, ...], ...]}`, or None for any other text."""
+    document = _parse(text)
+    if not isinstance(document, simdjson.Object) or list(document.keys()) != [name]:
         return None
-    return _rows(found[name], text)
+    return _rows(document[name], text)
 
 
 def rows_in(text: bytes) -> NDArray[np.float64] | None:
-    """Return the rows (N, K) of `[[number, ...], ...]`, or None: it is not plainly so."""
-    return _rows(_parsed(text), text)
+    """Return the rows (N, K) of `[[number, ...], ...]`, or None for any other text."""
+    return _rows(_parse(text), text)
 
 
 def flat_in(text: bytes) -> NDArray[np.float64] | None:
-    """Return the numbers of `[number, ...]`, or None: it is not plainly so."""
-    array = _parsed(text)
+    """Return the numbers of `[number, ...]`, or None for any other text."""
+    array = _parse(text)
     return _buffer(array, len(array)) if _is_array(array) and text.count(b"[") == 1 else None
 
 
-def _parsed(text: bytes) -> Any:
+def _parse(text: bytes) -> Any:
     if text.startswith(_MARK):
         return None
     try:
@@ -51,8 +50,8 @@ def _parsed(text: bytes) -> Any:
 
 
 def _rows(array: Any, text: bytes) -> NDArray[np.float64] | None:
-    # One bracket opens the whole and one each row, or there is something below the rows, which
-    # the buffer would hold as if it stood in them.
+    # One bracket opens the document and one each row. More brackets mean arrays nested in rows,
+    # whose numbers the buffer would hold as if they were in the rows.
     if not _is_array(array) or text.count(b"[") != 1 + len(array):
         return None
     rows = list(array)
@@ -65,13 +64,13 @@ def _rows(array: Any, text: bytes) -> NDArray[np.float64] | None:
     return None if numbers is None else numbers.reshape(len(rows), classes)
 
 
-def _is_array(found: Any) -> bool:
-    return isinstance(found, simdjson.Array)
+def _is_array(value: Any) -> bool:
+    return isinstance(value, simdjson.Array)
 
 
 def _buffer(array: Any, count: int) -> NDArray[np.float64] | None:
     try:
         numbers = np.frombuffer(array.as_buffer(of_type="d"), np.float64)
-    except TypeError:  # something among them that is no number
+    except TypeError:  # an element is not a number
         return None
     return numbers if len(numbers) == count else None

@@ -1,13 +1,12 @@
-"""Calibrators that this process has loaded, and which of them each alias means right now.
+"""The calibrators that this process has loaded, by alias and version.
 
-A request reads one dictionary entry, so that it sees one version from beginning to end. The
-entries are replaced whole: a promotion swaps what an alias means between two requests. A promotion
-made by another process is noticed by its audit number, looked up every `refresh_seconds`. When the
-registry cannot be reached, what is loaded goes on serving.
+A request reads one dictionary entry and uses that version to its end; a promotion replaces the
+entry between two requests. Promotions by other processes are detected by the registry's revision
+number, read every `refresh_seconds`. If the registry is unreachable, loaded calibrators go on
+serving.
 
-No lock is held while the registry is read or a calibrator is prepared. What keeps two such readers
-apart is the audit number: each entry has that of the change that it stems from, and an older one
-never replaces a newer one.
+No lock is held while the registry is read or a calibrator is prepared. Instead, each entry has the
+revision of the change that set it, and an older revision never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -38,34 +37,34 @@ __all__ = ["CHAMPION", "LoadedCalibrator", "LoadedCalibrators", "warm_up"]
 
 log = logging.getLogger(__name__)
 
-#: What serves when a request names neither alias nor version.
+#: The default alias of requests.
 CHAMPION = "champion"
-#: Calibrators loaded at a time: what one that the database is slow about leaves to the others.
-_MOST_LOADING = 8
-#: What a session takes besides parameters, with the card and what Python keeps.
+#: Concurrent loads: a slow one must not block all others.
+_MAX_CONCURRENT_LOADS = 8
+#: Memory of a loaded calibrator besides parameters and labels: session, card and objects.
 _OVERHEAD_BYTES = 128 * 1024
 
 
 @dataclass(eq=False, slots=True)
 class LoadedCalibrator:
-    """One version, ready to run."""
+    """A version of a calibrator, ready to run."""
 
     model: str
-    #: The model's, in the registry.
+    #: Id of the model in the registry.
     number: int
     version: int
     calibrator: Calibrator
-    #: Counts rows; bound to its labels once, since looking them up costs as much as one softmax.
+    #: Counts rows; bound to its metric labels, since looking them up costs as much as a softmax.
     count: Callable[[float], None]
-    #: The classes' labels, text (K,), where the model has some.
+    #: Class labels, text (K,); None if the model has none.
     labels: NDArray[Any] | None
-    #: Bytes that it keeps.
+    #: Bytes of memory.
     size: int
-    #: Counts what is answered, by confidence.
+    #: Histogram of served confidences.
     stream: Stream
-    #: The aliases and versions as text under which it serves.
+    #: The aliases and versions, as text, under which it serves.
     selectors: set[str] = field(default_factory=set)
-    #: Whether a request came since something last had to make room.
+    #: Whether a request has used it since the last eviction pass.
     used: bool = False
 
     def run(self, logits: Floats, segment: int = 0) -> Floats:
@@ -77,14 +76,14 @@ class LoadedCalibrator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A calibrator, and how new the knowledge is that led to it."""
+class _Lookup:
+    """A calibrator from the registry, with revisions."""
 
     loaded: LoadedCalibrator
-    #: Of the change that pointed the alias there; 0 for a version, which never changes.
+    #: Of the change that set the alias; 0 for a version, which never changes.
     revision: int
-    #: The newest that its reader could see.
-    seen: int
+    #: The newest of the registry at the time of the lookup.
+    newest_revision: int
 
 
 class LoadedCalibrators:
@@ -92,31 +91,31 @@ class LoadedCalibrators:
 
     Parameters
     ----------
-    most_bytes: what loaded calibrators may take together. Those not used for longest go first;
-        one that is larger by itself is kept alone.
-    patience_seconds: how long a request should wait for what is not loaded.
-    traffic: what they count their answers in.
+    max_bytes: memory of all loaded calibrators. The least recently used are evicted first; a
+        calibrator larger than this is kept alone.
+    patience_seconds: how long a request should wait for a calibrator to load.
+    traffic: counts the served predictions.
     """
 
     def __init__(
         self,
         registry: Registry,
-        most_bytes: int,
+        max_bytes: int,
         patience_seconds: float,
         traffic: Traffic | None = None,
     ) -> None:
         self._registry = registry
         self.traffic = traffic or Traffic()
         self.patience_seconds = patience_seconds
-        #: What requests read: (model, alias or version as text) to what it means.
+        #: Read by requests; the key is (model, alias or version as text).
         self._current: dict[tuple[str, str], LoadedCalibrator] = {}
-        #: For the aliases among them, the revision of the change that they stem from.
+        #: Of the aliases among them: the revision of the change that set each.
         self._revisions: dict[tuple[str, str], int] = {}
-        self._versions: ClockCache[tuple[str, int], LoadedCalibrator] = ClockCache(most_bytes)
+        self._versions: ClockCache[tuple[str, int], LoadedCalibrator] = ClockCache(max_bytes)
         self._missing = NegativeCache()
-        self._single_flight: SingleFlight[LoadedCalibrator] = SingleFlight(_MOST_LOADING)
+        self._single_flight: SingleFlight[LoadedCalibrator] = SingleFlight(_MAX_CONCURRENT_LOADS)
         self._revision = -1
-        #: Guards all of the above, for microseconds.
+        #: Guards all of the above; held for microseconds.
         self._lock = threading.Lock()
         self._refreshing = threading.Lock()
 
@@ -125,43 +124,43 @@ class LoadedCalibrators:
 
     @property
     def size(self) -> int:
-        """Bytes that all loaded calibrators keep."""
+        """Bytes of all loaded calibrators."""
         return self._versions.size
 
     def get(self, model: str, selector: str = CHAMPION) -> LoadedCalibrator | None:
-        """Return what is loaded under `selector`, or None: then `load` may block."""
+        """Return the loaded calibrator of `selector`, or None."""
         loaded = self._current.get((model, selector))
         if loaded is not None:
             loaded.used = True
         return loaded
 
     def load(self, model: str, selector: str = CHAMPION) -> LoadedCalibrator:
-        """Return the calibrator under `selector`, from the registry where it is not loaded.
+        """Return the calibrator of `selector`; load it from the registry if necessary.
 
         Raises
         ------
         NotFoundError: no such model, alias or version.
         ConflictError: the model has no champion yet.
-        UnavailableError: it is not loaded and the registry cannot be reached.
+        UnavailableError: it is not loaded, and the registry cannot be reached.
         CorruptError: its stored parameters are damaged.
         """
         return self.submit_load(model, selector).result()
 
     def submit_load(self, model: str, selector: str = CHAMPION) -> Future[LoadedCalibrator]:
-        """Return what `load` will return or raise; whoever asks meanwhile shares it."""
+        """Start `load` on a thread and return its future; concurrent calls share one load."""
         self._missing.raise_if_fresh(model, selector)
         return self._single_flight.submit((model, selector), partial(self._load, model, selector))
 
     def last_not_found(self, model: str, selector: str = CHAMPION) -> NotFoundError | None:
-        """Return what did not exist when the registry was last asked, however long ago."""
+        """Return the registry's last answer if it was "not found", however old; else None."""
         error = self._missing.get(model, selector)
         return error if isinstance(error, NotFoundError) else None
 
     def refresh(self) -> bool:
-        """Look for promotions since the last look; return whether the registry answered."""
+        """Apply the promotions since the last call; return whether the registry answered."""
         with self._refreshing:
             try:
-                self._follow()
+                self._apply_promotions()
             except UnavailableError as error:
                 log.warning(
                     "The registry cannot be reached; serving what is loaded: %s",
@@ -176,76 +175,76 @@ class LoadedCalibrators:
         self._single_flight.wait(seconds)
 
     def _load(self, model: str, selector: str) -> LoadedCalibrator:
-        again = False
+        is_retry = False
         while True:
             try:
-                found = self._find(model, selector)
+                lookup = self._look_up(model, selector)
             except (NotFoundError, ConflictError) as error:
                 self._missing.put(model, selector, error)
                 raise
             with self._lock:
-                # A refresh may have seen more while this was being prepared, and, not finding
-                # the alias in use, have left it alone: then look again.
-                if found.revision == 0 or found.seen >= self._revision:
+                # A refresh may have read a newer revision in the meantime, and skipped this alias
+                # because it was not in use yet: then look it up again.
+                if lookup.revision == 0 or lookup.newest_revision >= self._revision:
                     if self._revision < 0:
-                        self._revision = found.seen
-                    return self._keep(found, selector)
-            if again:  # what was seen went back for good: another database
+                        self._revision = lookup.newest_revision
+                    return self._store(lookup, selector)
+            if is_retry:  # revisions went back: the database has been replaced
                 self.refresh()
-            again = True
+            is_retry = True
 
-    def _find(self, model: str, selector: str) -> _Found:
+    def _look_up(self, model: str, selector: str) -> _Lookup:
         with self._registry.reading() as tx:
-            found = tx.calibrators.serving(model, _wanted(selector))
-        if found.version is None or found.parameters is None:
-            raise _missing(model, selector)
-        loaded = self._versions.get((model, found.version))
+            row = tx.calibrators.serving(model, _parse_selector(selector))
+        if row.version is None or row.parameters is None:
+            raise _not_found(model, selector)
+        loaded = self._versions.get((model, row.version))
         if loaded is None:
-            loaded = _prepare(self.traffic, found.model, found.version, found.parameters)
-        return _Found(loaded, found.revision, found.newest_revision)
+            loaded = _prepare(self.traffic, row.model, row.version, row.parameters)
+        return _Lookup(loaded, row.revision, row.newest_revision)
 
-    def _follow(self) -> None:
-        """Make every alias in use mean what the registry now says."""
+    def _apply_promotions(self) -> None:
+        """Point every alias in use to the version that the registry has now."""
         with self._registry.reading() as tx:
             revision = tx.aliases.revision()
             if self._revision == revision:
                 return
             if self._revision == -1:
-                # Before anything is loaded there is nothing to follow; the first load starts it.
+                # Nothing is loaded yet; the first load sets the revision.
                 self._missing.clear()
                 return
-            # A number that went back is another database: a backup, say.
+            # A lower revision means another database, for example a restored backup.
             since = self._revision if revision > self._revision else -1
             changed = tx.aliases.changed_since(since)
-        targets = {(one.model, one.alias): one for one in changed}
+        targets = {(alias.model, alias.alias): alias for alias in changed}
         self._missing.clear()
         prepared: dict[tuple[str, str], LoadedCalibrator | None] = {}
         while True:
             with self._lock:
-                # Aliases that came into use meanwhile are among them.
+                # This includes aliases that came into use during the preparation.
                 missing = [key for key in targets if key in self._current and key not in prepared]
                 if not missing:
-                    self._swap(targets, prepared, back=since < 0)
+                    self._swap(targets, prepared, is_rollback=since < 0)
                     self._revision = revision
                     return
             for key in missing:
-                prepared[key] = self._promoted(targets[key])
+                prepared[key] = self._load_target(targets[key])
 
     def _swap(
         self,
         targets: dict[tuple[str, str], Alias],
         prepared: dict[tuple[str, str], LoadedCalibrator | None],
         *,
-        back: bool,
+        is_rollback: bool,
     ) -> None:
         for (model, alias), loaded in prepared.items():
             revision = targets[model, alias].revision
-            newer = back or revision > self._revisions.get((model, alias), -1)
+            newer = is_rollback or revision > self._revisions.get((model, alias), -1)
             if loaded is not None and newer and (model, alias) in self._current:
-                self._keep(_Found(loaded, revision, revision), alias)
+                self._store(_Lookup(loaded, revision, revision), alias)
 
-    def _promoted(self, target: Alias) -> LoadedCalibrator | None:
-        """Return the calibrator that an alias now means, or None where it cannot be loaded."""
+    def _load_target(self, target: Alias) -> LoadedCalibrator | None:
+        """Return the calibrator that an alias now names, or None if it cannot be loaded."""
         loaded = self._versions.get((target.model, target.version))
         if loaded is not None:
             return loaded
@@ -257,7 +256,7 @@ class LoadedCalibrators:
         except UnavailableError:
             raise
         except RecalibError as error:
-            # Better the version that served until now than none.
+            # The previous version goes on serving.
             log.error(
                 "A promoted calibrator cannot be loaded; the one before goes on serving: %s",
                 error,
@@ -265,44 +264,44 @@ class LoadedCalibrators:
             )
             return None
 
-    def _keep(self, found: _Found, selector: str) -> LoadedCalibrator:
-        """Serve it under `selector` from now on; the lock is held."""
-        model = found.loaded.model
-        # Two may have prepared one version; one of them is enough.
-        loaded = self._versions.put((model, found.loaded.version), found.loaded)
+    def _store(self, lookup: _Lookup, selector: str) -> LoadedCalibrator:
+        """Serve a calibrator under `selector`; the caller holds the lock."""
+        model = lookup.loaded.model
+        # Two threads may have prepared the same version; the first one stays.
+        loaded = self._versions.put((model, lookup.loaded.version), lookup.loaded)
         loaded.selectors.add(selector)
-        before = self._current.get((model, selector))
-        if before is not None and before is not loaded:
-            before.selectors.discard(selector)
+        previous = self._current.get((model, selector))
+        if previous is not None and previous is not loaded:
+            previous.selectors.discard(selector)
         self._current[model, selector] = loaded
-        if found.revision:
-            self._revisions[model, selector] = found.revision
-        for dropped in self._versions.shrink(keep=loaded):
-            for name in dropped.selectors:
-                del self._current[dropped.model, name]
-                self._revisions.pop((dropped.model, name), None)
-            dropped.selectors.clear()  # a reader may hold it, and bring it back
+        if lookup.revision:
+            self._revisions[model, selector] = lookup.revision
+        for evicted in self._versions.shrink(keep=loaded):
+            for name in evicted.selectors:
+                del self._current[evicted.model, name]
+                self._revisions.pop((evicted.model, name), None)
+            evicted.selectors.clear()  # a concurrent load may store this object again
         return loaded
 
 
 def warm_up() -> None:
-    """Load what preparing the first calibrator loads: it takes longer than a thousand of them."""
+    """Import what the first calibrator needs; it takes longer than loading a thousand of them."""
     importlib.import_module("recalib.ops.onnx_ops")
     importlib.import_module("recalib.ort")
 
 
-def _wanted(selector: str) -> str | int:
-    """Return an alias or a version; '²' is a digit to Python, and no number to `int`."""
+def _parse_selector(selector: str) -> str | int:
+    """Return an alias as text or a version as int; "²" is a digit for `isdigit` only."""
     if not (selector.isascii() and selector.isdigit() and selector[0] != "0"):
         return selector
-    if len(selector) > 9:  # more than the database can number
+    if len(selector) > 9:  # beyond the range of the database column
         raise NotFoundError("version", selector[:40])
     return int(selector)
 
 
-def _missing(model: str, selector: str) -> RecalibError:
-    """Return what to raise where a model has nothing under `selector`."""
-    if isinstance(_wanted(selector), int):
+def _not_found(model: str, selector: str) -> RecalibError:
+    """Return the error for a model that has no calibrator under `selector`."""
+    if isinstance(_parse_selector(selector), int):
         return NotFoundError("version", selector, hint=f"{model} has none so numbered")
     if selector != CHAMPION:
         return NotFoundError("alias", selector)
@@ -330,10 +329,10 @@ def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> Loade
 
 
 def _size(calibrator: Calibrator) -> int:
-    """Return about how many bytes a calibrator keeps.
+    """Return an estimate of a calibrator's memory in bytes.
 
-    Its parameters in float64; in the session, in float32, as they are stored and as they are laid
-    out for the processor; labels; and the rest, the same for all.
+    The parameters count twice: in float64, and in float32 in the session, both as stored and as
+    laid out for the processor. Labels count twice as well, and the rest is constant.
     """
     parameters = sum(array.nbytes for array in calibrator.parameters.values())
     labels = sum(64 + 4 * len(label) for label in calibrator.card.labels or ())

@@ -236,7 +236,7 @@ _ACCESS = _group(
         (".packed[:8] + bytes(8), 64)", ".packed[:16], 128)"),
     ],
     service__access__authenticator=[
-        ("found[1] <= time.time()", "found[1] <= 0"),
+        ("entry[1] <= time.time()", "entry[1] <= 0"),
         ('kind.lower() != "bearer"', 'kind != "Bearer"'),
     ],
     service__access__permissions=[

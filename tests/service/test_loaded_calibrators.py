@@ -146,7 +146,7 @@ def test_promotion_between_read_and_use_is_not_lost(
     publish(registry, "m", parameter_file(1.0), parameter_file(2.0))
     publish(registry, "n", parameter_file(1.0))
     calibrators.load("n")  # so that an alias is in use
-    find, interfered = calibrators._find, []
+    find, interfered = calibrators._look_up, []
 
     def slow(model: str, selector: str) -> Any:
         state = find(model, selector)
@@ -156,7 +156,7 @@ def test_promotion_between_read_and_use_is_not_lost(
             assert calibrators.refresh()
         return state
 
-    monkeypatch.setattr(calibrators, "_find", slow)
+    monkeypatch.setattr(calibrators, "_look_up", slow)
     assert calibrators.load("m").version == 1
     calibrators.refresh()
     assert version_of(calibrators, "m") == 1
@@ -170,7 +170,7 @@ def test_load_during_refresh_is_not_undone(
     publish(registry, "m", *contents)
     publish(registry, "late", *contents)
     calibrators.load("m")
-    promoted, interfered = calibrators._promoted, []
+    promoted, interfered = calibrators._load_target, []
 
     def slow(target: Any) -> Any:
         if not interfered:
@@ -179,7 +179,7 @@ def test_load_during_refresh_is_not_undone(
             assert calibrators.load("late").version == 3
         return promoted(target)
 
-    monkeypatch.setattr(calibrators, "_promoted", slow)
+    monkeypatch.setattr(calibrators, "_load_target", slow)
     point(registry, "m", 1)
     point(registry, "late", 2)
     calibrators.refresh()

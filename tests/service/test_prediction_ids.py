@@ -145,7 +145,7 @@ def test_new_key_signs_and_old_key_verifies(ready: Service) -> None:
     (old, *_) = read(ask(ready))[1]
     with ready.registry.transaction() as tx:
         tx.signing_keys.rotate()
-    ready.client.app.state.recalib.ids.refreshing().result(60)
+    ready.client.app.state.recalib.ids.submit_refresh().result(60)
     (new, *_) = read(ask(ready))[1]
     assert old is not None
     assert new is not None

@@ -48,7 +48,7 @@ def make_verifier(issuer: Issuer, clock: Clock) -> Callable[..., TokenVerifier]:
     def make(**values: Any) -> TokenVerifier:
         oidc = _oidc(issuer, **values)
         tokens = TokenVerifier(oidc, IssuerKeys(oidc, clock))
-        tokens.keys.look()
+        tokens.keys.refresh()
         return tokens
 
     return make
@@ -263,7 +263,7 @@ def test_unknown_keys_are_fetched_at_a_limited_rate(
     issuer.published = ["rsa", "ec", "next"]
     with pytest.raises(SigningKeyUnknownError):
         tokens.principal(unknown)
-    tokens.keys.look()
+    tokens.keys.refresh()
     assert tokens.principal(unknown).name == "oidc:anna"
     assert issuer.key_requests == 2
     # Invented key ids do not cause more fetches.
@@ -283,7 +283,7 @@ def test_withdrawn_key_is_rejected_after_the_next_refresh(
     assert not tokens.keys.is_due
     clock.now += 300
     assert tokens.keys.is_due
-    tokens.keys.look()
+    tokens.keys.refresh()
     with pytest.raises(UnauthorizedError):
         tokens.principal(token)
     # A single remaining key needs no key id.
@@ -303,7 +303,7 @@ def test_keys_stay_valid_while_the_issuer_is_unavailable(
     issuer.stop()
     clock.now += 1000
     with caplog.at_level(logging.WARNING), pytest.raises(UnavailableError):
-        tokens.keys.look()
+        tokens.keys.refresh()
     assert {record.action for record in caplog.records} == {"issuer_failed"}  # type: ignore[attr-defined]
     assert tokens.principal(known)
     assert tokens.principal(issuer.token(sub="berta")).name == "oidc:berta"
@@ -316,7 +316,7 @@ def test_keys_stay_valid_while_the_issuer_is_unavailable(
     with pytest.raises(UnavailableError, match="any more"):
         tokens.principal(known)
     issuer.start()
-    tokens.keys.look()
+    tokens.keys.refresh()
     assert tokens.principal(known)
 
 
@@ -327,7 +327,7 @@ def test_tokens_are_unavailable_if_the_issuer_never_answered(issuer: Issuer) -> 
     with pytest.raises(SigningKeyUnknownError):
         tokens.principal(token)
     with pytest.raises(UnavailableError):
-        tokens.keys.look()
+        tokens.keys.refresh()
     with pytest.raises(UnavailableError, match="yet"):
         tokens.principal(token)
 
@@ -360,7 +360,7 @@ def test_invalid_issuer_answers_are_ignored(
     clock.now += 300
     issuer.overrides[path] = (status, headers, body)
     with pytest.raises(UnavailableError, match=message):
-        tokens.keys.look()
+        tokens.keys.refresh()
     assert tokens.principal(issuer.token())
 
 
@@ -372,7 +372,7 @@ def test_keys_are_fetched_only_from_secure_urls(
         document = {"issuer": issuer.url, "jwks_uri": place}
         issuer.overrides[_DESCRIPTION] = (200, {}, json.dumps(document).encode())
         with pytest.raises(UnavailableError, match="names its keys' place"):
-            tokens.keys.look()
+            tokens.keys.refresh()
 
 
 def test_key_url_can_be_configured(
