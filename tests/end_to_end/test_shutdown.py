@@ -18,7 +18,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from recalib.settings import Settings
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.run import _answer, _Processes
+from service.run import _run_server, _Supervisor
 from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.stubs import Rpc
@@ -90,16 +90,16 @@ def test_failing_server_processes_end_the_server(
 ) -> None:
     """The exit status reports the failure, unless the server was stopped meanwhile."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # which this process' own are
-    monkeypatch.setattr(_Processes, "init_processes", lambda self: self.processes.append(failed))
+    monkeypatch.setattr(_Supervisor, "init_processes", lambda self: self.processes.append(failed))
     failed = mock.Mock(exitcode=STARTUP_FAILURE, **{"is_alive.return_value": False})
     settings = Settings(workers=2)
     with socket.socket() as listener:
         if stopped:
-            monkeypatch.setattr(_Processes, "handle_signals", _Processes.handle_term)
-            _answer(settings, listener)
+            monkeypatch.setattr(_Supervisor, "handle_signals", _Supervisor.handle_term)
+            _run_server(settings, listener)
         else:
             with pytest.raises(SystemExit) as ended:
-                _answer(settings, listener)
+                _run_server(settings, listener)
             assert ended.value.code == STARTUP_FAILURE
 
 

@@ -232,7 +232,7 @@ _ACCESS = _group(
     ],
     service__access__limits=[
         ("until + count / rate", "until + 1 / rate"),
-        ("self._row(principal)) >= most", "self._row(principal)) > most"),
+        ("self._row(principal)) >= limit", "self._row(principal)) > limit"),
         (".packed[:8] + bytes(8), 64)", ".packed[:16], 128)"),
     ],
     service__access__authenticator=[
