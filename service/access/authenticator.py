@@ -155,7 +155,7 @@ class Authenticator:
             )
         secret = secret.strip()
         if self._tokens is not None and is_token(secret):
-            if address is not None and not self._tokens.remembers(secret):
+            if address is not None and not self._tokens.is_cached(secret):
                 self._failed.check(address)
             principal = self._tokens.principal(secret)
             return principal.limited(self._default_limits) if self._has_limits else principal
