@@ -192,7 +192,7 @@ def test_processes_of_a_server_share_counts(
         children[0].wait()
         limiter = Limiter()
         web = Principal("web", frozenset(), limits=Limits(requests_per_second=100, concurrency=2))
-        ledger, row = limiter._ledger, limiter._row(web)
+        ledger, row = limiter._shared_usage, limiter._row(web)
         assert ledger.running(row) == 1
         # Other processes admitted 42 requests: 0.4 seconds at this rate.
         begin = ledger.until(row, REQUESTS)

@@ -240,7 +240,7 @@ def test_cached_tokens_expire(
     monkeypatch.setattr(time, "time", lambda: end + 5.1)
     # PyJWT has a separate clock, so the test only checks that the cache entry expires.
     checked: list[str] = []
-    monkeypatch.setattr(tokens, "_checked", lambda token: checked.append(token) or _expired())
+    monkeypatch.setattr(tokens, "_verify", lambda token: checked.append(token) or _expired())
     with pytest.raises(UnauthorizedError):
         tokens.principal(token)
     assert checked == [token]
