@@ -165,7 +165,7 @@ async def _of_validation(request: Request, error: Exception) -> Response:
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     if isinstance(error.__cause__, ClientDisconnect):  # FastAPI was reading the body
-        return await _of_client_gone(request, error)
+        return await _of_disconnect(request, error)
     if error.status_code == 400:  # raised by FastAPI for JSON that its parser rejects
         found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
         return problem_of(errors.InputError("body", found=found, accepted="JSON"))
