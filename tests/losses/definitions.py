@@ -266,7 +266,7 @@ def kde_ece(
     return mean(values)
 
 
-def score(row: Sequence[float], kind: str) -> float:
+def confidence_score(row: Sequence[float], kind: str) -> float:
     p = sorted(softmax(row), reverse=True)
     return {"msp": p[0], "margin": p[0] - p[1], "negative_entropy": -entropy(row)}[kind]
 
@@ -274,7 +274,7 @@ def score(row: Sequence[float], kind: str) -> float:
 def aurc(rows: Rows, labels: Labels, confidence: str = "msp") -> float:
     """The mean of the mean losses of the n surest rows."""
     losses = [-math.log(p) for p in of_label(rows, labels)]
-    order = sorted(range(len(rows)), key=lambda i: -score(rows[i], confidence))
+    order = sorted(range(len(rows)), key=lambda i: -confidence_score(rows[i], confidence))
     return mean([mean([losses[i] for i in order[:n]]) for n in range(1, len(rows) + 1)])
 
 
@@ -287,7 +287,7 @@ def selective_risk(
     bins: int = 15,
 ) -> float:
     """Paper 002, eqs. 13 to 17."""
-    scores = [score(row, confidence) for row in rows]
+    scores = [confidence_score(row, confidence) for row in rows]
     losses = [-math.log(p) for p in of_label(rows, labels)]
     low, high = (-math.log(len(rows[0])), 0.0) if confidence == "negative_entropy" else (0.0, 1.0)
     edges = [low + (high - low) * k / bins for k in range(bins + 1)]

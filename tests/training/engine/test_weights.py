@@ -53,7 +53,7 @@ def _without(name: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("weights", "message"),
     [
         (tensors(3), r"head.weight \(3, 64\) instead of \(10, 64\); head.bias \(3,\) instead of"),
         (_without("head.bias"), r"found head.bias \(10,\) missing; accepted: the \d+ tensors of"),
