@@ -148,7 +148,7 @@ def test_softmax_of_few_is_that_of_many(classes: int) -> None:
     many[:, 0] = rng.normal(size=400)
     ops = NumpyOps()
     together = ops.softmax(many)
-    alone = np.concatenate([ops.softmax(row[None]) for row in many])
-    np.testing.assert_allclose(alone, together, rtol=4e-15)
-    assert np.array_equal(alone == 0, together == 0)
+    single = np.concatenate([ops.softmax(row[None]) for row in many])
+    np.testing.assert_allclose(single, together, rtol=4e-15)
+    assert np.array_equal(single == 0, together == 0)
     assert ops.softmax(np.ones((1, classes), np.float32)).dtype == np.float32

@@ -52,10 +52,10 @@ class Cli:
         """Run `recalib ARGUMENTS`."""
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            main([str(one) for one in arguments])
-        said = self._capsys.readouterr()
+            main([str(argument) for argument in arguments])
+        captured = self._capsys.readouterr()
         assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, said.out, said.err)
+        return Done(ended.value.code, captured.out, captured.err)
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file into the folder."""

@@ -42,8 +42,8 @@ def test_fit_apply_export_evaluate(cli: Cli, format: str, write: Writer) -> None
 
     measured = cli("evaluate", data, "--calibrator", "t.calib", "--json").json
     assert list(measured) == METRICS
-    for name, one in evaluate(LABELS, probabilities=probabilities).items():
-        assert measured[name] == pytest.approx(one.value, rel=1e-9), name
+    for name, value in evaluate(LABELS, probabilities=probabilities).items():
+        assert measured[name] == pytest.approx(value.value, rel=1e-9), name
     assert set(cli.files()) == {"val.npz", data, "t.calib", "out.npz", "t.onnx"}
 
 
@@ -61,16 +61,16 @@ def test_text_output_of_commands_on_one_file(cli: Cli) -> None:
         ],
     }
     for command, parts in says.items():
-        done = cli(*command.split())
-        assert (done.status, done.err) == (0, ""), command
-        assert [part for part in parts if part not in done.out] == []
+        result = cli(*command.split())
+        assert (result.status, result.err) == (0, ""), command
+        assert [part for part in parts if part not in result.out] == []
 
 
 def test_file_names_are_printed_without_markup(cli: Cli) -> None:
     """Neither markup nor emoji: [red] and :smile: are parts of names."""
     calib = cli.fitted()
-    done = cli("apply", calib, "val.npz", "-o", ":smile:[red]x[b].npz")
-    assert done.out.endswith(" to :smile:[red]x[b].npz\n")
+    result = cli("apply", calib, "val.npz", "-o", ":smile:[red]x[b].npz")
+    assert result.out.endswith(" to :smile:[red]x[b].npz\n")
     cli.write("[red]val.npz", write_npz(LOGITS, LABELS))
     assert "[red]val.npz: 300 rows" in cli("evaluate", "[red]val.npz").out
 

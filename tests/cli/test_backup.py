@@ -29,11 +29,11 @@ def _filled(cli: Cli, home: str) -> str:
 def test_backup_and_restore(cli: Cli) -> None:
     """For people a line each, for machines what is in it; a second restore is refused."""
     _filled(cli, "here")
-    done = cli("backup", "b.zip", "--home", "here")
-    assert (done.status, done.err) == (0, "")
+    result = cli("backup", "b.zip", "--home", "here")
+    assert (result.status, result.err) == (0, "")
     size = (cli.folder / "b.zip").stat().st_size
-    assert done.out.startswith("saved ")
-    assert done.out.endswith(f" and 1 blobs of 4 bytes to b.zip, {size} bytes\n")
+    assert result.out.startswith("saved ")
+    assert result.out.endswith(f" and 1 blobs of 4 bytes to b.zip, {size} bytes\n")
     saved = cli("backup", "c.zip", "--home", "here", "--json").json
     assert (saved["file"], saved["database"], saved["blobs"]) == ("c.zip", "sqlite", 1)
     assert saved["rows"]["models"] == saved["rows"]["api_keys"] == 1
@@ -54,15 +54,15 @@ def test_backup_and_restore(cli: Cli) -> None:
 
 
 def test_errors_are_one_line(cli: Cli) -> None:
-    for arguments, said in [
+    for arguments, message in [
         (("backup", "b.zip", "--home", "none"), "error: home: found no "),
         (("restore", "none.zip", "--home", "there"), "error: from: found none.zip (No such file"),
         (("restore", "val.npz", "--home", "there"), "error: from: found val.npz, which is none"),
     ]:
-        done = cli(*arguments)
-        assert (done.status, done.out) == (2, "")
-        assert done.err.startswith(said)
-        assert len(done.err.splitlines()) == 1
+        result = cli(*arguments)
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith(message)
+        assert len(result.err.splitlines()) == 1
     assert not Path("b.zip").exists()
     assert not Path("none").exists()
 
@@ -75,7 +75,7 @@ def test_left_out_blobs_are_reported(cli: Cli) -> None:
     refused = cli("backup", "b.zip", "--home", "here")
     assert refused.status == 2
     assert refused.err == f"error: blob {digest} of data set d is missing or damaged\n"
-    done = cli("backup", "b.zip", "--home", "here", "--leave-out-damaged")
-    assert (done.status, done.err) == (0, f"warning: left out: blob {digest}, data set d\n")
+    result = cli("backup", "b.zip", "--home", "here", "--leave-out-damaged")
+    assert (result.status, result.err) == (0, f"warning: left out: blob {digest}, data set d\n")
     back = cli("restore", "b.zip", "--home", "there")
     assert f"without blob {digest}, data set d" in back.err

@@ -12,15 +12,15 @@ from tests.files.bad_files import BAD, npz, npz_bomb
 from tests.files.examples import write_json, write_npy, write_npz
 
 
-def check(done: Done, field: str, found: str) -> None:
+def check(result: Done, field: str, found: str) -> None:
     """One line that names the field, what was found and what is accepted."""
-    assert done.status == 2, done
-    assert done.out == ""
-    assert done.err.count("\n") == 1, done.err
-    assert done.err.startswith(f"error: {field}: found "), done.err
-    what, _, accepted = done.err.partition("; accepted: ")
-    assert found in what, done.err
-    assert accepted.strip(), done.err
+    assert result.status == 2, result
+    assert result.out == ""
+    assert result.err.count("\n") == 1, result.err
+    assert result.err.startswith(f"error: {field}: found "), result.err
+    message, _, accepted = result.err.partition("; accepted: ")
+    assert found in message, result.err
+    assert accepted.strip(), result.err
 
 
 def with_value(row: int, column: int, value: float) -> np.ndarray:
@@ -117,9 +117,9 @@ def test_bad_files(cli: Cli, format: str, content: bytes, field: str, found: str
     calib = cli.fitted()
     before = cli.files()
     command = ["fit"] if field.startswith("labels") else ["apply", calib]
-    done = cli(*command, f"x.{format}", "-o", "out.npz")
-    check(done, field, "")
-    assert found in done.err
+    result = cli(*command, f"x.{format}", "-o", "out.npz")
+    check(result, field, "")
+    assert found in result.err
     assert cli.files() == before
 
 
@@ -207,13 +207,13 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("command", "said"), USAGE, ids=[case[0] for case in USAGE])
-def test_wrong_usage(cli: Cli, command: str, said: str) -> None:
+@pytest.mark.parametrize(("command", "message"), USAGE, ids=[case[0] for case in USAGE])
+def test_wrong_usage(cli: Cli, command: str, message: str) -> None:
     before = cli.files()
-    done = cli(*command.split())
-    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-    assert done.err.startswith("error: ")
-    assert said in done.err
+    result = cli(*command.split())
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith("error: ")
+    assert message in result.err
     assert cli.files() == before
 
 
@@ -243,9 +243,9 @@ def test_damaged_parameter_files(cli: Cli, case: str) -> None:
         "export bad.calib -o y.onnx",
         "evaluate val.npz --calibrator bad.calib --diagram y.json",
     ):
-        done = cli(*command.split())
-        assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done
-        assert done.err.startswith("error: calibrator bad.calib: ")
+        result = cli(*command.split())
+        assert (result.status, result.out, result.err.count("\n")) == (2, "", 1), result
+        assert result.err.startswith("error: calibrator bad.calib: ")
     assert cli.files() == before
 
 
@@ -253,7 +253,7 @@ def test_damaged_parameter_files(cli: Cli, case: str) -> None:
 def test_debug_shows_where_it_happened(cli: Cli, at: int) -> None:
     """Wherever it stands; the line for people is the last."""
     command = ["fit", "missing.npz", "-o", "y.calib"]
-    done = cli(*command[:at], "--debug", *command[at:])
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Traceback (most recent call last):\n")
-    assert done.err.splitlines()[-1].startswith("error: data: found missing.npz")
+    result = cli(*command[:at], "--debug", *command[at:])
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("Traceback (most recent call last):\n")
+    assert result.err.splitlines()[-1].startswith("error: data: found missing.npz")

@@ -35,35 +35,35 @@ def test_incompatible_pairs_are_left_out(cli: Cli) -> None:
     compare = ["compare", "val.npz", "val.npz", "--json"]
     by_grid = cli(*compare, "--objectives", "ece_grid").json
     assert {"temperature"} <= {row["map"] for row in by_grid} < set(MAPS)
-    done = cli(*compare, "--objectives", "ece_grid", "--maps", "identity,temperature")
-    assert [row["map"] for row in json.loads(done.out)] == ["temperature"]
-    assert done.err.startswith("warning: left out: objective: found 'ece_grid'")
-    alone = cli(*compare, "--objectives", "ece_grid", "--maps", "identity")
-    assert (alone.status, alone.err[:37]) == (2, "error: objective: found 'ece_grid' fo")
+    result = cli(*compare, "--objectives", "ece_grid", "--maps", "identity,temperature")
+    assert [row["map"] for row in json.loads(result.out)] == ["temperature"]
+    assert result.err.startswith("warning: left out: objective: found 'ece_grid'")
+    single = cli(*compare, "--objectives", "ece_grid", "--maps", "identity")
+    assert (single.status, single.err[:37]) == (2, "error: objective: found 'ece_grid' fo")
 
 
 def test_test_file_does_not_influence_the_recommendation(cli: Cli) -> None:
     cli.write("test.npz", write_npz(LOGITS[:50], LABELS[:50]))
     compare = ["compare", "val.npz", "--maps", "identity,temperature,vector", "--json"]
     rows = cli(*compare[:2], "test.npz", *compare[2:]).json
-    others = cli(*compare[:2], "val.npz", *compare[2:]).json
-    assert [row["verdict"] for row in rows] == [row["verdict"] for row in others]
+    output = cli(*compare[:2], "val.npz", *compare[2:]).json
+    assert [row["verdict"] for row in rows] == [row["verdict"] for row in output]
     assert sum(row["chosen"] for row in rows) == 1
     by_map = {row["map"]: row for row in rows}
     assert by_map["vector"]["verdict"] == "it may change predictions"
     assert by_map["temperature"]["cross_validated"]["nll_difference"]["value"] == 0
     assert by_map["identity"]["cross_validated"]["nll"]["low"] > 0
-    said = cli(*compare[:2], "val.npz", *compare[2:-1]).out
+    text = cli(*compare[:2], "val.npz", *compare[2:-1]).out
     (chosen,) = (name for name, row in by_map.items() if row["chosen"])
-    assert f"recommended: {chosen}: " in said
+    assert f"recommended: {chosen}: " in text
 
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_few_rows_are_not_cross_validated(cli: Cli, rows: int) -> None:
     """Nothing to cross-validate: said, and no scores."""
     cli.write("few.npz", write_npz(LOGITS[:rows], LABELS[:rows]))
-    found = cli("compare", "few.npz", "val.npz", "--maps", "temperature", "--json").json
-    assert found[0]["cross_validated"] is None
-    assert found[0]["verdict"] == f"fewer rows than 5 folds: {rows}"
-    said = cli("compare", "few.npz", "val.npz", "--maps", "temperature").out
-    assert f"recommended: identity: fewer rows than 5 folds: {rows}" in said
+    output = cli("compare", "few.npz", "val.npz", "--maps", "temperature", "--json").json
+    assert output[0]["cross_validated"] is None
+    assert output[0]["verdict"] == f"fewer rows than 5 folds: {rows}"
+    text = cli("compare", "few.npz", "val.npz", "--maps", "temperature").out
+    assert f"recommended: identity: fewer rows than 5 folds: {rows}" in text

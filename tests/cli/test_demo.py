@@ -42,8 +42,8 @@ def test_demo(programs: Programs, tmp_path: Path) -> None:
     assert Path(answer["diagram"]).read_bytes().startswith(b"\x89PNG")
     assert programs.alive() == []
     # Libraries leave their own traces, whose names are not ours.
-    left = list(programs.temporary.glob("recalib-*/*"))
-    assert left == [Path(answer["diagram"])]
+    remaining = list(programs.temporary.glob("recalib-*/*"))
+    assert remaining == [Path(answer["diagram"])]
     assert not programs.home.exists()
 
 

@@ -31,41 +31,43 @@ def doctor(cli: Cli, database_url: str, blobs: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RECALIB_BLOB_URL", blobs.as_uri())
 
     def run() -> tuple[int, dict[str, tuple[str, str]]]:
-        done = cli("doctor", "--database-url", database_url, "--json")
-        assert done.err == ""
-        found = {one["check"]: (one["state"], one["detail"]) for one in json.loads(done.out)}
+        result = cli("doctor", "--database-url", database_url, "--json")
+        assert result.err == ""
+        checks = {
+            entry["check"]: (entry["state"], entry["detail"]) for entry in json.loads(result.out)
+        }
         people = cli("doctor", "--database-url", database_url)
         names = [line[len("warning  ") :].partition(":")[0] for line in people.out.splitlines()]
-        assert names == list(found)
-        assert people.status == done.status
-        return done.status, found
+        assert names == list(checks)
+        assert people.status == result.status
+        return result.status, checks
 
     return run
 
 
 def test_healthy_deployment(doctor: Any, registry: Registry) -> None:
-    status, found = doctor()
+    status, checks = doctor()
     assert status == 0
-    assert list(found) == [
+    assert list(checks) == [
         "settings", "tls", "gpu", "database", "clock", "schema", "signing key", "api keys", "jobs",
         "monitoring", "blobs",
     ]  # fmt: skip
-    assert {state for state, _ in found.values()} <= {"ok", "warning"}
-    assert found["schema"][0] == found["clock"][0] == found["jobs"][0] == "ok"
-    assert found["signing key"] == ("ok", "none yet; the first server makes it")
+    assert {state for state, _ in checks.values()} <= {"ok", "warning"}
+    assert checks["schema"][0] == checks["clock"][0] == checks["jobs"][0] == "ok"
+    assert checks["signing key"] == ("ok", "none yet; the first server makes it")
 
 
 def test_missing_and_expiring_keys_are_reported(
     doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECALIB_HOST", "0.0.0.0")  # noqa: S104
-    status, found = doctor()
-    assert (status, found["api keys"][0], found["tls"][0]) == (1, "failed", "warning")
+    status, checks = doctor()
+    assert (status, checks["api keys"][0], checks["tls"][0]) == (1, "failed", "warning")
     with registry.transaction() as tx:
         tx.api_keys.create("soon", ["fit"], lifetime_seconds=3600)
-    status, found = doctor()
+    status, checks = doctor()
     assert status == 0
-    assert found["api keys"] == ("warning", "expire within a week: soon")
+    assert checks["api keys"] == ("warning", "expire within a week: soon")
     with registry.transaction() as tx:
         tx.api_keys.revoke("soon")
     monkeypatch.setenv("RECALIB_INSECURE", "true")
@@ -77,18 +79,18 @@ def test_issuer_is_checked(
 ) -> None:
     monkeypatch.setenv("RECALIB_HOST", "0.0.0.0")  # noqa: S104
     monkeypatch.setenv("RECALIB_OIDC_ISSUER", issuer.url)
-    status, found = doctor()
-    assert (status, found["oidc"][0]) == (1, "failed")
-    assert "RECALIB_OIDC_AUDIENCE" in found["oidc"][1]
+    status, checks = doctor()
+    assert (status, checks["oidc"][0]) == (1, "failed")
+    assert "RECALIB_OIDC_AUDIENCE" in checks["oidc"][1]
     monkeypatch.setenv("RECALIB_OIDC_AUDIENCE", "recalib")
-    status, found = doctor()
+    status, checks = doctor()
     assert status == 0
-    assert found["oidc"] == ("ok", f"{issuer.url} has 2 keys, for 'recalib'")
-    assert found["api keys"] == ("ok", "none; requests need a token of the issuer")
+    assert checks["oidc"] == ("ok", f"{issuer.url} has 2 keys, for 'recalib'")
+    assert checks["api keys"] == ("ok", "none; requests need a token of the issuer")
     issuer.stop()
-    status, found = doctor()
-    assert (status, found["oidc"][0]) == (1, "failed")
-    assert "cannot be asked for its keys" in found["oidc"][1]
+    status, checks = doctor()
+    assert (status, checks["oidc"][0]) == (1, "failed")
+    assert "cannot be asked for its keys" in checks["oidc"][1]
 
 
 def test_waiting_failed_and_orphaned_jobs_are_reported(doctor: Any, registry: Registry) -> None:
@@ -96,9 +98,9 @@ def test_waiting_failed_and_orphaned_jobs_are_reported(doctor: Any, registry: Re
         tx.jobs.enqueue("fit", {})
         lease = tx.jobs.claim("w", ["fit"], 0.0)
         assert lease is not None
-    status, found = doctor()
-    assert (status, found["jobs"][0]) == (0, "warning")
-    assert "1 held by workers that are gone" in found["jobs"][1]
+    status, checks = doctor()
+    assert (status, checks["jobs"][0]) == (0, "warning")
+    assert "1 held by workers that are gone" in checks["jobs"][1]
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE jobs SET state = 'failed', finished_at = created_at"))
     assert "1 failed in a day" in doctor()[1]["jobs"][1]
@@ -111,8 +113,8 @@ def test_unassessed_champions_are_reported(doctor: Any, registry: Registry) -> N
     """Said of the one that has waited longest, by the database's clock."""
     assert doctor()[1]["monitoring"] == ("ok", "no model has a champion to monitor")
     model = a_champion(registry)
-    state, said = doctor()[1]["monitoring"]
-    assert (state, said.partition(" not")[0]) == ("ok", "1 champions, resnet")
+    state, detail = doctor()[1]["monitoring"]
+    assert (state, detail.partition(" not")[0]) == ("ok", "1 champions, resnet")
     with registry.transaction() as tx:  # and as though nobody ever had
         tx.connection.execute(text("UPDATE alias_changes SET changed_at = changed_at - 3600"))
     assert doctor()[1]["monitoring"][0] == "warning"
@@ -120,25 +122,25 @@ def test_unassessed_champions_are_reported(doctor: Any, registry: Registry) -> N
     assert doctor()[1]["monitoring"][0] == "ok"
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE monitors SET assessed_at = assessed_at - 3600"))
-    state, said = doctor()[1]["monitoring"]
+    state, detail = doctor()[1]["monitoring"]
     assert state == "warning"
-    assert "is a worker up, or busy?" in said
+    assert "is a worker up, or busy?" in detail
 
 
 def test_schema_of_a_later_version_fails(doctor: Any, registry: Registry) -> None:
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    status, found = doctor()
+    status, checks = doctor()
     assert status == 1
-    assert found["schema"][0] == "failed"
-    assert "belongs to a later version" in found["schema"][1]
-    assert "jobs" not in found
-    assert found["blobs"][0] == "ok"
+    assert checks["schema"][0] == "failed"
+    assert "belongs to a later version" in checks["schema"][1]
+    assert "jobs" not in checks
+    assert checks["blobs"][0] == "ok"
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
-    status, found = doctor()
-    assert (status, found["schema"][0]) == (1, "failed")
-    assert "only development versions" in found["schema"][1]
+    status, checks = doctor()
+    assert (status, checks["schema"][0]) == (1, "failed")
+    assert "only development versions" in checks["schema"][1]
 
 
 def test_clock_skew_and_incomplete_tls_fail(
@@ -147,29 +149,29 @@ def test_clock_skew_and_incomplete_tls_fail(
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() - 3600)
     monkeypatch.setenv("RECALIB_TLS_CERTIFICATE", "certificate.pem")
-    status, found = doctor()
-    assert (status, found["clock"][0], found["tls"][0]) == (1, "failed", "failed")
-    assert re.search(r" is \+(3600|3599)\.", found["clock"][1])
-    assert "certificate.pem" in found["tls"][1]
-    assert "torch" in found["gpu"][1]
+    status, checks = doctor()
+    assert (status, checks["clock"][0], checks["tls"][0]) == (1, "failed", "failed")
+    assert re.search(r" is \+(3600|3599)\.", checks["clock"][1])
+    assert "certificate.pem" in checks["tls"][1]
+    assert "torch" in checks["gpu"][1]
 
 
 def test_unwritable_blob_store_fails(doctor: Any, registry: Registry, blobs: Path) -> None:
     blobs.write_text("a file where a folder should be")
-    status, found = doctor()
-    assert (status, found["blobs"][0]) == (1, "failed")
-    assert str(blobs) in found["blobs"][1]
+    status, checks = doctor()
+    assert (status, checks["blobs"][0]) == (1, "failed")
+    assert str(blobs) in checks["blobs"][1]
 
 
 def test_doctor_creates_nothing(cli: Cli, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    done = cli("doctor", "--home", str(home))
-    assert done.status == 0
-    assert "recalib serve makes it" in done.out
+    result = cli("doctor", "--home", str(home))
+    assert result.status == 0
+    assert "recalib serve makes it" in result.out
     assert not home.exists()
 
 
 def test_unreachable_database_fails(cli: Cli) -> None:
-    done = cli("doctor", "--database-url", "postgresql://nobody@127.0.0.1:1/none")
-    assert done.status == 1
-    assert "FAILED   database: " in done.out
+    result = cli("doctor", "--database-url", "postgresql://nobody@127.0.0.1:1/none")
+    assert result.status == 1
+    assert "FAILED   database: " in result.out

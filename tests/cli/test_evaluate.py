@@ -35,8 +35,8 @@ def test_bins(cli: Cli) -> None:
     ("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<svg"), ("json", b"{")]
 )
 def test_diagram(cli: Cli, suffix: str, start: bytes) -> None:
-    done = cli("evaluate", "val.npz", "--diagram", f"d.{suffix}")
-    assert done.out.endswith(f"saved d.{suffix}\n")
+    result = cli("evaluate", "val.npz", "--diagram", f"d.{suffix}")
+    assert result.out.endswith(f"saved d.{suffix}\n")
     assert cli.files()[f"d.{suffix}"].startswith(start)
 
 
@@ -51,6 +51,6 @@ def test_diagram(cli: Cli, suffix: str, start: bytes) -> None:
     ],
 )
 def test_each_picture_is_drawn(cli: Cli, picture: str, text: str) -> None:
-    done = cli("evaluate", "val.npz", "--diagram", "d.json", "--picture", picture)
-    assert done.status == 0
+    result = cli("evaluate", "val.npz", "--diagram", "d.json", "--picture", picture)
+    assert result.status == 0
     assert text in cli.files()["d.json"].decode()

@@ -16,10 +16,10 @@ from tests.files.examples import write_npz
 
 def test_warnings_go_to_standard_error(cli: Cli) -> None:
     cli.write("few.npz", write_npz(LOGITS, LABELS % 2))
-    done = cli("fit", "few.npz", "-o", "t.calib")
-    assert done.status == 0
-    assert done.err == "warning: 2 of 4 classes never occur in the labels: 2, 3\n"
-    assert "warning" not in done.out
+    result = cli("fit", "few.npz", "-o", "t.calib")
+    assert result.status == 0
+    assert result.err == "warning: 2 of 4 classes never occur in the labels: 2, 3\n"
+    assert "warning" not in result.out
     card = cli("fit", "few.npz", "-o", "t.calib", "--json").json["card"]
     assert card["fit"]["warnings"] == ["2 of 4 classes never occur in the labels: 2, 3"]
 
@@ -31,8 +31,8 @@ def test_input_probabilities(cli: Cli) -> None:
     fit = cli("fit", "p.npz", "--input", "probabilities", "-o", "p.calib", "--json").json
     expected = recalib.fit(log_probabilities(p), LABELS).parameters["temperature"]
     assert fit["parameters"]["temperature"] == pytest.approx(expected)
-    done = cli("apply", "p.calib", "p.npz", "--input", "probabilities", "-o", "out.npz")
-    assert done.status == 0
+    result = cli("apply", "p.calib", "p.npz", "--input", "probabilities", "-o", "out.npz")
+    assert result.status == 0
     measured = cli("evaluate", "p.npz", "--input", "probabilities", "--json").json
     assert measured["nll"] == pytest.approx(evaluate(LABELS, logits=LOGITS)["nll"].value)
 
@@ -53,20 +53,20 @@ def test_auto_reports_choice_and_reason(cli: Cli) -> None:
     assert card["map"] == choice["map"]
     assert choice["reason"].startswith(f"{card['map']}: ")
     assert choice["folds"] == 5
-    chosen = [one for one in choice["candidates"] if one["chosen"]]
-    assert [one["map"] for one in chosen] == [card["map"]]
+    chosen = [candidate for candidate in choice["candidates"] if candidate["chosen"]]
+    assert [value["map"] for value in chosen] == [card["map"]]
     assert chosen[0]["nll"]["low"] < chosen[0]["nll"]["value"] < chosen[0]["nll"]["high"]
-    said = cli("fit", "val.npz", "-o", "b.calib", "--map", "auto").out
-    assert choice["reason"] in said
-    assert "cross-validated on 300 rows in 5 folds" in said
-    assert f"{card['map']} by nll on 300 rows" in said
+    text = cli("fit", "val.npz", "-o", "b.calib", "--map", "auto").out
+    assert choice["reason"] in text
+    assert "cross-validated on 300 rows in 5 folds" in text
+    assert f"{card['map']} by nll on 300 rows" in text
 
 
 def test_auto_accepts_policy_options(cli: Cli) -> None:
     fit = ["fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json"]
     choice = cli(*fit, "--option", "preserve_accuracy=false").json["card"]["choice"]
     assert choice["preserve_accuracy"] is False
-    assert "structured_vector" in {one["map"] for one in choice["candidates"]}
+    assert "structured_vector" in {candidate["map"] for candidate in choice["candidates"]}
     wrong = cli(*fit, "--option", "preserve_acuracy=false")
     assert wrong.status == 2
     assert wrong.err.startswith("error: options.preserve_acuracy: found an unknown option")

@@ -29,22 +29,22 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_json_tells_the_proof(files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
-    done = recalib("fuse", model, calib, "-o", out, "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["output"] == str(out)
-    assert found["bytes"] == out.stat().st_size
-    assert found["probabilities"] == "probabilities"
-    assert found["proof"]["rows"] == 80
-    assert 0 <= found["proof"]["largest_difference"] < 1e-5
-    assert found["warnings"] == []
+    result = recalib("fuse", model, calib, "-o", out, "--json")
+    assert result.returncode == 0, result.stderr
+    actual = json.loads(result.stdout)
+    assert actual["output"] == str(out)
+    assert actual["bytes"] == out.stat().st_size
+    assert actual["probabilities"] == "probabilities"
+    assert actual["proof"]["rows"] == 80
+    assert 0 <= actual["proof"]["largest_difference"] < 1e-5
+    assert actual["warnings"] == []
 
 
 def test_people_read_a_sentence(cli: Cli, files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
-    done = cli("fuse", model, calib, "-o", out, "--shape", "x=2x5")
-    assert done.status == 0, done.err
-    assert re.search(r"proven on 12 random rows: at most \S+ away", done.out)
+    result = cli("fuse", model, calib, "-o", out, "--shape", "x=2x5")
+    assert result.status == 0, result.err
+    assert re.search(r"proven on 12 random rows: at most \S+ away", result.out)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_bad_options_are_one_line(
     cli: Cli, files: tuple[Path, Path, Path], more: list[str], line: str
 ) -> None:
     model, calib, out = files
-    done = cli("fuse", model, calib, "-o", out, *more)
-    assert done.status == 2
-    assert line in done.err
-    assert len(done.err.splitlines()) == 1
+    result = cli("fuse", model, calib, "-o", out, *more)
+    assert result.status == 2
+    assert line in result.err
+    assert len(result.err.splitlines()) == 1
     assert not out.exists()
 
 
@@ -84,16 +84,16 @@ def test_a_bad_output_is_refused_before_the_work(
     model, calib, _ = files
     (model.parent / "folder.onnx").mkdir()
     calib.write_bytes(b"no calibrator")
-    done = cli("fuse", model, calib, "-o", model.parent / name)
-    assert (done.status, len(done.err.splitlines())) == (2, 1)
-    assert "output: found" in done.err
-    assert line in done.err
+    result = cli("fuse", model, calib, "-o", model.parent / name)
+    assert (result.status, len(result.err.splitlines())) == (2, 1)
+    assert "output: found" in result.err
+    assert line in result.err
 
 
 def test_a_damaged_model_is_one_line(files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
     model.write_bytes(b"no onnx")
-    done = recalib("fuse", model, calib, "-o", out)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "accepted: an ONNX file" in done.stderr
+    result = recalib("fuse", model, calib, "-o", out)
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+    assert "accepted: an ONNX file" in result.stderr
     assert not out.exists()

@@ -118,21 +118,21 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_lists_everything(cli: Cli, command: str) -> None:
-    done = cli(*command.split(), "--help")
-    assert (done.status, done.err) == (0, "")
-    assert done.out.startswith(f"Usage: recalib {command} ")
-    words = done.out.replace(",", " ").split()
+    result = cli(*command.split(), "--help")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith(f"Usage: recalib {command} ")
+    words = result.out.replace(",", " ").split()
     assert [name for name in COMMANDS[command] if name not in words] == []
 
 
 def test_every_command_and_option_is_described(cli: Cli) -> None:
     group = typer.main.get_command(app)
     commands = group.commands  # type: ignore[attr-defined]
-    groups = {name: one for name, one in commands.items() if hasattr(one, "commands")}
+    groups = {name: entry for name, entry in commands.items() if hasattr(entry, "commands")}
     commands = commands | {
-        f"{name} {below}": one
+        f"{name} {below}": entry
         for name, group in groups.items()
-        for below, one in group.commands.items()
+        for below, entry in group.commands.items()
     }
     assert set(commands) >= set(COMMANDS)
     for name, command in commands.items():
@@ -143,10 +143,10 @@ def test_every_command_and_option_is_described(cli: Cli) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--debug"]])
 def test_without_a_command_it_lists_them(cli: Cli, arguments: list[str]) -> None:
-    done = cli(*arguments)
-    assert (done.status, done.err) == (0, "")
+    result = cli(*arguments)
+    assert (result.status, result.err) == (0, "")
     names = [name for name in COMMANDS if " " not in name]
-    assert [name for name in names if f"\n  {name} " not in done.out] == []
+    assert [name for name in names if f"\n  {name} " not in result.out] == []
 
 
 def test_version(cli: Cli) -> None:

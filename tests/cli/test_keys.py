@@ -14,23 +14,23 @@ from tests.cli.running import Cli
 
 def test_create_list_and_revoke(cli: Cli, database_url: str) -> None:
     at = ("--database-url", database_url)
-    made = cli("keys", "create", "web", "--scope", "predict", "--scope", "label", *at)
-    assert made.status == 0
-    assert re.fullmatch(r"recalib_[A-Za-z0-9_-]{43}\n", made.out)
-    assert "shown only now" in made.err
+    created = cli("keys", "create", "web", "--scope", "predict", "--scope", "label", *at)
+    assert created.status == 0
+    assert re.fullmatch(r"recalib_[A-Za-z0-9_-]{43}\n", created.out)
+    assert "shown only now" in created.err
     more = cli(
         "keys", "create", "ci", "--scope", "fit", "--model", "b", "--model", "a",
         "--expires-days", "30", *at, "--json",
     )  # fmt: skip
     listed = cli("keys", "list", *at, "--json").json
-    assert [one["name"] for one in listed] == ["web", "ci"]
+    assert [entry["name"] for entry in listed] == ["web", "ci"]
     assert listed[0]["scopes"] == ["predict", "label"]
     assert (listed[0]["models"], listed[0]["expires_at"]) == (None, None)
     assert listed[1]["models"] == ["a", "b"]
     assert listed[1]["expires_at"] - listed[1]["created_at"] == pytest.approx(30 * 86_400)
     # The secret is nowhere.
     text = str(listed) + cli("keys", "list", *at).out
-    assert made.out.strip() not in text
+    assert created.out.strip() not in text
     assert more.out.split('"key": "')[1][:20] not in text
     assert cli("keys", "revoke", "web", *at, "--json").json["state"] == "revoked"
     assert "is revoked" in cli("keys", "revoke", "web", *at).out
@@ -44,11 +44,11 @@ def test_secret_from_a_file(cli: Cli, database_url: str) -> None:
     cli.write("key", f"{secret}\n".encode())
     create = ("keys", "create", "prometheus", "--scope", "metrics", *at, "--secret-file")
     for _ in range(2):
-        done = cli(*create, "key")
-        assert (done.status, done.out, done.err) == (0, "the key prometheus is good\n", "")
+        result = cli(*create, "key")
+        assert (result.status, result.out, result.err) == (0, "the key prometheus is good\n", "")
     assert cli(*create, "key", "--json").json == {"name": "prometheus"}
     listed = cli("keys", "list", *at, "--json").json
-    assert [(one["name"], one["scopes"]) for one in listed] == [("prometheus", ["metrics"])]
+    assert [(entry["name"], entry["scopes"]) for entry in listed] == [("prometheus", ["metrics"])]
     registry = Registry(database_url, "memory://")
     with registry.reading() as tx:
         assert tx.api_keys.is_valid("prometheus", secret)
@@ -57,16 +57,16 @@ def test_secret_from_a_file(cli: Cli, database_url: str) -> None:
     cli.write("other", new_secret().encode())
     cli.write("thought-up", b"correct horse battery staple")
     cli.write("binary", b"\xff")
-    for name, said in {
+    for name, message in {
         "other": "prometheus",
         "thought-up": "random bytes",
         "binary": "a file that holds",
         "none": "a file that holds",
     }.items():
-        done = cli(*create, name)
-        assert (done.status, done.out) == (2, "")
-        assert said in done.err
-        assert "horse" not in done.err
+        result = cli(*create, name)
+        assert (result.status, result.out) == (2, "")
+        assert message in result.err
+        assert "horse" not in result.err
     # Nor does a key that was given up come back.
     assert cli("keys", "revoke", "prometheus", *at).status == 0
     assert cli(*create, "key").status == 2
@@ -89,8 +89,8 @@ def test_create_with_limits(cli: Cli, tmp_path: Path) -> None:
     }
     plain, web = cli("keys", "list", *at).out.splitlines()
     assert "all models; made" in plain
-    said = "2.5 requests/s; any number of rows; 3 at once; 1000000 bytes at most; made"
-    assert said in " ".join(web.split())
+    text = "2.5 requests/s; any number of rows; 3 at once; 1000000 bytes at most; made"
+    assert text in " ".join(web.split())
 
 
 def test_change_limits(cli: Cli, database_url: str) -> None:
@@ -114,16 +114,16 @@ def test_change_limits(cli: Cli, database_url: str) -> None:
     assert cli("keys", "limit", "web", "--reset", *at).out == "the key web: limits as servers say\n"
     registry = Registry(database_url, "memory://")
     with registry.reading() as tx:
-        said = [one.detail for one in tx.audit.page(None, 9, action="limit_key")]
+        messages = [entry.detail for entry in tx.audit.page(None, 9, action="limit_key")]
     registry.close()
-    assert said == [
+    assert messages == [
         "server limits",
         "rows_per_second 7",
         "requests_per_second 100, concurrency 3, body_bytes 0",
     ]
     assert cli("keys", "revoke", "web", *at).status == 0
-    done = cli("keys", "limit", "web", "--rate", "1", *at)
-    assert (done.status, "revoked" in done.err) == (2, True)
+    result = cli("keys", "limit", "web", "--rate", "1", *at)
+    assert (result.status, "revoked" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_invalid_input_is_one_line(
 ) -> None:
     at = ("--home", str(tmp_path))
     assert cli("keys", "create", "taken", "--scope", "admin", *at).status == 0
-    done = cli("keys", *arguments, *at)
-    assert done.status == 2
-    assert named in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    result = cli("keys", *arguments, *at)
+    assert result.status == 2
+    assert named in result.err
+    assert len(result.err.strip().splitlines()) == 1

@@ -50,18 +50,18 @@ def _fill(path: Path) -> None:
 def test_full_disk_is_reported(cli: Cli, full_disk: Path, command: str) -> None:
     """Exit code 2, one line that says where and why, and nothing left behind."""
     cli.fitted()
-    done = cli(*command.format(full_disk).split())
-    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done
-    assert done.err.startswith(f"error: output: found {full_disk}/")
-    assert "(No space left on device); accepted: " in done.err
-    assert [one.name for one in full_disk.iterdir()] == ["filler"]
+    result = cli(*command.format(full_disk).split())
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1), result
+    assert result.err.startswith(f"error: output: found {full_disk}/")
+    assert "(No space left on device); accepted: " in result.err
+    assert [path.name for path in full_disk.iterdir()] == ["filler"]
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_full_standard_output_is_reported(cli: Cli, programs: Programs, more: list[str]) -> None:
     """Results that were never written are no success."""
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
+        process = subprocess.run(
             recalib_command("evaluate", "val.npz", *more),
             env=programs.environment(),
             stdout=full,
@@ -69,6 +69,6 @@ def test_full_standard_output_is_reported(cli: Cli, programs: Programs, more: li
             text=True,
             check=False,
         )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("error: [Errno 28] No space left on device")
+    assert process.returncode == 1
+    assert process.stderr.count("\n") == 1, process.stderr
+    assert process.stderr.startswith("error: [Errno 28] No space left on device")

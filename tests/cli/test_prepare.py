@@ -24,9 +24,9 @@ def test_a_new_deployment_is_prepared(
     registry = Registry(empty_database_url, blobs.as_uri())
     registry.check()
     registry.close()
-    done = cli("prepare", *at)
-    assert (done.status, done.err) == (0, "")
-    assert "blobs go to" in done.out
+    result = cli("prepare", *at)
+    assert (result.status, result.err) == (0, "")
+    assert "blobs go to" in result.out
 
 
 def test_what_cannot_be_prepared_is_one_line(
@@ -34,7 +34,7 @@ def test_what_cannot_be_prepared_is_one_line(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("RECALIB_BLOB_URL", (tmp_path / "file" / "blobs").as_uri())
-    done = cli("prepare", "--home", str(tmp_path / "home"))
-    assert done.status == 2
-    assert "blob store" in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    result = cli("prepare", "--home", str(tmp_path / "home"))
+    assert result.status == 2
+    assert "blob store" in result.err
+    assert len(result.err.strip().splitlines()) == 1

@@ -19,26 +19,26 @@ from tests.replay.test_class_shares import log as shares_log
 
 def test_json_has_states_events_and_windows(cli: Cli):
     write(cli.folder / "log.parquet", log())
-    found = cli("replay", "log.parquet", "--json").json
-    assert found["state"] == "stale"
-    last = found["events"][-1]
+    output = cli("replay", "log.parquet", "--json").json
+    assert output["state"] == "stale"
+    last = output["events"][-1]
     assert last["state"] == "stale"
     assert START + 15 * 86_400 < last["time"] < START + 22 * 86_400
     assert last["evidence"]["rejected_time"] == last["time"]
     assert last["reason"].startswith("accuracy is not within 2.0% of confidence")
-    assert {"start", "time", "state", "ece", "ece_floor", "psi"} <= set(found["windows"][0])
+    assert {"start", "time", "state", "ece", "ece_floor", "psi"} <= set(output["windows"][0])
 
 
 def test_options_reach_the_monitor(cli: Cli):
     """A tolerance that the drift is within, a horizon, an α, and a smaller window."""
     write(cli.folder / "log.parquet", log())
     options = ("--tolerance", 0.2, "--maturity", 7_200, "--alpha", 0.01, "--window", 500)
-    found = cli("replay", "log.parquet", *options, "--objective", 0.3, "--json").json
-    assert found["state"] == "fresh"
-    assert found["maturity"] == {"seconds": 7_200, "from": "given"}
-    assert found["events"][0]["evidence"]["threshold"] == pytest.approx(np.log(100))
-    assert max(one["n"] for one in found["windows"]) < 700
-    assert found["late"] > 0
+    output = cli("replay", "log.parquet", *options, "--objective", 0.3, "--json").json
+    assert output["state"] == "fresh"
+    assert output["maturity"] == {"seconds": 7_200, "from": "given"}
+    assert output["events"][0]["evidence"]["threshold"] == pytest.approx(np.log(100))
+    assert max(window["n"] for window in output["windows"]) < 700
+    assert output["late"] > 0
 
 
 def test_probabilities_and_the_calibration_set_are_made_use_of(cli: Cli):
@@ -47,29 +47,31 @@ def test_probabilities_and_the_calibration_set_are_made_use_of(cli: Cli):
     write(cli.folder / "log.parquet", columns)
     calibrator = fit(*draw(3_000, 3, 1.0), map="temperature", class_labels=("cat", "dog", "eel"))
     calibrator.save(cli.folder / "t.calib")
-    done = cli("replay", "log.parquet", "--calibrator", "t.calib", "--cohort", 1_000)
-    said = "".join(done.out.split())
-    assert "comparedwiththecalibrationset's3,000predictions" in said
-    assert "ifonlytheclassshareshavechanged:eel2" in said
+    result = cli("replay", "log.parquet", "--calibrator", "t.calib", "--cohort", 1_000)
+    text = "".join(result.out.split())
+    assert "comparedwiththecalibrationset's3,000predictions" in text
+    assert "ifonlytheclassshareshavechanged:eel2" in text
     options = ("--calibrator", "t.calib", "--cohort", 1_000, "--json")
-    found = cli("replay", "log.parquet", *options).json
-    assert (found["reference_from"], found["reference_rows"]) == ("calibrator", 3_000)
-    assert found["class_shares"]["brier_rescaled"] < found["class_shares"]["brier"]
+    output = cli("replay", "log.parquet", *options).json
+    assert (output["reference_from"], output["reference_rows"]) == ("calibrator", 3_000)
+    assert output["class_shares"]["brier_rescaled"] < output["class_shares"]["brier"]
     check(cli("replay", "log.parquet", "--calibrator", "no.calib"), "calibrator", "no.calib")
 
 
 @pytest.mark.parametrize("suffix", ["svg", "json"])
 def test_a_person_is_told_when_and_why_and_shown(cli: Cli, suffix: str):
     write(cli.folder / "log.parquet", log())
-    done = cli("replay", "log.parquet", "--picture", f"t.{suffix}")
-    assert done.status == 0, done
+    result = cli("replay", "log.parquet", "--picture", f"t.{suffix}")
+    assert result.status == 0, result
     for text in ("12,000 predictions", "fresh", "stale", "2023-12-", "came too late", "now stale"):
-        assert text.replace(" ", "") in "".join(done.out.split()), text
+        assert text.replace(" ", "") in "".join(result.out.split()), text
     picture = (cli.folder / f"t.{suffix}").read_text()
     assert "log.parquet" in picture
     if suffix == "json":
-        (table,) = (one for one in json.loads(picture)["datasets"].values() if "state" in one[0])
-        assert {one["state"] for one in table} >= {"fresh", "stale"}
+        (table,) = (
+            dataset for dataset in json.loads(picture)["datasets"].values() if "state" in dataset[0]
+        )
+        assert {row["state"] for row in table} >= {"fresh", "stale"}
         assert table[0]["start"].startswith("2023-11-1")
 
 
@@ -78,11 +80,11 @@ def test_warnings_say_what_bends_the_test(cli: Cli):
     right = np.array(columns["correct"].to_pylist())
     columns["label_time"] = columns["time"] + np.where(right, 86_400.0, 60.0)
     write(cli.folder / "log.parquet", columns)
-    done = cli("replay", "log.parquet", "--maturity", 3_600)
-    assert "warning: labels come more often" in done.err
-    done = cli("replay", "log.parquet", "--maturity", 1e8)
-    assert "warning: nothing has matured" in done.err
-    assert "now unverified" in done.out
+    result = cli("replay", "log.parquet", "--maturity", 3_600)
+    assert "warning: labels come more often" in result.err
+    result = cli("replay", "log.parquet", "--maturity", 1e8)
+    assert "warning: nothing has matured" in result.err
+    assert "now unverified" in result.out
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_timeline_of_numbers_and_of_nothing():
         "threshold": 3.0,
     }
     chart = timeline([window], objective=0.05, heading="a log").to_dict()
-    (table,) = (one for one in chart["datasets"].values() if "state" in one[0])
+    (table,) = (dataset for dataset in chart["datasets"].values() if "state" in dataset[0])
     assert table[0]["start"] == 0.0
     assert "quantitative" in json.dumps(chart["vconcat"][2]["encoding"]["x"])
     with pytest.raises(InputError):

@@ -13,61 +13,62 @@ _FILES = ["val.npz", "test.npz", "-o", "r.html"]
 
 
 @pytest.fixture
-def both(cli: Cli) -> Cli:
+def report_cli(cli: Cli) -> Cli:
     cli.write("test.npz", write_npz(LOGITS[:200], LABELS[:200]))
     return cli
 
 
-def test_a_page_and_its_gist(both: Cli) -> None:
-    done = both("report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json").json
-    assert done["output"] == "r.html"
-    assert done["recommended"]["reason"].startswith(done["recommended"]["map"])
-    assert any("test rows are in the validation file" in text for text in done["warnings"])
-    assert done["metrics"]["after"]["nll"]["value"] < done["metrics"]["before"]["nll"]["value"]
-    page = (both.folder / "r.html").read_text()
+def test_a_page_and_its_gist(report_cli: Cli) -> None:
+    output = report_cli("report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json").json
+    assert output["output"] == "r.html"
+    assert output["recommended"]["reason"].startswith(output["recommended"]["map"])
+    assert any("test rows are in the validation file" in text for text in output["warnings"])
+    assert output["metrics"]["after"]["nll"]["value"] < output["metrics"]["before"]["nll"]["value"]
+    page = (report_cli.folder / "r.html").read_text()
     assert "val.npz" in page
     assert "Calibration report" in page
-    assert done["recommended"]["map"] in page
+    assert output["recommended"]["map"] in page
 
 
-def test_for_people(both: Cli) -> None:
-    done = both("report", "val.npz", "val.npz", "-o", "r.html", *_MAPS, "--title", "Ours")
-    assert done.status == 0
-    assert "warning: Both files are the same" in done.err
-    assert done.out.endswith("saved r.html\n")
-    assert "recommended: " in done.out
-    assert "<title>Ours</title>" in (both.folder / "r.html").read_text()
+def test_for_people(report_cli: Cli) -> None:
+    result = report_cli("report", "val.npz", "val.npz", "-o", "r.html", *_MAPS, "--title", "Ours")
+    assert result.status == 0
+    assert "warning: Both files are the same" in result.err
+    assert result.out.endswith("saved r.html\n")
+    assert "recommended: " in result.out
+    assert "<title>Ours</title>" in (report_cli.folder / "r.html").read_text()
 
 
-def test_shifted_test_sets_are_shown_in_order(both: Cli) -> None:
+def test_shifted_test_sets_are_shown_in_order(report_cli: Cli) -> None:
     """Measured as `evaluate` measures them, with the recommended calibrator and without."""
     noise = np.random.default_rng(0).normal(0, 6, LOGITS.shape)
-    both.write("fog.npz", write_npz(LOGITS + noise, LABELS))
-    done = both(
+    report_cli.write("fog.npz", write_npz(LOGITS + noise, LABELS))
+    output = report_cli(
         "report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json",
         "--shift", "thick <fog>=fog.npz", "--shift", "none=test.npz",
     ).json  # fmt: skip
-    shift = done["shift"]
-    assert [one["name"] for one in shift] == ["test", "thick <fog>", "none"]
-    assert [one["rows"] for one in shift] == [200, 300, 200]
+    shift = output["shift"]
+    assert [dataset["name"] for dataset in shift] == ["test", "thick <fog>", "none"]
+    assert [dataset["rows"] for dataset in shift] == [200, 300, 200]
     assert shift[2]["before"] == shift[0]["before"]
     for name in ("ece", "nll"):
         for when in ("before", "after"):
-            assert shift[0][when][name] == done["metrics"][when][name]
-    fog = both("evaluate", "fog.npz", "--json", "--intervals").json
+            assert shift[0][when][name] == output["metrics"][when][name]
+    fog = report_cli("evaluate", "fog.npz", "--json", "--intervals").json
     assert shift[1]["before"]["ece"]["value"] == fog["ece"]["value"] > 0.2
-    page = (both.folder / "r.html").read_text()
+    page = (report_cli.folder / "r.html").read_text()
     assert "thick &lt;fog&gt;" in page
     assert "<td>fog.npz</td>" in page
     assert "Calibration under shift" in page
     assert '"thick \\u003cfog>' in page.replace('\\"', '"')
 
 
-def test_without_shifted_sets_nothing_is_said_of_shift(both: Cli) -> None:
+def test_without_shifted_sets_nothing_is_said_of_shift(report_cli: Cli) -> None:
     assert (
-        both("report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json").json["shift"] == []
+        report_cli("report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json").json["shift"]
+        == []
     )
-    assert 'id="shift"' not in (both.folder / "r.html").read_text()
+    assert 'id="shift"' not in (report_cli.folder / "r.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -87,11 +88,11 @@ def test_without_shifted_sets_nothing_is_said_of_shift(both: Cli) -> None:
         (["val.npz", "test.npz", "-o", "r.html", "--maps", "magic"], "maps: found 'magic'"),
     ],
 )
-def test_bad_input_writes_nothing(both: Cli, arguments: list[str], says: str) -> None:
-    both.write("three.npz", write_npz(LOGITS[:, :3], LABELS % 3))
-    before = set(both.files())
-    done = both("report", *arguments)
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(f"error: {says}")
-    assert done.err.count("\n") == 1
-    assert set(both.files()) == before
+def test_bad_input_writes_nothing(report_cli: Cli, arguments: list[str], says: str) -> None:
+    report_cli.write("three.npz", write_npz(LOGITS[:, :3], LABELS % 3))
+    before = set(report_cli.files())
+    result = report_cli("report", *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"error: {says}")
+    assert result.err.count("\n") == 1
+    assert set(report_cli.files()) == before

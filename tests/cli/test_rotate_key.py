@@ -14,9 +14,9 @@ def test_a_new_key_signs(cli: Cli, database_url: str) -> None:
     def keys() -> list[int]:
         registry = Registry(database_url, "memory://")
         with registry.reading() as tx:
-            found = sorted(tx.signing_keys.all())
+            result = sorted(tx.signing_keys.all())
         registry.close()
-        return found
+        return result
 
     options = ("rotate-key", "--database-url", database_url)
     assert cli(*options, "--json").json == {"key": 1, "revoked": 0}
@@ -32,6 +32,6 @@ def test_a_new_key_signs(cli: Cli, database_url: str) -> None:
 
 def test_a_database_that_was_never_migrated(cli: Cli, tmp_path: Path) -> None:
     """One line, and no traceback."""
-    done = cli("rotate-key", "--database-url", f"sqlite:///{tmp_path}/none.db")
-    assert done.status == 2
-    assert "signing_keys" in done.err
+    result = cli("rotate-key", "--database-url", f"sqlite:///{tmp_path}/none.db")
+    assert result.status == 2
+    assert "signing_keys" in result.err

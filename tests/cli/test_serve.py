@@ -16,21 +16,21 @@ from tests.end_to_end.programs import Programs
 
 
 def test_taken_port_is_rejected(cli: Cli) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = cli("serve", "--port", port, "--home", "home")
-    assert (done.status, done.out) == (2, "")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        result = cli("serve", "--port", port, "--home", "home")
+    assert (result.status, result.out) == (2, "")
     assert (
-        done.err == f"error: port: found {port} (Address already in use); accepted: a free port\n"
+        result.err == f"error: port: found {port} (Address already in use); accepted: a free port\n"
     )
 
 
 @pytest.mark.parametrize("name", ["RECALIB_PORT", "RECALIB_LEASE_SECONDS"])
 def test_invalid_setting_is_rejected(cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "soon")
-    done = cli("serve")
-    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-    assert done.err.startswith(f"error: {name}: found 'soon'; accepted: ")
+    result = cli("serve")
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith(f"error: {name}: found 'soon'; accepted: ")
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])

@@ -56,18 +56,18 @@ def points(cli: Cli) -> Cli:
 def test_output_files_match_result(points: Cli) -> None:
     """Weights, logits, metrics, pages and a calibrator; and their numbers agree."""
     recipe = write_recipe(points.folder, calibrate={"map": "temperature"}, report=True)
-    found = points("train", recipe, "--json", "-o", "out").json
+    output = points("train", recipe, "--json", "-o", "out").json
     out = points.folder / "out"
-    assert {one.name for one in out.iterdir()} == {*FILES, "checkpoint.safetensors"}
-    assert found == {"output": "out", **json.loads((out / "result.json").read_text())}
+    assert {path.name for path in out.iterdir()} == {*FILES, "checkpoint.safetensors"}
+    assert output == {"output": "out", **json.loads((out / "result.json").read_text())}
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [one["epoch"] for one in records] == [1, 2, 3]
-    assert records[-1]["test"] == found["test"]
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    assert records[-1]["test"] == output["test"]
     assert set(records[0]["train"]) >= {"nll", "nll_right", "nll_wrong", "ece", "entropy"}
     with np.load(out / "test.npz") as test:
         assert test["logits"].shape == (120, 3)
-        said = evaluate(test["labels"], logits=test["logits"], metrics=["nll", "ece"])
-    assert found["test"]["nll"] == said["nll"].value
+        metrics = evaluate(test["labels"], logits=test["logits"], metrics=["nll", "ece"])
+    assert output["test"]["nll"] == metrics["nll"].value
     # The pages are whole, and the logits are what the other commands take.
     assert "</html>" in (out / "report.html").read_text()
     assert "NLL of test rows" in (out / "curves.html").read_text()
@@ -75,13 +75,13 @@ def test_output_files_match_result(points: Cli) -> None:
     ours = points("evaluate", "out/test.npz", "--calibrator", "t.calib", "--json").json
     theirs = points("evaluate", "out/test.npz", "--calibrator", "out/calibrator.calib", "--json")
     assert ours == theirs.json
-    assert found["calibrated"]["nll"] == pytest.approx(ours["nll"], rel=1e-6)
+    assert output["calibrated"]["nll"] == pytest.approx(ours["nll"], rel=1e-6)
 
 
 def test_text_output(points: Cli) -> None:
-    done = points("train", write_recipe(points.folder), "-o", "out")
-    assert done.status == 0
-    assert [line.split(":")[0] for line in done.out.splitlines()] == [
+    result = points("train", write_recipe(points.folder), "-o", "out")
+    assert result.status == 0
+    assert [line.split(":")[0] for line in result.out.splitlines()] == [
         "epoch 1", "epoch 2", "epoch 3", "validation", "test", "saved out",
     ]  # fmt: skip
     assert points("train", "recipe.json", "-o", "out").out.splitlines()[0].startswith("validation")
@@ -135,10 +135,10 @@ def test_training_starts_from_weights(points: Cli) -> None:
     ],
 )
 def test_invalid_recipe_is_one_line(points: Cli, more: dict[str, Any], message: str) -> None:
-    done = points("train", write_recipe(points.folder, **more), "-o", "out")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(message)
-    assert len(done.err.splitlines()) == 1
+    result = points("train", write_recipe(points.folder, **more), "-o", "out")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(message)
+    assert len(result.err.splitlines()) == 1
 
 
 def test_missing_torch_is_reported(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_missing_torch_is_reported(tmp_path: Path) -> None:
         "import sys\nsys.modules['torch'] = None\nfrom recalib.cli import main\n"
         "main(['train', 'recipe.json'])"
     )
-    done = process(tmp_path, "-c", code, status=2)
-    assert done.stderr == (
+    result = process(tmp_path, "-c", code, status=2)
+    assert result.stderr == (
         "error: train: found no package torch; accepted: pip install 'recalib[train]'\n"
     )
     assert not (tmp_path / "runs").exists()
@@ -162,8 +162,8 @@ def test_mismatched_weights_are_listed(points: Cli) -> None:
     tensors = {"head.weight": np.ones((3, 5), np.float32), "body.bias": np.ones(2, np.float32)}
     save_file(tensors, points.folder / "w.safetensors")
     recipe = write_recipe(points.folder, model={"name": "linear", "weights": "w.safetensors"})
-    done = points("train", recipe, "-o", "out")
-    assert done.err == (
+    result = points("train", recipe, "-o", "out")
+    assert result.err == (
         "error: model.weights: found head.weight (3, 5) instead of (3, 2); head.bias (3,) missing; "
         "body.bias (2,) unknown; accepted: the 2 tensors of a Linear, 9 numbers\n"
     )
@@ -171,20 +171,20 @@ def test_mismatched_weights_are_listed(points: Cli) -> None:
 
 def test_checkpoint_of_another_recipe_is_rejected(points: Cli) -> None:
     points("train", write_recipe(points.folder), "-o", "out")
-    done = points("train", write_recipe(points.folder, seed=2), "-o", "out")
-    assert done.status == 2
-    assert done.err.startswith("error: output: found a checkpoint of another recipe")
+    result = points("train", write_recipe(points.folder, seed=2), "-o", "out")
+    assert result.status == 2
+    assert result.err.startswith("error: output: found a checkpoint of another recipe")
 
 
 def test_output_must_be_a_folder(points: Cli) -> None:
-    done = points("train", write_recipe(points.folder), "-o", "val.npz")
-    assert done.err.startswith("error: output: found val.npz (a file)")
+    result = points("train", write_recipe(points.folder), "-o", "val.npz")
+    assert result.err.startswith("error: output: found val.npz (a file)")
 
 
 def process(folder: Path, *command: object, status: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a program on one thread in `folder`, and look how it ends."""
-    done = subprocess.run(
-        [sys.executable, *(str(one) for one in command)],
+    result = subprocess.run(
+        [sys.executable, *(str(argument) for argument in command)],
         cwd=folder,
         env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)},
         capture_output=True,
@@ -192,8 +192,8 @@ def process(folder: Path, *command: object, status: int = 0) -> subprocess.Compl
         timeout=300,
         check=False,
     )
-    assert done.returncode == status, done.stderr
-    return done
+    assert result.returncode == status, result.stderr
+    return result
 
 
 #: Patches the process that runs it: at that fsync, a write has not got its name yet.
@@ -224,15 +224,15 @@ def test_killed_run_resumes_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFi
     # Each file takes two: of the recipe; of two checkpoints in an epoch, of one at its end and of
     # its metrics, twice; and of the third epoch's first.
     process(tmp_path, "dying.py", 2 + 16 + 1, "train", "recipe.json", "-o", "killed", status=-9)
-    left = {one.name for one in (tmp_path / "killed").iterdir()}
-    assert "checkpoint.safetensors" in left
-    assert any(name.endswith(".tmp") for name in left)
+    remaining = {path.name for path in (tmp_path / "killed").iterdir()}
+    assert "checkpoint.safetensors" in remaining
+    assert any(name.endswith(".tmp") for name in remaining)
     assert len((tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()) == 2
     process(tmp_path, "-m", "recalib.cli", "train", "recipe.json", "-o", "killed")
     Cli(tmp_path, capsys)("train", tmp_path / "recipe.json", "-o", tmp_path / "alone")
     for name in ("weights.safetensors", "validation.npz", "test.npz", "result.json"):
-        one, other = ((tmp_path / run / name).read_bytes() for run in ("killed", "alone"))
-        assert one == other, name
+        killed, alone = ((tmp_path / run / name).read_bytes() for run in ("killed", "alone"))
+        assert killed == alone, name
 
 
 @pytest.mark.slow
@@ -241,11 +241,11 @@ def test_two_processes_match_one(tmp_path: Path, capsys: pytest.CaptureFixture[s
     write_data(tmp_path)
     write_recipe(tmp_path, accumulate=2)
     run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "recalib.cli")
-    found = process(tmp_path, *run, "train", "recipe.json", "-o", "two", "--json")
-    assert json.loads(found.stdout)["epochs"] == 3
+    result = process(tmp_path, *run, "train", "recipe.json", "-o", "two", "--json")
+    assert json.loads(result.stdout)["epochs"] == 3
     Cli(tmp_path, capsys)("train", tmp_path / "recipe.json", "-o", tmp_path / "one")
-    one, two = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
-    for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, rtol=1e-5, atol=1e-6)
-    with np.load(tmp_path / "one/test.npz") as one, np.load(tmp_path / "two/test.npz") as two:
-        np.testing.assert_allclose(two["logits"], one["logits"], rtol=1e-5, atol=1e-5)
+    single, double = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
+    for name, value in single.items():
+        np.testing.assert_allclose(double[name], value, rtol=1e-5, atol=1e-6)
+    with np.load(tmp_path / "one/test.npz") as single, np.load(tmp_path / "two/test.npz") as double:
+        np.testing.assert_allclose(double["logits"], single["logits"], rtol=1e-5, atol=1e-5)

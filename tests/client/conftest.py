@@ -46,8 +46,8 @@ def server(shared_programs: Programs) -> Iterator[Server]:
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     """Which client."""
-    found: str = request.param
-    return found
+    result: str = request.param
+    return result
 
 
 @pytest.fixture
@@ -73,13 +73,13 @@ def flaky() -> Iterator[Flaky]:
 @pytest.fixture
 def client_of(kind: str) -> Iterator[Callable[..., Either]]:
     """Makes clients that do not pause for long."""
-    made: list[Either] = []
+    clients: list[Either] = []
 
     def make(url: str, attempts: int = 4, first_pause: float = 0.01, **more: Any) -> Either:
         retries = Retries(attempts, first_pause)
-        made.append(Either(kind, url, retries=retries, **more))
-        return made[-1]
+        clients.append(Either(kind, url, retries=retries, **more))
+        return clients[-1]
 
     yield make
-    for one in made:
-        one.__exit__(None, None, None)
+    for client_ in clients:
+        client_.__exit__(None, None, None)

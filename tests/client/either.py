@@ -50,11 +50,11 @@ class Either:
         self._portal_of.__exit__(None, None, None)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        if self.kind == "blocking" or not callable(found):
-            return found
-        act = self._called if inspect.iscoroutinefunction(found) else self._iterated
-        return functools.partial(act, found)
+        result = getattr(self._client, name)
+        if self.kind == "blocking" or not callable(result):
+            return result
+        act = self._called if inspect.iscoroutinefunction(result) else self._iterated
+        return functools.partial(act, result)
 
     def _called(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         return self._portal.call(functools.partial(method, *args, **kwargs))
@@ -63,10 +63,10 @@ class Either:
         items: AsyncIterator[Any] = method(*args, **kwargs)
 
         async def following() -> list[Any]:
-            return [one async for one in _first(items)]
+            return [item async for item in _first(items)]
 
-        while found := self._portal.call(following):
-            yield found[0]
+        while answer := self._portal.call(following):
+            yield answer[0]
 
 
 async def _first(items: AsyncIterator[Any]) -> AsyncIterator[Any]:

@@ -68,11 +68,11 @@ def test_keys_are_new_for_each_request(client_of: Clients, flaky: Flaky) -> None
     client = client_of(flaky.url)
     client.create_model("a", 3)
     client.create_model("b", 3)
-    assert len({one.headers["idempotency-key"] for one in flaky.received}) == 2
+    assert len({request.headers["idempotency-key"] for request in flaky.received}) == 2
 
 
 @pytest.mark.parametrize(
-    ("act", "error", "said"),
+    ("act", "error", "message"),
     [
         (resets, UnreachableError, "no response from http"),
         (says(503, b"Busy"), OverloadedError, "POST /v1/models was answered 503: Busy"),
@@ -80,11 +80,11 @@ def test_keys_are_new_for_each_request(client_of: Clients, flaky: Flaky) -> None
     ],
 )
 def test_what_does_not_pass_is_told(
-    client_of: Clients, flaky: Flaky, act: Act, error: type[Exception], said: str
+    client_of: Clients, flaky: Flaky, act: Act, error: type[Exception], message: str
 ) -> None:
     """After so many attempts, with the last of them."""
     flaky.will(act)
-    with pytest.raises(error, match=said) as caught:
+    with pytest.raises(error, match=message) as caught:
         client_of(flaky.url, attempts=3).create_model("m", 3)
     assert isinstance(caught.value, house.UnavailableError)
     assert len(flaky.received) == 3
@@ -265,7 +265,7 @@ def test_violations(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(problem(422, "Three things.", *some))
     with pytest.raises(RefusedError, match="Three things") as caught:
         client_of(flaky.url).create_model("m", ["0", "1", "2"])
-    assert [(one.field, one.found) for one in caught.value.violations] == [
+    assert [(violation.field, violation.found) for violation in caught.value.violations] == [
         (f"classes[{i}]", str(i)) for i in range(3)
     ]
     assert (caught.value.field, caught.value.accepted) == ("classes[0]", "a name")
@@ -275,32 +275,35 @@ def test_violations(client_of: Clients, flaky: Flaky) -> None:
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.RecalibError]) -> None:
     """`except NotFoundError` is right with a server as it is without one."""
-    made = {
+    factories = {
         house.InputError: lambda kind: kind("logits", found="x", accepted="y"),
         house.NotFoundError: lambda kind: kind("model", "m"),
         house.LimitedError: lambda kind: kind("too much", 7),
     }
-    make = next((made[one] for one in kind.__mro__ if one in made), lambda kind: kind("because"))
+    make = next(
+        (factories[base] for base in kind.__mro__ if base in factories),
+        lambda kind: kind("because"),
+    )
     response = problem_of(make(kind))
     request = Request("GET", "/v1/models/m")
     headers = dict(response.headers)
-    found = errors.service_error(
+    result = errors.service_error(
         Response(request, response.status_code, headers, bytes(response.body))
     )
-    assert (str(found), found.status) == (str(make(kind)), PROBLEMS[kind][0])
+    assert (str(result), result.status) == (str(make(kind)), PROBLEMS[kind][0])
     # Damage and bugs are the service's own; of conflicts, HTTP has one kind.
     expected = {
         house.CorruptError: house.RecalibError,
         house.FencedError: house.ConflictError,
         house.ExistsError: house.ConflictError,
     }.get(kind, kind)
-    assert isinstance(found, expected)
-    if isinstance(found, house.InputError):
-        assert (found.field, found.found, found.accepted) == ("logits", "x", "y")
-    if isinstance(found, house.LimitedError):
-        assert found.retry_after_seconds == 7
-    if isinstance(found, house.NotFoundError):
-        assert (found.kind, found.name) == ("resource", "/v1/models/m")
+    assert isinstance(result, expected)
+    if isinstance(result, house.InputError):
+        assert (result.field, result.found, result.accepted) == ("logits", "x", "y")
+    if isinstance(result, house.LimitedError):
+        assert result.retry_after_seconds == 7
+    if isinstance(result, house.NotFoundError):
+        assert (result.kind, result.name) == ("resource", "/v1/models/m")
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "a?b=c", "a#b", "%2e%2e", "é", "a b", "\0"])

@@ -47,9 +47,9 @@ def local() -> Calibrator:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
 def test_every_dtype(client: Either, model: str, local: Calibrator, dtype: str) -> None:
     rows = LOGITS[:20].astype(dtype)
-    found = client.calibrate(model, rows)
-    assert (found.dtype, found.shape) == (np.float32, rows.shape)
-    np.testing.assert_allclose(found, local.predict(rows.astype(np.float64)), atol=2e-6)
+    result = client.calibrate(model, rows)
+    assert (result.dtype, result.shape) == (np.float32, rows.shape)
+    np.testing.assert_allclose(result, local.predict(rows.astype(np.float64)), atol=2e-6)
 
 
 def test_rows_in_other_orders(client: Either, model: str) -> None:
@@ -64,11 +64,11 @@ def test_masked_classes(client: Either, model: str) -> None:
     """−inf, and None in lists, has probability 0, and the others sum to 1."""
     rows = LOGITS[:2].astype(np.float32)
     rows[0, 1] = rows[1, 3] = -np.inf
-    found = client.calibrate(model, rows)
-    assert found[0, 1] == found[1, 3] == 0
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
-    listed = [[None if one == -np.inf else one for one in row] for row in rows.tolist()]
-    np.testing.assert_array_equal(client.calibrate(model, listed), found)
+    result = client.calibrate(model, rows)
+    assert result[0, 1] == result[1, 3] == 0
+    np.testing.assert_allclose(result.sum(axis=1), 1, atol=1e-6)
+    listed = [[None if value == -np.inf else value for value in row] for row in rows.tolist()]
+    np.testing.assert_array_equal(client.calibrate(model, listed), result)
 
 
 def test_probabilities_instead_of_logits(client: Either, model: str) -> None:
@@ -90,8 +90,8 @@ def test_more_rows_than_one_request_may_carry(
 ) -> None:
     """The client finds out what a server takes, remembers it, and keeps the rows in order."""
     assert len(LOGITS) > 10 * MAX_ROWS
-    found = client.calibrate(model, LOGITS)
-    np.testing.assert_allclose(found, local.predict(LOGITS), atol=2e-6)
+    result = client.calibrate(model, LOGITS)
+    np.testing.assert_allclose(result, local.predict(LOGITS), atol=2e-6)
     assert MAX_ROWS / 2 < client.session.max_rows <= MAX_ROWS
     assert client.session.max_bytes == 16 << 20
 
@@ -121,11 +121,11 @@ def test_a_promotion_between_two_parts(
     client: Either, model: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows come from one version, which is the one that served at the beginning."""
-    real, seen = calibration._send_batch, []
+    send_batch, versions = calibration._send_batch, []
 
-    def promoting(session: Any, rows: NDArray[Any], asked: Any, calibrator: str) -> Any:
-        response = yield from real(session, rows, asked, calibrator)
-        seen.append(calibrator)
+    def promoting(session: Any, rows: NDArray[Any], output_: Any, calibrator: str) -> Any:
+        response = yield from send_batch(session, rows, output_, calibrator)
+        versions.append(calibrator)
         server.promote(2, model)
         return response
 
@@ -136,7 +136,7 @@ def test_a_promotion_between_two_parts(
         np.testing.assert_array_equal(client.calibrate(model, LOGITS[:90]), expected)
     finally:
         server.promote(1, model)
-    assert seen == ["1", "1", "1"]
+    assert versions == ["1", "1", "1"]
 
 
 def test_bad_rows_are_named_by_their_number_in_the_whole(client: Either, model: str) -> None:
@@ -174,11 +174,11 @@ def test_the_likeliest_classes(client: Either, model: str) -> None:
     logits[7] = 0
     everything = client.calibrate(model, logits)
     for k in (1, 3, 4):
-        found = client.calibrate_top(model, logits, k)
+        result = client.calibrate_top(model, logits, k)
         order = np.argsort(-everything, axis=1, kind="stable")[:, :k]
-        np.testing.assert_array_equal(found.classes, order)
+        np.testing.assert_array_equal(result.classes, order)
         np.testing.assert_array_equal(
-            found.probabilities, np.take_along_axis(everything, order, axis=1)
+            result.probabilities, np.take_along_axis(everything, order, axis=1)
         )
     assert client.calibrate_top(model, logits[:1], 2, calibrator=2).classes.shape == (1, 2)
     for k in (0, 5):
@@ -188,9 +188,9 @@ def test_the_likeliest_classes(client: Either, model: str) -> None:
 
 def test_ids_and_the_labels_of_their_rows(client: Either, model: str) -> None:
     """Each id is of its row: the labels of all are taken, in requests of any size."""
-    found = client.predict(model, LOGITS[:120])
-    np.testing.assert_array_equal(found.probabilities, client.calibrate(model, LOGITS[:120]))
-    ids = found.prediction_ids
+    result = client.predict(model, LOGITS[:120])
+    np.testing.assert_array_equal(result.probabilities, client.calibrate(model, LOGITS[:120]))
+    ids = result.prediction_ids
     assert len(set(ids)) == 120
     assert None not in ids
     assert client.add_labels(model, ids, LABELS[:120]).counts == {"accepted": 120}
@@ -200,7 +200,7 @@ def test_ids_and_the_labels_of_their_rows(client: Either, model: str) -> None:
     assert none.prediction_ids == [None] * 120
     some = client.predict(model, LOGITS, ids=0.5).prediction_ids
     # A fair coin for each of 600 rows: seven standard deviations are 86.
-    assert 214 <= sum(one is not None for one in some) <= 386
+    assert 214 <= sum(label is not None for label in some) <= 386
     assert client.predict(model, LOGITS[:3], ids=1e-9).prediction_ids == [None] * 3
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match="ids: found"):

@@ -38,28 +38,28 @@ def served(cli: Cli, server: Server, model: str) -> str:
 def test_as_apply_does(cli: Cli, server: Server, served: str) -> None:
     """The same file, whichever of the two wrote it; by version or alias, for machines or people."""
     there = ("--server", server.url, "--model", served)
-    done = cli("calibrate", "val.npz", *there, "-o", "out.npz", "--json")
-    assert done.json == {"output": "out.npz", "rows": 300, "classes": 4}
-    found = cli.probabilities("out.npz")
+    result = cli("calibrate", "val.npz", *there, "-o", "out.npz", "--json")
+    assert result.json == {"output": "out.npz", "rows": 300, "classes": 4}
+    actual = cli.probabilities("out.npz")
     cli("apply", "t.calib", "val.npz", "-o", "local.npz")
-    np.testing.assert_allclose(found, cli.probabilities("local.npz"), atol=1e-6)
+    np.testing.assert_allclose(actual, cli.probabilities("local.npz"), atol=1e-6)
 
-    done = cli("calibrate", "val.npz", *there, "-o", "1.npz", "--calibrator", "1")
-    assert (done.status, done.err) == (0, "")
-    assert done.out == "saved 300 rows of 4 probabilities to 1.npz\n"
-    np.testing.assert_array_equal(cli.probabilities("1.npz"), found)
+    result = cli("calibrate", "val.npz", *there, "-o", "1.npz", "--calibrator", "1")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == "saved 300 rows of 4 probabilities to 1.npz\n"
+    np.testing.assert_array_equal(cli.probabilities("1.npz"), actual)
     cli("calibrate", "val.npz", *there, "-o", "2.npz", "--calibrator", "2")
-    assert np.abs(cli.probabilities("2.npz") - found).max() > 0.01
+    assert np.abs(cli.probabilities("2.npz") - actual).max() > 0.01
 
     probabilities = cli.probabilities("2.npz")  # by identity: softmax(logits)
     cli.write("p.npz", write_npz(probabilities, None, "probabilities"))
-    done = cli("calibrate", "p.npz", *there, "-o", "3.npz", "--input", "probabilities")
-    assert (done.status, done.err) == (0, "")
-    np.testing.assert_allclose(cli.probabilities("3.npz"), found, atol=1e-5)
+    result = cli("calibrate", "p.npz", *there, "-o", "3.npz", "--input", "probabilities")
+    assert (result.status, result.err) == (0, "")
+    np.testing.assert_allclose(cli.probabilities("3.npz"), actual, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (("--model", "nobody"), "model 'nobody' does not exist"),
         (("--calibrator", "77"), "version '77' does not exist"),
@@ -71,26 +71,29 @@ def test_as_apply_does(cli: Cli, server: Server, served: str) -> None:
     ],
 )
 def test_what_cannot_be_done(
-    cli: Cli, server: Server, served: str, more: tuple[str, ...], said: str
+    cli: Cli, server: Server, served: str, more: tuple[str, ...], message: str
 ) -> None:
     """Exit code 2, one line, and no file."""
     before = cli.files()
     usual = ("--server", server.url, "--model", served, "-o", "out.npz")
-    done = cli("calibrate", "val.npz", *usual, *more)
-    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-    assert done.err.startswith(f"error: {said}")
+    result = cli("calibrate", "val.npz", *usual, *more)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith(f"error: {message}")
     assert cli.files() == before
 
 
 def test_data_of_another_model(cli: Cli, server: Server, served: str) -> None:
     cli.write("three.npz", write_npz(LOGITS[:, :3], None))
     there = ("--server", server.url, "--model", served, "-o", "out.npz")
-    done = cli("calibrate", "three.npz", *there)
-    assert (done.status, done.err) == (2, "error: logits: found 3 classes; accepted: 4 classes\n")
+    result = cli("calibrate", "three.npz", *there)
+    assert (result.status, result.err) == (
+        2,
+        "error: logits: found 3 classes; accepted: 4 classes\n",
+    )
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (
             says(200, b"<html>"),
@@ -108,11 +111,11 @@ def test_data_of_another_model(cli: Cli, server: Server, served: str) -> None:
         ),
     ],
 )
-def test_a_server_that_is_none(cli: Cli, flaky: Flaky, act: Act, said: str) -> None:
+def test_a_server_that_is_none(cli: Cli, flaky: Flaky, act: Act, message: str) -> None:
     """Whatever is at that address, one line says it, and nothing is written."""
     flaky.will(act)
     there = ("--server", flaky.url, "--model", "m", "-o", "out.npz")
-    done = cli("calibrate", "val.npz", *there)
-    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-    assert done.err.startswith(said)
+    result = cli("calibrate", "val.npz", *there)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith(message)
     assert not (cli.folder / "out.npz").exists()

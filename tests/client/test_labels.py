@@ -31,27 +31,27 @@ def ids(client: Either, name: str, shared_programs: Programs) -> list[str]:
     registry.close()
     count = 3 * MAX_LABELS + 1
     halves = np.full(count, 0.5, np.float32)
-    said = Predictions(halves, halves, np.zeros(count, np.int64))
-    return mint(key, model, 1, time.time(), said)
+    predictions = Predictions(halves, halves, np.zeros(count, np.int64))
+    return mint(key, model, 1, time.time(), predictions)
 
 
 def test_labels_of_every_kind(client: Either, name: str, ids: list[str]) -> None:
     """Each has an outcome of its own, in order, over more requests than one."""
     labels = np.arange(len(ids)) % 4
-    found = client.add_labels(name, ids[:-1], labels[:-1])
-    assert found.counts == {"accepted": len(ids) - 1}
+    result = client.add_labels(name, ids[:-1], labels[:-1])
+    assert result.counts == {"accepted": len(ids) - 1}
     assert MAX_LABELS / 2 <= client.session.max_labels <= MAX_LABELS
 
     wrong = [*labels[:-2].tolist(), (labels[-2] + 1) % 4, 0]
-    found = client.add_labels(name, [*ids[:-1], "forged"], wrong)
-    assert [one.status for one in found.items] == [
+    result = client.add_labels(name, [*ids[:-1], "forged"], wrong)
+    assert [item.status for item in result.items] == [
         *["duplicate"] * (len(ids) - 2),
         "conflict",
         "invalid",
     ]
-    assert found.counts == {"duplicate": len(ids) - 2, "conflict": 1, "invalid": 1}
-    assert "labelled" in found.items[-2].reason
-    assert "characters" in found.items[-1].reason
+    assert result.counts == {"duplicate": len(ids) - 2, "conflict": 1, "invalid": 1}
+    assert "labelled" in result.items[-2].reason
+    assert "characters" in result.items[-1].reason
 
     named = client.add_labels(name, ids[-1:], ["d"])
     assert (named.counts, named.items[0].reason) == ({"accepted": 1}, "")
@@ -73,8 +73,8 @@ def test_what_cannot_be_labelled(client: Either, name: str) -> None:
 
 def test_an_answer_about_other_labels(client_of: Callable[..., Either], flaky: Flaky) -> None:
     """Outcomes could not be told whose they are; a broken connection is no reason to fail."""
-    one: dict[str, Any] = {"status": "accepted"}
-    flaky.will(resets, says(200, {"counts": {"accepted": 1}, "items": [one]}))
+    outcome: dict[str, Any] = {"status": "accepted"}
+    flaky.will(resets, says(200, {"counts": {"accepted": 1}, "items": [outcome]}))
     assert client_of(flaky.url).add_labels("m", ["i"], [0]).counts == {"accepted": 1}
     with pytest.raises(MalformedAnswerError, match="is about 1 labels of 2"):
         client_of(flaky.url).add_labels("m", ["i", "j"], [0, 1])

@@ -38,24 +38,27 @@ def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -
 
     content = npz(LOGITS, LABELS)
     (tmp_path / "val.npz").write_bytes(content)
-    told: list[float] = []
+    fractions: list[float] = []
     dataset = client.upload_dataset(
-        name, "val", tmp_path / "val.npz", progress=lambda done, text: told.append(done)
+        name,
+        "val",
+        tmp_path / "val.npz",
+        progress=lambda share, text: fractions.append(share),
     )
     assert dataset.digest == hashlib.sha256(content).hexdigest()
     assert (dataset.rows, dataset.size_bytes, dataset.input) == (600, len(content), "logits")
     assert dataset.metrics["accuracy"].value == np.mean(LOGITS.argmax(1) == LABELS)
-    assert told[-1] == 1
-    assert told == sorted(told)
+    assert fractions[-1] == 1
+    assert fractions == sorted(fractions)
 
     job = client.fit(name, "val", map="vector", promote=True)
     assert (job.kind, job.model, job.finished) == ("fit", name, False)
     heard: list[tuple[float, str]] = []
-    done = client.wait(job, progress=lambda fraction, text: heard.append((fraction, text)))
-    assert (done.state, done.error) == ("succeeded", None)
-    assert done.result["version"] == 1
+    result = client.wait(job, progress=lambda fraction, text: heard.append((fraction, text)))
+    assert (result.state, result.error) == ("succeeded", None)
+    assert result.result["version"] == 1
     assert heard[-1] == (1, "succeeded")
-    assert done.started_at < done.finished_at
+    assert result.started_at < result.finished_at
     assert client.get_calibrator(name).card["map"] == "vector"
 
     probabilities = client.calibrate(name, ROWS)
@@ -83,16 +86,16 @@ def test_versions_and_aliases(client: Either, fitted: str) -> None:
     assert client.rollback(fitted).version == 1  # and forth
 
     client.promote(fitted, 2, alias="next")
-    assert {one.alias: one.version for one in client.list_aliases(fitted)} == {
+    assert {alias.alias: alias.version for alias in client.list_aliases(fitted)} == {
         "champion": 1,
         "next": 2,
     }
     history = client.alias_history(fitted)
-    assert [one.to_version for one in history] == [1, 2, 1, 2]
+    assert [entry.to_version for entry in history] == [1, 2, 1, 2]
     assert (history[2].reason, history[2].from_version) == ("to see", 2)
     assert len(client.alias_history(fitted, limit=1)) == 1
     assert client.get_calibrator(fitted, "next").version == 2
-    assert [one.card["map"] for one in client.list_calibrators(fitted)] == [
+    assert [calibrator.card["map"] for calibrator in client.list_calibrators(fitted)] == [
         "identity",
         "temperature",
     ]
@@ -107,12 +110,12 @@ def test_lists_go_over_all_pages(
 ) -> None:
     monkeypatch.setattr("recalib.client.drivers._PAGE_SIZE", 2)
     names = [f"{name}-{number}" for number in range(5)]
-    for one in names:
-        client.create_model(one, 2)
-    assert [one.name for one in client.list_models() if one.name.startswith(name)] == names
+    for name in names:
+        client.create_model(name, 2)
+    assert [model.name for model in client.list_models() if model.name.startswith(name)] == names
     for part in ("c", "a", "b"):
         client.upload_dataset(names[0], part, LOGITS[:10, :2], LABELS[:10] % 2, progress=False)
-    assert [one.name for one in client.list_datasets(names[0])] == ["a", "b", "c"]
+    assert [dataset.name for dataset in client.list_datasets(names[0])] == ["a", "b", "c"]
     assert list(client.list_datasets(names[1])) == []
     assert client.get_dataset(names[0], "a").rows == 10
 
@@ -152,7 +155,7 @@ def test_a_job_that_fails(client: Either, name: str, shared_programs: Programs) 
     # Bytes that no other data set has, or theirs would be gone too.
     own = np.random.default_rng(int(name[-8:], 16)).normal(size=LOGITS.shape)
     digest = client.upload_dataset(name, "val", own, LABELS, progress=False).digest
-    (blob,) = (one for one in shared_programs.home.rglob(f"*{digest}*") if one.is_file())
+    (blob,) = (path for path in shared_programs.home.rglob(f"*{digest}*") if path.is_file())
     blob.unlink()
     with pytest.raises(JobFailedError, match=digest[:8]) as caught:
         client.wait(client.fit(name, "val"), progress=False)
@@ -162,8 +165,8 @@ def test_a_job_that_fails(client: Either, name: str, shared_programs: Programs) 
 
 
 def test_ready(client: Either) -> None:
-    found = client.ready()
-    assert (found.ready, found.registry, found.detail) == (True, "reachable", "")
+    result = client.ready()
+    assert (result.ready, result.registry, result.detail) == (True, "reachable", "")
 
 
 def test_no_place_for_a_download(client: Either, fitted: str, tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def test_rows_of_every_kind(client: Either, name: str) -> None:
     assert client.add_observations(name, logits, labels, times).counts == {"accepted": rows}
     logits[1, (labels[1] + 1) % 4] = -np.inf
     times[-1] = 0
-    found = client.add_observations(name, logits, labels, times, calibrator=1, segment="")
+    result = client.add_observations(name, logits, labels, times, calibrator=1, segment="")
     statuses = ["duplicate", "accepted", *["duplicate"] * (rows - 3), "expired"]
-    assert [one.status for one in found.items] == statuses
+    assert [item.status for item in result.items] == statuses
     with pytest.raises(MissingError):
         client.add_observations(name, logits, labels, times, calibrator=9)
     with pytest.raises(RefusedError, match="classes"):

@@ -118,7 +118,7 @@ def test_what_a_fit_can_be_asked_for_can_be_asked_by_the_client() -> None:
 
 
 def operations() -> list[str]:
-    return [name for name, one in vars(Operations).items() if not name.startswith("_")]
+    return [name for name, method in vars(Operations).items() if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", operations())
@@ -148,11 +148,11 @@ def test_without_httpx2() -> None:
         "    except recalib.client.InputError as error:\n"
         "        print(error)\n"
     ).replace("recalib.client.InputError", "__import__('recalib.errors').errors.InputError")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True, check=False
     )
-    said = "recalib.client: found no package httpx2; accepted: pip install 'recalib[client]'\n"
-    assert (done.returncode, done.stdout) == (0, 2 * said), done.stderr
+    message = "recalib.client: found no package httpx2; accepted: pip install 'recalib[client]'\n"
+    assert (process.returncode, process.stdout) == (0, 2 * message), process.stderr
 
 
 def test_errors_of_one_request_do_not_reach_another(flaky: Flaky) -> None:

@@ -24,7 +24,7 @@ _SCRIPT = """
 def test_a_bar_on_a_terminal() -> None:
     """With names as they are; on standard error, so that output stays clean."""
     reader, writer = pty.openpty()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(_SCRIPT)],
         stdout=subprocess.PIPE,
         stderr=writer,
@@ -32,12 +32,12 @@ def test_a_bar_on_a_terminal() -> None:
         check=True,
     )
     os.close(writer)
-    shown = b""
+    output = b""
     while piece := _read(reader):
-        shown += piece
+        output += piece
     os.close(reader)
-    assert done.stdout == b""
-    assert b"upload [red]:smile:: 10 of 10 MB" in shown
+    assert process.stdout == b""
+    assert b"upload [red]:smile:: 10 of 10 MB" in output
 
 
 def _read(terminal: int) -> bytes:

@@ -34,10 +34,10 @@ def test_a_server_trains_and_serves_what_came_of_it(
     with Client(server.url) as client:
         client.create_model(name, 3)
     recipe = write_recipe(cli.folder, calibrate={"model": name, "promote": True})
-    found = cli("train", recipe, "--server", server.url, "-o", "out", "--json").json
-    assert found["calibrator"]["version"] == 1
+    output = cli("train", recipe, "--server", server.url, "-o", "out", "--json").json
+    assert output["calibrator"]["version"] == 1
     there = json.loads((cli.folder / "out" / "result.json").read_text())
-    assert {k: found[k] for k in there} == there
+    assert {k: output[k] for k in there} == there
     write_data(cli.folder)
     cli("train", write_recipe(cli.folder), "-o", "here")
     with np.load("out/test.npz") as one, np.load("here/test.npz") as other:
@@ -59,8 +59,8 @@ def test_a_run_by_either_client(client: Either, data: Path, tmp_path: Path) -> N
 
 def test_what_only_files_have(cli: Cli, server: Server) -> None:
     recipe = write_recipe(cli.folder)
-    done = cli("train", recipe, "--server", server.url, "--data", ".")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("error: data: found .")
-    done = cli("train", write_recipe(cli.folder, tune={"beta": [1]}), "--server", server.url)
-    assert done.err.startswith("error: tune: found a table; accepted: none")
+    result = cli("train", recipe, "--server", server.url, "--data", ".")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("error: data: found .")
+    result = cli("train", write_recipe(cli.folder, tune={"beta": [1]}), "--server", server.url)
+    assert result.err.startswith("error: tune: found a table; accepted: none")

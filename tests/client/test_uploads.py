@@ -107,16 +107,19 @@ def test_another_attempt_begins_at_the_beginning(
     (tmp_path / "val.npz").write_bytes(content)
     response = {**DATASET, "digest": hashlib.sha256(content).hexdigest()}
     flaky.will(says(200, {}), resets, says(502), says(201, response))
-    told: list[float] = []
+    fractions: list[float] = []
     client_of(flaky.url).upload_dataset(
-        "m", "d", str(tmp_path / "val.npz"), progress=lambda done, text: told.append(done)
+        "m",
+        "d",
+        str(tmp_path / "val.npz"),
+        progress=lambda share, text: fractions.append(share),
     )
     _, *sent = flaky.received
-    assert [one.body for one in sent] == [content] * 3
-    assert {one.headers["content-length"] for one in sent} == {str(len(content))}
-    assert {one.headers["content-type"] for one in sent} == {"application/x-npz"}
+    assert [request.body for request in sent] == [content] * 3
+    assert {request.headers["content-length"] for request in sent} == {str(len(content))}
+    assert {request.headers["content-type"] for request in sent} == {"application/x-npz"}
     assert "transfer-encoding" not in sent[0].headers
-    assert told == [1, 1, 1]
+    assert fractions == [1, 1, 1]
 
 
 def test_bytes_that_changed_on_the_way(client_of: Callable[..., Either], flaky: Flaky) -> None:
@@ -144,7 +147,7 @@ def test_a_file_that_changes_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "said"),
+    ("arguments", "error", "message"),
     [
         (("nowhere.npz",), InputError, "No such file"),
         ((".",), UnsupportedError, "a name ending in ''"),
@@ -164,14 +167,14 @@ def test_what_cannot_be_uploaded(
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[Any, ...],
     error: type[Exception],
-    said: str,
+    message: str,
 ) -> None:
     """Nothing is sent."""
     monkeypatch.chdir(tmp_path)
     for name in ("val.txt", "val.npz"):
         Path(name).write_bytes(b"x")
     Path("empty.npz").touch()
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         client_of(flaky.url).upload_dataset("m", "d", *arguments)
     assert flaky.received == []
 

@@ -25,10 +25,10 @@ Clients = Callable[..., Either]
 NOTE = "Job j goes on; cancel it by client.cancel_job('j')."
 
 
-def job(state: str, done: float | None = None, **more: Any) -> Act:
+def job(state: str, fraction: float | None = None, **more: Any) -> Act:
     """Response with a job in a state, at a fraction of its way."""
-    progress = None if done is None else {"fraction": done, "message": f"{done:.0%}"}
-    found = {
+    progress = None if fraction is None else {"fraction": fraction, "message": f"{fraction:.0%}"}
+    actual = {
         "id": "j",
         "kind": "fit",
         "state": state,
@@ -41,26 +41,28 @@ def job(state: str, done: float | None = None, **more: Any) -> Act:
         "started_at": None,
         "finished_at": None,
     }
-    return says(200, {**found, **more})
+    return says(200, {**actual, **more})
 
 
 def test_until_it_has_succeeded(client_of: Clients, flaky: Flaky) -> None:
     """Whoever wants to hears how far it is; a connection that breaks does not matter."""
     acts = [job("queued"), resets, job("running", 0.5), job("running", 0.75), job("succeeded")]
     flaky.will(*acts)
-    told: list[tuple[float, str]] = []
-    done = client_of(flaky.url).wait("j", progress=lambda *one: told.append(one))
-    assert (done.id, done.state) == ("j", "succeeded")
-    assert told == [(0, "queued"), (0.5, "50%"), (0.75, "75%"), (1, "succeeded")]
-    assert [(one.method, one.path) for one in flaky.received] == [("GET", "/v1/jobs/j")] * 5
+    reports: list[tuple[float, str]] = []
+    result = client_of(flaky.url).wait("j", progress=lambda *report: reports.append(report))
+    assert (result.id, result.state) == ("j", "succeeded")
+    assert reports == [(0, "queued"), (0.5, "50%"), (0.75, "75%"), (1, "succeeded")]
+    assert [(request.method, request.path) for request in flaky.received] == [
+        ("GET", "/v1/jobs/j")
+    ] * 5
 
 
 @pytest.mark.parametrize(
-    ("state", "said"), [("failed", "job j failed: no data"), ("cancelled", "job j cancelled$")]
+    ("state", "message"), [("failed", "job j failed: no data"), ("cancelled", "job j cancelled$")]
 )
-def test_until_it_has_not(client_of: Clients, flaky: Flaky, state: str, said: str) -> None:
+def test_until_it_has_not(client_of: Clients, flaky: Flaky, state: str, message: str) -> None:
     flaky.will(job("running"), job(state, error="no data" if state == "failed" else None))
-    with pytest.raises(JobFailedError, match=said) as caught:
+    with pytest.raises(JobFailedError, match=message) as caught:
         client_of(flaky.url).wait("j", progress=False)
     assert caught.value.job.state == state
     assert not hasattr(caught.value, "__notes__")
@@ -113,7 +115,7 @@ def test_a_task_that_is_cancelled(flaky: Flaky) -> None:
             assert (await client.get_job("j")).state == "running"
 
     asyncio.run(main())
-    assert {one.method for one in flaky.received} == {"GET"}
+    assert {request.method for request in flaky.received} == {"GET"}
 
 
 _SCRIPT = """
@@ -150,4 +152,4 @@ def test_control_c(kind: str, flaky: Flaky) -> None:
     assert out == ""
     assert NOTE in err
     assert "KeyboardInterrupt" in err
-    assert {one.method for one in flaky.received} == {"GET"}
+    assert {request.method for request in flaky.received} == {"GET"}

@@ -51,9 +51,9 @@ REPORT = MonitoringReport.model_validate(
 
 def test_a_person_is_told_all_that_the_server_knows(cli: Cli, flaky: Flaky) -> None:
     flaky.will(says(200, REPORT))
-    done = cli("monitoring", "m", "--server", flaky.url)
-    assert (done.status, done.err) == (0, "")
-    said = "".join(done.out.split())
+    result = cli("monitoring", "m", "--server", flaky.url)
+    assert (result.status, result.err) == (0, "")
+    output = "".join(result.out.split())
     for text in (
         "m, version 3: stale since 2026-03-04 05:06:07 UTC",
         "accuracy is not within 2.0% of confidence",
@@ -69,45 +69,45 @@ def test_a_person_is_told_all_that_the_server_knows(cli: Cli, flaky: Flaky) -> N
         "monitor",
         "somebody asked",  # although the name of a job alone would fill the line
     ):
-        assert "".join(text.split()) in said, text
+        assert "".join(text.split()) in output, text
 
 
 def test_a_machine_is_told_the_same(cli: Cli, flaky: Flaky) -> None:
     flaky.will(says(200, REPORT))
-    found = cli("monitoring", "m", "--server", flaky.url, "--json").json
-    assert (found["state"], found["candidate"]["version"]) == ("stale", 4)
-    assert found["windows"][0]["measured"] == _MEASURED
-    assert set(found) == set(REPORT)
+    output = cli("monitoring", "m", "--server", flaky.url, "--json").json
+    assert (output["state"], output["candidate"]["version"]) == ("stale", 4)
+    assert output["windows"][0]["measured"] == _MEASURED
+    assert set(output) == set(REPORT)
 
 
 def test_a_model_that_nobody_has_looked_at(cli: Cli, server: Server) -> None:
     """By a real server; and one that it does not have, in one line."""
     with Client(server.url) as client:
         client.create_model("unwatched", 4, exist_ok=True)
-    done = cli("monitoring", "unwatched", "--server", server.url)
-    assert done.out.splitlines() == [
+    result = cli("monitoring", "unwatched", "--server", server.url)
+    assert result.out.splitlines() == [
         "unwatched, no champion: unverified",
         "the model has no champion, so that nothing is watched",
     ]
-    done = cli("monitoring", "nobody", "--server", server.url)
-    assert (done.status, done.out) == (2, "")
-    assert len(done.err.splitlines()) == 1
-    assert "nobody" in done.err
-    done = cli("drop-candidate", "unwatched", 1, "--server", server.url)
-    assert (done.status, done.out) == (2, "")
-    assert "candidate '1' does not exist" in done.err
+    result = cli("monitoring", "nobody", "--server", server.url)
+    assert (result.status, result.out) == (2, "")
+    assert len(result.err.splitlines()) == 1
+    assert "nobody" in result.err
+    result = cli("drop-candidate", "unwatched", 1, "--server", server.url)
+    assert (result.status, result.out) == (2, "")
+    assert "candidate '1' does not exist" in result.err
 
 
 def test_a_candidate_is_dropped_with_a_reason(cli: Cli, flaky: Flaky) -> None:
     dropped = {**REPORT["candidate"], "verdict": "dropped"}
     flaky.will(says(200, dropped), says(200, dropped), problem(409, "It serves."))
     there = ("drop-candidate", "m", 4, "--server", flaky.url)
-    done = cli(*there, "--reason", "it is odd")
-    assert done.out == "candidate 4 of m is dropped; the champion goes on\n"
+    result = cli(*there, "--reason", "it is odd")
+    assert result.out == "candidate 4 of m is dropped; the champion goes on\n"
     sent = flaky.received[-1]
     assert sent.method == "DELETE"
     assert sent.path.startswith("/v1/models/m/monitoring/candidates/4?reason=it")
     assert cli(*there, "--json").json["verdict"] == "dropped"
     assert "?" not in flaky.received[-1].path
-    done = cli(*there)
-    assert (done.status, "It serves." in done.err) == (2, True)
+    result = cli(*there)
+    assert (result.status, "It serves." in result.err) == (2, True)

@@ -25,5 +25,5 @@ async def awaiting(client: AsyncClient) -> None:
     assert_type(await client.get_model("m"), Model)
     assert_type(client.list_models(), AsyncIterator[Model])
     assert_type(await client.wait(await client.fit("m", "d", promote=False)), Job)
-    assert_type([one.name async for one in client.list_models()], list[str])
+    assert_type([model.name async for model in client.list_models()], list[str])
     len(client.get_model("m"))  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def answers_of(name: str, server: Server) -> Any:
     if not python.is_file():
         assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip(f"no environment of {name}'s client (make clients)")
-    done = subprocess.run(
+    process = subprocess.run(
         [str(python), str(_HERE / f"with_{name}.py"), server.url, server.grpc_url],
         input=json.dumps(ROWS.tolist()),
         capture_output=True,
@@ -73,19 +73,19 @@ def answers_of(name: str, server: Server) -> Any:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
 
 
-def check(found: dict[str, Any], expected: NDArray[Any]) -> None:
+def check(answers: dict[str, Any], expected: NDArray[Any]) -> None:
     """Every response has the probabilities, and an unknown model gives an error."""
-    for case, probabilities in found["probabilities"].items():
+    for case, probabilities in answers["probabilities"].items():
         tolerance = TOLERANCES.get(case.split()[0], 1e-5)
         np.testing.assert_allclose(probabilities, expected, atol=tolerance, err_msg=case)
-    assert "model 'nobody' does not exist" in found.get("error", "model 'nobody' does not exist")
-    assert all(found.get("ready", [])), found["ready"]
-    assert not any(found.get("unready", []))
-    assert found.get("id", "seven") == "seven"
+    assert "model 'nobody' does not exist" in answers.get("error", "model 'nobody' does not exist")
+    assert all(answers.get("ready", [])), answers["ready"]
+    assert not any(answers.get("unready", []))
+    assert answers.get("id", "seven") == "seven"
 
 
 @pytest.fixture(scope="module")
@@ -94,61 +94,63 @@ def triton(server: Server) -> Any:
 
 
 def test_triton(triton: Any, expected: NDArray[Any]) -> None:
-    found = triton["clients"]
-    assert set(found) == {"http", "grpc", "http.aio", "grpc.aio"}
-    for one in found.values():
-        check(one, expected)
-    assert len(found["http"]["probabilities"]) == 13
-    assert len(found["grpc"]["probabilities"]) == 7
-    assert "NOT_FOUND" in found["grpc"]["error"]
-    for one in (found["http"], found["grpc"]):
-        answer = one["answer"]
+    result = triton["clients"]
+    assert set(result) == {"http", "grpc", "http.aio", "grpc.aio"}
+    for answers in result.values():
+        check(answers, expected)
+    assert len(result["http"]["probabilities"]) == 13
+    assert len(result["grpc"]["probabilities"]) == 7
+    assert "NOT_FOUND" in result["grpc"]["error"]
+    for answers in (result["http"], result["grpc"]):
+        answer = answers["answer"]
         assert (answer["model_name"], answer["model_version"], answer["id"]) == (
             "digits", "1", "seven",
         )  # fmt: skip
-        assert "has no champion" in one["no champion"]
-        assert "found 3" in one["classes"]
-        assert one["server"] == "recalib"
-        assert one["model"]["name"] == "digits"
-        assert one["model"]["versions"] == ["1"]
-        (given,) = one["model"]["inputs"]
-        assert given["name"] == "logits"
-        assert given["datatype"] == "FP32"
-        assert [int(size) for size in given["shape"]] == [-1, 4]
+        assert "has no champion" in answers["no champion"]
+        assert "found 3" in answers["classes"]
+        assert answers["server"] == "recalib"
+        assert answers["model"]["name"] == "digits"
+        assert answers["model"]["versions"] == ["1"]
+        (tensor,) = answers["model"]["inputs"]
+        assert tensor["name"] == "logits"
+        assert tensor["datatype"] == "FP32"
+        assert [int(size) for size in tensor["shape"]] == [-1, 4]
 
 
 def test_the_protocol_s_own_names_are_left_to_clients(triton: Any) -> None:
     """Triton's messages load into the same process as ours, with equal wire format."""
     pool = descriptor_pool.Default()
-    files = [FileDescriptorProto.FromString(base64.b64decode(one)) for one in triton["messages"]]
-    for one in files:
-        pool.AddSerializedFile(one.SerializeToString())
+    files = [FileDescriptorProto.FromString(base64.b64decode(text)) for text in triton["messages"]]
+    for file in files:
+        pool.AddSerializedFile(file.SerializeToString())
     theirs = pool.FindFileByName(files[-1].name).message_types_by_name
     for ours in inference_pb2.DESCRIPTOR.message_types_by_name.values():
         same_on_the_wire(ours, theirs[ours.name])
 
 
 def same_on_the_wire(ours: Any, theirs: Any) -> None:
-    assert {one.number for one in ours.fields} == {one.number for one in theirs.fields}, ours.name
-    for number, one in ours.fields_by_number.items():
+    assert {field.number for field in ours.fields} == {field.number for field in theirs.fields}, (
+        ours.name
+    )
+    for number, field in ours.fields_by_number.items():
         other = theirs.fields_by_number[number]
-        told = (one.name, one.type, one.is_repeated, one.is_packed)
-        assert told == (other.name, other.type, other.is_repeated, other.is_packed)
+        attributes = (field.name, field.type, field.is_repeated, field.is_packed)
+        assert attributes == (other.name, other.type, other.is_repeated, other.is_packed)
     for name, nested in ours.nested_types_by_name.items():
         same_on_the_wire(nested, theirs.nested_types_by_name[name])
 
 
 def test_kserve(server: Server, expected: NDArray[Any]) -> None:
-    found = answers_of("kserve", server)
-    assert set(found) == {"rest", "grpc"}
-    for one in found.values():
-        check(one, expected)
-        assert len(one["probabilities"]) == 4
+    result = answers_of("kserve", server)
+    assert set(result) == {"rest", "grpc"}
+    for answers in result.values():
+        check(answers, expected)
+        assert len(answers["probabilities"]) == 4
 
 
 def test_mlserver(server: Server, expected: NDArray[Any]) -> None:
-    found = answers_of("mlserver", server)
-    assert set(found) == {"rest", "grpc"}
-    for one in found.values():
-        check(one, expected)
-        assert len(one["probabilities"]) == 8
+    result = answers_of("mlserver", server)
+    assert set(result) == {"rest", "grpc"}
+    for answers in result.values():
+        check(answers, expected)
+        assert len(answers["probabilities"]) == 8

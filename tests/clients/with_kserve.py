@@ -19,21 +19,21 @@ DTYPES = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
 
 
 def request(datatype: str, *, binary: bool, model: str = "digits") -> InferRequest:
-    given = InferInput("logits", list(ROWS.shape), datatype)
-    given.set_data_from_numpy(ROWS.astype(DTYPES[datatype]), binary_data=binary)
-    return InferRequest(model_name=model, infer_inputs=[given], request_id="seven")
+    tensor = InferInput("logits", list(ROWS.shape), datatype)
+    tensor.set_data_from_numpy(ROWS.astype(DTYPES[datatype]), binary_data=binary)
+    return InferRequest(model_name=model, infer_inputs=[tensor], request_id="seven")
 
 
-def told(answer: Any) -> Any:
+def content_of(answer: Any) -> Any:
     return answer.outputs[0].as_numpy().reshape(ROWS.shape).tolist()
 
 
 async def rest() -> dict[str, Any]:
     client = InferenceRESTClient(RESTConfig(protocol="v2", retries=1))
-    found = {}
+    answers = {}
     for datatype, binary in (("FP16", True), ("FP32", True), ("FP64", True), ("FP32", False)):
         answer = await client.infer(HTTP, request(datatype, binary=binary), model_name="digits")
-        found[f"{datatype} {'binary' if binary else 'json'}"] = told(answer)
+        answers[f"{datatype} {'binary' if binary else 'json'}"] = content_of(answer)
     try:
         await client.infer(HTTP, request("FP32", binary=True), model_name="nobody")
         error = ""
@@ -45,15 +45,15 @@ async def rest() -> dict[str, Any]:
         await client.is_model_ready(HTTP, "digits"),
     ]
     await client.close()
-    return {"probabilities": found, "id": answer.id, "error": error, "ready": ready}
+    return {"probabilities": answers, "id": answer.id, "error": error, "ready": ready}
 
 
 async def over_grpc() -> dict[str, Any]:
     async with InferenceGRPCClient(GRPC) as client:
-        found = {}
+        answers = {}
         for datatype, binary in (("FP16", True), ("FP32", True), ("FP64", True), ("FP32", False)):
             answer = await client.infer(request(datatype, binary=binary))
-            found[f"{datatype} {'binary' if binary else 'typed'}"] = told(answer)
+            answers[f"{datatype} {'binary' if binary else 'typed'}"] = content_of(answer)
         try:
             await client.infer(request("FP32", binary=True, model="nobody"))
             error = ""
@@ -64,7 +64,7 @@ async def over_grpc() -> dict[str, Any]:
             await client.is_server_ready(),
             await client.is_model_ready("digits"),
         ]
-    return {"probabilities": found, "id": answer.id, "error": error, "ready": ready}
+    return {"probabilities": answers, "id": answer.id, "error": error, "ready": ready}
 
 
 async def main() -> None:

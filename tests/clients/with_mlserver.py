@@ -24,62 +24,62 @@ DTYPES = {"FP32": np.float32, "FP64": np.float64}
 def requests(dtype: Any) -> dict[str, InferenceRequest]:
     """A tensor by one codec, and a whole request by the other."""
     tensor = NumpyCodec.encode_input("logits", ROWS.astype(dtype))
-    whole = NumpyRequestCodec.encode_request(ROWS.astype(dtype))
-    whole.inputs[0].name = "logits"
-    return {"tensor": InferenceRequest(inputs=[tensor], id="seven"), "request": whole}
+    request = NumpyRequestCodec.encode_request(ROWS.astype(dtype))
+    request.inputs[0].name = "logits"
+    return {"tensor": InferenceRequest(inputs=[tensor], id="seven"), "request": request}
 
 
-def told(answer: InferenceResponse) -> Any:
+def content_of(answer: InferenceResponse) -> Any:
     return NumpyCodec.decode_output(answer.outputs[0]).tolist()
 
 
 def post(model: str, body: str) -> Any:
-    asked = urllib.request.Request(  # noqa: S310
+    request_ = urllib.request.Request(  # noqa: S310
         f"{HTTP}/v2/models/{model}/infer", body.encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(asked) as answer:  # noqa: S310
+    with urllib.request.urlopen(request_) as answer:  # noqa: S310
         return InferenceResponse.model_validate_json(answer.read())
 
 
 def rest() -> dict[str, Any]:
-    found = {}
+    answers = {}
     for name, dtype in DTYPES.items():
         for kind, request in requests(dtype).items():
-            found[f"{name} {kind}"] = told(post("digits", request.model_dump_json()))
+            answers[f"{name} {kind}"] = content_of(post("digits", request.model_dump_json()))
             bare = request.model_dump_json(exclude_none=True)
-            found[f"{name} {kind} bare"] = told(post("digits", bare))
+            answers[f"{name} {kind} bare"] = content_of(post("digits", bare))
     try:
         post("nobody", requests(np.float32)["tensor"].model_dump_json())
         error = ""
     except urllib.error.HTTPError as caught:
         error = caught.read().decode()
-    return {"probabilities": found, "error": error}
+    return {"probabilities": answers, "error": error}
 
 
 def over_grpc() -> dict[str, Any]:
-    found = {}
+    answers = {}
     with grpc.insecure_channel(GRPC) as channel:
         stub = GRPCInferenceServiceStub(channel)
         for name, dtype in DTYPES.items():
             for kind, request in requests(dtype).items():
                 for raw in (False, True):
-                    asked = ModelInferRequestConverter.from_types(
+                    message = ModelInferRequestConverter.from_types(
                         request, model_name="digits", model_version=None, use_raw=raw
                     )
-                    answer = ModelInferResponseConverter.to_types(stub.ModelInfer(asked))
-                    found[f"{name} {kind} {'raw' if raw else 'typed'}"] = told(answer)
+                    answer = ModelInferResponseConverter.to_types(stub.ModelInfer(message))
+                    answers[f"{name} {kind} {'raw' if raw else 'typed'}"] = content_of(answer)
         ready = [
             stub.ServerLive(pb.ServerLiveRequest()).live,
             stub.ServerReady(pb.ServerReadyRequest()).ready,
             stub.ModelReady(pb.ModelReadyRequest(name="digits")).ready,
         ]
-        asked.model_name = "nobody"
+        message.model_name = "nobody"
         try:
-            stub.ModelInfer(asked)
+            stub.ModelInfer(message)
             error = ""
         except grpc.RpcError as caught:
             error = f"{caught.code()} {caught.details()}"
-    return {"probabilities": found, "error": error, "ready": ready}
+    return {"probabilities": answers, "error": error, "ready": ready}
 
 
 print(json.dumps({"rest": rest(), "grpc": over_grpc()}))  # noqa: T201

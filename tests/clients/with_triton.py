@@ -25,26 +25,26 @@ AS_NAMED = {"preserving_proto_field_name": True, "always_print_fields_with_no_pr
 
 
 def tensor(module: Any, datatype: str, shape: tuple[int, ...] = ROWS.shape, **how: Any) -> Any:
-    given = module.InferInput("logits", list(shape), datatype)
+    tensor_ = module.InferInput("logits", list(shape), datatype)
     rows = ROWS if shape == ROWS.shape else np.zeros(shape)
-    given.set_data_from_numpy(rows.astype(DTYPES[datatype]), **how)
-    return given
+    tensor_.set_data_from_numpy(rows.astype(DTYPES[datatype]), **how)
+    return tensor_
 
 
-def told(answer: Any) -> Any:
+def content_of(answer: Any) -> Any:
     return answer.as_numpy("probabilities").tolist()
 
 
 def blocking(module: Any, address: str) -> dict[str, Any]:
     with module.InferenceServerClient(address) as client:
-        found = {
-            datatype: told(client.infer("digits", [tensor(module, datatype)]))
+        answers = {
+            datatype: content_of(client.infer("digits", [tensor(module, datatype)]))
             for datatype in DTYPES
         }
         for name, how in compressions(module).items():
-            found[name] = told(client.infer("digits", [tensor(module, "FP32")], **how))
+            answers[name] = content_of(client.infer("digits", [tensor(module, "FP32")], **how))
         if module is tritonclient.http:
-            found |= plain_json(client)
+            answers |= plain_json(client)
         named = client.infer(
             "digits",
             [tensor(module, "FP32")],
@@ -55,9 +55,9 @@ def blocking(module: Any, address: str) -> dict[str, Any]:
         ready = [client.is_server_live(), client.is_server_ready(), client.is_model_ready("digits")]
         ready += [client.is_model_ready("digits", "1")]
         nowhere = [("digits", "9"), ("nobody", ""), ("empty", "")]
-        unready = [client.is_model_ready(*one) for one in nowhere]
+        unready = [client.is_model_ready(*model) for model in nowhere]
         return {
-            "probabilities": found | {"version": told(named)},
+            "probabilities": answers | {"version": content_of(named)},
             "answer": as_json(named.get_response()),
             "error": error_of(module, client, "nobody", ROWS.shape),
             "no champion": error_of(module, client, "empty", ROWS.shape),
@@ -85,20 +85,20 @@ def compressions(module: Any) -> dict[str, dict[str, str]]:
     kinds = ("gzip", "deflate")
     if module is tritonclient.grpc:
         return {kind: {"compression_algorithm": kind} for kind in kinds}
-    both = ("request_compression_algorithm", "response_compression_algorithm")
-    return {kind: dict.fromkeys(both, kind) for kind in kinds}
+    options = ("request_compression_algorithm", "response_compression_algorithm")
+    return {kind: dict.fromkeys(options, kind) for kind in kinds}
 
 
 def plain_json(client: Any) -> dict[str, Any]:
     """JSON numbers in requests and responses, plain and compressed."""
-    http, found = tritonclient.http, {}
-    wanted = [http.InferRequestedOutput("probabilities", binary_data=False)]
+    http, answers = tritonclient.http, {}
+    outputs = [http.InferRequestedOutput("probabilities", binary_data=False)]
     for datatype in ("FP32", "FP64"):
         for kind, how in {"plain": {}, **compressions(http)}.items():
-            given = [tensor(http, datatype, binary_data=False)]
-            answer = client.infer("digits", given, outputs=wanted, **how)
-            found[f"{datatype} in JSON, {kind}"] = told(answer)
-    return found
+            inputs = [tensor(http, datatype, binary_data=False)]
+            answer = client.infer("digits", inputs, outputs=outputs, **how)
+            answers[f"{datatype} in JSON, {kind}"] = content_of(answer)
+    return answers
 
 
 async def asynchronous(module: Any, inputs: Any, address: str) -> dict[str, Any]:
@@ -107,11 +107,11 @@ async def asynchronous(module: Any, inputs: Any, address: str) -> dict[str, Any]
             *(client.infer("digits", [tensor(inputs, "FP32")]) for _ in range(20))
         )
         ready = [await client.is_server_ready(), await client.is_model_ready("digits")]
-    assert all(told(one) == told(many[0]) for one in many)
-    return {"probabilities": {"FP32": told(many[0])}, "ready": ready}
+    assert all(content_of(answer) == content_of(many[0]) for answer in many)
+    return {"probabilities": {"FP32": content_of(many[0])}, "ready": ready}
 
 
-async def both() -> dict[str, Any]:
+async def run_both() -> dict[str, Any]:
     http, grpc = tritonclient.http, tritonclient.grpc
     return {
         "http.aio": await asynchronous(http.aio, http, HTTP),
@@ -121,10 +121,10 @@ async def both() -> dict[str, Any]:
 
 def main() -> None:
     http, grpc = blocking(tritonclient.http, HTTP), blocking(tritonclient.grpc, GRPC)
-    found = {"http": http, "grpc": grpc} | asyncio.run(both())
+    result = {"http": http, "grpc": grpc} | asyncio.run(run_both())
     files = (model_config_pb2.DESCRIPTOR, service_pb2.DESCRIPTOR)
-    messages = [base64.b64encode(one.serialized_pb).decode() for one in files]
-    print(json.dumps({"clients": found, "messages": messages}))  # noqa: T201
+    messages = [base64.b64encode(file.serialized_pb).decode() for file in files]
+    print(json.dumps({"clients": result, "messages": messages}))  # noqa: T201
 
 
 main()

@@ -32,7 +32,7 @@ def auto(data: Data, **options: Any) -> AutoChoice:
 
 
 def by_map(choice: AutoChoice) -> dict[str, CandidateResult]:
-    return {one.map: one for one in choice.candidates}
+    return {candidate.map: candidate for candidate in choice.candidates}
 
 
 def off_by_class(rows: int, classes: int) -> Data:
@@ -60,7 +60,7 @@ def test_an_overconfident_classifier_gets_a_temperature() -> None:
     results = by_map(choice)
     assert results["temperature"].chosen
     assert "NLL higher by" in results["identity"].verdict
-    assert sum(one.chosen for one in choice.candidates) == 1
+    assert sum(candidate.chosen for candidate in choice.candidates) == 1
 
 
 def test_identity_competes() -> None:
@@ -117,7 +117,7 @@ def test_separable_rows_determine_no_temperature() -> None:
     assert choice.map == "identity"
     assert "determine no temperature" in choice.reason
     assert "lower bound" in choice.reason
-    assert all("determine no" in one.verdict for one in choice.candidates)
+    assert all("determine no" in candidate.verdict for candidate in choice.candidates)
 
 
 def test_logits_that_say_nothing_get_the_highest_temperature() -> None:
@@ -126,7 +126,7 @@ def test_logits_that_say_nothing_get_the_highest_temperature() -> None:
     logits = rng.normal(size=(300, 4)) * 3
     labels = (logits.argmin(axis=1) + rng.integers(0, 2, 300)) % 4
     calibrator = fit(logits, labels, "auto")
-    assert any("upper bound" in one for one in calibrator.card.fit.bounds_reached)
+    assert any("upper bound" in parameter for parameter in calibrator.card.fit.bounds_reached)
     assert calibrator.card.map != "identity"
     np.testing.assert_allclose(calibrator.predict(logits), 0.25, atol=0.01)
 
@@ -136,7 +136,7 @@ def test_very_few_rows_are_not_compared(rows: int) -> None:
     choice = auto(draw(rows, 3, 1.0))
     assert (choice.map, choice.folds, choice.rows) == ("identity", 0, rows)
     assert choice.reason == f"identity: fewer rows than 5 folds: {rows}"
-    assert all(one.nll is None for one in choice.candidates)
+    assert all(candidate.nll is None for candidate in choice.candidates)
 
 
 def test_scores_are_those_of_a_loop_by_hand() -> None:
@@ -151,8 +151,8 @@ def test_scores_are_those_of_a_loop_by_hand() -> None:
         right = np.eye(4)[labels[out]]
         nll[out] = -np.log(p[right == 1])
         brier[out] = ((p - right) ** 2).sum(axis=1)
-    found = by_map(choice)["temperature"]
-    for scores, measured in ((nll, found.nll), (brier, found.brier)):
+    result = by_map(choice)["temperature"]
+    for scores, measured in ((nll, result.nll), (brier, result.brier)):
         assert measured is not None
         assert measured.value == pytest.approx(scores.mean(), rel=1e-9)
         reach = 1.96 * scores.std() / 20
@@ -172,17 +172,17 @@ def test_scores_are_those_of_a_loop_by_hand() -> None:
 def test_weights_count_rows() -> None:
     """Weight 0 is absence; the scale of weights says nothing."""
     logits, labels = draw(600, 4, 2.0)
-    ours, others = np.arange(600) < 300, np.arange(600) >= 300
-    labels = np.where(others, (logits.argmax(axis=1) + 1) % 4, labels)
-    weighted = auto((logits, labels), weights=ours * 7.0)
-    alone = auto((logits[ours], labels[ours]))
+    first, second = np.arange(600) < 300, np.arange(600) >= 300
+    labels = np.where(second, (logits.argmax(axis=1) + 1) % 4, labels)
+    weighted = auto((logits, labels), weights=first * 7.0)
+    unweighted = auto((logits[first], labels[first]))
     assert weighted.rows == 300
-    assert weighted.map == alone.map
-    for one, other in zip(weighted.candidates, alone.candidates, strict=True):
-        assert one.nll is not None
+    assert weighted.map == unweighted.map
+    for candidate, other in zip(weighted.candidates, unweighted.candidates, strict=True):
+        assert candidate.nll is not None
         assert other.nll is not None
         # Networks stop where rounding decides.
-        assert one.nll.value == pytest.approx(other.nll.value, rel=1e-6)
+        assert candidate.nll.value == pytest.approx(other.nll.value, rel=1e-6)
 
 
 def test_of_very_many_logits_some_rows_stand_for_all() -> None:
@@ -197,7 +197,9 @@ def test_of_very_many_logits_some_rows_stand_for_all() -> None:
 def test_the_objective_is_that_of_the_candidates() -> None:
     """Held-out NLL decides all the same; what the objective cannot fit does not compete."""
     choice = auto(draw(500, 4, 2.0), objective="brier")
-    assert {one.objective for one in choice.candidates if one.map != "identity"} == {"brier"}
+    assert {
+        candidate.objective for candidate in choice.candidates if candidate.map != "identity"
+    } == {"brier"}
     grid = auto(draw(500, 4, 2.0), objective="ece_grid", preserve_accuracy=False)
     assert {"temperature", "class_temperature"} <= set(by_map(grid)) <= {
         "identity", "temperature", "class_temperature"
@@ -213,10 +215,10 @@ def test_a_card_remembers_the_choice(tmp_path: Path) -> None:
 
 
 def test_progress_names_the_candidate_and_the_fold() -> None:
-    said: list[str] = []
-    fit(*draw(200, 3, 2.0), "auto", progress=lambda stage, i, value: said.append(stage))
-    assert "temperature, fold 1 of 5: temperature" in said
-    assert any(one.startswith("intra_order_preserving, fold 5 of 5: ") for one in said)
+    messages: list[str] = []
+    fit(*draw(200, 3, 2.0), "auto", progress=lambda stage, i, value: messages.append(stage))
+    assert "temperature, fold 1 of 5: temperature" in messages
+    assert any(message.startswith("intra_order_preserving, fold 5 of 5: ") for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +257,8 @@ def test_held_out_rows_are_no_worse_for_it(real_data: Path) -> None:
     calibrator = fit(logits, labels, "auto")
     rows = np.arange(len(test_labels))
     plain, chosen = (
-        -np.log(one.predict(test_logits.astype(np.float64))[rows, test_labels])
-        for one in (fit(logits, labels), calibrator)
+        -np.log(calibrator_.predict(test_logits.astype(np.float64))[rows, test_labels])
+        for calibrator_ in (fit(logits, labels), calibrator)
     )
     error = (chosen - plain).std() / np.sqrt(len(rows))
     assert chosen.mean() - plain.mean() + 1.645 * error < 0.005 * plain.mean()

@@ -26,9 +26,9 @@ def question(rows: int, curve: tuple[float, float, float], seed: int = 0) -> Gro
 
 @pytest.mark.parametrize("curve", [(1, 1, 0), (0.4, 1.5, 0.5), (2.0, 0.3, -1), (0.5, 0.5, 1)])
 def test_known_curves_are_recovered(curve: tuple[float, float, float]) -> None:
-    found, converged = beta_curve(question(100_000, curve))
+    result, converged = beta_curve(question(100_000, curve))
     assert converged
-    np.testing.assert_allclose(found, curve, atol=0.1)
+    np.testing.assert_allclose(result, curve, atol=0.1)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -45,15 +45,15 @@ def test_the_optimum_is_that_of_a_search_without_gradients(seed: int) -> None:
     by_scipy = scipy.optimize.minimize(
         loss, [1.0, 1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}
     )
-    found, _ = beta_curve(groups)
-    np.testing.assert_allclose(found, by_scipy.x, atol=1e-4)
+    result, _ = beta_curve(groups)
+    np.testing.assert_allclose(result, by_scipy.x, atol=1e-4)
 
 
 def test_a_falling_curve_ends_on_the_bound() -> None:
     """Labels against the classifier: a and b would be negative, and may not."""
     groups = question(500, (1, 1, 0))
-    found, _ = beta_curve(Groups(groups.odds, groups.rows, groups.rows - groups.hits))
-    np.testing.assert_allclose(found[:2], 1e-6)
+    result, _ = beta_curve(Groups(groups.odds, groups.rows, groups.rows - groups.hits))
+    np.testing.assert_allclose(result[:2], 1e-6)
 
 
 def test_bounds_are_in_the_card() -> None:
@@ -69,18 +69,20 @@ def test_bounds_are_in_the_card() -> None:
 def test_probabilities_are_the_formula() -> None:
     logits, labels = draw(400, 3, 2.0)
     calibrator = fit(logits, labels, "beta")
-    one = calibrator.parameters
+    parameters = calibrator.parameters
     p = scipy.special.softmax(logits / fit_temperature(logits, labels).temperature, axis=1)
-    q = scipy.special.expit(one["low"] * np.log(p) - one["high"] * np.log1p(-p) + one["bias"])
+    q = scipy.special.expit(
+        parameters["low"] * np.log(p) - parameters["high"] * np.log1p(-p) + parameters["bias"]
+    )
     expected = q / q.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(calibrator.predict_float64(logits), expected, rtol=1e-9)
 
 
 def test_where_temperature_is_right_little_changes() -> None:
     logits, labels = draw(20_000, 4, 2.0)
-    one, other = (fit(logits, labels, name) for name in ("beta", "temperature"))
+    beta, temperature = (fit(logits, labels, name) for name in ("beta", "temperature"))
     np.testing.assert_allclose(
-        one.predict_float64(logits), other.predict_float64(logits), atol=0.03
+        beta.predict_float64(logits), temperature.predict_float64(logits), atol=0.03
     )
 
 

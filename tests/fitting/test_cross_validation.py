@@ -23,47 +23,47 @@ def candidate(name: str) -> Candidate:
 def test_scores_are_those_of_a_loop_by_hand() -> None:
     """Each row under a fit to the other folds, written out with scipy."""
     logits, labels = draw(203, 4, 2.0)
-    found = compare_by_cross_validation(
+    result = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels
     )
     folds = stratified_folds(labels)
     scores, plain = np.empty(len(labels)), np.empty(len(labels))
     for i in range(len(labels)):
-        others = folds != folds[i]
-        t = fit_temperature(logits[others], labels[others]).temperature
+        training = folds != folds[i]
+        t = fit_temperature(logits[training], labels[training]).temperature
         scores[i] = -scipy.special.log_softmax(logits[i] / t)[labels[i]]
         plain[i] = -scipy.special.log_softmax(logits[i])[labels[i]]
-    assert found.nll == pytest.approx(scores.mean(), rel=1e-9)
-    assert found.reference_nll == pytest.approx(plain.mean(), rel=1e-9)
+    assert result.nll == pytest.approx(scores.mean(), rel=1e-9)
+    assert result.reference_nll == pytest.approx(plain.mean(), rel=1e-9)
     error = (plain - scores).std(ddof=1) / np.sqrt(len(labels))
-    assert found.standard_error == pytest.approx(error, rel=1e-6)
-    assert found.better == (plain.mean() - scores.mean() > error)
+    assert result.standard_error == pytest.approx(error, rel=1e-6)
+    assert result.better == (plain.mean() - scores.mean() > error)
 
 
 def test_an_overconfident_classifier_is_beaten() -> None:
     logits, labels = draw(1000, 5, 3.0)
-    found = compare_by_cross_validation(
+    result = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels
     )
-    assert found.better
-    assert "beats identity" in found.reason
+    assert result.better
+    assert "beats identity" in result.reason
 
 
 def test_a_calibrated_classifier_is_not_beaten() -> None:
     logits, labels = draw(1000, 5, 1.0, seed=3)
-    found = compare_by_cross_validation(
+    result = compare_by_cross_validation(
         candidate("class_temperature"), candidate("identity"), logits, labels
     )
-    assert not found.better
-    assert "does not beat identity" in found.reason
+    assert not result.better
+    assert "does not beat identity" in result.reason
 
 
 def test_a_calibrator_fitted_elsewhere_is_taken_as_it_is() -> None:
     champion = fit(*draw(1000, 5, 3.0, seed=1))
     logits, labels = draw(1000, 5, 3.0, seed=2)
-    found = compare_by_cross_validation(candidate("temperature"), champion, logits, labels)
+    result = compare_by_cross_validation(candidate("temperature"), champion, logits, labels)
     p = champion.predict(logits)
-    assert found.reference_nll == pytest.approx(
+    assert result.reference_nll == pytest.approx(
         -np.log(p[np.arange(1000), labels]).mean(), rel=1e-9
     )
 
@@ -90,29 +90,29 @@ def test_rows_that_contradict_nothing_make_nobody_better(name: str, labels: str,
     logits, truth = draw(400, 4, 2.0, seed=8)
     truth = logits.argmax(axis=1) if labels == "as predicted" else np.full_like(truth, 2)
     logits[np.arange(400), truth] += 4.0
-    found = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
-    assert found.nll < found.reference_nll - found.standard_error
-    assert not found.better
-    assert word in found.reason
+    result = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
+    assert result.nll < result.reference_nll - result.standard_error
+    assert not result.better
+    assert word in result.reason
     truth[:4] = (truth[:4] + 1) % 4
-    found = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
-    assert "cannot be compared" not in found.reason
+    result = compare_by_cross_validation(candidate(name), candidate("identity"), logits, truth)
+    assert "cannot be compared" not in result.reason
 
 
 def test_one_row_cannot_be_cross_validated() -> None:
     logits, labels = draw(1, 3, 1.0)
-    found = compare_by_cross_validation(
+    result = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels
     )
-    assert not found.better
-    assert "one row" in found.reason
+    assert not result.better
+    assert "one row" in result.reason
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4])
 def test_few_rows_have_as_many_folds(rows: int) -> None:
     logits, labels = draw(rows, 3, 1.0)
-    found = compare_by_cross_validation(
+    result = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels
     )
-    assert found.folds == rows
-    assert np.isfinite([found.nll, found.reference_nll, found.standard_error]).all()
+    assert result.folds == rows
+    assert np.isfinite([result.nll, result.reference_nll, result.standard_error]).all()

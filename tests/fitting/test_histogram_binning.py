@@ -28,7 +28,7 @@ def test_confidences_are_those_of_a_loop(binning: str) -> None:
     logits, labels = draw(1000, 4, 2.0)
     p = tempered(logits, labels)
     c, hit = p.max(axis=1), p.argmax(axis=1) == labels
-    found = fit(logits, labels, "histogram_binning", binning=binning, bins=10).predict_float64(
+    result = fit(logits, labels, "histogram_binning", binning=binning, bins=10).predict_float64(
         logits
     )
     if binning == "equal_mass":
@@ -40,10 +40,10 @@ def test_confidences_are_those_of_a_loop(binning: str) -> None:
         g = (hit[same].sum() + min(c[same].mean(), 0.5)) / (same.sum() + 1)
         second = np.sort(p[i])[-2] / (1 - c[i])
         least = second / (1 + second)  # where the prediction and the next class are level
-        assert found[i, p[i].argmax()] == pytest.approx(max(g, least), abs=1e-4)
-        others = np.delete(p[i], p[i].argmax())
-        shares = np.delete(found[i], p[i].argmax())
-        np.testing.assert_allclose(shares / shares.sum(), others / others.sum(), rtol=1e-9)
+        assert result[i, p[i].argmax()] == pytest.approx(max(g, least), abs=1e-4)
+        rest = np.delete(p[i], p[i].argmax())
+        shares = np.delete(result[i], p[i].argmax())
+        np.testing.assert_allclose(shares / shares.sum(), rest / rest.sum(), rtol=1e-9)
 
 
 def test_one_vs_rest_is_a_loop_over_classes() -> None:
@@ -57,10 +57,10 @@ def test_one_vs_rest_is_a_loop_over_classes() -> None:
             hits = (labels[same] == k).sum()
             expected[same, k] = (hits + min(p[same, k].mean(), 0.5)) / (same.sum() + 1)
     expected /= expected.sum(axis=1, keepdims=True)
-    found = fit(
+    calibrator = fit(
         logits, labels, "histogram_binning", target="one_vs_rest", binning="equal_width", bins=8
     )
-    np.testing.assert_allclose(found.predict_float64(logits), expected, rtol=1e-9)
+    np.testing.assert_allclose(calibrator.predict_float64(logits), expected, rtol=1e-9)
 
 
 def test_an_overconfident_classifier_is_corrected() -> None:
@@ -127,8 +127,8 @@ def test_a_weight_of_two_is_a_duplicate(name: str, options: dict) -> None:
 def test_predictions_stay_and_thin_bins_are_reported() -> None:
     logits, labels = draw(40, 4, 2.0)
     calibrator = fit(logits, labels, "histogram_binning")
-    found = calibrator.predict_float64(logits)
-    np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
+    result = calibrator.predict_float64(logits)
+    np.testing.assert_array_equal(result.argmax(axis=1), logits.argmax(axis=1))
     assert any("fewer than 5 rows" in text for text in calibrator.card.fit.warnings)
 
 
@@ -142,5 +142,5 @@ def test_no_sklearn_and_no_torch_are_loaded() -> None:
         "for name in sys.argv[1:]: recalib.fit(z, y, name).predict(z.astype('float32'))\n"
         "assert not {'torch', 'sklearn'} & set(sys.modules)"
     )
-    own = [name for name, one in MAPS.items() if one.fitted_by == "solver"]
+    own = [name for name, the_map in MAPS.items() if the_map.fitted_by == "solver"]
     subprocess.run([sys.executable, "-c", program, *own], check=True)

@@ -47,18 +47,18 @@ def test_the_curve_goes_through_its_blocks() -> None:
     parameters = calibrator.parameters
     expected = scipy.special.expit(np.interp(s, parameters["knots"], parameters["values"]))
     ratio = np.sort(p, axis=1)[:, -2] / (1 - p.max(axis=1))
-    found = calibrator.predict_float64(logits).max(axis=1)
+    result = calibrator.predict_float64(logits).max(axis=1)
     expected = np.maximum(expected, ratio / (1 + ratio))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 def test_confidence_never_falls() -> None:
     logits, labels = draw(500, 2, 1.5)
     calibrator = fit(logits, labels, "isotonic")
     gaps = np.linspace(0.01, 30, 3000)
-    found = calibrator.predict_float64(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
-    assert (np.diff(found) >= -1e-12).all()
-    assert 0.5 < found[0] < found[-1] < 1
+    result = calibrator.predict_float64(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
+    assert (np.diff(result) >= -1e-12).all()
+    assert 0.5 < result[0] < result[-1] < 1
 
 
 @pytest.mark.parametrize("most", [2, 5, 64])
@@ -82,11 +82,11 @@ def test_one_vs_rest_beats_temperature_where_classes_differ() -> None:
     logits = rng.normal(size=(20_000, 3)) * 3
     noisy = logits / np.array([1.0, 2.0, 4.0]) + rng.gumbel(size=logits.shape)
     labels = noisy.argmax(axis=1)
-    fitted, held = slice(0, 10_000), slice(10_000, None)
+    fitted, held_out = slice(0, 10_000), slice(10_000, None)
 
     def nll(name: str, **options: str) -> float:
-        p = fit(logits[fitted], labels[fitted], name, **options).predict_float64(logits[held])
-        return float(-np.log(p[np.arange(10_000), labels[held]]).mean())
+        p = fit(logits[fitted], labels[fitted], name, **options).predict_float64(logits[held_out])
+        return float(-np.log(p[np.arange(10_000), labels[held_out]]).mean())
 
     assert nll("isotonic", target="one_vs_rest") < nll("temperature") - 0.01
 

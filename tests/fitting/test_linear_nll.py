@@ -78,23 +78,26 @@ def slow_objective(problem: Problem, parameters: dict[str, np.ndarray]) -> float
             s = z / parameters["temperature"]
         else:
             if name != "vector" and name != "matrix":
-                x = x - np.log(sum(np.exp(one) for one in x))
+                x = x - np.log(sum(np.exp(value) for value in x))
             weights = parameters["matrix"].T if "matrix" in parameters else parameters["scale"]
             s = (weights @ x if weights.ndim == 2 else weights * x) + parameters["bias"]
-        total += np.log(sum(np.exp(one) for one in s)) - s[y]
+        total += np.log(sum(np.exp(value) for value in s)) - s[y]
     value = total / rows
     if name == "vector":
         value += problem.map.intercept / rows * (parameters["bias"] ** 2).sum()
     if name in ("matrix", "dirichlet"):
-        one = problem.map
+        the_map = problem.map
         w = parameters["matrix"]
         diagonal = np.diag(w)
-        mu = 5_000 / rows if one.intercept is None else one.intercept
-        if getattr(one, "regularisation", "odir") == "odir":
+        mu = 5_000 / rows if the_map.intercept is None else the_map.intercept
+        if getattr(the_map, "regularisation", "odir") == "odir":
             worth = {"matrix": (25_000, 1_000_000), "dirichlet": (5_000, 5_000_000)}[name]
-            given = one.diagonal, one.off_diagonal if name == "matrix" else one.strength
+            strengths = (
+                the_map.diagonal,
+                the_map.off_diagonal if name == "matrix" else the_map.strength,
+            )
             delta, strength = (
-                b / rows if a is None else a for a, b in zip(given, worth, strict=True)
+                b / rows if a is None else a for a, b in zip(strengths, worth, strict=True)
             )
             value += delta / classes * sum((d - diagonal.mean()) ** 2 for d in diagonal)
             off = (w**2).sum() - (diagonal**2).sum()
@@ -130,33 +133,33 @@ FORMS = [
 def test_the_optimum_is_that_of_the_plain_formula(name: str, options: dict) -> None:
     """scipy, which sees values of a slow loop only, finds no lower point near ours."""
     problem = problem_of(name, *miscalibrated(60, 3), **options)
-    found = fit_linear(problem)
-    assert found.objective == pytest.approx(slow_objective(problem, found.parameters), abs=1e-10)
-    held = {"temperature"} if name.startswith("structured") else set()
-    free = {key: value for key, value in found.parameters.items() if key not in held}
+    result = fit_linear(problem)
+    assert result.objective == pytest.approx(slow_objective(problem, result.parameters), abs=1e-10)
+    skipped = {"temperature"} if name.startswith("structured") else set()
+    free = {key: value for key, value in result.parameters.items() if key not in skipped}
     sizes = np.cumsum([value.size for value in free.values()])[:-1]
 
     def at(vector: np.ndarray) -> float:
         parts = zip(free, np.split(vector, sizes), strict=True)
         moved = {key: part.reshape(free[key].shape) for key, part in parts}
-        return slow_objective(problem, found.parameters | moved)
+        return slow_objective(problem, result.parameters | moved)
 
     start = np.concatenate([value.reshape(-1) for value in free.values()])
     lowest = scipy.optimize.minimize(at, start * 1.02 + 0.01, method="BFGS")
-    assert found.objective <= lowest.fun + 1e-9
-    assert lowest.fun == pytest.approx(found.objective, abs=1e-6)
+    assert result.objective <= lowest.fun + 1e-9
+    assert lowest.fun == pytest.approx(result.objective, abs=1e-6)
 
 
 def test_dirichlet_by_l2_is_scikit_learns_logistic_regression() -> None:
     """Its ridge leaves the intercepts alone; ours can be told to."""
     logits, labels = miscalibrated(400, 4)
     l2 = {"regularisation": "l2", "strength": 0.1, "intercept": 0.0}
-    found = fit_linear(problem_of("dirichlet", logits, labels, **l2))
+    result = fit_linear(problem_of("dirichlet", logits, labels, **l2))
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     # It minimises C Σ NLL + ½ |W|²; ours is NLL / N + λ / K² |W|².
     c = 4**2 / (2 * 400 * 0.1)
     theirs = LogisticRegression(C=c, tol=1e-10, max_iter=10_000).fit(log_p, labels)
-    np.testing.assert_allclose(found.parameters["matrix"].T, theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(result.parameters["matrix"].T, theirs.coef_, atol=1e-4)
 
 
 def test_intercepts_alone_give_the_class_frequencies() -> None:
@@ -204,9 +207,9 @@ def test_logits_of_any_scale_are_fitted_as_well(name: str, scale: float) -> None
 def test_permuting_classes_changes_nothing(name: str) -> None:
     logits, labels = miscalibrated(300, 5)
     order = np.random.default_rng(0).permutation(5)
-    one = fit_linear(problem_of(name, logits, labels))
+    solution = fit_linear(problem_of(name, logits, labels))
     other = fit_linear(problem_of(name, logits[:, order], np.argsort(order)[labels]))
-    assert one.objective == pytest.approx(other.objective, abs=1e-9)
+    assert solution.objective == pytest.approx(other.objective, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", LINEAR_MAPS)
@@ -235,9 +238,9 @@ def test_large_data_of_narrow_types_ends_where_float64_does(name: str, dtype: ty
     """Enough rows for steps in float32; the last ones are float64, on the same numbers."""
     logits, labels = miscalibrated(25_000, 12)
     narrow = logits.astype(dtype)
-    one = fit_linear(problem_of(name, narrow, labels))
+    solution = fit_linear(problem_of(name, narrow, labels))
     other = fit_linear(problem_of(name, narrow.astype(np.float64), labels))
-    assert one.objective == pytest.approx(other.objective, abs=1e-8)
+    assert solution.objective == pytest.approx(other.objective, abs=1e-8)
 
 
 @pytest.mark.parametrize("name", ["matrix", "dirichlet", "structured_matrix"])
@@ -255,7 +258,7 @@ def test_too_many_classes_are_refused_before_any_matrix_is_made(name: str) -> No
 def test_separable_data_says_that_it_ended_on_a_bound(name: str) -> None:
     logits, _ = draw(100, 4, 1.0)
     card = fit(logits, logits.argmax(axis=1), name).card
-    assert any("bound" in one for one in card.fit.bounds_reached)
+    assert any("bound" in parameter for parameter in card.fit.bounds_reached)
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much"])

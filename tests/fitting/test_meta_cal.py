@@ -38,18 +38,18 @@ def test_bounds_hold_in_95_percent_of_runs(name: str, options: dict, rows: int) 
     """The bound holds on 10,000 new rows of the same distribution."""
     unseen, truth = draw(10_000, 4, 1.0, seed=10_000)
     right = unseen.argmax(axis=1) == truth
-    held = used = 0
+    successes = used = 0
     for seed in range(RUNS):
         the_map, nll = MAPS[name](**options), OBJECTIVES["nll"]()
-        one = solve(Problem(the_map, nll, *draw(rows, 4, 1.0, seed=seed))).parameters
-        kept = scores(unseen, one) >= one["threshold"]
+        parameters = solve(Problem(the_map, nll, *draw(rows, 4, 1.0, seed=seed))).parameters
+        accepted = scores(unseen, parameters) >= parameters["threshold"]
         if name == "meta_miscoverage":
-            held += (~kept[right]).mean() <= options["miscoverage"]
-            used += not kept.all()
+            successes += (~accepted[right]).mean() <= options["miscoverage"]
+            used += not accepted.all()
         else:
-            held += not kept.any() or right[kept].mean() >= options["accuracy"]
-            used += kept.any()
-    assert held / RUNS >= 0.95
+            successes += not accepted.any() or right[accepted].mean() >= options["accuracy"]
+            used += accepted.any()
+    assert successes / RUNS >= 0.95
     # Bounds that are kept by doing nothing would be no feat.
     assert used / RUNS >= 0.5
 
@@ -81,15 +81,19 @@ def test_refused_rows_are_uniform_and_the_others_tempered() -> None:
     logits, labels = draw(1000, 4, 2.0)
     logits[:, 3] = np.where(labels == 3, logits[:, 3], -np.inf)
     calibrator = fit(logits, labels, "meta_accuracy", accuracy=0.8)
-    one = calibrator.parameters
-    kept = scores(logits, one) >= one["threshold"]
-    assert 0 < kept.sum() < 1000
-    found = calibrator.predict_float64(logits)
+    parameters = calibrator.parameters
+    accepted = scores(logits, parameters) >= parameters["threshold"]
+    assert 0 < accepted.sum() < 1000
+    probabilities = calibrator.predict_float64(logits)
     np.testing.assert_allclose(
-        found[kept], scipy.special.softmax(logits[kept] / one["temperature"], axis=1), rtol=1e-9
+        probabilities[accepted],
+        scipy.special.softmax(logits[accepted] / parameters["temperature"], axis=1),
+        rtol=1e-9,
     )
-    open_ = np.isfinite(logits[~kept])
-    np.testing.assert_allclose(found[~kept], open_ / open_.sum(axis=1, keepdims=True), rtol=1e-12)
+    open_ = np.isfinite(logits[~accepted])
+    np.testing.assert_allclose(
+        probabilities[~accepted], open_ / open_.sum(axis=1, keepdims=True), rtol=1e-12
+    )
 
 
 def test_what_cannot_be_promised_is_said() -> None:
@@ -98,4 +102,4 @@ def test_what_cannot_be_promised_is_said() -> None:
     assert accuracy_threshold(nobody, 0.9, 0.95) == REJECT_ALL
     logits, labels = draw(10, 4, 2.0)
     for name, text in (("meta_miscoverage", "too few"), ("meta_accuracy", "all are refused")):
-        assert any(text in one for one in fit(logits, labels, name).card.fit.warnings)
+        assert any(text in warning for warning in fit(logits, labels, name).card.fit.warnings)

@@ -19,31 +19,31 @@ def nll(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
 
 
 def by_scipy(logits: np.ndarray, labels: np.ndarray) -> float:
-    found = scipy.optimize.minimize_scalar(
+    result = scipy.optimize.minimize_scalar(
         lambda t: nll(logits, labels, np.exp(t)), bounds=(-8, 8), options={"xatol": 1e-10}
     )
-    return float(np.exp(found.x))
+    return float(np.exp(result.x))
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0, 8.0])
 @pytest.mark.parametrize(("rows", "classes"), [(200, 2), (500, 10), (9000, 5), (300, 200)])
 def test_agrees_with_scipy(rows: int, classes: int, temperature: float) -> None:
     logits, labels = draw(rows, classes, temperature)
-    found = fit_temperature(logits, labels)
-    assert found.converged
-    assert not found.bound
+    result = fit_temperature(logits, labels)
+    assert result.converged
+    assert not result.bound
     # scipy looks at values, whose differences drown in rounding √ε away from the minimum.
-    assert found.temperature == pytest.approx(by_scipy(logits, labels), rel=1e-5)
-    assert found.nll == pytest.approx(nll(logits, labels, found.temperature), rel=1e-9)
+    assert result.temperature == pytest.approx(by_scipy(logits, labels), rel=1e-5)
+    assert result.nll == pytest.approx(nll(logits, labels, result.temperature), rel=1e-9)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 17]), st.integers(20, 60))
 def test_the_gradient_vanishes(seed: int, classes: int, rows: int) -> None:
     logits, labels = draw(rows, classes, 1.5, seed)
-    found = fit_temperature(logits, labels)
-    if found.bound:
+    result = fit_temperature(logits, labels)
+    if result.bound:
         return
-    t, step = found.temperature, 1e-4
+    t, step = result.temperature, 1e-4
     slope = (nll(logits, labels, t * (1 + step)) - nll(logits, labels, t * (1 - step))) / (2 * step)
     assert abs(slope) < 1e-6
 
@@ -98,25 +98,25 @@ def test_the_last_step_of_large_data_leaves_nothing_to_speak_of(
 
 def test_separable_data_ends_on_the_lower_bound() -> None:
     logits, _ = draw(200, 5, 1.0)
-    found = fit_temperature(logits, logits.argmax(axis=1))
-    assert found.bound == "lower"
-    assert found.temperature > 0
+    result = fit_temperature(logits, logits.argmax(axis=1))
+    assert result.bound == "lower"
+    assert result.temperature > 0
 
 
 def test_labels_that_are_all_wrong_end_on_the_upper_bound() -> None:
     logits, _ = draw(200, 5, 1.0)
-    found = fit_temperature(logits, logits.argmin(axis=1))
-    assert found.bound == "upper"
-    assert np.isfinite(found.temperature)
-    assert found.nll == pytest.approx(np.log(5), abs=0.01)
+    result = fit_temperature(logits, logits.argmin(axis=1))
+    assert result.bound == "upper"
+    assert np.isfinite(result.temperature)
+    assert result.nll == pytest.approx(np.log(5), abs=0.01)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -3e30])
 def test_constant_logits_have_no_temperature(value: float) -> None:
-    found = fit_temperature(np.full((7, 3), value), np.arange(7) % 3)
-    assert found.temperature == 1
-    assert found.nll == pytest.approx(np.log(3))
-    assert "no temperature has any effect" in found.warnings[0]
+    result = fit_temperature(np.full((7, 3), value), np.arange(7) % 3)
+    assert result.temperature == 1
+    assert result.nll == pytest.approx(np.log(3))
+    assert "no temperature has any effect" in result.warnings[0]
 
 
 def test_masked_classes_count_for_nothing() -> None:
@@ -144,12 +144,12 @@ def test_narrow_floats_are_widened_first(dtype: type) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_rows_give_a_positive_temperature(rows: int) -> None:
     logits, labels = draw(rows, 4, 1.0)
-    found = fit_temperature(logits, labels)
-    assert 0 < found.temperature < np.inf
+    result = fit_temperature(logits, labels)
+    assert 0 < result.temperature < np.inf
 
 
 def test_real_logits(real_data) -> None:
     """The published optimum: T = 2.39501."""
     with np.load(real_data / "resnet110-cifar10-val.npz") as file:
-        found = fit_temperature(file["logits"], file["labels"])
-    assert found.temperature == pytest.approx(2.39501, abs=5e-6)
+        result = fit_temperature(file["logits"], file["labels"])
+    assert result.temperature == pytest.approx(2.39501, abs=5e-6)

@@ -54,13 +54,13 @@ def temperatures(logits: Floats, parameters: dict[str, Floats]) -> Floats:
 
 def units(logits: Floats, parameters: dict[str, Floats]) -> Floats:
     """Hidden units (N, h), from the formula in the docstring, one row at a time."""
-    found = []
+    actual = []
     for row in logits:
         largest = sorted(row.tolist(), reverse=True)[: MAP.top]
-        gaps = [(largest[0] - one) / (20 * float(parameters["temperature"])) for one in largest]
+        gaps = [(largest[0] - value) / (20 * float(parameters["temperature"])) for value in largest]
         features = np.array([max(1 - gap, 0) for gap in gaps])
-        found.append(np.tanh(features @ parameters["input"] + parameters["bias"]))
-    return np.array(found)
+        actual.append(np.tanh(features @ parameters["input"] + parameters["bias"]))
+    return np.array(actual)
 
 
 def nll(calibrator: Calibrator, logits: Floats, labels: NDArray[np.int64]) -> float:
@@ -86,45 +86,45 @@ def test_the_formula_row_by_row(classes: int, seed: int) -> None:
 def test_every_temperature_is_positive(classes: int, scale: float, seed: int) -> None:
     """Within a factor of e² of T₀, whatever the parameters and the row."""
     logits, _ = draw(50, classes, 1.0, seed)
-    found = temperatures(logits * scale, wild(classes, seed))
-    assert (found >= 2 * np.exp(-2) * (1 - 1e-9)).all()
-    assert (found <= 2 * np.exp(2) * (1 + 1e-9)).all()
+    result = temperatures(logits * scale, wild(classes, seed))
+    assert (result >= 2 * np.exp(-2) * (1 - 1e-9)).all()
+    assert (result <= 2 * np.exp(2) * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("classes", [2, 5, 30])
 def test_it_begins_at_temperature_scaling(classes: int) -> None:
     logits, _ = draw(50, classes, 1.0)
-    found = MAP.transform(NumpyOps(), logits, MAP.start(classes, 2.5))
-    np.testing.assert_array_equal(found, logits / 2.5)
+    result = MAP.transform(NumpyOps(), logits, MAP.start(classes, 2.5))
+    np.testing.assert_array_equal(result, logits / 2.5)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_temperature_of_each_row_is_recovered(seed: int) -> None:
     """From 4,000 rows, on others: of what one temperature loses against the truth, a quarter at
     most; and a row's temperature is off by a seventh on average, where one is off by half."""
-    single, found = fit(*by_row(4000, seed)), fit(*by_row(4000, seed), NAME)
+    single, calibrator = fit(*by_row(4000, seed)), fit(*by_row(4000, seed), NAME)
     logits, labels = by_row(4000, seed + 100)
     truth = truth_of(logits)
     best = -NumpyOps().log_softmax(logits / truth[:, None])[np.arange(4000), labels].mean()
-    assert nll(found, logits, labels) - best < (nll(single, logits, labels) - best) / 4
-    off = np.abs(np.log(temperatures(logits, found.parameters) / truth))
+    assert nll(calibrator, logits, labels) - best < (nll(single, logits, labels) - best) / 4
+    off = np.abs(np.log(temperatures(logits, calibrator.parameters) / truth))
     assert off.mean() < 0.15
 
 
 def test_units_are_alive_after_a_fit() -> None:
     """Every unit differs between rows: the published network's are 0 for all of them."""
     logits, labels = by_row(2000)
-    found = fit(logits, labels, NAME)
-    assert found.card.fit.converged
-    assert (units(logits, found.parameters).std(axis=0) > 1e-3).all()
-    assert np.std(temperatures(logits, found.parameters)) > 0.1
+    calibrator = fit(logits, labels, NAME)
+    assert calibrator.card.fit.converged
+    assert (units(logits, calibrator.parameters).std(axis=0) > 1e-3).all()
+    assert np.std(temperatures(logits, calibrator.parameters)) > 0.1
 
 
 def test_two_fits_are_the_same() -> None:
     logits, labels = by_row(500)
-    one, other = fit(logits, labels, NAME), fit(logits, labels, NAME)
-    for name, value in one.parameters.items():
-        np.testing.assert_array_equal(value, other.parameters[name])
+    first, second = fit(logits, labels, NAME), fit(logits, labels, NAME)
+    for name, value in first.parameters.items():
+        np.testing.assert_array_equal(value, second.parameters[name])
 
 
 @pytest.mark.parametrize("rows", [20, 100, 500])
@@ -136,18 +136,18 @@ def test_few_rows_stay_with_one_temperature(rows: int) -> None:
     for seed in range(10):
         thin = draw(rows, 5, 2.0, seed)
         losses.append([nll(fit(*thin, map), logits, labels) for map in ("temperature", NAME)])
-    single, found = np.mean(losses, axis=0)
-    assert found <= single * 1.005
+    single, calibrator = np.mean(losses, axis=0)
+    assert calibrator <= single * 1.005
 
 
 @pytest.mark.parametrize("classes", [2, 3, 12])
 def test_fewer_classes_than_it_may_read(classes: int) -> None:
     logits, labels = draw(300, classes, 2.0)
-    found = fit(logits, labels, NAME)
-    assert found.parameters["input"].shape == (min(classes, 10), 8)
-    assert (temperatures(logits, found.parameters) > 0).all()
+    calibrator = fit(logits, labels, NAME)
+    assert calibrator.parameters["input"].shape == (min(classes, 10), 8)
+    assert (temperatures(logits, calibrator.parameters) > 0).all()
     single = fit_temperature(logits, labels)
-    assert nll(found, logits, labels) <= single.nll + 1e-9
+    assert nll(calibrator, logits, labels) <= single.nll + 1e-9
 
 
 def test_masked_classes_are_gaps_beyond_the_deepest() -> None:
@@ -156,13 +156,13 @@ def test_masked_classes_are_gaps_beyond_the_deepest() -> None:
     out = np.random.default_rng(1).random(logits.shape) < 0.4
     out[np.arange(300), labels] = False
     masked, low = np.where(out, -np.inf, logits), np.where(out, -500, logits)
-    found = fit(masked, labels, NAME)
-    p = found.predict_float64(masked)
+    calibrator = fit(masked, labels, NAME)
+    p = calibrator.predict_float64(masked)
     assert (p[out] == 0).all()
-    np.testing.assert_allclose(p, found.predict_float64(low), atol=1e-12)
+    np.testing.assert_allclose(p, calibrator.predict_float64(low), atol=1e-12)
     # Both fits stop within 1e-9 of the least value, which a flat direction makes 1e-4 of p.
     again = fit(low, labels, NAME)
-    assert again.card.fit.objective == pytest.approx(found.card.fit.objective, abs=1e-7)
+    assert again.card.fit.objective == pytest.approx(calibrator.card.fit.objective, abs=1e-7)
     np.testing.assert_allclose(p, again.predict_float64(low), atol=1e-3)
 
 
@@ -172,9 +172,9 @@ def test_real_logits(real_data: Path) -> None:
     for name in ("val", "test"):
         with np.load(real_data / f"resnet110-cifar10-{name}.npz") as file:
             splits.append((file["logits"], file["labels"]))
-    single, found = fit(*splits[0]), fit(*splits[0], NAME)
-    assert nll(found, *splits[1]) <= nll(single, *splits[1]) * 1.005
+    single, calibrator = fit(*splits[0]), fit(*splits[0], NAME)
+    assert nll(calibrator, *splits[1]) <= nll(single, *splits[1]) * 1.005
     rows = splits[1][0].astype(np.float64)
-    assert (rows.argmax(axis=1) == found.predict_float64(rows).argmax(axis=1)).all()
-    assert (temperatures(rows, found.parameters) > 0).all()
-    assert (units(rows[:500], found.parameters).std(axis=0) > 1e-3).all()
+    assert (rows.argmax(axis=1) == calibrator.predict_float64(rows).argmax(axis=1)).all()
+    assert (temperatures(rows, calibrator.parameters) > 0).all()
+    assert (units(rows[:500], calibrator.parameters).std(axis=0) > 1e-3).all()

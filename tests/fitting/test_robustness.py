@@ -172,9 +172,11 @@ def test_reached_bounds_are_in_the_card(name: str, kind: str) -> None:
 def test_order_of_rows_does_not_matter(name: str) -> None:
     logits, labels = draw(300, 6, 2.0)
     order = np.random.default_rng(1).permutation(300)
-    one, other = (fit(z, y, name) for z, y in ((logits, labels), (logits[order], labels[order])))
+    original, permuted = (
+        fit(z, y, name) for z, y in ((logits, labels), (logits[order], labels[order]))
+    )
     np.testing.assert_allclose(
-        one.predict_float64(logits), other.predict_float64(logits), atol=1e-4
+        original.predict_float64(logits), permuted.predict_float64(logits), atol=1e-4
     )
 
 

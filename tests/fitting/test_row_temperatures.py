@@ -19,8 +19,8 @@ from tests.fitting.conftest import draw
 def slow(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, t: np.ndarray) -> float:
     """The mean by scipy, one row at a time."""
     return sum(
-        w * (scipy.special.logsumexp(z / one) - z[y] / one)
-        for z, y, w, one in zip(logits, labels, weights, t, strict=True)
+        w * (scipy.special.logsumexp(z / temperature) - z[y] / temperature)
+        for z, y, w, temperature in zip(logits, labels, weights, t, strict=True)
     ) / len(t)
 
 
@@ -37,15 +37,15 @@ def test_value_and_slopes(
     labels, weights = rng.integers(0, classes, 11), rng.gamma(2, 0.5, 11)
     t = np.exp(rng.normal(size=11)) * scale
     likelihood = RowLikelihood(logits, labels, weights)
-    found, slopes = likelihood.value_and_slopes(1 / t)
-    assert found == pytest.approx(slow(logits, labels, weights, t), rel=1e-12)
+    value, slopes = likelihood.value_and_slopes(1 / t)
+    assert value == pytest.approx(slow(logits, labels, weights, t), rel=1e-12)
     tensor = torch.tensor(1 / t, requires_grad=True)
     scaled = torch.tensor(logits) * tensor[:, None]
     losses = torch.nn.functional.cross_entropy(scaled, torch.tensor(labels), reduction="none")
     (expected,) = torch.autograd.grad((losses * torch.tensor(weights)).mean(), tensor)
     np.testing.assert_allclose(slopes, expected, rtol=1e-9, atol=1e-12 * scale)
     narrow, _ = likelihood.narrow().value_and_slopes(1 / t)
-    assert narrow == pytest.approx(found, rel=1e-5)
+    assert narrow == pytest.approx(value, rel=1e-5)
 
 
 def test_gradients_by_finite_differences() -> None:
@@ -71,9 +71,9 @@ def test_a_fit_ends_where_the_general_one_does(
     the_map, objective = configure_pair("parameterized_temperature", "nll", {})
     problem = Problem(the_map, objective, logits, labels, weights)
     start = the_map.start(20, fit_temperature(logits, labels, weights).temperature)
-    found = by_gradient.fit_by_gradient(problem, start)
+    result = by_gradient.fit_by_gradient(problem, start)
     monkeypatch.setattr(by_gradient, "ParameterizedTemperature", type(None))
     general = by_gradient.fit_by_gradient(problem, start)
-    assert found.converged
+    assert result.converged
     # Searches end with a step that gains a share of 1e-8, some of them in a long valley.
-    assert found.objective == pytest.approx(general.objective, rel=1e-5)
+    assert result.objective == pytest.approx(general.objective, rel=1e-5)

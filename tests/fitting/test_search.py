@@ -85,16 +85,16 @@ def test_no_temperature_of_the_whole_range_is_better(
     """
     logits, labels = draw(rows, classes, 2.0)
     problem = problem_of("temperature", name, logits, labels, **options)
-    found = search_temperature(problem)
+    result = search_temperature(problem)
     middle = fit_temperature(logits, labels).temperature
     range_of_it = middle * np.exp(np.linspace(-np.log(4), np.log(4), 400))
     values = curve(problem.objective, logits, labels, range_of_it)
     slack = 1e-6 if name == "sb_ece" else 2e-2
-    assert found.objective <= values.min() * (1 + slack)
-    (again,) = curve(problem.objective, logits, labels, np.array([temperature_of(found)]))
-    assert found.objective == pytest.approx(again, rel=1e-7)
-    assert not found.warnings
-    assert not found.bounds
+    assert result.objective <= values.min() * (1 + slack)
+    (again,) = curve(problem.objective, logits, labels, np.array([temperature_of(result)]))
+    assert result.objective == pytest.approx(again, rel=1e-7)
+    assert not result.warnings
+    assert not result.bounds
 
 
 @pytest.mark.parametrize(("name", "options"), SEARCHED)
@@ -127,9 +127,9 @@ def test_a_weight_of_two_is_a_row_that_comes_twice(name: str) -> None:
         problem_of("temperature", name, logits, labels), weights=weights / weights.mean()
     )
     repeated = problem_of("temperature", name, logits[copies], labels[copies])
-    one, other = solve(weighted), solve(repeated)
-    assert one.objective == pytest.approx(other.objective, rel=1e-4)
-    assert temperature_of(one) == pytest.approx(temperature_of(other), rel=1e-3)
+    first, second = solve(weighted), solve(repeated)
+    assert first.objective == pytest.approx(second.objective, rel=1e-4)
+    assert temperature_of(first) == pytest.approx(temperature_of(second), rel=1e-3)
 
 
 def test_large_inputs_are_looked_at_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,29 +173,32 @@ def test_a_degenerate_objective_is_answered_by_the_likelihood(rows: int, classes
 def test_a_search_that_ends_at_an_end_says_which() -> None:
     logits, labels = accurate(1000, 2)
     options = {"variant": "label_binned", "bin_temperature": 0.1}
-    found = search_temperature(problem_of("temperature", "sb_ece", logits, labels, **options))
-    assert temperature_of(found) == fit_temperature(logits, labels).temperature
-    assert "falls towards the lower end" in found.warnings[0]
+    result = search_temperature(problem_of("temperature", "sb_ece", logits, labels, **options))
+    assert temperature_of(result) == fit_temperature(logits, labels).temperature
+    assert "falls towards the lower end" in result.warnings[0]
 
 
 def test_a_degenerate_objective_is_found_out_for_every_map() -> None:
     """Where a gradient leads there, the likelihood shows it."""
     logits, labels = accurate(500, 2)
     options = {"variant": "label_binned", "bin_temperature": 0.1}
-    found = fit(logits, labels, "class_temperature", "sb_ece", **options)
+    calibrator = fit(logits, labels, "class_temperature", "sb_ece", **options)
     by_likelihood = fit(logits, labels, "class_temperature")
-    assert any("the parameters by nll were taken instead" in one for one in found.card.fit.warnings)
+    assert any(
+        "the parameters by nll were taken instead" in warning
+        for warning in calibrator.card.fit.warnings
+    )
     np.testing.assert_array_equal(
-        found.parameters["temperature"], by_likelihood.parameters["temperature"]
+        calibrator.parameters["temperature"], by_likelihood.parameters["temperature"]
     )
 
 
 @pytest.mark.parametrize("name", ["sb_ece", "hb_ece"])
 def test_separable_rows_end_on_the_likelihoods_bound(name: str) -> None:
     logits, _ = draw(200, 5, 2.0)
-    found = solve(problem_of("temperature", name, logits, logits.argmax(axis=1)))
-    assert "lower bound" in found.bounds[0]
-    assert temperature_of(found) == fit_temperature(logits, logits.argmax(axis=1)).temperature
+    result = solve(problem_of("temperature", name, logits, logits.argmax(axis=1)))
+    assert "lower bound" in result.bounds[0]
+    assert temperature_of(result) == fit_temperature(logits, logits.argmax(axis=1)).temperature
 
 
 class TestGrid:
@@ -205,19 +208,22 @@ class TestGrid:
     def test_it_is_the_best_of_the_grid(self, seed: int) -> None:
         """By the metric, which bins by itself."""
         logits, labels = draw(1000, 5, 2.0, seed)
-        found = search_grid(problem_of("temperature", "ece_grid", logits, labels))
+        result = search_grid(problem_of("temperature", "ece_grid", logits, labels))
         grid = [k / 10 for k in range(1, 101)]
-        eces = [evaluate(labels, logits=logits / one, metrics=["ece"])["ece"].value for one in grid]
-        assert temperature_of(found) == pytest.approx(grid[int(np.argmin(eces))], rel=1e-12)
-        assert found.objective == pytest.approx(min(eces), rel=1e-9)
-        assert not found.bounds
+        eces = [
+            evaluate(labels, logits=logits / temperature, metrics=["ece"])["ece"].value
+            for temperature in grid
+        ]
+        assert temperature_of(result) == pytest.approx(grid[int(np.argmin(eces))], rel=1e-12)
+        assert result.objective == pytest.approx(min(eces), rel=1e-9)
+        assert not result.bounds
 
     @pytest.mark.parametrize(("scale", "end", "value"), [(1e-3, "lower", 0.1), (10, "upper", 10.0)])
     def test_an_end_of_the_grid_is_reported(self, scale: float, end: str, value: float) -> None:
         logits, labels = draw(1000, 5, 2.0)
-        found = search_grid(problem_of("temperature", "ece_grid", logits * scale, labels))
-        assert temperature_of(found) == pytest.approx(value)
-        assert found.bounds == [f"temperature at the {end} end of the grid, {value:g}"]
+        result = search_grid(problem_of("temperature", "ece_grid", logits * scale, labels))
+        assert temperature_of(result) == pytest.approx(value)
+        assert result.bounds == [f"temperature at the {end} end of the grid, {value:g}"]
 
     def test_the_grid_is_an_option(self) -> None:
         logits, labels = draw(1000, 5, 2.0)
@@ -251,46 +257,46 @@ def by_class() -> tuple[Floats, NDArray[np.int64]]:
 def test_a_grid_of_each_class_ends_where_no_point_of_it_is_better(by_class) -> None:
     problem = problem_of("class_temperature", "ece_grid", *by_class)
     single = search_grid(problem_of("temperature", "ece_grid", *by_class))
-    found = search_class_grid(problem)
-    assert found.converged
-    assert found.objective < single.objective
-    assert found.objective == value_of(problem, found.parameters)
+    result = search_class_grid(problem)
+    assert result.converged
+    assert result.objective < single.objective
+    assert result.objective == value_of(problem, result.parameters)
     grid = problem.objective.grid()
-    assert np.isin(found.parameters["temperature"], grid).all()
+    assert np.isin(result.parameters["temperature"], grid).all()
     for k in range(4):
-        for one in grid:
-            changed = with_temperature(found.parameters, k, one)
-            assert value_of(problem, changed) >= found.objective
+        for temperature in grid:
+            changed = with_temperature(result.parameters, k, temperature)
+            assert value_of(problem, changed) >= result.objective
 
 
 def test_coordinates_end_where_no_step_is_better(by_class) -> None:
     problem = problem_of("class_temperature", "hb_ece", *by_class)
     nll = fit_temperature(*by_class).temperature
-    found = search_coordinates(problem)
-    assert found.converged
-    assert found.objective < value_of(problem, problem.map.start(4, nll)) * 0.9
-    assert found.objective == value_of(problem, found.parameters)
+    result = search_coordinates(problem)
+    assert result.converged
+    assert result.objective < value_of(problem, problem.map.start(4, nll)) * 0.9
+    assert result.objective == value_of(problem, result.parameters)
     for k in range(4):
         for factor in np.exp([0.003, -0.003]):
-            value = found.parameters["temperature"][k] * factor
-            changed = with_temperature(found.parameters, k, value)
-            assert value_of(problem, changed) >= found.objective
+            value = result.parameters["temperature"][k] * factor
+            changed = with_temperature(result.parameters, k, value)
+            assert value_of(problem, changed) >= result.objective
 
 
 def test_coordinates_keep_weights_on_the_simplex(by_class) -> None:
-    found = solve(problem_of("ensemble_temperature", "hb_ece", *by_class))
-    assert found.parameters["weights"].sum() == pytest.approx(1, rel=1e-12)
-    assert (found.parameters["weights"] >= 0).all()
-    assert float(found.parameters["temperature"]) > 0
+    result = solve(problem_of("ensemble_temperature", "hb_ece", *by_class))
+    assert result.parameters["weights"].sum() == pytest.approx(1, rel=1e-12)
+    assert (result.parameters["weights"] >= 0).all()
+    assert float(result.parameters["temperature"]) > 0
 
 
 def test_coordinates_begin_at_a_warm_start(by_class) -> None:
     """From where a search ended, there is nothing left to do."""
     problem = problem_of("class_temperature", "hb_ece", *by_class)
-    found = search_coordinates(problem)
-    again = search_coordinates(replace(problem, start=found.parameters))
-    assert again.objective <= found.objective
-    assert again.iterations <= found.iterations
+    result = search_coordinates(problem)
+    again = search_coordinates(replace(problem, start=result.parameters))
+    assert again.objective <= result.objective
+    assert again.iterations <= result.iterations
 
 
 @pytest.mark.parametrize(("map", "classes"), [("class_temperature", 201), ("matrix", 14)])
@@ -318,8 +324,8 @@ class TestRealLogits:
         (logits, labels), (test_logits, test_labels) = splits
         problem = problem_of("temperature", "sb_ece", logits, labels, **options)
         test = test_logits.astype(np.float64) / temperature_of(solve(problem))
-        found = evaluate(test_labels, logits=test, metrics=["ece", "ece_l2_equal_mass"])
-        return found["ece"].value * 100, found["ece_l2_equal_mass"].value * 100
+        result = evaluate(test_labels, logits=test, metrics=["ece", "ece_l2_equal_mass"])
+        return result["ece"].value * 100, result["ece_l2_equal_mass"].value * 100
 
     def test_soft_bins_at_their_defaults_beat_the_likelihood(self, splits: Any) -> None:
         """Plain temperature scaling: 1.13 and 2.08."""
@@ -334,6 +340,6 @@ class TestRealLogits:
     def test_bins_that_are_too_wide_are_answered_by_the_likelihood(self, splits: Any) -> None:
         """The least value lies at temperature 0, confidence 1 everywhere."""
         options = {"variant": "label_binned", "bin_temperature": 0.1}
-        found = solve(problem_of("temperature", "sb_ece", *splits[0], **options))
-        assert temperature_of(found) == fit_temperature(*splits[0]).temperature
-        assert "falls towards the lower end" in found.warnings[0]
+        result = solve(problem_of("temperature", "sb_ece", *splits[0], **options))
+        assert temperature_of(result) == fit_temperature(*splits[0]).temperature
+        assert "falls towards the lower end" in result.warnings[0]

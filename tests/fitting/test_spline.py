@@ -25,10 +25,10 @@ def question(rows: int, seed: int = 0):
 def test_a_known_curve_is_recovered() -> None:
     groups = question(100_000)
     curve = Curve(choose_knots(groups, 13))
-    found, converged = fit_curve(groups, curve, 1.0)
+    result, converged = fit_curve(groups, curve, 1.0)
     assert converged
     at = np.linspace(-4, 4, 50)
-    share = scipy.special.expit(curve.knots[0] + curve.inputs(at) @ found)
+    share = scipy.special.expit(curve.knots[0] + curve.inputs(at) @ result)
     np.testing.assert_allclose(share, scipy.special.expit(np.tanh(at) * 3), atol=0.02)
 
 
@@ -51,19 +51,21 @@ def test_the_optimum_is_that_of_another_search() -> None:
         bounds=[(-50, 50)] + [(0, 10)] * curve.size,
         options={"ftol": 1e-14, "maxiter": 1000},
     )
-    found, _ = fit_curve(groups, curve, 1.0)
-    np.testing.assert_allclose(found, other.x, atol=1e-3)
+    result, _ = fit_curve(groups, curve, 1.0)
+    np.testing.assert_allclose(result, other.x, atol=1e-3)
 
 
 def test_the_map_evaluates_the_spline_that_was_fitted() -> None:
     """By scipy's cubic through the knots, in log-odds, and level beyond."""
     logits, labels = draw(2000, 4, 2.0)
     calibrator = fit(logits, labels, "spline")
-    one = calibrator.parameters
+    parameters = calibrator.parameters
     p = scipy.special.softmax(logits / fit_temperature(logits, labels).temperature, axis=1)
     top = p.max(axis=1)
-    cubic = scipy.interpolate.CubicHermiteSpline(one["knots"], one["values"], one["slopes"])
-    odds = np.clip(scipy.special.logit(top), one["knots"][0], one["knots"][-1])
+    cubic = scipy.interpolate.CubicHermiteSpline(
+        parameters["knots"], parameters["values"], parameters["slopes"]
+    )
+    odds = np.clip(scipy.special.logit(top), parameters["knots"][0], parameters["knots"][-1])
     expected = scipy.special.expit(cubic(odds))
     ratio = np.sort(p, axis=1)[:, -2] / (1 - top)
     expected = np.maximum(expected, ratio / (1 + ratio))
@@ -74,20 +76,20 @@ def test_confidence_rises_and_is_smooth() -> None:
     logits, labels = draw(500, 2, 1.5)
     calibrator = fit(logits, labels, "spline")
     gaps = np.linspace(0.01, 30, 30_000)
-    found = calibrator.predict_float64(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
-    assert (np.diff(found) >= -1e-12).all()
-    assert np.diff(found).max() < 0.01
-    assert 0.5 < found[0] < found[-1] < 1
+    result = calibrator.predict_float64(np.stack([gaps, 0 * gaps], axis=1))[:, 0]
+    assert (np.diff(result) >= -1e-12).all()
+    assert np.diff(result).max() < 0.01
+    assert 0.5 < result[0] < result[-1] < 1
 
 
 def test_much_smoothing_is_temperature_scaling() -> None:
     logits, labels = draw(500, 4, 2.0)
-    one, other = (
+    spline_fit, temperature_fit = (
         fit(logits, labels, "spline", smoothing=1e9),
         fit(logits, labels, "temperature"),
     )
     np.testing.assert_allclose(
-        one.predict_float64(logits), other.predict_float64(logits), atol=1e-4
+        spline_fit.predict_float64(logits), temperature_fit.predict_float64(logits), atol=1e-4
     )
 
 
@@ -96,11 +98,11 @@ def test_accuracy_that_saturates_is_learnt() -> None:
     rng = np.random.default_rng(0)
     logits, labels = draw(20_000, 5, 1.0)
     labels = np.where(rng.random(20_000) < 0.1, rng.integers(0, 5, 20_000), labels)
-    fitted, held = slice(0, 10_000), slice(10_000, None)
+    fitted, held_out = slice(0, 10_000), slice(10_000, None)
 
     def nll(name: str) -> float:
-        p = fit(logits[fitted], labels[fitted], name).predict_float64(logits[held])
-        return float(-np.log(p[np.arange(10_000), labels[held]]).mean())
+        p = fit(logits[fitted], labels[fitted], name).predict_float64(logits[held_out])
+        return float(-np.log(p[np.arange(10_000), labels[held_out]]).mean())
 
     assert nll("spline") < nll("temperature") - 0.005
 
@@ -108,6 +110,6 @@ def test_accuracy_that_saturates_is_learnt() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
 def test_few_rows_stay_near_temperature_scaling(rows: int) -> None:
     logits, labels = draw(rows, 4, 1.0)
-    found = fit(logits, labels, "spline").predict_float64(logits)
-    assert (found > 0).all()
-    np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
+    result = fit(logits, labels, "spline").predict_float64(logits)
+    assert (result > 0).all()
+    np.testing.assert_array_equal(result.argmax(axis=1), logits.argmax(axis=1))

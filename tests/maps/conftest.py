@@ -25,8 +25,8 @@ def some_parameters(the_map: Map, classes: int, seed: int = 0) -> dict[str, NDAr
         ),
     }
     return {
-        name: np.asarray(draw[one.link](one.shape), np.float64)
-        for name, one in the_map.parameters(classes).items()
+        name: np.asarray(draw[parameter.link](parameter.shape), np.float64)
+        for name, parameter in the_map.parameters(classes).items()
     }
 
 

@@ -86,8 +86,8 @@ def along_classes(
 ) -> dict[str, np.ndarray]:
     """Return the parameters with `change` applied along each class axis."""
     changed = dict(parameters)
-    for name, one in the_map.parameters(10).items():
-        for axis in one.class_axes:
+    for name, parameter in the_map.parameters(10).items():
+        for axis in parameter.class_axes:
             changed[name] = change(changed[name], axis)
     return changed
 
@@ -119,11 +119,11 @@ def check_onnx(the_map: Map, rows: int, classes: int, dtype: type) -> None:
     logits = some_logits(rows, classes, dtype=dtype)
     calibrator = calibrator_of(the_map, classes)
     expected = calibrator.predict_float64(logits)
-    found = calibrator.predict(logits)
-    assert found.dtype == np.float32
+    result = calibrator.predict(logits)
+    assert result.dtype == np.float32
     logs = log_reference(the_map, calibrator.parameters, logits.astype(np.float64))
     span = np.ptp(logs, axis=1, keepdims=True)
-    close = np.abs(found - expected) <= 1e-6 * (1 + span) * expected + 1e-6
+    close = np.abs(result - expected) <= 1e-6 * (1 + span) * expected + 1e-6
     if not the_map.continuous:
         close |= next_to_a_jump(the_map, calibrator.parameters, logits)
     assert close.all(), (rows, classes, dtype)
@@ -138,8 +138,8 @@ def test_torch_agrees_with_the_reference(the_map: Map) -> None:
         logits = some_logits(rows, classes)
         parameters = some_parameters(the_map, classes)
         constants = the_map.constants(ops, parameters)
-        found = the_map.probabilities(ops, ops.constant(logits), constants).numpy()
-        np.testing.assert_allclose(found, reference(the_map, parameters, logits), rtol=1e-10)
+        result = the_map.probabilities(ops, ops.constant(logits), constants).numpy()
+        np.testing.assert_allclose(result, reference(the_map, parameters, logits), rtol=1e-10)
         logs = the_map.log_probabilities(ops, ops.constant(logits), constants).numpy()
         np.testing.assert_allclose(logs, log_reference(the_map, parameters, logits), atol=1e-9)
 
@@ -163,10 +163,13 @@ def test_masked_classes_get_exactly_zero(the_map: Map) -> None:
     masked[:, 3] = False
     logits[masked] = -np.inf
     calibrator = calibrator_of(the_map, 10)
-    for found in (calibrator.predict(logits), calibrator.predict(logits.astype(np.float32))):
-        assert (found[masked] == 0).all()
-        assert (found[~masked] > 0).all()
-        np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    for probabilities in (
+        calibrator.predict(logits),
+        calibrator.predict(logits.astype(np.float32)),
+    ):
+        assert (probabilities[masked] == 0).all()
+        assert (probabilities[~masked] > 0).all()
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("the_map", ALL)
@@ -179,10 +182,10 @@ def test_masking_a_class_equals_removing_it(the_map: Map) -> None:
     logits[:, 4] = -np.inf
     fewer = along_classes(the_map, parameters, lambda value, axis: np.delete(value, 4, axis))
     # Parameters over the largest logits lose the last one.
-    for name, one in the_map.parameters(9).items():
-        fewer[name] = fewer[name][tuple(slice(length) for length in one.shape)]
-    found = np.delete(reference(the_map, parameters, logits), 4, axis=1)
-    np.testing.assert_allclose(found, reference(the_map, fewer, without), rtol=1e-12)
+    for name, parameter in the_map.parameters(9).items():
+        fewer[name] = fewer[name][tuple(slice(length) for length in parameter.shape)]
+    result = np.delete(reference(the_map, parameters, logits), 4, axis=1)
+    np.testing.assert_allclose(result, reference(the_map, fewer, without), rtol=1e-12)
 
 
 @pytest.mark.parametrize("the_map", ALL)

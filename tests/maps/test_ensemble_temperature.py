@@ -92,8 +92,8 @@ def test_the_logits_of_the_papers(mixture: str, real_data: Path) -> None:
     logits, labels = read(real_data / "resnet110-cifar10-val.npz")
     test_logits, test_labels = read(real_data / "resnet110-cifar10-test.npz")
     for objective, temperature, ece in (("nll", 2.395, 0.01132), ("brier", 2.524, 0.0058)):
-        found = fit(logits, labels, "ensemble_temperature", objective, mixture=mixture)
-        assert found.parameters["temperature"] == pytest.approx(temperature, abs=1e-3)
-        np.testing.assert_allclose(found.parameters["weights"], [1, 0, 0], atol=1e-6)
-        measured = evaluate(test_labels, probabilities=found.predict_float64(test_logits))
+        calibrator = fit(logits, labels, "ensemble_temperature", objective, mixture=mixture)
+        assert calibrator.parameters["temperature"] == pytest.approx(temperature, abs=1e-3)
+        np.testing.assert_allclose(calibrator.parameters["weights"], [1, 0, 0], atol=1e-6)
+        measured = evaluate(test_labels, probabilities=calibrator.predict_float64(test_logits))
         assert measured["ece"].value == pytest.approx(ece, abs=5e-5)

@@ -65,11 +65,11 @@ def test_it_is_its_formula(classes: int, scale: float) -> None:
     """At scale 30 most gaps are deeper than what the network reads."""
     logits = some_logits(30, classes) * scale
     parameters = some_parameters(MAP, classes)
-    found = transform(logits, parameters)
+    result = transform(logits, parameters)
     expected = np.array([by_loop(z, parameters) for z in logits])
     # Only differences within a row mean anything.
-    found, expected = (f - f.max(axis=1, keepdims=True) for f in (found, expected))
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    result, expected = (f - f.max(axis=1, keepdims=True) for f in (result, expected))
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -80,8 +80,8 @@ def test_the_whole_ranking_is_kept_and_ties_stay_ties(dtype: type) -> None:
     ranked = np.take_along_axis(logits, order, axis=1)
     for seed in range(5):
         calibrator = calibrator_of(MAP, 12, seed)
-        found = np.take_along_axis(calibrator.predict(logits), order, axis=1)
-        falls = np.diff(found, axis=1)
+        result = np.take_along_axis(calibrator.predict(logits), order, axis=1)
+        falls = np.diff(result, axis=1)
         assert (falls <= 0).all()
         assert (falls[np.diff(ranked, axis=1) == 0] == 0).all()
 
@@ -91,10 +91,10 @@ def test_masks_change_nothing_for_the_rest() -> None:
     logits = some_logits(20, 8)
     logits[:, 3:] = -np.inf
     parameters = some_parameters(MAP, 8)
-    found = MAP.probabilities(NumpyOps(), logits, parameters)
-    assert (found[:, 3:] == 0).all()
+    result = MAP.probabilities(NumpyOps(), logits, parameters)
+    assert (result[:, 3:] == 0).all()
     deep = np.where(np.isneginf(logits), -1e9, logits)
-    np.testing.assert_allclose(found, MAP.probabilities(NumpyOps(), deep, parameters), rtol=1e-9)
+    np.testing.assert_allclose(result, MAP.probabilities(NumpyOps(), deep, parameters), rtol=1e-9)
 
 
 def test_it_begins_as_temperature_scaling_and_is_alive() -> None:
@@ -102,8 +102,8 @@ def test_it_begins_as_temperature_scaling_and_is_alive() -> None:
     start = MAP.start(6, 1.7)
     expected = np.diff(logits / 1.7, axis=1)
     np.testing.assert_allclose(np.diff(transform(logits, start), axis=1), expected, atol=1e-12)
-    found = fit(logits, labels, "intra_order_preserving")
-    moved = [np.abs(found.parameters[n] - start[n]).max() for n in ("output", "output_bias")]
+    calibrator = fit(logits, labels, "intra_order_preserving")
+    moved = [np.abs(calibrator.parameters[n] - start[n]).max() for n in ("output", "output_bias")]
     assert min(moved) > 1e-4
 
 
@@ -121,9 +121,9 @@ def test_a_temperature_that_depends_on_the_margin_is_found() -> None:
         return evaluate(labels[rest], logits=values)["nll"].value
 
     single = fit(logits[fitted], labels[fitted])
-    found = fit(logits[fitted], labels[fitted], "intra_order_preserving")
+    calibrator = fit(logits[fitted], labels[fitted], "intra_order_preserving")
     worst = nll(logits[rest] / single.parameters["temperature"])
-    mine = nll(transform(logits[rest], found.parameters))
+    mine = nll(transform(logits[rest], calibrator.parameters))
     assert mine < worst - 2 / 3 * (worst - nll(truth[rest]))
 
 
@@ -131,8 +131,8 @@ def test_a_temperature_that_depends_on_the_margin_is_found() -> None:
 def test_any_smooth_objective_gets_better(objective: str) -> None:
     logits, labels = draw(600, 5, 1.7)
     single = fit(logits, labels, "temperature", objective)
-    found = fit(logits, labels, "intra_order_preserving", objective)
-    assert found.card.fit.objective <= single.card.fit.objective + 1e-6
+    calibrator = fit(logits, labels, "intra_order_preserving", objective)
+    assert calibrator.card.fit.objective <= single.card.fit.objective + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -141,8 +141,8 @@ def test_few_rows_stay_near_temperature_scaling(seed: int) -> None:
     logits, labels = draw(4050, 10, 2.0, seed)
     scores = {}
     for name in ("temperature", "intra_order_preserving"):
-        found = fit(logits[:50], labels[:50], name)
-        scores[name] = evaluate(labels[50:], probabilities=found.predict_float64(logits[50:]))
+        calibrator = fit(logits[:50], labels[:50], name)
+        scores[name] = evaluate(labels[50:], probabilities=calibrator.predict_float64(logits[50:]))
     assert (
         scores["intra_order_preserving"]["nll"].value <= scores["temperature"]["nll"].value * 1.02
     )
@@ -150,6 +150,6 @@ def test_few_rows_stay_near_temperature_scaling(seed: int) -> None:
 
 def test_the_same_rows_give_the_same_fit() -> None:
     logits, labels = draw(200, 4, 2.0)
-    one, other = (fit(logits, labels, "intra_order_preserving") for _ in range(2))
-    for name, value in one.parameters.items():
-        np.testing.assert_array_equal(value, other.parameters[name])
+    first, second = (fit(logits, labels, "intra_order_preserving") for _ in range(2))
+    for name, value in first.parameters.items():
+        np.testing.assert_array_equal(value, second.parameters[name])

@@ -24,8 +24,8 @@ def by_hand(logits: NDArray[np.float64], odds: NDArray[np.float64]) -> NDArray[n
     result = np.empty_like(logits)
     for row, z, g in zip(result, logits, odds[:, 0], strict=True):
         top = int(z.argmax())
-        others = np.delete(z, top)
-        share = scipy.special.softmax(others)
+        rest = np.delete(z, top)
+        share = scipy.special.softmax(rest)
         g = max(g, scipy.special.logit(share.max() / (1 + share.max())))
         row[:] = np.insert(share * scipy.special.expit(-g), top, scipy.special.expit(g))
     return result
@@ -36,8 +36,8 @@ def test_odds_and_shares_are_those_of_a_slow_loop(classes: int) -> None:
     """`_MIN_MARGIN` raises some predictions by 1e-4 of their odds, hence the tolerance."""
     logits = some_logits(200, classes)
     parts = split_top_label(OPS, logits)
-    others = np.sort(logits, axis=1)[:, :-1]
-    expected = logits.max(axis=1) - scipy.special.logsumexp(others, axis=1)
+    rest = np.sort(logits, axis=1)[:, :-1]
+    expected = logits.max(axis=1) - scipy.special.logsumexp(rest, axis=1)
     np.testing.assert_allclose(parts.odds[:, 0], expected, rtol=1e-12, atol=1e-12)
     odds = np.random.default_rng(0).normal(size=(200, 1)) * 3
     np.testing.assert_allclose(
@@ -52,8 +52,8 @@ def test_odds_and_shares_are_those_of_a_slow_loop(classes: int) -> None:
 def test_the_same_odds_change_nothing() -> None:
     logits = some_logits(200, 10)
     parts = split_top_label(OPS, logits)
-    found = top_label_probabilities(OPS, parts, parts.odds)
-    np.testing.assert_allclose(found, scipy.special.softmax(logits, axis=1), rtol=2e-4)
+    result = top_label_probabilities(OPS, parts, parts.odds)
+    np.testing.assert_allclose(result, scipy.special.softmax(logits, axis=1), rtol=2e-4)
 
 
 @given(
@@ -68,13 +68,13 @@ def test_logits_and_probabilities_are_two_forms_of_one_answer(
     A logit of 1e30 has rounding errors of 1e14, but a difference of two has none under it.
     """
     parts = split_top_label(OPS, logits)
-    found = top_label_probabilities(OPS, parts, odds)
-    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
-    np.testing.assert_array_equal(found.argmax(axis=1), logits.argmax(axis=1))
+    result = top_label_probabilities(OPS, parts, odds)
+    np.testing.assert_allclose(result.sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_array_equal(result.argmax(axis=1), logits.argmax(axis=1))
     small = np.abs(logits).max() < 1e3
     if small:
         np.testing.assert_allclose(
-            OPS.softmax(top_label_logits(OPS, parts, odds)), found, rtol=1e-9, atol=1e-300
+            OPS.softmax(top_label_logits(OPS, parts, odds)), result, rtol=1e-9, atol=1e-300
         )
 
 
@@ -88,10 +88,10 @@ def test_ties_masks_and_scales_as_onnxruntime_has_them(masked: int, scale: float
     parts = split_top_label(ops, ops.input("logits"))
     graph = ops.model(top_label_probabilities(ops, parts, parts.odds * 0.0 - 1.0), classes=5)
     session = onnxruntime.InferenceSession(graph.SerializeToString())
-    (found,) = session.run(None, {"logits": logits})
+    (result,) = session.run(None, {"logits": logits})
     wide = logits.astype(np.float64)
     expected = top_label_probabilities(OPS, split_top_label(OPS, wide), np.full((2, 1), -1.0))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(found.argmax(axis=1), [0, 4 if masked == 4 else 3])
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(result.argmax(axis=1), [0, 4 if masked == 4 else 3])
     if masked == 4:
-        np.testing.assert_array_equal(found, [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]])
+        np.testing.assert_array_equal(result, [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]])

@@ -208,11 +208,11 @@ def brier_uncertainty(p: Rows, y: Sequence[int], bins: int) -> float:
 
 
 def top5_accuracy(p: Rows, y: Sequence[int], bins: int) -> float:
-    found = 0
+    result = 0
     for row, label in zip(p, y, strict=True):
         ranked = sorted(range(len(row)), key=lambda k: (-row[k], k))
-        found += label in ranked[:5]
-    return found / len(y)
+        result += label in ranked[:5]
+    return result / len(y)
 
 
 def ece_l2(p: Rows, y: Sequence[int], bins: int) -> float:

@@ -14,9 +14,9 @@ def rows(confidences: ArrayLike, correct: ArrayLike) -> Predictions:
     """Predictions of class 0 of as many classes as leave the others less than the smallest."""
     p = np.asarray(confidences, np.float64)
     classes = 2 if p.min() > 0.5 else int(np.ceil(1 / p.min())) + 2
-    others = np.repeat((1 - p)[:, None] / (classes - 1), classes - 1, axis=1)
+    rest = np.repeat((1 - p)[:, None] / (classes - 1), classes - 1, axis=1)
     labels = np.where(np.asarray(correct, bool), 0, 1)
-    return Predictions.from_probabilities(np.column_stack([p, others]), labels)
+    return Predictions.from_probabilities(np.column_stack([p, rest]), labels)
 
 
 def measure(

@@ -27,8 +27,8 @@ def test_it_is_the_area_under_the_curve() -> None:
     errors = np.array([0, 1, 0, 0, 1, 1])
 
     def risk(coverage: float) -> float:
-        kept = np.clip(coverage * 6 - np.arange(6), 0, 1)
-        return float(kept @ errors / kept.sum())
+        share = np.clip(coverage * 6 - np.arange(6), 0, 1)
+        return float(share @ errors / share.sum())
 
     corners = np.arange(1, 6) / 6
     expected = scipy.integrate.quad(risk, 1e-12, 1, points=corners, epsabs=1e-11)[0]
@@ -46,8 +46,8 @@ def test_the_usual_sum_differs_by_less_than_one_row(right: list[bool]) -> None:
 @given(rights)
 def test_all_confidences_tied_have_the_risk_of_all_rows(right: list[bool]) -> None:
     """Whatever is kept, the expected share of errors is that of all."""
-    found = measure("aurc", [0.8] * len(right), right).value
-    assert found == pytest.approx(1 - np.mean(right), abs=1e-12)
+    result = measure("aurc", [0.8] * len(right), right).value
+    assert result == pytest.approx(1 - np.mean(right), abs=1e-12)
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=6))
@@ -105,9 +105,9 @@ def test_influences_are_what_a_little_more_of_a_row_changes(name: str, tied: boo
 
 def test_rows_that_are_all_right_may_be_wrong_one_day() -> None:
     """Five errors in N at most, of mean weight: χ² of one degree, 97.5%."""
-    found = measure("aurc", ladder(1000), np.ones(1000, bool), 0.95)
-    assert found.value == found.low == 0
-    assert found.high == pytest.approx(scipy.stats.chi2(1).ppf(0.975) / 1000, rel=1e-9)
+    result = measure("aurc", ladder(1000), np.ones(1000, bool), 0.95)
+    assert result.value == result.low == 0
+    assert result.high == pytest.approx(scipy.stats.chi2(1).ppf(0.975) / 1000, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("aurc", 0.3), ("e_aurc", -0.7 * math.log(0.7))])
@@ -116,6 +116,6 @@ def test_the_interval_holds_the_truth(name: str, expected: float) -> None:
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(400):
-        found = measure(name, ladder(300), rng.random(300) < 0.7, 0.95)
-        covered += found.low <= expected <= found.high
+        result = measure(name, ladder(300), rng.random(300) < 0.7, 0.95)
+        covered += result.low <= expected <= result.high
     assert covered / 400 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 400)

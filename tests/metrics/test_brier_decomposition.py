@@ -48,8 +48,8 @@ def test_nothing_is_within_bins_of_one_confidence() -> None:
 
 def test_a_case_by_hand() -> None:
     """0.6 with half of it right, 0.9 with all: gaps −0.1 and 0.1, accuracies 0.25 from 0.75."""
-    found = parts(rows([0.6, 0.6, 0.9, 0.9], [True, False, True, True]), 10)
-    assert found == pytest.approx((0.01, 0.0625, 0.1875, 0), abs=1e-12)
+    result = parts(rows([0.6, 0.6, 0.9, 0.9], [True, False, True, True]), 10)
+    assert result == pytest.approx((0.01, 0.0625, 0.1875, 0), abs=1e-12)
 
 
 def test_the_interval_of_reliability_is_the_square_of_ece_l2s() -> None:
@@ -65,11 +65,11 @@ def test_the_interval_of_reliability_is_the_square_of_ece_l2s() -> None:
 def test_the_interval_of_uncertainty_is_wilsons() -> None:
     """On either side of one half, and around it, where the largest is in between."""
     for right, ends in ((90, None), (10, None), (52, 0.25)):
-        found = measure("brier_uncertainty", [0.7] * 100, np.arange(100) < right, 0.95)
+        result = measure("brier_uncertainty", [0.7] * 100, np.arange(100) < right, 0.95)
         test = binomtest(right, 100).proportion_ci(0.95, "wilson")
-        one, other = sorted(q * (1 - q) for q in (test.low, test.high))
-        assert found.low == pytest.approx(one, rel=1e-9)
-        assert found.high == pytest.approx(ends or other, rel=1e-9)
+        low, high = sorted(q * (1 - q) for q in (test.low, test.high))
+        assert result.low == pytest.approx(low, rel=1e-9)
+        assert result.high == pytest.approx(ends or high, rel=1e-9)
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0])
@@ -80,11 +80,11 @@ def test_the_interval_of_resolution_holds_the_truth(slope: float) -> None:
     q = 0.5 + slope * (p - 0.55)
     covered = 0
     for _ in range(300):
-        found = measure("brier_resolution", p, rng.random(300) < q, 0.95)
-        covered += found.low <= np.var(q) + 1e-12 and found.high >= np.var(q)
+        result = measure("brier_resolution", p, rng.random(300) < q, 0.95)
+        covered += result.low <= np.var(q) + 1e-12 and result.high >= np.var(q)
     assert covered / 300 >= 0.93
 
 
 def test_one_bin_resolves_nothing() -> None:
-    found = measure("brier_resolution", [0.98, 0.99], [True, False], 0.95)
-    assert (found.value, found.low, found.high) == (0, 0, 0)
+    result = measure("brier_resolution", [0.98, 0.99], [True, False], 0.95)
+    assert (result.value, result.low, result.high) == (0, 0, 0)

@@ -41,11 +41,11 @@ def test_intervals_hold_their_value_and_floors_are_errors(
 ) -> None:
     gaps = gaps_of(seed, bins, classes=classes)
     for measure in (mean_gap, root_mean_squared_gap, largest_gap):
-        found = measure(gaps, level)
-        assert 0 <= found.low <= found.value <= found.high <= 1 + 1e-12
-        assert 0 <= found.floor <= 1
-        assert 0 <= found.floor_high <= 1
-        assert measure(gaps).value == found.value
+        result = measure(gaps, level)
+        assert 0 <= result.low <= result.value <= result.high <= 1 + 1e-12
+        assert 0 <= result.floor <= 1
+        assert 0 <= result.floor_high <= 1
+        assert measure(gaps).value == result.value
         assert measure(gaps).floor is None
 
 
@@ -104,16 +104,16 @@ def test_two_copies_of_each_bin_are_as_sure_as_one() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 20))
 def test_the_interval_of_the_largest_gap_is_clopper_and_pearsons(seed: int, bins: int) -> None:
     gaps = gaps_of(seed, bins)
-    found = interval_of_largest_gap(gaps.confidences, gaps.accuracies, gaps.counts, 0.9)
+    result = interval_of_largest_gap(gaps.confidences, gaps.accuracies, gaps.counts, 0.9)
     together = 1 - 0.95 ** (1 / len(gaps.counts))
     lowest, highest = 0.0, 0.0
     for n, p, y in zip(gaps.counts, gaps.confidences, gaps.accuracies, strict=True):
         test = scipy.stats.binomtest(round(y * n), int(n))
-        one = test.proportion_ci(0.9, "exact")
-        highest = max(highest, abs(one.low - p), abs(one.high - p))
-        one = test.proportion_ci(1 - together, "exact")
-        lowest = max(lowest, one.low - p, p - one.high)
-    assert found == pytest.approx((lowest, highest), rel=1e-7, abs=1e-9)
+        interval = test.proportion_ci(0.9, "exact")
+        highest = max(highest, abs(interval.low - p), abs(interval.high - p))
+        interval = test.proportion_ci(1 - together, "exact")
+        lowest = max(lowest, interval.low - p, p - interval.high)
+    assert result == pytest.approx((lowest, highest), rel=1e-7, abs=1e-9)
 
 
 def mean_of(weights):
@@ -164,18 +164,18 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
     n = np.bincount(where, minlength=15)
     drawn = rng.random((2000, 300)) < p
     errors = [np.abs(np.bincount(where, y - p, 15)).sum() / 300 for y in drawn]
-    sums = [np.bincount(where, one, 15) for one in (p, drawn[0], p * p, p * drawn[0])]
+    sums = [np.bincount(where, values, 15) for values in (p, drawn[0], p * p, p * drawn[0])]
     gaps = Gaps.from_sums(n, sums[0], sums[1], squares=(sums[2], sums[3]))
-    found = mean_gap(gaps, 0.95)
-    assert found.floor == pytest.approx(np.mean(errors), rel=0.05)
-    assert found.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
+    result = mean_gap(gaps, 0.95)
+    assert result.floor == pytest.approx(np.mean(errors), rel=0.05)
+    assert result.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
 
 
 def test_rows_that_are_sure_have_no_floor() -> None:
     gaps = Gaps.from_sums(np.array([10, 5]), np.array([10.0, 0.0]), np.array([9.0, 0.0]))
-    found = mean_gap(gaps, 0.95)
-    assert (found.floor, found.floor_high) == (0, 0)
-    assert found.high > found.value == pytest.approx(1 / 15)
+    result = mean_gap(gaps, 0.95)
+    assert (result.floor, result.floor_high) == (0, 0)
+    assert result.high > result.value == pytest.approx(1 / 15)
 
 
 def test_the_floor_of_label_binned_error_is_what_calibrated_rows_show() -> None:
@@ -187,13 +187,13 @@ def test_the_floor_of_label_binned_error_is_what_calibrated_rows_show() -> None:
         evaluate(y, probabilities=rows, metrics=["ece_label_binned"])["ece_label_binned"].value
         for y in (rng.random((1000, 200)) > p).astype(int)
     ]
-    found = evaluate(
+    result = evaluate(
         np.zeros(200, int), probabilities=rows, metrics=["ece_label_binned"], level=0.9
     )
-    one = found["ece_label_binned"]
-    assert one.floor == pytest.approx(np.mean(errors), rel=0.05)
-    assert one.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
-    assert one.low < one.value < one.high
+    estimate = result["ece_label_binned"]
+    assert estimate.floor == pytest.approx(np.mean(errors), rel=0.05)
+    assert estimate.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
+    assert estimate.low < estimate.value < estimate.high
 
 
 def test_of_one_bin_the_mean_square_has_a_noncentral_chi_squared_law() -> None:
@@ -224,10 +224,10 @@ def test_marginal_error_of_many_classes_and_few_rows_has_an_end_below_one() -> N
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(300, 100))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    found = evaluate(labels, logits=logits, metrics=["marginal_ece_l2"], level=0.95)
-    one = found["marginal_ece_l2"]
+    result = evaluate(labels, logits=logits, metrics=["marginal_ece_l2"], level=0.95)
+    estimate = result["marginal_ece_l2"]
     # A bin's w·v is at most 1/4 of 1/(NK), twice that since columns err together.
-    assert one.value <= one.high < one.value + 1.96 * math.sqrt(0.5 / 30_000) + 1e-3
+    assert estimate.value <= estimate.high < estimate.value + 1.96 * math.sqrt(0.5 / 30_000) + 1e-3
 
 
 @pytest.mark.parametrize("name", ["ks_error", "ece_debiased", "ks_error_classwise", "ece_kde"])
@@ -240,9 +240,9 @@ def test_floors_are_what_calibrated_rows_show(name: str) -> None:
         evaluate(y, probabilities=rows, metrics=[name])[name].value
         for y in (rng.random((300, 100)) > p).astype(int)
     ]
-    found = evaluate(np.zeros(100, int), probabilities=rows, metrics=[name], level=0.9)[name]
-    assert found.floor == pytest.approx(np.mean(errors), rel=0.12)
-    assert found.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.15)
+    result = evaluate(np.zeros(100, int), probabilities=rows, metrics=[name], level=0.9)[name]
+    assert result.floor == pytest.approx(np.mean(errors), rel=0.12)
+    assert result.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.15)
 
 
 CASES = [(300, 0.97, 0.94), (300, 0.99, 0.97), (1000, 0.9, 0.9)]
@@ -260,8 +260,8 @@ def test_of_one_bin_the_interval_of_ece_l2_covers_by_the_binomial(
     likelihood = scipy.stats.binom(rows, q).pmf(rights)
     covered = 0.0
     for right in rights[likelihood > 1e-6]:
-        found = root_mean_squared_gap(
+        result = root_mean_squared_gap(
             Gaps.from_sums(np.array([rows]), np.array([rows * p]), np.array([float(right)])), 0.95
         )
-        covered += likelihood[right] * (found.low <= abs(p - q) + 1e-12 <= found.high + 1e-12)
+        covered += likelihood[right] * (result.low <= abs(p - q) + 1e-12 <= result.high + 1e-12)
     assert 0.94 < covered <= 1 + 1e-9

@@ -33,9 +33,9 @@ def test_rows_of_equal_probability_are_in_the_bin_of_their_middle_row(
         for i in members:
             y = float(occurred[i])
             expected[:, at] += [1, p[i], y, p[i] ** 2, p[i] * y]
-    found = _sums_of_bins(p, occurred, starts)
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert found[0].sum() == rows
+    result = _sums_of_bins(p, occurred, starts)
+    assert result == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert result[0].sum() == rows
 
 
 def drawn(rng: np.random.Generator, rows: int, sharpness: float) -> tuple[Values, Values]:
@@ -47,10 +47,10 @@ def drawn(rng: np.random.Generator, rows: int, sharpness: float) -> tuple[Values
 
 
 def labels(rng: np.random.Generator, truth: Values) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = (truth.cumsum(axis=1)[:, :2] < rng.random((len(truth), 1))).sum(
+    actual: NDArray[np.int64] = (truth.cumsum(axis=1)[:, :2] < rng.random((len(truth), 1))).sum(
         axis=1
     )
-    return found
+    return actual
 
 
 @pytest.mark.usefixtures("without_floors")
@@ -69,9 +69,9 @@ def test_the_interval_holds_the_truth(sharpness: float) -> None:
     covered = 0
     for _ in range(300):
         p, truth = drawn(rng, 400, sharpness)
-        found = metric.measure(Predictions.from_probabilities(p, labels(rng, truth)), 0.95)
-        covered += found.low - 1e-9 <= true_value <= found.high
-        assert found.high - found.low < 0.15
+        result = metric.measure(Predictions.from_probabilities(p, labels(rng, truth)), 0.95)
+        covered += result.low - 1e-9 <= true_value <= result.high
+        assert result.high - result.low < 0.15
     assert covered / 300 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 300)
 
 
@@ -83,10 +83,10 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
     again = [
         metric.measure(Predictions.from_probabilities(p, labels(rng, p))).value for _ in range(300)
     ]
-    found = metric.measure(Predictions.from_probabilities(p, labels(rng, p)), 0.95)
-    assert found.floor == pytest.approx(np.mean(again), rel=0.05)
+    result = metric.measure(Predictions.from_probabilities(p, labels(rng, p)), 0.95)
+    assert result.floor == pytest.approx(np.mean(again), rel=0.05)
     # Classes of a row err together, the floor's do not, which shows in how far it spreads alone.
-    assert found.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.12)
+    assert result.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.12)
     assert (
         METRICS["classwise_ece_equal_mass"](BINS)
         .measure(Predictions.from_probabilities(p, labels(rng, p)))

@@ -53,10 +53,10 @@ def test_metrics_are_what_their_definitions_say(case: Case, bins: int) -> None:
     Both sides are float64 and add at most 150 numbers up to 100: 1e-12 is thousandfold the error.
     """
     p, y = case
-    found = evaluate(y, probabilities=p, bins=bins, metrics=DEFINITIONS)
+    result = evaluate(y, probabilities=p, bins=bins, metrics=DEFINITIONS)
     for name, definition in DEFINITIONS.items():
         expected = definition(p.tolist(), y.tolist(), bins)
-        assert found[name].value == pytest.approx(expected, rel=1e-12, abs=1e-12), name
+        assert result[name].value == pytest.approx(expected, rel=1e-12, abs=1e-12), name
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
@@ -98,15 +98,15 @@ def test_classwise_errors_of_equal_mass_are_scikit_learns_curves(bins: int, draw
     for k in range(7):
         frequency, mean = calibration_curve(y == k, p[:, k], n_bins=bins, strategy="quantile")
         gaps.append(np.abs(frequency - mean).mean())
-    found = value("classwise_ece_equal_mass", drawn, bins)
-    assert found == pytest.approx(np.mean(gaps), rel=1e-12)
+    result = value("classwise_ece_equal_mass", drawn, bins)
+    assert result == pytest.approx(np.mean(gaps), rel=1e-12)
 
 
 def test_marginal_error_is_the_quadratic_mean_of_torchmetrics_binary_errors(drawn: Drawn) -> None:
     import torch
     from torchmetrics.functional.classification import binary_calibration_error
 
-    p, y = (torch.tensor(one) for one in drawn)
+    p, y = (torch.tensor(array) for array in drawn)
     columns = [
         binary_calibration_error(p[:, k].contiguous(), (y == k).int(), n_bins=15, norm="l2")
         for k in range(7)
@@ -139,7 +139,7 @@ def test_errors_of_equal_width_are_torchmetrics(
     import torch
     from torchmetrics.functional.classification import multiclass_calibration_error
 
-    p, y = (torch.tensor(one) for one in drawn)
+    p, y = (torch.tensor(array) for array in drawn)
     expected = multiclass_calibration_error(p, y, num_classes=7, n_bins=bins, norm=norm)
     assert value(name, drawn, bins) == pytest.approx(float(expected), rel=1e-5)
 
@@ -149,7 +149,7 @@ def test_classwise_error_is_the_mean_of_torchmetrics_binary_errors(drawn: Drawn)
     import torch
     from torchmetrics.functional.classification import binary_calibration_error
 
-    p, y = (torch.tensor(one) for one in drawn)
+    p, y = (torch.tensor(array) for array in drawn)
     columns = [
         binary_calibration_error(p[:, k].contiguous(), (y == k).int(), n_bins=15) for k in range(7)
     ]

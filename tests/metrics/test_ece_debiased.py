@@ -51,15 +51,15 @@ def test_where_a_bin_has_one_confidence_it_is_the_published_estimator(
     rng = np.random.default_rng(seed)
     p = (rng.integers(10 - values, 10, rows) + 0.5) / 10
     y = rng.random(rows) < 0.5
-    kept = [(value, y[p == value]) for value in np.unique(p) if (p == value).sum() > 1]
-    assume(kept)
-    total = sum(len(group) for _, group in kept)
+    groups = [(value, y[p == value]) for value in np.unique(p) if (p == value).sum() > 1]
+    assume(groups)
+    total = sum(len(group) for _, group in groups)
     expected = 0.0
-    for value, group in kept:
+    for value, group in groups:
         n, mean = len(group), group.mean()
         expected += n / total * ((value - mean) ** 2 - mean * (1 - mean) / (n - 1))
-    found = measure(p, y, 10).value
-    assert found**2 == pytest.approx(max(expected, 0), abs=1e-12)
+    result = measure(p, y, 10).value
+    assert result**2 == pytest.approx(max(expected, 0), abs=1e-12)
 
 
 def test_published_code_gives_the_same_digits() -> None:
@@ -79,10 +79,10 @@ def test_the_ends_are_where_the_test_rejects(level: float) -> None:
     rng = np.random.default_rng(0)
     p = np.full(200, 0.8)
     y = rng.random(200) < 0.6
-    found = measure(p, y, 1, level)
+    result = measure(p, y, 1, level)
     sample = y.var(ddof=1) / 200
     q = (y.sum() + 2) / 204
-    for end, tail in ((found.low, 1 - level), (found.high, 1 + level)):
+    for end, tail in ((result.low, 1 - level), (result.high, 1 + level)):
         tested = (200 * (0.8 - end) + 2) / 204
         variance = sample * tested * (1 - tested) / (q * (1 - q))
         t = (y.mean() - 0.8) ** 2 - sample + variance
@@ -96,10 +96,10 @@ def test_the_ends_are_where_the_test_rejects(level: float) -> None:
 @pytest.mark.parametrize("right", ["all", "none"])
 def test_one_confidence_all_right_or_all_wrong(sure: float, rows: int, right: str) -> None:
     """No pair of residuals disagrees: the error is |r|; it is finite, as is its interval."""
-    found = measure(np.full(rows, sure), np.full(rows, right == "all"))
-    assert found.value == pytest.approx(1 - sure if right == "all" else sure, abs=1e-7)
-    assert 0 <= found.low <= found.value <= found.high <= 1
-    assert found.high > found.low or found.value == 1
+    result = measure(np.full(rows, sure), np.full(rows, right == "all"))
+    assert result.value == pytest.approx(1 - sure if right == "all" else sure, abs=1e-7)
+    assert 0 <= result.low <= result.value <= result.high <= 1
+    assert result.high > result.low or result.value == 1
 
 
 def test_a_row_alone_in_its_bin_is_left_out() -> None:
@@ -116,9 +116,9 @@ def test_rows_that_are_all_alone_make_one_bin() -> None:
 
 def test_residuals_that_disagree_show_no_error_and_still_an_interval() -> None:
     """0.5, right and wrong: the mean product is −1/4, an error of 0 that two rows cannot prove."""
-    found = measure(np.full(2, 0.5), np.array([True, False]))
-    assert found.value == found.low == 0
-    assert found.high > 0.3
+    result = measure(np.full(2, 0.5), np.array([True, False]))
+    assert result.value == result.low == 0
+    assert result.high > 0.3
 
 
 CONFIDENCES = {
@@ -154,8 +154,8 @@ def test_the_interval_holds_the_truth(confidence: str, truth: str) -> None:
     covered = 0
     for _ in range(600):
         p = CONFIDENCES[confidence](rng, 300)
-        found = measure(p, rng.random(300) < TRUTHS[truth](p))
-        covered += found.low - 1e-9 <= true_value <= found.high
+        result = measure(p, rng.random(300) < TRUTHS[truth](p))
+        covered += result.low - 1e-9 <= true_value <= result.high
     assert covered / 600 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 600)
 
 
@@ -164,8 +164,8 @@ def test_the_interval_says_something() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.3, 1, 2000)
     y = rng.random(2000) < p - 0.15
-    found = measure(p, y)
-    assert 0.1 < found.low < 0.15 < found.high < 0.2
+    result = measure(p, y)
+    assert 0.1 < result.low < 0.15 < result.high < 0.2
 
 
 def test_it_is_not_above_what_it_is_freed_of() -> None:

@@ -27,11 +27,11 @@ def value(name: str, p: Values, y: NDArray[np.int64]) -> float:
 
 def log_kernels(p: Values, bandwidth: float) -> Values:
     """[i, j], scipy's density at row j of the Dirichlet distribution of row i; −∞ at i = j."""
-    found = [
-        [scipy.stats.dirichlet(one / bandwidth + 1).logpdf(other / other.sum()) for other in p]
-        for one in p
+    actual = [
+        [scipy.stats.dirichlet(value / bandwidth + 1).logpdf(other / other.sum()) for other in p]
+        for value in p
     ]
-    logs = np.array(found)
+    logs = np.array(actual)
     np.fill_diagonal(logs, -np.inf)
     return logs
 
@@ -111,9 +111,9 @@ def test_order_does_not_matter_and_values_are_in_range(name: str, case: Case, or
     p, y = case
     rows = list(range(len(y)))
     order.shuffle(rows)
-    found = value(name, p, y)
-    assert 0 <= found <= LARGEST.get(name, 1.0) + 1e-12
-    assert value(name, p[rows], y[rows]) == pytest.approx(found, abs=1e-6)
+    result = value(name, p, y)
+    assert 0 <= result <= LARGEST.get(name, 1.0) + 1e-12
+    assert value(name, p[rows], y[rows]) == pytest.approx(result, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", KDE)
@@ -121,9 +121,9 @@ def test_chunks_and_terms_change_nothing_but_the_work(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p, y = drawn(0, 300, 4)
-    whole = value(name, p, y)
+    expected = value(name, p, y)
     monkeypatch.setattr(kernels, "_CHUNK", 1)
-    assert value(name, p, y) == pytest.approx(whole, rel=1e-9)
+    assert value(name, p, y) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_rows_that_choose_a_bandwidth_depend_on_no_order(
@@ -145,14 +145,14 @@ def test_it_finds_the_error_of_many_rows(slope: float, error: float) -> None:
     """3,000 confidences, even from 0.5 to 1: to some 0.02, the noise of some 50 neighbours."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 3000)
-    found = measure("ece_kde", p, rng.random(3000) < slope * p).value
-    assert error - 0.01 < found < error + 0.04
+    result = measure("ece_kde", p, rng.random(3000) < slope * p).value
+    assert error - 0.01 < result < error + 0.04
 
 
 def test_one_confidence_has_the_gap_of_all_other_rows() -> None:
     """Each of four rows is left out of its own estimate: two of three right, or three of three."""
-    found = measure("ece_kde", [0.8] * 4, [True, True, True, False]).value
-    assert found == pytest.approx((3 * (0.8 - 2 / 3) + 0.2) / 4, abs=1e-9)
+    result = measure("ece_kde", [0.8] * 4, [True, True, True, False]).value
+    assert result == pytest.approx((3 * (0.8 - 2 / 3) + 0.2) / 4, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", KDE)
@@ -161,9 +161,9 @@ def test_saturated_rows(name: str, dtype: type) -> None:
     """All sure, with one row in doubt that is nobody's neighbour: finite, and near 0 if right."""
     logits = np.zeros((20, 3), dtype)
     logits[:19, 1] = 1000
-    found = METRICS[name](15).measure(Predictions.from_logits(logits, np.ones(20, np.int64))).value
-    assert math.isfinite(found)
-    assert found < 0.1
+    result = METRICS[name](15).measure(Predictions.from_logits(logits, np.ones(20, np.int64))).value
+    assert math.isfinite(result)
+    assert result < 0.1
 
 
 @pytest.mark.parametrize(("slope", "skewed"), [(1.0, True), (0.8, False)])
@@ -182,12 +182,12 @@ def test_the_interval_holds_the_error_that_its_kernels_have_of_many_rows(
     covered = 0
     for _ in range(40):
         p = law.rvs(150, random_state=rng)
-        found = measure("ece_kde", p, rng.random(150) < slope * p, 0.95)
+        result = measure("ece_kde", p, rng.random(150) < slope * p, 0.95)
         bandwidth = best_bandwidth(np.stack([p, 1 - p], axis=1))
         if bandwidth not in truths:
             means = kernel_means(many, (slope * ranks)[:, None], bandwidth)
             truths[bandwidth] = float(np.mean(np.abs(means[:, 0] - ranks)))
-        covered += found.low <= truths[bandwidth] <= found.high
+        covered += result.low <= truths[bandwidth] <= result.high
     assert covered >= 38
 
 
@@ -198,5 +198,5 @@ def test_intervals_and_floors_come_with_the_value(name: str) -> None:
     wrong = METRICS[name](15).measure(Predictions.from_probabilities(p, y), 0.95)
     assert wrong.low > 0
     assert wrong.value > wrong.floor_high > wrong.floor > 0
-    alone = METRICS[name](15).measure(Predictions.from_probabilities(p[:1], y[:1]), 0.95)
-    assert (alone.low, alone.high) == (0, LARGEST.get(name, 1.0))
+    single = METRICS[name](15).measure(Predictions.from_probabilities(p[:1], y[:1]), 0.95)
+    assert (single.low, single.high) == (0, LARGEST.get(name, 1.0))

@@ -43,7 +43,7 @@ def test_accuracy_rises_over_so_many_bins(right: list[float], bins: int) -> None
 )
 def test_long_runs_are_swept_as_if_row_by_row(runs: list[tuple[bool, int]], chunk: int) -> None:
     """More bins than changes of accuracy: only those beside a change are looked at."""
-    right = np.repeat([float(one) for one, _ in runs], [length for _, length in runs])
+    right = np.repeat([float(value) for value, _ in runs], [length for _, length in runs])
     best = len(right)
     for bins in range(2, len(right) + 1):
         means = [part.mean() for part in np.split(right, np.arange(1, bins) * len(right) // bins)]
@@ -72,11 +72,11 @@ def test_it_is_less_biased_than_fixed_bins_where_nothing_is_wrong() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, (100, 300))
     y = rng.random(p.shape) < p
-    found = {
-        name: np.mean([measure(name, *one).value for one in zip(p, y, strict=True)])
+    actual = {
+        name: np.mean([measure(name, *value).value for value in zip(p, y, strict=True)])
         for name in ("ece_sweep", "ece_l2_equal_mass")
     }
-    assert found["ece_sweep"] < 0.8 * found["ece_l2_equal_mass"]
+    assert actual["ece_sweep"] < 0.8 * actual["ece_l2_equal_mass"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 40, 500])
@@ -87,9 +87,9 @@ def test_interval_and_floor_are_those_of_as_many_bins(size: int) -> None:
     y = rng.random(size) < p - 0.1
     bins = most_bins(y.tolist())
     fixed = METRICS["ece_l2_equal_mass"](bins).measure(rows(p, y), 0.9)
-    found = measure("ece_sweep", p, y, 0.9)
+    result = measure("ece_sweep", p, y, 0.9)
     for field in ("value", "low", "high", "floor", "floor_high"):
-        assert getattr(found, field) == pytest.approx(getattr(fixed, field), rel=1e-9, abs=1e-12)
+        assert getattr(result, field) == pytest.approx(getattr(fixed, field), rel=1e-9, abs=1e-12)
     assert measure("ece_sweep", p, y).high is None
 
 
@@ -99,7 +99,7 @@ def test_its_interval_holds_a_gap_that_any_bins_have() -> None:
     covered = 0
     for _ in range(300):
         p = rng.uniform(0.6, 1, 300)
-        found = measure("ece_sweep", p, rng.random(300) < p - 0.2, 0.95)
-        covered += found.low <= 0.2 <= found.high
-        assert found.high - found.low < 0.2
+        result = measure("ece_sweep", p, rng.random(300) < p - 0.2, 0.95)
+        covered += result.low <= 0.2 <= result.high
+        assert result.high - result.low < 0.2
     assert covered / 300 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 300)

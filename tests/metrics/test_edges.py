@@ -21,7 +21,7 @@ usual_bins = pytest.mark.parametrize("bins", [10, 15])
 
 
 def values(labels, **options) -> dict[str, float]:
-    return {name: one.value for name, one in evaluate(labels, **options).items()}
+    return {name: estimate.value for name, estimate in evaluate(labels, **options).items()}
 
 
 @everywhere
@@ -101,29 +101,31 @@ def test_one_row_has_every_metric(name: str) -> None:
         "ece_kde_canonical": 0.3 + 0.2 + 0.1,
         "brier_reliability": 0.3**2,
     } | dict.fromkeys(["aurc", "e_aurc", "brier_resolution", "brier_uncertainty"], 0.0)
-    (one,) = evaluate([0], probabilities=[[0.7, 0.2, 0.1]], metrics=[name], level=0.95).values()
+    (estimate,) = evaluate(
+        [0], probabilities=[[0.7, 0.2, 0.1]], metrics=[name], level=0.95
+    ).values()
     if name not in expected and name in DEFINITIONS:
         expected[name] = DEFINITIONS[name]([[0.7, 0.2, 0.1]], [0], 15)
-    assert one.value == pytest.approx(expected.get(name, 0.3), rel=1e-12)
+    assert estimate.value == pytest.approx(expected.get(name, 0.3), rel=1e-12)
 
 
 def test_fewer_rows_than_bins_have_a_bin_each() -> None:
     """Equal mass with 3 rows and 15 bins: the mean of three gaps, and the root of their squares."""
     p = np.array([0.6, 0.8, 0.9])
-    found = values([0, 1, 0], probabilities=np.stack([p, 1 - p], axis=1))
+    result = values([0, 1, 0], probabilities=np.stack([p, 1 - p], axis=1))
     gaps = np.array([0.4, -0.8, 0.1])
-    assert found["ece_equal_mass"] == pytest.approx(np.abs(gaps).mean())
-    assert found["ece_l2_equal_mass"] == pytest.approx(np.sqrt(np.mean(gaps**2)))
-    assert found["ece"] == pytest.approx(np.abs(gaps).mean())
-    assert found["mce"] == pytest.approx(0.8)
+    assert result["ece_equal_mass"] == pytest.approx(np.abs(gaps).mean())
+    assert result["ece_l2_equal_mass"] == pytest.approx(np.sqrt(np.mean(gaps**2)))
+    assert result["ece"] == pytest.approx(np.abs(gaps).mean())
+    assert result["mce"] == pytest.approx(0.8)
 
 
 def test_tied_rows_share_their_accuracy_between_bins() -> None:
     """Four rows of 0.8, two of them right, in two bins: 0.3, where a sort by rightness has 0.5."""
     for labels in ([0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]):
-        found = values(labels, probabilities=[[0.8, 0.2]] * 4, bins=2)
-        assert found["ece_equal_mass"] == pytest.approx(0.3)
-        assert found["ece_l2_equal_mass"] == pytest.approx(0.3)
+        result = values(labels, probabilities=[[0.8, 0.2]] * 4, bins=2)
+        assert result["ece_equal_mass"] == pytest.approx(0.3)
+        assert result["ece_l2_equal_mass"] == pytest.approx(0.3)
 
 
 @everywhere
@@ -133,11 +135,11 @@ def test_a_class_that_is_always_masked_might_as_well_not_exist(dtype: type) -> N
     logits = rng.normal(size=(50, 3)).astype(dtype)
     labels = rng.integers(0, 3, 50)
     masked = np.insert(logits, 1, -np.inf, axis=1)
-    found = values(labels + (labels >= 1), logits=masked)
+    result = values(labels + (labels >= 1), logits=masked)
     expected = values(labels, logits=logits)
     expected["classwise_ece"] *= 3 / 4
     expected["marginal_ece_l2"] *= math.sqrt(3 / 4)
-    assert found == pytest.approx(expected, rel=1e-6 if dtype != np.float64 else 1e-12)
+    assert result == pytest.approx(expected, rel=1e-6 if dtype != np.float64 else 1e-12)
 
 
 def test_rows_may_mask_different_classes() -> None:
@@ -156,24 +158,24 @@ def test_saturated_rows_that_are_all_right_have_no_error(dtype: type) -> None:
     """And still an interval of some width: n rows without an error do not prove that none is."""
     logits = np.zeros((20, 4), dtype)
     logits[:, 2] = 1000
-    found = evaluate([2] * 20, logits=logits, level=0.95)
+    result = evaluate([2] * 20, logits=logits, level=0.95)
     one_hot = [[0.0, 0.0, 1.0, 0.0]] * 20
-    for name, one in found.items():
+    for name, estimate in result.items():
         definition = DEFINITIONS.get(name, lambda *_: 0)
-        assert one.value == definition(one_hot, [2] * 20, 15), name
-    assert found["accuracy"].low < 1
-    assert found["ece"].high > 0
+        assert estimate.value == definition(one_hot, [2] * 20, 15), name
+    assert result["accuracy"].low < 1
+    assert result["ece"].high > 0
 
 
 @everywhere
 def test_saturated_rows_that_are_all_wrong_have_every_error(dtype: type) -> None:
     """NLL is exact though p(y) = exp(−1000) underflows in every dtype."""
     logits = np.array([[1000, 0]] * 20, dtype)
-    found = values([1] * 20, logits=logits)
-    expected = dict.fromkeys(found, 1.0) | {"accuracy": 0, "nll": 1000, "brier": 2}
+    result = values([1] * 20, logits=logits)
+    expected = dict.fromkeys(result, 1.0) | {"accuracy": 0, "nll": 1000, "brier": 2}
     zeros = ["e_aurc", "brier_resolution", "brier_uncertainty", "s99_accuracy", "mean_entropy"]
     expected |= dict.fromkeys([*zeros, "classwise_loss_std"], 0)
-    assert found == pytest.approx(expected, rel=1e-15)
+    assert result == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -181,17 +183,17 @@ def test_the_largest_logits_have_finite_metrics_and_intervals(dtype: type) -> No
     """Their difference overflows their dtype. (float16 is widened, and cannot.)"""
     largest = np.finfo(dtype).max
     logits = np.array([[largest, -largest], [0, 1]], dtype)
-    for name, one in evaluate([1, 1], logits=logits, level=0.95).items():
-        assert math.isfinite(one.value), name
-        assert one.high is None or math.isfinite(one.high), name
+    for name, estimate in evaluate([1, 1], logits=logits, level=0.95).items():
+        assert math.isfinite(estimate.value), name
+        assert estimate.high is None or math.isfinite(estimate.high), name
     if dtype == np.float32:
         expected = (2 * float(largest) + math.log1p(math.exp(-1))) / 2
         assert values([1, 1], logits=logits)["nll"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_probability_of_zero_on_the_label_costs_the_clip() -> None:
-    found = values([1], probabilities=[[1.0, 0.0]])
-    assert found["nll"] == pytest.approx(-math.log(1e-38), rel=1e-12)
+    result = values([1], probabilities=[[1.0, 0.0]])
+    assert result["nll"] == pytest.approx(-math.log(1e-38), rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -240,8 +242,8 @@ def test_states_do_not_grow() -> None:
 def test_five_places_go_to_the_first_of_tied_classes(kind: str) -> None:
     """Eight classes alike: the first five are the top five, as the first one is the prediction."""
     same = np.zeros((8, 8)) if kind == "logits" else np.full((8, 8), 1 / 8)
-    found = values(np.arange(8), **{kind: same}, metrics=["accuracy", "top5_accuracy"])
-    assert found == {"accuracy": 1 / 8, "top5_accuracy": 5 / 8}
+    result = values(np.arange(8), **{kind: same}, metrics=["accuracy", "top5_accuracy"])
+    assert result == {"accuracy": 1 / 8, "top5_accuracy": 5 / 8}
     larger = np.eye(8)[[7]] + (0 if kind == "logits" else same[:1])
     p = larger if kind == "logits" else larger / larger.sum()
     for label, among in enumerate([1, 1, 1, 1, 0, 0, 0, 1]):
@@ -252,8 +254,8 @@ def test_five_places_go_to_the_first_of_tied_classes(kind: str) -> None:
 def test_logits_are_ranked_though_their_probabilities_underflow(dtype: type) -> None:
     logits = np.array([[1000, 0, 1, 2, 3, 4, 5]], dtype)
     for label, among in enumerate([1, 0, 0, 1, 1, 1, 1]):
-        found = values([label], logits=logits, metrics=["top5_accuracy"])
-        assert found["top5_accuracy"] == among
+        result = values([label], logits=logits, metrics=["top5_accuracy"])
+        assert result["top5_accuracy"] == among
 
 
 @everywhere
@@ -262,15 +264,15 @@ def test_a_confidence_of_99_percent_is_not_over_it(dtype: type) -> None:
     edge = dtype(0.99)
     sure = np.array([np.nextafter(edge, dtype(end), dtype=dtype) for end in (0, 1)] + [edge])
     p = np.stack([sure, 1 - sure], axis=1)
-    found = values([1, 0, 1], probabilities=p)
-    assert (found["s99"], found["s99_accuracy"]) == (pytest.approx(1 / 3), 1.0)
+    result = values([1, 0, 1], probabilities=p)
+    assert (result["s99"], result["s99_accuracy"]) == (pytest.approx(1 / 3), 1.0)
 
 
 def test_accuracy_of_no_row_is_known_to_be_unknown() -> None:
-    found = evaluate([1, 1], probabilities=[[0.9, 0.1]] * 2, level=0.95)
-    assert found["s99"].value == 0
-    one = found["s99_accuracy"]
-    assert (one.value, one.low, one.high) == (1, 0, 1)
+    result = evaluate([1, 1], probabilities=[[0.9, 0.1]] * 2, level=0.95)
+    assert result["s99"].value == 0
+    estimate = result["s99_accuracy"]
+    assert (estimate.value, estimate.low, estimate.high) == (1, 0, 1)
 
 
 @everywhere
@@ -278,9 +280,9 @@ def test_accuracy_of_no_row_is_known_to_be_unknown() -> None:
 def test_entropy_goes_from_nothing_to_that_of_equal_shares(dtype: type, classes: int) -> None:
     """To the precision in which 1/K is given."""
     even = np.full((3, classes), 1 / classes, dtype)
-    found = values([0] * 3, probabilities=even, metrics=["mean_entropy"])["mean_entropy"]
+    result = values([0] * 3, probabilities=even, metrics=["mean_entropy"])["mean_entropy"]
     precision = max(np.finfo(dtype).eps, 1e-7 if dtype != np.float64 else 1e-15)
-    assert found == pytest.approx(math.log(classes), rel=2 * float(precision))
+    assert result == pytest.approx(math.log(classes), rel=2 * float(precision))
     sure = values([0] * 3, probabilities=np.eye(classes, dtype=dtype)[:1].repeat(3, axis=0))
     assert (sure["mean_entropy"], sure["mean_confidence"]) == (0, 1)
 
@@ -288,8 +290,8 @@ def test_entropy_goes_from_nothing_to_that_of_equal_shares(dtype: type, classes:
 def test_classes_that_never_occur_have_no_loss() -> None:
     """Of labels 0 and 2 only: mean losses log 2 and log 4, of which log 2 / 2 is the deviation."""
     p = [[0.5, 0.25, 0.25]] * 3
-    found = values([0, 2, 2], probabilities=p)["classwise_loss_std"]
-    assert found == pytest.approx(math.log(2) / 2, rel=1e-14)
+    result = values([0, 2, 2], probabilities=p)["classwise_loss_std"]
+    assert result == pytest.approx(math.log(2) / 2, rel=1e-14)
     assert values([2, 2, 2], probabilities=p)["classwise_loss_std"] == 0
 
 
@@ -300,8 +302,8 @@ def test_label_binned_error_lets_nothing_cancel_inside_a_bin() -> None:
     """
     p = np.array([0.72, 0.78])
     pairs = np.stack([p, 1 - p], axis=1)
-    found = values([0, 1], probabilities=pairs, bins=10)
-    assert (found["ece"], found["ece_label_binned"]) == pytest.approx((0.25, 0.25))
+    result = values([0, 1], probabilities=pairs, bins=10)
+    assert (result["ece"], result["ece_label_binned"]) == pytest.approx((0.25, 0.25))
     four = values([0, 0, 0, 1], probabilities=np.tile(pairs, (2, 1)), bins=10)
     assert (four["ece"], four["ece_label_binned"]) == pytest.approx((0, 0.03), abs=1e-12)
 
@@ -310,11 +312,11 @@ def test_one_label_for_all_rows_has_every_metric() -> None:
     """All rows of class 0, as of a filtered file: finite, and right where known."""
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 40)
-    for name, one in evaluate([0] * 40, probabilities=p, metrics=METRICS, level=0.95).items():
-        assert math.isfinite(one.value), name
-        assert one.low is None or math.isfinite(one.low + one.high), name
-    found = values([0] * 40, probabilities=p, bins=1)
+    for name, estimate in evaluate([0] * 40, probabilities=p, metrics=METRICS, level=0.95).items():
+        assert math.isfinite(estimate.value), name
+        assert estimate.low is None or math.isfinite(estimate.low + estimate.high), name
+    result = values([0] * 40, probabilities=p, bins=1)
     expected = np.abs(p.mean(axis=0) - [1, 0, 0])
-    assert found["classwise_ece"] == pytest.approx(expected.mean())
-    assert found["marginal_ece_l2"] == pytest.approx(math.sqrt((expected**2).mean()))
-    assert found["classwise_loss_std"] == 0
+    assert result["classwise_ece"] == pytest.approx(expected.mean())
+    assert result["marginal_ece_l2"] == pytest.approx(math.sqrt((expected**2).mean()))
+    assert result["classwise_loss_std"] == 0

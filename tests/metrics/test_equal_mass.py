@@ -35,7 +35,7 @@ def crowded(draw: st.DrawFn) -> Rows:
 
 def streamed(rows: Rows, parts: int = 1) -> FineHistogram:
     total = FineHistogram()
-    for p, correct in zip(*(np.array_split(one, parts) for one in rows), strict=True):
+    for p, correct in zip(*(np.array_split(row, parts) for row in rows), strict=True):
         state = FineHistogram()
         state.add_confidences(p, correct)
         total.merge(state)
@@ -69,10 +69,10 @@ def test_narrow_confidences_are_in_the_cells_of_their_values(dtype: type) -> Non
 def test_what_cells_forget_is_no_more_than_they_say(rows: Rows, bins: int, order: int) -> None:
     """1e-12 for the rounding of sums."""
     exact = EqualMassBins.from_rows(*rows, bins)
-    found = EqualMassBins.from_histogram(streamed(rows), bins)
-    np.testing.assert_array_equal(found.sizes, exact.sizes)
+    result = EqualMassBins.from_histogram(streamed(rows), bins)
+    np.testing.assert_array_equal(result.sizes, exact.sizes)
     assert exact.error(order) == 0
-    assert abs(found.mean(order) - exact.mean(order)) <= found.error(order) + 1e-12
+    assert abs(result.mean(order) - exact.mean(order)) <= result.error(order) + 1e-12
 
 
 def test_what_cells_say_they_forget_is_little() -> None:
@@ -80,9 +80,9 @@ def test_what_cells_say_they_forget_is_little() -> None:
     rng = np.random.default_rng(0)
     for p in (rng.beta(30, 0.6, 10**5), 1 - rng.beta(0.3, 3, 10**5), rng.random(10**5)):
         rows = p, rng.random(len(p)) < p
-        found = EqualMassBins.from_histogram(streamed(rows), 15)
-        assert found.error(1) < 3e-3
-        assert found.mean(1) == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), abs=1e-4)
+        result = EqualMassBins.from_histogram(streamed(rows), 15)
+        assert result.error(1) < 3e-3
+        assert result.mean(1) == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), abs=1e-4)
 
 
 def test_cells_of_distinct_confidences_are_exact() -> None:
@@ -90,17 +90,17 @@ def test_cells_of_distinct_confidences_are_exact() -> None:
     edges = cell_edges()
     p = (edges[1:] + edges[:-1]) / 2
     rows = p, np.random.default_rng(0).random(CELLS) < p
-    found = EqualMassBins.from_histogram(streamed(rows), 15).mean(1)
-    assert found == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), rel=1e-12)
+    actual = EqualMassBins.from_histogram(streamed(rows), 15).mean(1)
+    assert actual == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), rel=1e-12)
 
 
 @given(rows=crowded(), parts=st.integers(1, 7), bins=st.sampled_from([1, 15]))
 def test_parts_merge_to_the_whole(rows: Rows, parts: int, bins: int) -> None:
-    whole, merged = streamed(rows), streamed(rows, parts)
-    np.testing.assert_array_equal(merged.count, whole.count)
-    found, expected = (EqualMassBins.from_histogram(one, bins) for one in (merged, whole))
-    assert found.mean(1) == pytest.approx(expected.mean(1), rel=1e-12, abs=1e-12)
-    assert found.mean(2) == pytest.approx(expected.mean(2), rel=1e-12, abs=1e-12)
+    single, merged = streamed(rows), streamed(rows, parts)
+    np.testing.assert_array_equal(merged.count, single.count)
+    result, expected = (EqualMassBins.from_histogram(value, bins) for value in (merged, single))
+    assert result.mean(1) == pytest.approx(expected.mean(1), rel=1e-12, abs=1e-12)
+    assert result.mean(2) == pytest.approx(expected.mean(2), rel=1e-12, abs=1e-12)
 
 
 def test_forty_million_rows_fit_in_one_state() -> None:
@@ -113,7 +113,9 @@ def test_forty_million_rows_fit_in_one_state() -> None:
     bins = EqualMassBins.from_histogram(state, 15)
     assert bins.sizes.sum() == 40 * 10**6
     assert bins.mean(1) == pytest.approx(1 - float(np.float32(0.9)), abs=1e-9)
-    assert sum(one.nbytes for one in vars(state).values() if isinstance(one, np.ndarray)) < 7e5
+    assert (
+        sum(array.nbytes for array in vars(state).values() if isinstance(array, np.ndarray)) < 7e5
+    )
 
 
 @given(crowded(), st.sampled_from([1, 3, 15]))

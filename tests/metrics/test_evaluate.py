@@ -49,10 +49,10 @@ def test_an_evaluation_is_made_of_all_streaming_metrics() -> None:
 
 
 def test_intervals_come_when_asked_for() -> None:
-    assert all(one.low is None for one in evaluate([0, 1], logits=LOGITS).values())
-    found = evaluate([0, 1], logits=LOGITS, level=0.95)
-    assert found["classwise_loss_std"].low is None
-    assert found["ece"].low is not None
+    assert all(estimate.low is None for estimate in evaluate([0, 1], logits=LOGITS).values())
+    result = evaluate([0, 1], logits=LOGITS, level=0.95)
+    assert result["classwise_loss_std"].low is None
+    assert result["ece"].low is not None
 
 
 #: Metrics that are not calibration errors; `docs/metrics.md` says which others have a floor.
@@ -78,28 +78,28 @@ def test_every_calibration_error_has_an_interval_and_a_floor(rows: int) -> None:
     """Of one row too, and where none is asked for none comes."""
     rng = np.random.default_rng(rows)
     p, y = rng.dirichlet(np.ones(3), rows), rng.integers(0, 3, rows)
-    found = evaluate(y, probabilities=p, metrics=METRICS, level=0.95)
-    with_floor = {name for name, one in found.items() if one.floor is not None}
+    result = evaluate(y, probabilities=p, metrics=METRICS, level=0.95)
+    with_floor = {name for name, estimate in result.items() if estimate.floor is not None}
     assert not with_floor & WITHOUT_FLOOR
     for name in with_floor:
-        one, largest = found[name], 2 if name == "ece_kde_canonical" else 1
-        assert 0 <= one.low <= one.value <= one.high <= largest + 1e-12, name
-        assert 0 <= one.floor <= largest, name
-        assert 0 <= one.floor_high <= largest, name
+        estimate, largest = result[name], 2 if name == "ece_kde_canonical" else 1
+        assert 0 <= estimate.low <= estimate.value <= estimate.high <= largest + 1e-12, name
+        assert 0 <= estimate.floor <= largest, name
+        assert 0 <= estimate.floor_high <= largest, name
     plain = evaluate(y, probabilities=p, metrics=METRICS)
-    assert all(one.low is None and one.floor is None for one in plain.values())
-    for name, one in plain.items():  # where arrays happen to lie decides a sum's last bit
-        assert one.value == pytest.approx(found[name].value, rel=1e-12, abs=1e-12), name
+    assert all(estimate.low is None and estimate.floor is None for estimate in plain.values())
+    for name, estimate in plain.items():  # where arrays happen to lie decides a sum's last bit
+        assert estimate.value == pytest.approx(result[name].value, rel=1e-12, abs=1e-12), name
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"logits": LOGITS, "probabilities": PROBABILITIES}], ids=["neither", "both"]
 )
 def test_exactly_one_of_logits_and_probabilities(options: dict) -> None:
-    found = "both" if options else "neither"
-    with pytest.raises(InputError, match=found):
+    value = "both" if options else "neither"
+    with pytest.raises(InputError, match=value):
         evaluate([0, 1], **options)
-    with pytest.raises(InputError, match=found):
+    with pytest.raises(InputError, match=value):
         StreamingEvaluation(2).add([0, 1], **options)
 
 
@@ -120,8 +120,8 @@ def test_bins_outside_their_limits_are_refused(bins: int) -> None:
 
 @pytest.mark.parametrize("bins", [1, 10_000])
 def test_bins_at_their_limits_are_accepted(bins: int) -> None:
-    found = evaluate([0, 1], probabilities=PROBABILITIES, bins=bins)
-    assert found["ece"].value == pytest.approx(0.15)
+    result = evaluate([0, 1], probabilities=PROBABILITIES, bins=bins)
+    assert result["ece"].value == pytest.approx(0.15)
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, float("nan")])
@@ -154,17 +154,17 @@ def test_real_logits_have_their_published_error(real_data: Path) -> None:
     """ResNet-110 on CIFAR-10, uncalibrated: accuracy 93.56%, ECE 4.75%."""
     with np.load(real_data / "resnet110-cifar10-test.npz") as data:
         logits, labels = data["logits"], data["labels"]
-    found = evaluate(labels, logits=logits)
-    assert found["accuracy"].value == pytest.approx(0.9356, abs=1e-9)
-    assert found["ece"].value == pytest.approx(0.0475, abs=5e-5)
+    result = evaluate(labels, logits=logits)
+    assert result["accuracy"].value == pytest.approx(0.9356, abs=1e-9)
+    assert result["ece"].value == pytest.approx(0.0475, abs=5e-5)
     halves = [StreamingEvaluation(10), StreamingEvaluation(10)]
     for half, rows in zip(halves, (slice(0, 3001), slice(3001, None)), strict=True):
         half.add(labels[rows], logits=logits[rows])
     halves[0].merge(halves[1])
-    for name, one in halves[0].finish().items():
+    for name, estimate in halves[0].finish().items():
         # Bins of equal counts are cut from cells, of which a confidence is a place inside.
         tolerance = 1e-8 if "equal_mass" in name else 1e-12
-        assert one.value == pytest.approx(found[name].value, rel=tolerance), name
+        assert estimate.value == pytest.approx(result[name].value, rel=tolerance), name
 
 
 def test_metrics_of_one_kind_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,8 +63,8 @@ def test_intervals_of_means_are_students(name: str, level: float) -> None:
         "brier": ((p - np.eye(4)[y]) ** 2).sum(axis=1),
     }[name]
     expected = scipy.stats.t.interval(level, 199, scores.mean(), scipy.stats.sem(scores))
-    found = evaluate(y, probabilities=p, metrics=[name], level=level)[name]
-    assert (found.low, found.high) == pytest.approx(expected, rel=1e-9)
+    result = evaluate(y, probabilities=p, metrics=[name], level=level)[name]
+    assert (result.low, result.high) == pytest.approx(expected, rel=1e-9)
 
 
 def test_variances_are_what_their_docstring_says() -> None:
@@ -84,9 +84,9 @@ def test_variances_are_what_their_docstring_says() -> None:
         sample = np.var(y[inside] - p[inside], ddof=1) / n
         calibrated = np.sum(p[inside] * (1 - p[inside])) / n**2
         expected.append(max(sample, q * (1 - q) / n, calibrated))
-    found = state.to_gaps()
-    assert found.variances == pytest.approx(expected, rel=1e-9)
-    assert np.all(found.calibrated_variances <= found.variances)
+    result = state.to_gaps()
+    assert result.variances == pytest.approx(expected, rel=1e-9)
+    assert np.all(result.calibrated_variances <= result.variances)
 
 
 Truth = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -126,8 +126,8 @@ def coverage(truth: Truth, lowest: float, draws: int) -> float:
     covered = 0
     for _ in range(draws):
         p = rng.uniform(lowest, 1, ROWS)
-        found = measured("ece", p, rng.random(ROWS) < truth(p), bins)
-        covered += found.low <= true_value <= found.high
+        result = measured("ece", p, rng.random(ROWS) < truth(p), bins)
+        covered += result.low <= true_value <= result.high
     return covered / draws
 
 
@@ -147,17 +147,17 @@ def coverage_of_one_bin(name: str, truth: Truth, lowest: float) -> float:
         for rights in np.flatnonzero(chances > 1e-5):
             right = np.zeros(ROWS, bool)
             right[likeliest_first[:rights]] = True
-            found = measured(name, p, right, 15)
-            total += chances[rights] * (found.low <= true_value <= found.high)
+            result = measured(name, p, right, 15)
+            total += chances[rights] * (result.low <= true_value <= result.high)
     return total / 10
 
 
 def measured(name: str, p: NDArray[np.float64], right: NDArray[np.bool_], bins: int) -> Estimate:
     state = BinState(bins)
     state.add_confidences(p, right)
-    found = METRICS[name](bins).estimate(state, 0.95)
-    assert found.low <= found.value <= found.high
-    return found
+    result = METRICS[name](bins).estimate(state, 0.95)
+    assert result.low <= result.value <= result.high
+    return result
 
 
 everything = pytest.mark.parametrize("truth", [calibrated, overconfident, mixed, steep])
@@ -219,17 +219,17 @@ def test_the_interval_of_ece_says_something() -> None:
     p = rng.uniform(0.3, 1, 2000)
     state = BinState(15)
     state.add_confidences(p, rng.random(2000) < overconfident(p))
-    found = METRICS["ece"](15).estimate(state, 0.95)
-    assert found.low > 0.05
-    assert found.high < 0.25
+    result = METRICS["ece"](15).estimate(state, 0.95)
+    assert result.low > 0.05
+    assert result.high < 0.25
 
 
 def test_a_higher_level_is_a_wider_interval() -> None:
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet(np.ones(4), 200), rng.integers(0, 4, 200)
     narrow, wide = (evaluate(y, probabilities=p, level=level) for level in (0.8, 0.99))
-    for name, one in narrow.items():
-        if one.low is not None:
-            assert wide[name].low <= one.low <= one.high <= wide[name].high, name
-            if (one.low, one.high) != (0, 1):  # nothing known, such as of no row over 99%
-                assert wide[name].high - wide[name].low > one.high - one.low, name
+    for name, estimate in narrow.items():
+        if estimate.low is not None:
+            assert wide[name].low <= estimate.low <= estimate.high <= wide[name].high, name
+            if (estimate.low, estimate.high) != (0, 1):  # nothing known, such as of no row over 99%
+                assert wide[name].high - wide[name].low > estimate.high - estimate.low, name

@@ -62,17 +62,17 @@ def test_the_interval_holds_the_truth(slope: float, skewed: bool) -> None:
     covered, draws = 0, 400
     for _ in range(draws):
         p = rng.beta(30, 0.6, 300) if skewed else rng.uniform(0.3, 1, 300)
-        found = measure("ks_error", p, rng.random(300) < slope * p, 0.95)
+        result = measure("ks_error", p, rng.random(300) < slope * p, 0.95)
         mean = 30 / 30.6 if skewed else 0.65
-        covered += found.low <= (1 - slope) * mean <= found.high
+        covered += result.low <= (1 - slope) * mean <= result.high
     assert covered / draws >= 0.95 - 2 * math.sqrt(0.95 * 0.05 / draws)
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.999999])
 def test_any_level_has_a_width(level: float) -> None:
-    found = measure("ks_error", [1.0], [True], level)
-    assert found.value == found.low == 0
-    assert 0 < found.high <= 1
+    result = measure("ks_error", [1.0], [True], level)
+    assert result.value == result.low == 0
+    assert 0 < result.high <= 1
 
 
 def softmaxes(rng: np.random.Generator, classes: int) -> np.ndarray:
@@ -92,16 +92,16 @@ def test_the_class_wise_interval_holds_the_truth(
     q[:, 0] += off / 2
     columns = (np.argsort(p[:, k]) for k in range(classes))
     curves = [np.cumsum((q - p)[order, k]) for k, order in enumerate(columns)]
-    truth = np.mean([np.abs(one).max() for one in curves]) / len(p)
+    truth = np.mean([np.abs(values).max() for values in curves]) / len(p)
     covered = 0
     for _ in range(60):
         p = softmaxes(rng, classes)
         labels = (p.cumsum(axis=1)[:, :-1] < rng.random((200, 1))).sum(axis=1)
         labels[rng.random(200) < off / 2] = 0
         predictions = Predictions.from_probabilities(p, labels)
-        found = METRICS["ks_error_classwise"](15).measure(predictions, 0.95)
-        covered += found.low <= truth <= found.high
-        assert found.high - found.low < 0.2
+        result = METRICS["ks_error_classwise"](15).measure(predictions, 0.95)
+        covered += result.low <= truth <= result.high
+        assert result.high - result.low < 0.2
     assert covered >= 56
 
 
@@ -110,9 +110,11 @@ def test_noise_of_two_columns_is_no_smaller_than_that_of_one() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 300)
     predictions = rows(p, rng.random(300) < p)
-    one, two = (METRICS[name](15).measure(predictions, 0.9) for name in NAMES)
-    assert two.high - two.value == pytest.approx(one.high - one.value, rel=1e-3)
-    assert two.floor == pytest.approx(one.floor, rel=0.1)
+    top_label, classwise = (METRICS[name](15).measure(predictions, 0.9) for name in NAMES)
+    assert classwise.high - classwise.value == pytest.approx(
+        top_label.high - top_label.value, rel=1e-3
+    )
+    assert classwise.floor == pytest.approx(top_label.floor, rel=0.1)
 
 
 def test_drawn_labels_have_the_error_that_a_loop_finds() -> None:
@@ -120,10 +122,10 @@ def test_drawn_labels_have_the_error_that_a_loop_finds() -> None:
     rng = np.random.default_rng(0)
     p = np.round(rng.dirichlet(np.ones(4), 30) * 4) + 0.5
     p /= p.sum(axis=1, keepdims=True)
-    found = ks_noise._floors(p)
+    result = ks_noise._floors(p)
     again = np.random.default_rng(0)
     upto = np.cumsum(p, axis=1)
-    for value in found[:20]:
+    for value in result[:20]:
         labels = (upto <= again.random((30, 1)) * upto[:, -1:]).sum(axis=1)
         predictions = Predictions.from_probabilities(p, labels)
         expected = METRICS["ks_error_classwise"](15).measure(predictions).value

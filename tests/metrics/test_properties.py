@@ -29,21 +29,23 @@ levels = st.sampled_from([0.5, 0.9, 0.95, 0.999])
 
 
 def assert_alike(
-    found: dict[str, Estimate], expected: dict[str, Estimate], tolerance: float = 1e-12
+    result: dict[str, Estimate], expected: dict[str, Estimate], tolerance: float = 1e-12
 ) -> None:
     """Every value of `expected` to rounding: both are the same sums in two orders.
 
     Ends of intervals to 1e-6: a variance that is a difference of sums of squares, and 0, is off by
     1e-16 of the squares; its root is off by 1e-8 of the values, times Student's t for few rows.
     """
-    assert found.keys() == expected.keys()
-    for name, one in expected.items():
-        assert found[name].value == pytest.approx(one.value, rel=tolerance, abs=tolerance), name
-        assert (found[name].low is None) == (one.low is None)
-        if one.low is not None:
-            ends = (found[name].low, found[name].high)
-            slack = 1e-6 * (1 + one.value)
-            assert ends == pytest.approx((one.low, one.high), abs=slack), name
+    assert result.keys() == expected.keys()
+    for name, estimate in expected.items():
+        assert result[name].value == pytest.approx(estimate.value, rel=tolerance, abs=tolerance), (
+            name
+        )
+        assert (result[name].low is None) == (estimate.low is None)
+        if estimate.low is not None:
+            ends = (result[name].low, result[name].high)
+            slack = 1e-6 * (1 + estimate.value)
+            assert ends == pytest.approx((estimate.low, estimate.high), abs=slack), name
 
 
 @few
@@ -66,9 +68,11 @@ def test_equal_mass_of_tied_confidences_does_not_depend_on_order(
     """One confidence for all: every bin has the gap of the whole, however rights are arranged."""
     y = [0] * min(correct, rows) + [1] * max(rows - correct, 0)
     order.shuffle(y)
-    found = evaluate(y, probabilities=[[0.75, 0.25]] * rows, bins=bins, metrics=EQUAL_MASS)
+    result = evaluate(y, probabilities=[[0.75, 0.25]] * rows, bins=bins, metrics=EQUAL_MASS)
     expected = abs(y.count(0) / rows - 0.75)
-    assert [one.value for one in found.values()] == pytest.approx([expected] * 3, abs=1e-12)
+    assert [estimate.value for estimate in result.values()] == pytest.approx(
+        [expected] * 3, abs=1e-12
+    )
 
 
 @few
@@ -110,11 +114,11 @@ def test_values_are_in_range_and_inside_their_intervals(
 ) -> None:
     """An ulp over 1 is rounding: shares of rows add up to 1 only to that."""
     p, y = case
-    for name, one in evaluate(y, probabilities=p, bins=bins, level=level).items():
-        assert 0 <= one.value <= LARGEST.get(name, 1.0) * (1 + 1e-15), name
-        assert (one.low is None) == (one.high is None), name
-        if one.low is not None:
-            assert 0 <= one.low <= one.value <= one.high < math.inf, name
+    for name, estimate in evaluate(y, probabilities=p, bins=bins, level=level).items():
+        assert 0 <= estimate.value <= LARGEST.get(name, 1.0) * (1 + 1e-15), name
+        assert (estimate.low is None) == (estimate.high is None), name
+        if estimate.low is not None:
+            assert 0 <= estimate.low <= estimate.value <= estimate.high < math.inf, name
 
 
 @few
@@ -122,15 +126,15 @@ def test_values_are_in_range_and_inside_their_intervals(
 def test_errors_are_ordered_as_norms_are(case: Case, bins: int) -> None:
     """Mean ≤ maximum, ℓ1 ≤ ℓ2; and no binning makes the mean gap of all rows larger than ECE."""
     p, y = case
-    found = {k: v.value for k, v in evaluate(y, probabilities=p, bins=bins).items()}
-    whole = abs(found["accuracy"] - p.max(axis=1).mean())
-    assert found["ece"] <= found["mce"] + 1e-12
-    assert found["ece_equal_mass"] <= found["ece_l2_equal_mass"] + 1e-12
-    assert found["ece"] <= found["ece_l2"] + 1e-12
-    assert found["ece_l2"] <= found["mce"] + 1e-12
-    assert found["ece"] <= found["ece_label_binned"] + 1e-12
-    assert found["classwise_ece"] <= found["marginal_ece_l2"] + 1e-12
-    assert whole <= min(found["ece"], found["ece_equal_mass"]) + 1e-12
+    actual = {k: v.value for k, v in evaluate(y, probabilities=p, bins=bins).items()}
+    mean_gap = abs(actual["accuracy"] - p.max(axis=1).mean())
+    assert actual["ece"] <= actual["mce"] + 1e-12
+    assert actual["ece_equal_mass"] <= actual["ece_l2_equal_mass"] + 1e-12
+    assert actual["ece"] <= actual["ece_l2"] + 1e-12
+    assert actual["ece_l2"] <= actual["mce"] + 1e-12
+    assert actual["ece"] <= actual["ece_label_binned"] + 1e-12
+    assert actual["classwise_ece"] <= actual["marginal_ece_l2"] + 1e-12
+    assert mean_gap <= min(actual["ece"], actual["ece_equal_mass"]) + 1e-12
 
 
 @few
@@ -213,8 +217,8 @@ def test_metrics_of_one_kind_share_a_state(case: Case, bins: int) -> None:
         if kind not in states:
             states[kind] = metric.state(p.shape[1])
             states[kind].add(predictions)
-        found = {name: metric.estimate(states[kind], 0.95)}
-        assert_alike(found, {name: metric.measure(predictions, 0.95)})
+        actual = {name: metric.estimate(states[kind], 0.95)}
+        assert_alike(actual, {name: metric.measure(predictions, 0.95)})
 
 
 def test_a_refused_batch_leaves_an_evaluation_as_it_was() -> None:
@@ -247,6 +251,6 @@ def bins_of(name: str, bins: int) -> int:
     "name", [name for name in STREAMING if bins_of(name, 10) != bins_of(name, 15)]
 )
 def test_states_that_bin_otherwise_do_not_merge(name: str) -> None:
-    one, other = METRICS[name](10).state(3), METRICS[name](15).state(3)
+    first, second = METRICS[name](10).state(3), METRICS[name](15).state(3)
     with pytest.raises(ValueError, match="cannot be merged"):
-        one.merge(other)
+        first.merge(second)

@@ -44,12 +44,12 @@ def drawn(seed: int, rows: int) -> tuple[Values, NDArray[np.bool_]]:
 def test_it_is_what_its_definition_says(seed: int, rows: int) -> None:
     """To the 1e-5 that its docstring promises."""
     p, y = drawn(seed, rows)
-    found = measure("smooth_ece", p, y).value
-    if found < 1e-3:  # what 20,001 points resolve
+    result = measure("smooth_ece", p, y).value
+    if result < 1e-3:  # what 20,001 points resolve
         assert slow(p, y, 1e-3) <= 1e-3
         return
-    expected = scipy.optimize.brentq(lambda s: slow(p, y, s) - s, found / 2, 2 * found, xtol=1e-9)
-    assert found == pytest.approx(expected, rel=1e-5)
+    expected = scipy.optimize.brentq(lambda s: slow(p, y, s) - s, result / 2, 2 * result, xtol=1e-9)
+    assert result == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_smoothing_is_that_of_published_code(bandwidth: float, published: float)
     p = 0.5 + 0.5 * (np.arange(300) + 0.5) / 300
     y = np.arange(300) % 4 > 0
     spectrum = _spectrum(p, (y - p) / 300, 2**14)
-    found = _integral_of_absolute(smoothed(spectrum, bandwidth))
-    assert found == pytest.approx(published, rel=1e-3)
+    result = _integral_of_absolute(smoothed(spectrum, bandwidth))
+    assert result == pytest.approx(published, rel=1e-3)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 50))
@@ -72,9 +72,9 @@ def test_more_smoothing_leaves_less_and_never_less_than_the_mean_gap(seed: int, 
     p, y = drawn(seed, rows)
     spectrum = _spectrum(p, (y - p) / rows, 2**13)
     widths = [0.01, 0.03, 0.1, 0.3, 1, 3]
-    left = [_integral_of_absolute(smoothed(spectrum, width)) for width in widths]
-    assert np.all(np.diff(left) <= 1e-6)
-    assert left[-1] == pytest.approx(abs(np.mean(y - p)), abs=1e-6)
+    errors = [_integral_of_absolute(smoothed(spectrum, width)) for width in widths]
+    assert np.all(np.diff(errors) <= 1e-6)
+    assert errors[-1] == pytest.approx(abs(np.mean(y - p)), abs=1e-6)
 
 
 def test_it_is_between_the_mean_gap_and_the_error_without_smoothing() -> None:
@@ -98,8 +98,8 @@ def test_it_changes_little_when_confidences_do() -> None:
 @pytest.mark.parametrize("gap", [1e-3, 1e-4, 6e-5, 1e-5, 1e-7, 1e-12])
 def test_small_errors_are_found(gap: float) -> None:
     """Each row right, and unsure by so little: the mean gap, at any bandwidth."""
-    found = measure("smooth_ece", np.full(50, 1 - gap), np.ones(50, bool)).value
-    assert found == pytest.approx(gap, rel=1e-4)
+    result = measure("smooth_ece", np.full(50, 1 - gap), np.ones(50, bool)).value
+    assert result == pytest.approx(gap, rel=1e-4)
 
 
 @pytest.mark.parametrize("gap", [1e-3, 1e-4, 1e-5])
@@ -138,10 +138,10 @@ def test_interval_covers_the_true_value(
     covered = 0
     for _ in range(120):
         p = law.rvs(300, random_state=rng)
-        found = measure("smooth_ece", p, rng.random(300) < TRUTHS[truth](p), 0.95)
-        assert 0 <= found.low <= found.value <= found.high <= 1
-        assert found.high - found.low < 0.2
-        covered += found.low - 1e-5 <= true_value <= found.high
+        result = measure("smooth_ece", p, rng.random(300) < TRUTHS[truth](p), 0.95)
+        assert 0 <= result.low <= result.value <= result.high <= 1
+        assert result.high - result.low < 0.2
+        covered += result.low - 1e-5 <= true_value <= result.high
     assert covered / 120 >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / 120)
 
 
@@ -150,9 +150,9 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 300)
     again = [measure("smooth_ece", p, rng.random(300) < p).value for _ in range(500)]
-    found = measure("smooth_ece", p, rng.random(300) < p, 0.9)
-    assert found.floor == pytest.approx(np.mean(again), rel=0.06)
-    assert found.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.12)
+    result = measure("smooth_ece", p, rng.random(300) < p, 0.9)
+    assert result.floor == pytest.approx(np.mean(again), rel=0.06)
+    assert result.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.12)
     assert measure("smooth_ece", p, rng.random(300) < p).floor is None
 
 
@@ -166,16 +166,16 @@ def test_many_fixed_points_are_those_of_brents_method(start: float) -> None:
         _spectrum(rng.uniform(0, 1, 200), scale * rng.normal(0.3, 1, 200) / 200, cells)
         for scale in scales
     ]
-    one = np.zeros(cells + 1)
-    one[0] = 1.0
-    spectra += [np.zeros(cells + 1), one, 2 * one, 1e-4 * one]
-    found = module._fixed_points(np.array(spectra), start)
+    mass = np.zeros(cells + 1)
+    mass[0] = 1.0
+    spectra += [np.zeros(cells + 1), mass, 2 * mass, 1e-4 * mass]
+    result = module._fixed_points(np.array(spectra), start)
     narrowest = 2 / cells
 
     def excess(spectrum: Values, s: float) -> float:
         return float(_integral_of_absolute(smoothed(spectrum, s))) - s
 
-    for spectrum, value in zip(spectra, found, strict=True):
+    for spectrum, value in zip(spectra, result, strict=True):
         if excess(spectrum, narrowest) <= 0:
             expected = excess(spectrum, narrowest) + narrowest
         elif excess(spectrum, 1.0) >= 0:
@@ -191,12 +191,12 @@ def test_many_fixed_points_are_those_of_brents_method(start: float) -> None:
 def test_the_interval_of_rows_that_are_all_alike_is_one(
     size: int, sure: float, right: bool
 ) -> None:
-    found = measure("smooth_ece", np.full(size, sure), np.full(size, right), 0.95)
-    assert 0 <= found.low <= found.value <= found.high <= 1
+    result = measure("smooth_ece", np.full(size, sure), np.full(size, right), 0.95)
+    assert 0 <= result.low <= result.value <= result.high <= 1
     # Rounding: the mean of equal numbers may be an ulp above them.
-    assert 0 <= found.floor <= found.floor_high + 1e-15 <= 1 + 1e-15
+    assert 0 <= result.floor <= result.floor_high + 1e-15 <= 1 + 1e-15
     # So few rows, though none is wrong, do not prove that few ever are.
-    assert found.high > 0.05
+    assert result.high > 0.05
 
 
 def test_the_noise_of_one_confidence_is_half_normal() -> None:
@@ -205,8 +205,8 @@ def test_the_noise_of_one_confidence_is_half_normal() -> None:
     To 15%: 200 draws know their 95% quantile no better.
     """
     p = np.full(3600, 0.9)
-    found = measure("smooth_ece", p, np.arange(3600) % 5 > 0, 0.95)
+    result = measure("smooth_ece", p, np.arange(3600) % 5 > 0, 0.95)
     expected = 1.96 * np.sqrt(np.mean((np.where(np.arange(3600) % 5 > 0, 1, 0) - p) ** 2) / 3600)
-    assert found.value == pytest.approx(0.1, rel=1e-3)
-    assert found.high - found.value == pytest.approx(expected, rel=0.15)
-    assert found.value - found.low == pytest.approx(expected, rel=0.15)
+    assert result.value == pytest.approx(0.1, rel=1e-3)
+    assert result.high - result.value == pytest.approx(expected, rel=0.15)
+    assert result.value - result.low == pytest.approx(expected, rel=0.15)

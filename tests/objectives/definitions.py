@@ -79,7 +79,7 @@ def hard(confidence: float, bins: int) -> list[float]:
 def soft(confidence: float, bins: int, temperature: float) -> list[float]:
     """Paper 000, section 4.1: softmax of −(c − ξ_j)² / T."""
     logs = log_softmax([-((confidence - (j + 0.5) / bins) ** 2) / temperature for j in range(bins)])
-    return [math.exp(one) for one in logs]
+    return [math.exp(value) for value in logs]
 
 
 def binned(
@@ -96,13 +96,13 @@ def binned(
         size = math.fsum(u)  # eqs. 3 and 8
         if size == 0:
             continue
-        confidence = math.fsum(one * c for one, (c, _) in zip(u, pairs, strict=True)) / size
-        accuracy = math.fsum(one * a for one, (_, a) in zip(u, pairs, strict=True)) / size
+        confidence = math.fsum(weight * c for weight, (c, _) in zip(u, pairs, strict=True)) / size
+        accuracy = math.fsum(weight * a for weight, (_, a) in zip(u, pairs, strict=True)) / size
         if variant == "binned":  # eqs. 6 and 11
             total += size * abs(accuracy - confidence) ** order
         else:  # eqs. 7 and 12
             total += math.fsum(
-                one * abs(accuracy - c) ** order for one, (c, _) in zip(u, pairs, strict=True)
+                weight * abs(accuracy - c) ** order for weight, (c, _) in zip(u, pairs, strict=True)
             )
     return (total / math.fsum(weights)) ** (1 / order)
 
@@ -150,12 +150,12 @@ def scale(
     """
     middle = math.fsum(losses) / len(losses)
     if normalisation == "nd":
-        variance = math.fsum((one - middle) ** 2 for one in losses) / (len(losses) - ddof)
+        variance = math.fsum((loss - middle) ** 2 for loss in losses) / (len(losses) - ddof)
         centre, width = middle, math.sqrt(variance + (kink * middle) ** 2)
     else:
         centre = min(losses) if normalisation == "mm" else middle
         width = max(losses) - min(losses) + kink * middle
-    normalised = [(one - centre) / width for one in losses]
+    normalised = [(loss - centre) / width for loss in losses]
     return [beta / (1 + math.exp(-n / alpha)) - beta / 2 for n in normalised]
 
 
@@ -181,7 +181,7 @@ def classwise_scaled_nll(
     """Paper 003, eq. 8, divided by the number of classes that occur."""
     losses = class_losses(rows, labels, weights)
     scales = scale(losses, alpha, beta, normalisation, ddof, kink)
-    return math.fsum((1 + w) * one for w, one in zip(scales, losses, strict=True)) / len(losses)
+    return math.fsum((1 + w) * loss for w, loss in zip(scales, losses, strict=True)) / len(losses)
 
 
 def spread(before: Sequence[float], after: Sequence[float], scales: Sequence[float]) -> float:

@@ -109,11 +109,11 @@ def test_torch_computes_what_numpy_computes(
     logits, labels, weights = masked
     log_p, unit = NumpyOps().log_softmax(logits), weights / weights.mean()
     objective = objective_of(name, **options)
-    found = objective.loss(
+    result = objective.loss(
         TorchOps(), torch.tensor(log_p), torch.tensor(labels), torch.tensor(unit)
     )
-    assert found.dtype == torch.float64
-    assert found.item() == pytest.approx(value(objective, masked), rel=1e-12)
+    assert result.dtype == torch.float64
+    assert result.item() == pytest.approx(value(objective, masked), rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "options"), SMOOTH)
@@ -122,7 +122,7 @@ def test_gradients_are_the_slopes_of_finite_differences(
 ) -> None:
     """Central, with h = 1e-6: they err by h² f''' / 6, for the narrowest bins about 1e-8, and by
     the rounding of f, 1e-16 / h."""
-    logits, labels, weights = (one[:20] for one in rows)
+    logits, labels, weights = (row[:20] for row in rows)
     objective, ops, h = objective_of(name, **options), NumpyOps(), 1e-6
     log_p, unit = ops.log_softmax(logits), weights / weights.mean()
     slopes = np.empty_like(log_p)
@@ -133,9 +133,9 @@ def test_gradients_are_the_slopes_of_finite_differences(
             moved[at] += sign * h
             ends.append(float(objective.loss(ops, moved, labels, unit)))
         slopes[at] = (ends[0] - ends[1]) / (2 * h)
-    found = gradient(objective, (logits, labels, weights))
+    result = gradient(objective, (logits, labels, weights))
     assert np.abs(slopes).max() > 1e-3
-    np.testing.assert_allclose(found, slopes, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(result, slopes, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
@@ -158,7 +158,7 @@ def test_the_order_of_rows_and_of_classes_does_not_matter(
 def test_rows_that_come_twice_change_nothing(
     name: str, options: dict[str, Any], rows: Rows
 ) -> None:
-    twice = tuple(np.concatenate([one, one]) for one in rows)
+    twice = tuple(np.concatenate([row, row]) for row in rows)
     objective = objective_of(name, **options)
     assert value(objective, twice) == pytest.approx(value(objective, rows), rel=1e-12)
 
@@ -180,8 +180,8 @@ def test_a_weight_of_two_is_a_row_that_comes_twice(
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_masked_and_absent_classes(name: str, options: dict[str, Any], masked: Rows) -> None:
     expected = by_definition(name, _without(masked, 0), **options)
-    found = value(objective_of(name, **options), _without(masked, 0))
-    assert found == pytest.approx(expected, rel=1e-12)
+    result = value(objective_of(name, **options), _without(masked, 0))
+    assert result == pytest.approx(expected, rel=1e-12)
     assert np.isfinite(value(objective_of(name, **options), masked))
     if OBJECTIVES[name].smooth:
         assert np.isfinite(gradient(objective_of(name, **options), masked)).all()
@@ -189,7 +189,7 @@ def test_masked_and_absent_classes(name: str, options: dict[str, Any], masked: R
 
 def _without(rows: Rows, row: int) -> Rows:
     """All but one row: that with a single class left, for which loops divide by 0."""
-    return tuple(np.delete(one, row, axis=0) for one in rows)
+    return tuple(np.delete(item, row, axis=0) for item in rows)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-8, 100.0, 4e3, 1e30])
@@ -221,8 +221,8 @@ def test_values_at_certainty(name: str, right: float, wrong: float) -> None:
     """By hand; the soft-binned error is the root of a sum to which 1e-18 was added."""
     logits = np.array([[4000.0, 0.0]])
     for label, expected in ((0, right), (1, wrong)):
-        found = value(objective_of(name), (logits, np.array([label]), np.ones(1)))
-        assert found == pytest.approx(expected, rel=1e-12, abs=1e-8)
+        result = value(objective_of(name), (logits, np.array([label]), np.ones(1)))
+        assert result == pytest.approx(expected, rel=1e-12, abs=1e-8)
 
 
 def test_the_likelihood_and_the_brier_score_are_those_of_scikit_learn(rows: Rows) -> None:
@@ -239,9 +239,9 @@ def test_the_likelihood_and_the_brier_score_are_those_of_scikit_learn(rows: Rows
 @pytest.mark.parametrize("bins", [5, 15, 40])
 def test_the_hard_binned_error_is_the_metric(bins: int, rows: Rows) -> None:
     logits, labels, _ = rows
-    found = value(objective_of("hb_ece", bins=bins), (logits, labels, np.ones(len(labels))))
+    result = value(objective_of("hb_ece", bins=bins), (logits, labels, np.ones(len(labels))))
     metric = evaluate(labels, probabilities=NumpyOps().softmax(logits), bins=bins)["ece"]
-    assert found == pytest.approx(metric.value, rel=1e-12)
+    assert result == pytest.approx(metric.value, rel=1e-12)
 
 
 @pytest.mark.parametrize("bins", [10, 15])
@@ -251,13 +251,13 @@ def test_hard_bins_are_closed_on_the_right(order: float, bins: int) -> None:
     edges = np.arange(bins + 1) / bins
     confidence = np.concatenate([edges, edges[:-1] + 1e-6])
     correct = (np.arange(len(confidence)) % 2).astype(np.float64)
-    members = [definitions.hard(one, bins) for one in confidence]
+    members = [definitions.hard(value, bins) for value in confidence]
     weights = np.ones(len(confidence))
     pairs = list(zip(confidence, correct, strict=True))
     expected = definitions.binned(pairs, members, weights.tolist(), order, "binned")
     objective = HardBinnedEce(bins, order)
-    found = objective.loss_of_confidences(NumpyOps(), confidence, correct, weights)
-    assert found == pytest.approx(expected, rel=1e-12)
+    result = objective.loss_of_confidences(NumpyOps(), confidence, correct, weights)
+    assert result == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("order", [1.0, 2.0, 3.0])
@@ -271,8 +271,8 @@ def test_narrow_soft_bins_are_hard_bins(order: float, rows: Rows) -> None:
     logits, labels, weights = rows
     log_p = [definitions.log_softmax(row) for row in logits.tolist()]
     label_binned = definitions.label_binned_ece(log_p, labels.tolist(), weights.tolist(), **options)
-    found = value(objective_of("sb_ece", **narrow, variant="label_binned"), rows)
-    assert found == pytest.approx(label_binned, rel=1e-9)
+    result = value(objective_of("sb_ece", **narrow, variant="label_binned"), rows)
+    assert result == pytest.approx(label_binned, rel=1e-9)
 
 
 @pytest.mark.parametrize("order", [1.0, 2.0, 4.0])
@@ -305,11 +305,11 @@ class TestClasswiseScaling:
         logits, labels, weights = rows
         logits = logits - np.eye(5)[labels] * labels[:, None] * 0.7
         options = {"normalisation": normalisation, "ddof": ddof, "alpha": 0.8, "beta": 1.7}
-        found = value(objective_of("classwise_scaled_nll", **options), (logits, labels, weights))
+        result = value(objective_of("classwise_scaled_nll", **options), (logits, labels, weights))
         printed = by_definition(
             "classwise_scaled_nll", (logits, labels, weights), kink=0, **options
         )
-        assert found == pytest.approx(printed, rel=0.01)
+        assert result == pytest.approx(printed, rel=0.01)
 
     def test_a_single_class_is_its_likelihood(self, rows: Rows) -> None:
         logits, labels, weights = rows
@@ -322,8 +322,8 @@ class TestClasswiseScaling:
         logits, labels = rows[0], np.arange(120) % 5
         rolled = np.stack([np.roll(logits[i // 5], i % 5) for i in range(120)])
         equal = (rolled, labels, np.ones(120))
-        found = value(objective_of("classwise_scaled_nll", normalisation=normalisation), equal)
-        assert found == pytest.approx(value(objective_of("nll"), equal), rel=1e-9)
+        result = value(objective_of("classwise_scaled_nll", normalisation=normalisation), equal)
+        assert result == pytest.approx(value(objective_of("nll"), equal), rel=1e-9)
 
     @pytest.mark.parametrize("step", [0.01, 0.3])
     @pytest.mark.parametrize("normalisation", ["nd", "mm", "cm"])
@@ -354,8 +354,8 @@ class TestClasswiseScaling:
     def test_what_is_given_stays(self) -> None:
         """And the other of the two is the best beside it, not beside one that is not used."""
         before, after = np.array([1.0, 2.0, 3.0]), np.array([0.9, 2.2, 2.0])
-        both = settled_on(before, after, alpha=5.0, beta=0.5)
-        assert (both.alpha, both.beta) == (5.0, 0.5)
+        pair = settled_on(before, after, alpha=5.0, beta=0.5)
+        assert (pair.alpha, pair.beta) == (5.0, 0.5)
         for alpha in (0.05, 0.5, 5.0):
             settled = settled_on(before, after, alpha=alpha)
             values = {
@@ -373,7 +373,7 @@ def settled_on(
 ) -> ClasswiseScaledNll:
     """Settle on a row of each class that has the loss of the class."""
     objective = objective_of("classwise_scaled_nll", **options)
-    log_p = [np.full((len(one), len(one)), -9.0) for one in (before, after)]
+    log_p = [np.full((len(value), len(value)), -9.0) for value in (before, after)]
     for matrix, losses in zip(log_p, (before, after), strict=True):
         np.fill_diagonal(matrix, -losses)
     rows = np.arange(len(before)), np.ones(len(before))

@@ -32,8 +32,8 @@ def root() -> Iterator[logging.Logger]:
     yield root
     root.setLevel(level)
     root.handlers[:] = handlers
-    for name, one in before.items():
-        logging.getLogger(name).setLevel(one)
+    for name, value in before.items():
+        logging.getLogger(name).setLevel(value)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -66,15 +66,15 @@ def test_nothing_from_outside_begins_a_line(
             raise ValueError(HOSTILE)
         except ValueError:
             LOG.exception("Failed.")
-    said = capsys.readouterr().err
-    assert not set(said) & set("\r\x1b\u2028\x00\ud800\x9b")
+    text = capsys.readouterr().err
+    assert not set(text) & set("\r\x1b\u2028\x00\ud800\x9b")
     if form == "json":
-        first, second = (json.loads(line) for line in said.splitlines())
+        first, second = (json.loads(line) for line in text.splitlines())
         assert first["request_id"] == HOSTILE
         assert set(first) == {"time", "level", "logger", "message", "request_id", "action"}
         assert "ValueError" in second["exception"]
     else:
-        beginnings = [line for line in said.splitlines() if not line.startswith("    ")]
+        beginnings = [line for line in text.splitlines() if not line.startswith("    ")]
         assert len(beginnings) == 2
         assert "action=none" in beginnings[0]
         assert r"x\r\n2026-01-01" in beginnings[0]
@@ -112,7 +112,7 @@ def test_a_crash_says_where_it_was() -> None:
         "from recalib.settings import Settings; configure(Settings()); "
         "os.kill(os.getpid(), signal.SIGSEGV)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert done.returncode == -signal.SIGSEGV
-    assert b"Fatal Python error: Segmentation fault" in done.stderr
-    assert b'File "<string>", line 1' in done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert process.returncode == -signal.SIGSEGV
+    assert b"Fatal Python error: Segmentation fault" in process.stderr
+    assert b'File "<string>", line 1' in process.stderr

@@ -75,17 +75,19 @@ def test_nothing_else_is_documented() -> None:
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_numbers_say_their_unit(name: str) -> None:
     """The name ends in the unit where there is one, and the description repeats it."""
-    found = re.search(r"_(seconds|bytes)$", name)
-    if found:
-        assert Settings.model_fields[name].description.endswith(f", in {found[1]}.")
+    unit = re.search(r"_(seconds|bytes)$", name)
+    if unit:
+        assert Settings.model_fields[name].description.endswith(f", in {unit[1]}.")
 
 
 def recalib(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `recalib` with these variables and no others of its own."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RECALIB_")}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("RECALIB_")
+    }
     return subprocess.run(
         [sys.executable, "-m", "recalib.cli", *arguments],
-        env={**kept, **variables},
+        env={**environment, **variables},
         capture_output=True,
         text=True,
         timeout=120,
@@ -117,11 +119,11 @@ def test_a_bad_setting_ends_the_program_with_one_line(
     command: list[str], variables: dict[str, str], line: str
 ) -> None:
     """Exit status 2, and a line on standard error that names variable or option."""
-    done = recalib(*command, **variables)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith(line)
-    assert len(done.stderr.splitlines()) == 1
+    result = recalib(*command, **variables)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(line)
+    assert len(result.stderr.splitlines()) == 1
 
 
 BAD = [
@@ -155,7 +157,7 @@ def test_values_out_of_range_are_refused(
     monkeypatch.setenv(f"RECALIB_{name}", value)
     with pytest.raises(ValidationError) as caught:
         Settings()
-    assert [one["loc"] for one in caught.value.errors()] == [(name.lower(),)]
+    assert [error["loc"] for error in caught.value.errors()] == [(name.lower(),)]
 
 
 def test_the_caller_overrides_the_environment_which_overrides_the_default(
@@ -194,11 +196,11 @@ def test_a_file_may_hold_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [(None, "No such file"), (b"\xff", "not text in UTF-8"), (b"x" * 65_537, "over 65536 bytes")],
 )
 def test_a_file_that_cannot_be_read_is_said_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     """By the variable that names it, and nothing of what is in it."""
     path = tmp_path / "url"
@@ -207,7 +209,7 @@ def test_a_file_that_cannot_be_read_is_said_so(
     monkeypatch.setenv("RECALIB_DATABASE_URL_FILE", str(path))
     with pytest.raises(InputError, match="RECALIB_DATABASE_URL_FILE") as caught:
         Settings()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 300
 
 
@@ -225,6 +227,6 @@ def test_urls_that_are_not_given_lie_in_the_home(
     settings = Settings(home=Path("state"))
     assert settings.resolved_database_url == f"sqlite:///{tmp_path}/state/recalib.db"
     assert settings.resolved_blob_url == f"file://{tmp_path}/state/blobs"
-    given = Settings(database_url="postgresql://db/recalib", blob_url="s3://bucket/x")
-    assert given.resolved_database_url == "postgresql://db/recalib"
-    assert given.resolved_blob_url == "s3://bucket/x"
+    explicit = Settings(database_url="postgresql://db/recalib", blob_url="s3://bucket/x")
+    assert explicit.resolved_database_url == "postgresql://db/recalib"
+    assert explicit.resolved_blob_url == "s3://bucket/x"

@@ -42,7 +42,7 @@ def test_it_comes_after_the_environment_and_before_the_defaults(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("prot = 1", "prot in {file}: found an unknown setting; accepted: port"),
         (
@@ -58,13 +58,13 @@ def test_it_comes_after_the_environment_and_before_the_defaults(
         (None, "No such file or directory"),
     ],
 )
-def test_what_is_no_setting_is_an_error(file: Path, text: str | None, said: str) -> None:
+def test_what_is_no_setting_is_an_error(file: Path, text: str | None, message: str) -> None:
     """That names the file and what was meant."""
     if text is not None:
         file.write_text(text)
     with pytest.raises(InputError) as caught:
         Settings()
-    assert said.format(file=file) in str(caught.value)
+    assert message.format(file=file) in str(caught.value)
 
 
 def test_bytes_that_are_no_text(file: Path) -> None:
@@ -86,8 +86,8 @@ def test_doctor_shows_every_setting_and_no_secret(
     file.write_text("port = 9000")
     monkeypatch.setenv("RECALIB_BLOB_URL", "s3://id:hush-hush@bucket/x")
     url = "postgresql://u:hush-hush@127.0.0.1:1/x?sslpassword=hush-hush"
-    shown = cli("doctor", "--settings", "--database-url", url, "--json").json
-    by_name = {one["name"]: one for one in shown}
+    settings = cli("doctor", "--settings", "--database-url", url, "--json").json
+    by_name = {setting["name"]: setting for setting in settings}
     assert list(by_name) == list(Settings.model_fields)
     assert by_name["port"] == {
         "name": "port", "value": 9000, "default": 8000, "from": f"port in {file}"
@@ -98,16 +98,16 @@ def test_doctor_shows_every_setting_and_no_secret(
     assert by_name["max_rows"]["from"] == "default"
     people = cli("doctor", "--settings", "--database-url", url)
     assert f"port = 9000  (port in {file})" in people.out
-    assert "hush" not in people.out + str(shown)
+    assert "hush" not in people.out + str(settings)
     monkeypatch.delenv("RECALIB_BLOB_URL")
     monkeypatch.setenv("RECALIB_DATABSE_URL", "x")
     monkeypatch.setenv("RECALIB_API_KEY", "x")  # the client's
-    found = cli("doctor", "--database-url", url)
-    assert found.out.startswith(
+    result = cli("doctor", "--database-url", url)
+    assert result.out.startswith(
         "warning  settings: RECALIB_DATABSE_URL is not a setting: "
         "did you mean RECALIB_DATABASE_URL? "
     )
-    assert "hush" not in found.out
+    assert "hush" not in result.out
     odd = cli("doctor", "--database-url", "postgresql://u:a@b:hush-hush@127.0.0.1:1/x")
     assert odd.status == 2
     assert odd.err.startswith("error: database_url: found text that is not a URL")
