@@ -29,7 +29,7 @@ BAD_LOGITS = [
 @pytest.mark.parametrize(
     ("values", "field", "found"), [b[1:] for b in BAD_LOGITS], ids=[b[0] for b in BAD_LOGITS]
 )
-def test_bad_logits(values: object, field: str, found: str) -> None:
+def test_invalid_logits_are_rejected(values: object, field: str, found: str) -> None:
     with pytest.raises(InputError) as caught:
         check_logits(values)
     assert caught.value.field == field
@@ -37,12 +37,12 @@ def test_bad_logits(values: object, field: str, found: str) -> None:
     assert caught.value.accepted
 
 
-def test_another_number_of_classes() -> None:
+def test_wrong_number_of_classes_is_rejected() -> None:
     with pytest.raises(InputError, match=r"logits: found 2 classes; accepted: 3 classes"):
         check_logits(GOOD, classes=3)
 
 
-def test_row_numbers_count_from_the_first_chunk() -> None:
+def test_row_numbers_are_global_across_chunks() -> None:
     with pytest.raises(InputError, match=r"logits\[1001\]\[0\]"):
         check_logits([[0.0, 1.0], [np.nan, 1.0]], first_row=1000)
 
@@ -52,8 +52,8 @@ def test_float_dtypes_are_kept(dtype: type) -> None:
     assert check_logits(GOOD.astype(dtype)).dtype == dtype
 
 
-def test_huge_finite_logits_are_fine() -> None:
-    """Their sum overflows, which is not an infinite logit."""
+def test_huge_finite_logits_are_accepted() -> None:
+    """Their sum overflows, but no logit is infinite."""
     check_logits(np.full((3, 2), 1e308))
 
 
@@ -74,7 +74,7 @@ BAD_LABELS = [
 @pytest.mark.parametrize(
     ("values", "field", "found"), [b[1:] for b in BAD_LABELS], ids=[b[0] for b in BAD_LABELS]
 )
-def test_bad_labels(values: object, field: str, found: str) -> None:
+def test_invalid_labels_are_rejected(values: object, field: str, found: str) -> None:
     with pytest.raises(InputError) as caught:
         check_labels(values, logits=GOOD)
     assert caught.value.field == field
@@ -82,7 +82,7 @@ def test_bad_labels(values: object, field: str, found: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.float32])
-def test_whole_labels_of_any_dtype(dtype: type) -> None:
+def test_integral_labels_of_any_dtype_are_accepted(dtype: type) -> None:
     labels = check_labels(np.array([1, 0], dtype), logits=GOOD)
     assert labels.dtype == np.int64
     assert labels.tolist() == [1, 0]
@@ -92,7 +92,7 @@ def test_whole_labels_of_any_dtype(dtype: type) -> None:
     ("values", "found"),
     [([[2.0, -1.0]], "2"), ([[0.5, 0.4]], "a sum of 0.9"), ([[np.nan, 1.0]], "nan")],
 )
-def test_logits_are_not_taken_for_probabilities(values: object, found: str) -> None:
+def test_logits_passed_as_probabilities_are_rejected(values: object, found: str) -> None:
     with pytest.raises(InputError) as caught:
         check_probabilities(values)
     assert found in caught.value.found

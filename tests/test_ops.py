@@ -1,4 +1,4 @@
-"""The three backends compute the same thing, operation by operation."""
+"""The three backends agree, operation by operation."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_backends_agree(
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e30, 1e300])
-def test_softmax_survives_any_scale(scale: float) -> None:
+def test_softmax_is_stable_at_any_scale(scale: float) -> None:
     """Recipe: subtract the largest first; log_softmax is never the logarithm of a softmax."""
     x = np.array([[1.0, 2.0, 3.0]]) * scale
     ops = NumpyOps()
@@ -140,7 +140,7 @@ def test_identity_onnx_graph_is_valid() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 10, 32])
-def test_softmax_of_few_is_that_of_many(classes: int) -> None:
+def test_plain_python_softmax_matches_numpy(classes: int) -> None:
     """The plain Python version agrees to rounding, for extreme and masked classes as well."""
     rng = np.random.default_rng(classes)
     many = rng.normal(size=(400, classes)) * rng.choice([1e-3, 3.0, 1e3, 1e300], size=(400, 1))

@@ -1,4 +1,4 @@
-"""A command line in a folder of its own, and real programs."""
+"""Fixtures: the command line in an empty folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["cli", "programs"]
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs commands in an empty folder, as somebody who stands in it."""
+    """Run commands in an empty working directory."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

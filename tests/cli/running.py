@@ -1,6 +1,6 @@
 """The command line in this process: the same `main` as the program's, without its second of start.
 
-Processes of their own are for what needs one: signals, ports, standard output.
+Tests of signals, ports and standard output start a separate process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOGITS, LABELS = draw(300, 4, 2.0)
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, and what it said."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -33,7 +33,7 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """What it said to a machine, which must be all that it said."""
+        """The JSON document on standard output, which must be the only output."""
         assert (self.status, self.err) == (0, "")
         return json.loads(self.out)
 
@@ -64,7 +64,7 @@ class Cli:
     def fitted(self) -> str:
         """Return the name of the parameter file that `recalib fit val.npz` makes.
 
-        It is made by the first who asks in this process: tests that want one are by the hundred.
+        The first call in this process makes it; hundreds of tests use it.
         """
         if Cli._parameters is None:
             assert self("fit", "val.npz", "-o", "t.calib").status == 0

@@ -48,7 +48,7 @@ def test_fit_apply_export_evaluate(cli: Cli, format: str, write: Writer) -> None
 
 
 def test_text_output_of_commands_on_one_file(cli: Cli) -> None:
-    """Tables and what was saved, on standard output; nothing beside it."""
+    """Tables and saved files are on standard output; standard error is empty."""
     says = {
         "fit val.npz -o t.calib": ["temperature: ", "on 300 rows, 4 classes", "saved t.calib\n"],
         "apply t.calib val.npz -o out.npz": ["saved 300 rows of 4 probabilities to out.npz\n"],

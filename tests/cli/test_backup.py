@@ -1,4 +1,4 @@
-"""`recalib backup` and `restore`: what they say, and to whom."""
+"""`recalib backup` and `recalib restore`: text and JSON output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _filled(cli: Cli, home: str) -> str:
 
 
 def test_backup_and_restore(cli: Cli) -> None:
-    """For people a line each, for machines what is in it; a second restore is refused."""
+    """Text output is one line, JSON lists the content; a second restore is rejected."""
     _filled(cli, "here")
     result = cli("backup", "b.zip", "--home", "here")
     assert (result.status, result.err) == (0, "")

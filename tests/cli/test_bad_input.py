@@ -87,7 +87,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_data(cli: Cli, case: str) -> None:
+def test_invalid_data_is_rejected(cli: Cli, case: str) -> None:
     """Wherever labelled data is read; --json changes nothing about it."""
     name, content, field, found = WRONG[case]
     cli.fitted()
@@ -100,7 +100,7 @@ def test_wrong_data(cli: Cli, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [name for name, case in WRONG.items() if "labels" not in case[2]])
-def test_wrong_rows_to_apply(cli: Cli, case: str) -> None:
+def test_apply_rejects_invalid_logits(cli: Cli, case: str) -> None:
     """`apply` reads no labels, but refuses the same logits."""
     name, content, field, found = WRONG[case]
     calib = cli.fitted()
@@ -111,8 +111,10 @@ def test_wrong_rows_to_apply(cli: Cli, case: str) -> None:
 
 
 @pytest.mark.parametrize(("format", "content", "field", "found"), BAD.values(), ids=list(BAD))
-def test_bad_files(cli: Cli, format: str, content: bytes, field: str, found: str) -> None:
-    """Every damaged, lying or hostile file that the readers are tested with."""
+def test_invalid_files_are_rejected(
+    cli: Cli, format: str, content: bytes, field: str, found: str
+) -> None:
+    """Every damaged, inconsistent or hostile file of the reader tests."""
     cli.write(f"x.{format}", content)
     calib = cli.fitted()
     before = cli.files()
@@ -181,7 +183,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("command", "field", "found"), COMMANDS, ids=[c[0][:60] for c in COMMANDS])
-def test_wrong_commands(cli: Cli, command: str, field: str, found: str) -> None:
+def test_invalid_commands_are_rejected(cli: Cli, command: str, field: str, found: str) -> None:
     cli.fitted()
     (cli.folder / "folder").mkdir()
     (cli.folder / "folder.npz").mkdir()
@@ -208,7 +210,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("command", "message"), USAGE, ids=[case[0] for case in USAGE])
-def test_wrong_usage(cli: Cli, command: str, message: str) -> None:
+def test_usage_errors_are_one_line(cli: Cli, command: str, message: str) -> None:
     before = cli.files()
     result = cli(*command.split())
     assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
@@ -231,7 +233,7 @@ def _damaged(good: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("case", _damaged(b""))
-def test_damaged_parameter_files(cli: Cli, case: str) -> None:
+def test_damaged_parameter_files_are_rejected(cli: Cli, case: str) -> None:
     """Every command that takes one says which file it is."""
     good = (cli.folder / cli.fitted()).read_bytes()
     content = _damaged(good)[case]
@@ -250,8 +252,8 @@ def test_damaged_parameter_files(cli: Cli, case: str) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 4])
-def test_debug_shows_where_it_happened(cli: Cli, at: int) -> None:
-    """Wherever it stands; the line for people is the last."""
+def test_debug_shows_the_traceback(cli: Cli, at: int) -> None:
+    """`--debug` works at any position; the error message is the last line."""
     command = ["fit", "missing.npz", "-o", "y.calib"]
     result = cli(*command[:at], "--debug", *command[at:])
     assert (result.status, result.out) == (2, "")

@@ -31,7 +31,7 @@ def test_compare(cli: Cli) -> None:
 
 
 def test_incompatible_pairs_are_left_out(cli: Cli) -> None:
-    """All maps by default, and a warning about a pair that was asked for by name."""
+    """All maps are the default; an incompatible pair given by name causes a warning."""
     compare = ["compare", "val.npz", "val.npz", "--json"]
     by_grid = cli(*compare, "--objectives", "ece_grid").json
     assert {"temperature"} <= {row["map"] for row in by_grid} < set(MAPS)
@@ -60,7 +60,7 @@ def test_test_file_does_not_influence_the_recommendation(cli: Cli) -> None:
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_few_rows_are_not_cross_validated(cli: Cli, rows: int) -> None:
-    """Nothing to cross-validate: said, and no scores."""
+    """Too few rows to cross-validate: there is a message and no scores."""
     cli.write("few.npz", write_npz(LOGITS[:rows], LABELS[:rows]))
     output = cli("compare", "few.npz", "val.npz", "--maps", "temperature", "--json").json
     assert output[0]["cross_validated"] is None

@@ -41,7 +41,7 @@ def test_demo(programs: Programs, tmp_path: Path) -> None:
     assert sure["after"]["nll"]["value"] < sure["before"]["nll"]["value"]
     assert Path(answer["diagram"]).read_bytes().startswith(b"\x89PNG")
     assert programs.alive() == []
-    # Libraries leave their own traces, whose names are not ours.
+    # Other libraries leave temporary files under different names.
     remaining = list(programs.temporary.glob("recalib-*/*"))
     assert remaining == [Path(answer["diagram"])]
     assert not programs.home.exists()

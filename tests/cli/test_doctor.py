@@ -1,4 +1,4 @@
-"""`recalib doctor`: each thing that can be wrong, made so, in both databases."""
+"""`recalib doctor`: each failure, in both databases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blobs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def doctor(cli: Cli, database_url: str, blobs: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Returns status, and state and detail by check."""
+    """Return the exit status, and the state and detail of each check."""
     monkeypatch.setenv("RECALIB_BLOB_URL", blobs.as_uri())
 
     def run() -> tuple[int, dict[str, tuple[str, str]]]:
@@ -110,12 +110,12 @@ def test_waiting_failed_and_orphaned_jobs_are_reported(doctor: Any, registry: Re
 
 
 def test_unassessed_champions_are_reported(doctor: Any, registry: Registry) -> None:
-    """Said of the one that has waited longest, by the database's clock."""
+    """The check reports the longest-waiting model, by the database clock."""
     assert doctor()[1]["monitoring"] == ("ok", "no model has a champion to monitor")
     model = a_champion(registry)
     state, detail = doctor()[1]["monitoring"]
     assert (state, detail.partition(" not")[0]) == ("ok", "1 champions, resnet")
-    with registry.transaction() as tx:  # and as though nobody ever had
+    with registry.transaction() as tx:  # and no assessment was ever recorded
         tx.connection.execute(text("UPDATE alias_changes SET changed_at = changed_at - 3600"))
     assert doctor()[1]["monitoring"][0] == "warning"
     watch(registry, model)

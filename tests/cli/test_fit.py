@@ -25,7 +25,7 @@ def test_warnings_go_to_standard_error(cli: Cli) -> None:
 
 
 def test_input_probabilities(cli: Cli) -> None:
-    """They are taken as their logarithm; the fit is the same as of the logits they come from."""
+    """The fit uses their logarithms and equals the fit to the original logits."""
     p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
     cli.write("p.npz", write_npz(p, LABELS, "probabilities"))
     fit = cli("fit", "p.npz", "--input", "probabilities", "-o", "p.calib", "--json").json
@@ -38,7 +38,7 @@ def test_input_probabilities(cli: Cli) -> None:
 
 
 def test_options(cli: Cli) -> None:
-    """A value is JSON; one name may be the map's or the objective's."""
+    """An option value is JSON; its name belongs to the map or the objective."""
     fit = ["fit", "val.npz", "-o", "t.calib", "--objective", "focal", "--json"]
     card = cli(*fit, "--option", "gamma=1.5").json["card"]
     assert "1.5" in json.dumps(card)

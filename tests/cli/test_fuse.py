@@ -16,7 +16,7 @@ from tests.onnx_fusion.test_fuse import calibrator
 
 
 def recalib(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """A process of its own: what ONNX's libraries say goes past Python's standard error."""
+    """Run in a separate process: ONNX libraries bypass Python's standard error."""
     command = [sys.executable, "-m", "recalib.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -27,7 +27,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return save(classifier(), tmp_path), tmp_path / "t.calib", tmp_path / "out.onnx"
 
 
-def test_json_tells_the_proof(files: tuple[Path, Path, Path]) -> None:
+def test_json_includes_the_verification(files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
     result = recalib("fuse", model, calib, "-o", out, "--json")
     assert result.returncode == 0, result.stderr
@@ -40,7 +40,7 @@ def test_json_tells_the_proof(files: tuple[Path, Path, Path]) -> None:
     assert actual["warnings"] == []
 
 
-def test_people_read_a_sentence(cli: Cli, files: tuple[Path, Path, Path]) -> None:
+def test_text_output_summarises_the_verification(cli: Cli, files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
     result = cli("fuse", model, calib, "-o", out, "--shape", "x=2x5")
     assert result.status == 0, result.err
@@ -55,7 +55,7 @@ def test_people_read_a_sentence(cli: Cli, files: tuple[Path, Path, Path]) -> Non
         (["--shape", "x"], "shape: found 'x'"),
     ],
 )
-def test_bad_options_are_one_line(
+def test_invalid_options_are_one_line(
     cli: Cli, files: tuple[Path, Path, Path], more: list[str], line: str
 ) -> None:
     model, calib, out = files
@@ -77,10 +77,10 @@ def test_bad_options_are_one_line(
         ("n" * 300 + ".onnx", "(File name too long)"),
     ],
 )
-def test_a_bad_output_is_refused_before_the_work(
+def test_invalid_output_is_rejected_before_reading_input(
     cli: Cli, files: tuple[Path, Path, Path], name: str, line: str
 ) -> None:
-    """Before anything is read: the model and the calibrator are not even looked at."""
+    """The output is checked before the model and the calibrator are read."""
     model, calib, _ = files
     (model.parent / "folder.onnx").mkdir()
     calib.write_bytes(b"no calibrator")
@@ -90,7 +90,7 @@ def test_a_bad_output_is_refused_before_the_work(
     assert line in result.err
 
 
-def test_a_damaged_model_is_one_line(files: tuple[Path, Path, Path]) -> None:
+def test_damaged_model_is_one_line(files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
     model.write_bytes(b"no onnx")
     result = recalib("fuse", model, calib, "-o", out)

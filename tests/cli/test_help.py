@@ -1,4 +1,4 @@
-"""What the program says of itself."""
+"""`--help` and `--version`."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_every_command_and_option_is_described(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--debug"]])
-def test_without_a_command_it_lists_them(cli: Cli, arguments: list[str]) -> None:
+def test_no_command_lists_all_commands(cli: Cli, arguments: list[str]) -> None:
     result = cli(*arguments)
     assert (result.status, result.err) == (0, "")
     names = [name for name in COMMANDS if " " not in name]

@@ -1,4 +1,4 @@
-"""`recalib keys`: in either database, and what a server makes of them."""
+"""`recalib keys`, in both databases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_create_list_and_revoke(cli: Cli, database_url: str) -> None:
 
 
 def test_secret_from_a_file(cli: Cli, database_url: str) -> None:
-    """As deployments have it, who begin at the beginning whenever they start; it is not printed."""
+    """Deployments repeat this at every start; the secret is not printed."""
     at = ("--database-url", database_url)
     secret = new_secret()
     cli.write("key", f"{secret}\n".encode())
@@ -73,7 +73,7 @@ def test_secret_from_a_file(cli: Cli, database_url: str) -> None:
 
 
 def test_create_with_limits(cli: Cli, tmp_path: Path) -> None:
-    """What is not said is as servers have it; 0 is no limit, whatever they have."""
+    """Omitted limits use the server's settings; 0 means no limit."""
     at = ("--home", str(tmp_path))
     create = ("keys", "create", "--scope", "predict", *at)
     assert cli(*create, "plain").status == 0
@@ -94,7 +94,7 @@ def test_create_with_limits(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_change_limits(cli: Cli, database_url: str) -> None:
-    """What is not named stays; with --reset it is as servers say. The audit trail has it."""
+    """Omitted limits stay; `--reset` restores the server's settings. Changes are audited."""
     at = ("--database-url", database_url)
     limits = ("--rate", "2.5", "--concurrency", "3")
     assert cli("keys", "create", "web", "--scope", "predict", *limits, *at).status == 0

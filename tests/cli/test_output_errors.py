@@ -17,7 +17,7 @@ from tests.end_to_end.programs import Programs, recalib_command
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own without a byte of room."""
+    """A separate file system with no free space."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
@@ -48,7 +48,7 @@ def _fill(path: Path) -> None:
     ],
 )
 def test_full_disk_is_reported(cli: Cli, full_disk: Path, command: str) -> None:
-    """Exit code 2, one line that says where and why, and nothing left behind."""
+    """Exit code 2, one line with path and reason, and no output file."""
     cli.fitted()
     result = cli(*command.format(full_disk).split())
     assert (result.status, result.out, result.err.count("\n")) == (2, "", 1), result

@@ -1,4 +1,4 @@
-"""`recalib prepare`: a schema and a place for blobs, in either database, however often."""
+"""`recalib prepare`: creates schema and blob store, in both databases, repeatably."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from recalib.registry import Registry, migrate
 from tests.cli.running import Cli
 
 
-def test_a_new_deployment_is_prepared(
+def test_prepare_is_repeatable(
     cli: Cli, empty_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And again, as it is at every start."""
+    """Deployments run it again at every start."""
     blobs = tmp_path / "deep" / "blobs"
     monkeypatch.setenv("RECALIB_BLOB_URL", blobs.as_uri())
     monkeypatch.setenv("RECALIB_HOME", str(tmp_path / "home"))
@@ -29,7 +29,7 @@ def test_a_new_deployment_is_prepared(
     assert "blobs go to" in result.out
 
 
-def test_what_cannot_be_prepared_is_one_line(
+def test_prepare_errors_are_one_line(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""`recalib replay`: what it says to people and to machines, its picture, and bad input."""
+"""`recalib replay`: text, JSON, picture, and invalid input."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_options_reach_the_monitor(cli: Cli):
     assert output["late"] > 0
 
 
-def test_probabilities_and_the_calibration_set_are_made_use_of(cli: Cli):
-    """To a person, with the names of classes that the card has."""
+def test_replay_uses_probabilities_and_the_calibration_set(cli: Cli):
+    """Text output uses the class names of the card."""
     columns = shares_log(np.array([0.1, 0.3, 0.6]))
     write(cli.folder / "log.parquet", columns)
     calibrator = fit(*draw(3_000, 3, 1.0), map="temperature", class_labels=("cat", "dog", "eel"))
@@ -59,7 +59,7 @@ def test_probabilities_and_the_calibration_set_are_made_use_of(cli: Cli):
 
 
 @pytest.mark.parametrize("suffix", ["svg", "json"])
-def test_a_person_is_told_when_and_why_and_shown(cli: Cli, suffix: str):
+def test_text_output_and_picture(cli: Cli, suffix: str):
     write(cli.folder / "log.parquet", log())
     result = cli("replay", "log.parquet", "--picture", f"t.{suffix}")
     assert result.status == 0, result
@@ -75,7 +75,7 @@ def test_a_person_is_told_when_and_why_and_shown(cli: Cli, suffix: str):
         assert table[0]["start"].startswith("2023-11-1")
 
 
-def test_warnings_say_what_bends_the_test(cli: Cli):
+def test_warnings_name_violated_assumptions(cli: Cli):
     columns = log(drift=None, labelled=1.0)
     right = np.array(columns["correct"].to_pylist())
     columns["label_time"] = columns["time"] + np.where(right, 86_400.0, 60.0)
@@ -100,12 +100,12 @@ def test_warnings_say_what_bends_the_test(cli: Cli):
         (("--picture", "log.parquet.svg/a.svg"), "picture", "no folder"),
     ],
 )
-def test_bad_options_end_with_one_line(cli: Cli, arguments, field: str, found: str):
+def test_invalid_options_are_one_line(cli: Cli, arguments, field: str, found: str):
     write(cli.folder / "log.parquet", log(200))
     check(cli("replay", "log.parquet", *arguments), field, found)
 
 
-def test_bad_logs_end_with_one_line(cli: Cli):
+def test_invalid_logs_are_one_line(cli: Cli):
     cli.write("empty.parquet", b"")
     check(cli("replay", "empty.parquet"), "data", "ends too early")
     check(cli("replay", "val.npz"), "log", ".npz")
@@ -116,8 +116,8 @@ def test_bad_logs_end_with_one_line(cli: Cli):
     check(cli("replay", "log.parquet"), "confidence[7]", "1.5")
 
 
-def test_a_timeline_of_numbers_and_of_nothing():
-    """Times that are no dates are shown as numbers; windows without labels are left out."""
+def test_timeline_with_numeric_times_and_without_labels():
+    """Numeric times are shown as numbers; windows without labels are omitted."""
     window = {
         "start": 0.0,
         "time": 1.0,

@@ -1,4 +1,4 @@
-"""`recalib report`: a page for people, its gist for machines, nothing where input is bad."""
+"""`recalib report`: HTML page, JSON summary, and invalid input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def report_cli(cli: Cli) -> Cli:
     return cli
 
 
-def test_a_page_and_its_gist(report_cli: Cli) -> None:
+def test_json_output_summarises_the_page(report_cli: Cli) -> None:
     output = report_cli("report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json").json
     assert output["output"] == "r.html"
     assert output["recommended"]["reason"].startswith(output["recommended"]["map"])
@@ -30,7 +30,7 @@ def test_a_page_and_its_gist(report_cli: Cli) -> None:
     assert output["recommended"]["map"] in page
 
 
-def test_for_people(report_cli: Cli) -> None:
+def test_text_output_and_title(report_cli: Cli) -> None:
     result = report_cli("report", "val.npz", "val.npz", "-o", "r.html", *_MAPS, "--title", "Ours")
     assert result.status == 0
     assert "warning: Both files are the same" in result.err
@@ -63,7 +63,7 @@ def test_shifted_test_sets_are_shown_in_order(report_cli: Cli) -> None:
     assert '"thick \\u003cfog>' in page.replace('\\"', '"')
 
 
-def test_without_shifted_sets_nothing_is_said_of_shift(report_cli: Cli) -> None:
+def test_report_without_shifted_sets_has_no_shift_section(report_cli: Cli) -> None:
     assert (
         report_cli("report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json").json["shift"]
         == []

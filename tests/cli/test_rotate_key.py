@@ -1,4 +1,4 @@
-"""`recalib rotate-key`: another key, in either database."""
+"""`recalib rotate-key`: a new signing key, in both databases."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from recalib.registry import Registry
 from tests.cli.running import Cli
 
 
-def test_a_new_key_signs(cli: Cli, database_url: str) -> None:
-    """The old one stays, until it is revoked."""
+def test_rotated_key_signs(cli: Cli, database_url: str) -> None:
+    """The old key stays until it is revoked."""
 
     def keys() -> list[int]:
         registry = Registry(database_url, "memory://")
@@ -30,7 +30,7 @@ def test_a_new_key_signs(cli: Cli, database_url: str) -> None:
     assert keys() == [5]
 
 
-def test_a_database_that_was_never_migrated(cli: Cli, tmp_path: Path) -> None:
+def test_unmigrated_database_is_rejected(cli: Cli, tmp_path: Path) -> None:
     """One line, and no traceback."""
     result = cli("rotate-key", "--database-url", f"sqlite:///{tmp_path}/none.db")
     assert result.status == 2

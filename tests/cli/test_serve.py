@@ -44,7 +44,7 @@ def test_unsupported_database_is_rejected(programs: Programs, command: str) -> N
 
 
 def test_public_address_requires_a_key(tmp_path: Path) -> None:
-    """Or the word for going without; on loopback nobody is asked."""
+    """Or the option to run without one; loopback needs none."""
     home = tmp_path / "home"
     settings = Settings(home=home, host="0.0.0.0")  # noqa: S104
     with pytest.raises(InputError, match="no API key"):
@@ -75,7 +75,7 @@ def test_public_address_requires_a_key(tmp_path: Path) -> None:
 
 
 def test_token_issuer_replaces_a_key(tmp_path: Path) -> None:
-    """Where it says for whom its tokens are; it need not answer for the server to start."""
+    """An audience is required; the issuer need not be reachable at start."""
     host = "0.0.0.0"  # noqa: S104
     issuer = {"home": tmp_path, "host": host, "oidc_issuer": "https://login.example.com"}
     assert require_authentication(Settings(**issuer, oidc_audience="recalib")).require_keys

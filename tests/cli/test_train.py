@@ -1,4 +1,4 @@
-"""`recalib train`: what it leaves, what it refuses, and that an end in between changes nothing."""
+"""`recalib train`: output files, invalid input, and resumption."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def points(cli: Cli) -> Cli:
 
 
 def test_output_files_match_result(points: Cli) -> None:
-    """Weights, logits, metrics, pages and a calibrator; and their numbers agree."""
+    """Weights, logits, metrics, pages and calibrator have consistent numbers."""
     recipe = write_recipe(points.folder, calibrate={"map": "temperature"}, report=True)
     output = points("train", recipe, "--json", "-o", "out").json
     out = points.folder / "out"
@@ -88,7 +88,7 @@ def test_text_output(points: Cli) -> None:
 
 
 def test_training_starts_from_weights(points: Cli) -> None:
-    """All layers, or the last alone; with other classes the last begins anew."""
+    """All layers or only the last; with other classes the last layer is initialised."""
     points("train", write_recipe(points.folder), "-o", "first")
     weights = {"weights": "first/weights.safetensors"}
     write_recipe(
@@ -142,7 +142,7 @@ def test_invalid_recipe_is_one_line(points: Cli, more: dict[str, Any], message: 
 
 
 def test_missing_torch_is_reported(tmp_path: Path) -> None:
-    """Whoever installed less hears what is missing."""
+    """The error names the missing package."""
     write_recipe(tmp_path)
     code = (
         "import sys\nsys.modules['torch'] = None\nfrom recalib.cli import main\n"
@@ -156,7 +156,7 @@ def test_missing_torch_is_reported(tmp_path: Path) -> None:
 
 
 def test_mismatched_weights_are_listed(points: Cli) -> None:
-    """Names and shapes of those that are missing, unknown or of another shape."""
+    """The error lists missing, unknown and mismatched weights."""
     from safetensors.numpy import save_file
 
     tensors = {"head.weight": np.ones((3, 5), np.float32), "body.bias": np.ones(2, np.float32)}
@@ -182,7 +182,7 @@ def test_output_must_be_a_folder(points: Cli) -> None:
 
 
 def process(folder: Path, *command: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a program on one thread in `folder`, and look how it ends."""
+    """Run a program on one thread in `folder`, and check its exit status."""
     result = subprocess.run(
         [sys.executable, *(str(argument) for argument in command)],
         cwd=folder,

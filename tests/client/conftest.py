@@ -1,4 +1,4 @@
-"""Real servers, one that breaks in every way, and both clients."""
+"""Fixtures: a real server, a faulty server, and both clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Progra
 
 @pytest.fixture(scope="package")
 def server(shared_programs: Programs) -> Iterator[Server]:
-    """A server with a worker, and with limits that are easily reached.
+    """A server with a worker and small limits.
 
     It ends with this folder's tests: its worker looks for jobs twenty times a second.
     """
@@ -36,7 +36,7 @@ def server(shared_programs: Programs) -> Iterator[Server]:
         "max_body_bytes": MAX_BYTES,
         "max_labels": MAX_LABELS,
         "max_upload_bytes": 10**6,
-        # Nobody's models are looked at, of which there are many in the end.
+        # Monitoring is off, since the tests create many models.
         "monitor_seconds": 3600,
     }
     with shared_programs.serve(**limits) as server:
@@ -45,7 +45,7 @@ def server(shared_programs: Programs) -> Iterator[Server]:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which client."""
+    """The kind of client."""
     result: str = request.param
     return result
 
@@ -59,20 +59,20 @@ def client(kind: str, server: Server) -> Iterator[Either]:
 
 @pytest.fixture
 def name() -> str:
-    """A model's name that no other test has."""
+    """A unique model name."""
     return f"model-{uuid4().hex}"
 
 
 @pytest.fixture
 def flaky() -> Iterator[Flaky]:
-    """A server that does what a test tells it."""
+    """A server with scripted responses."""
     with Flaky() as flaky:
         yield flaky
 
 
 @pytest.fixture
 def client_of(kind: str) -> Iterator[Callable[..., Either]]:
-    """Makes clients that do not pause for long."""
+    """Return a factory of clients with short pauses."""
     clients: list[Either] = []
 
     def make(url: str, attempts: int = 4, first_pause: float = 0.01, **more: Any) -> Either:

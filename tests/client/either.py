@@ -1,4 +1,4 @@
-"""Both clients behind one face, so that one test is about both."""
+"""One interface to both clients, so that each test covers both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("blocking", "asyncio")
 class Either:
     """`Client`, or an `AsyncClient` whose event loop runs in another thread.
 
-    Whatever `Client` has is here by the same name, and returns what it returns there.
+    It has every attribute of `Client`, with the same results.
     """
 
     def __init__(self, kind: str, url: str, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""An HTTP server that breaks on demand, in ways that no library offers."""
+"""An HTTP server with scripted faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Act", "Flaky", "Received", "closes", "drips", "hangs", "problem", "r
 
 @dataclass(frozen=True)
 class Received:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -24,12 +24,12 @@ class Received:
     body: bytes
 
 
-#: What to do on a connection once a request has come; the event is set when all is over.
+#: Action on a connection after a request; the event is set when the server stops.
 Act: TypeAlias = Callable[[socket.socket, threading.Event], None]
 
 
 def says(status: int, body: Any = b"", **headers: str) -> Act:
-    """Response properly; `body` in JSON unless it is bytes already."""
+    """Send a valid response; `body` is encoded as JSON unless it is bytes."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(content)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -41,19 +41,19 @@ def says(status: int, body: Any = b"", **headers: str) -> Act:
 
 
 def problem(status: int, detail: str, *violations: dict[str, str], **headers: str) -> Act:
-    """Response with a problem document."""
+    """Send a problem document."""
     body = {"title": "T", "status": status, "detail": detail, "errors": list(violations)}
     return says(status, body, Content_Type="application/problem+json", **headers)
 
 
 def resets(connection: socket.socket, over: threading.Event) -> None:
-    """Break the connection: RST."""
+    """Reset the connection (RST)."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
 
 def closes(after: bytes) -> Act:
-    """Send some bytes of a response, and end the connection."""
+    """Send part of a response, then close the connection."""
 
     def act(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(after)
@@ -63,7 +63,7 @@ def closes(after: bytes) -> Act:
 
 
 def hangs(connection: socket.socket, over: threading.Event) -> None:
-    """Say nothing."""
+    """Send nothing."""
     over.wait(60)
     connection.close()
 
@@ -76,7 +76,7 @@ def drips(connection: socket.socket, over: threading.Event) -> None:
 
 
 class Flaky:
-    """Does one act after the other, one a request; the last one again and again.
+    """Performs one act per request, in order; repeats the last act.
 
     `received` are the requests so far, in order; they came on so many `connections`.
     """
@@ -91,7 +91,7 @@ class Flaky:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
     def will(self, *acts: Act) -> None:
-        """Say what happens from now on."""
+        """Set the acts of the following requests."""
         self.acts = list(acts)
 
     def __enter__(self) -> Flaky:

@@ -1,4 +1,4 @@
-"""Whatever a network and a server do wrong: repeated where that helps, told clearly where not."""
+"""Network and server faults: retries of transient errors, clear errors otherwise."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ PASSES: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("act", PASSES.values(), ids=PASSES)
-def test_what_passes_is_repeated(client_of: Clients, flaky: Flaky, act: Act) -> None:
-    """Each of these leaves the request to be sent again, as it was."""
+def test_transient_errors_are_retried(client_of: Clients, flaky: Flaky, act: Act) -> None:
+    """Each fault causes an identical retry."""
     flaky.will(act, act, says(201, MODEL))
     model = client_of(flaky.url, headers={"Authorization": "secret"}).create_model("m", 3)
     assert (model.name, model.classes) == ("m", 3)
@@ -62,8 +62,8 @@ def test_what_passes_is_repeated(client_of: Clients, flaky: Flaky, act: Act) -> 
     assert first.headers["authorization"] == "secret"
 
 
-def test_keys_are_new_for_each_request(client_of: Clients, flaky: Flaky) -> None:
-    """Else the second model would be answered with the first."""
+def test_idempotency_keys_differ_between_requests(client_of: Clients, flaky: Flaky) -> None:
+    """A shared key would return the first model for the second request."""
     flaky.will(says(201, MODEL))
     client = client_of(flaky.url)
     client.create_model("a", 3)
@@ -79,10 +79,10 @@ def test_keys_are_new_for_each_request(client_of: Clients, flaky: Flaky) -> None
         (problem(503, "Away."), OverloadedError, "^Away.$"),
     ],
 )
-def test_what_does_not_pass_is_told(
+def test_persistent_errors_are_raised_after_retries(
     client_of: Clients, flaky: Flaky, act: Act, error: type[Exception], message: str
 ) -> None:
-    """After so many attempts, with the last of them."""
+    """The error of the last attempt is raised."""
     flaky.will(act)
     with pytest.raises(error, match=message) as caught:
         client_of(flaky.url, attempts=3).create_model("m", 3)
@@ -91,7 +91,7 @@ def test_what_does_not_pass_is_told(
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 409, 413, 422, 500, 501])
-def test_what_would_not_pass_is_not_repeated(client_of: Clients, flaky: Flaky, status: int) -> None:
+def test_permanent_errors_are_not_retried(client_of: Clients, flaky: Flaky, status: int) -> None:
     flaky.will(says(status, b"No.", X_Request_Id="17", Location="/v1"))
     with pytest.raises(
         ServiceError, match=f"GET /v1/models/m was answered {status}: No."
@@ -101,7 +101,7 @@ def test_what_would_not_pass_is_not_repeated(client_of: Clients, flaky: Flaky, s
     assert len(flaky.received) == 1
 
 
-def test_nobody_listens(client_of: Clients) -> None:
+def test_refused_connection_raises_unreachable(client_of: Clients) -> None:
     with pytest.raises(
         UnreachableError, match=r"no response from http://127\.0\.0\.1:1: "
     ) as caught:
@@ -109,8 +109,8 @@ def test_nobody_listens(client_of: Clients) -> None:
     assert not isinstance(caught.value, TimedOutError)
 
 
-def test_a_repetition_that_meets_its_first_sending(client_of: Clients, flaky: Flaky) -> None:
-    """The server still works at the first: a conflict that passes. At first sight it is real."""
+def test_retry_waits_for_the_first_attempt_to_finish(client_of: Clients, flaky: Flaky) -> None:
+    """A conflict with a running attempt is transient; on a first attempt it is an error."""
     conflict = problem(409, "idempotency key 'x' is in use by another request")
     flaky.will(resets, conflict, says(201, MODEL))
     assert client_of(flaky.url).create_model("m", 3).name == "m"
@@ -121,8 +121,8 @@ def test_a_repetition_that_meets_its_first_sending(client_of: Clients, flaky: Fl
 
 
 @pytest.mark.parametrize("act", [hangs, drips], ids=["says nothing", "never ends"])
-def test_a_slow_server(client_of: Clients, flaky: Flaky, act: Act) -> None:
-    """The time that an operation may take is its own, however often it is tried."""
+def test_timeout_covers_all_attempts(client_of: Clients, flaky: Flaky, act: Act) -> None:
+    """The timeout applies to the operation, including all retries."""
     flaky.will(act)
     client = client_of(flaky.url, timeout=0.3)
     started = time.monotonic()
@@ -132,8 +132,8 @@ def test_a_slow_server(client_of: Clients, flaky: Flaky, act: Act) -> None:
     assert len(flaky.received) == 1
 
 
-def test_no_pause_beyond_the_time_that_is_left(client_of: Clients, flaky: Flaky) -> None:
-    """A server that asks for a minute gets none where there are ten seconds."""
+def test_pause_longer_than_the_timeout_fails_at_once(client_of: Clients, flaky: Flaky) -> None:
+    """A requested pause of 60 s exceeds the timeout of 10 s."""
     flaky.will(problem(503, "Later.", Retry_After="60"))
     started = time.monotonic()
     with pytest.raises(OverloadedError, match="Later"):
@@ -142,7 +142,7 @@ def test_no_pause_beyond_the_time_that_is_left(client_of: Clients, flaky: Flaky)
     assert len(flaky.received) == 1
 
 
-def test_pauses_are_as_long_as_the_server_asks(client_of: Clients, flaky: Flaky) -> None:
+def test_retry_after_is_respected(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(problem(503, "Later.", Retry_After="1"), says(200, MODEL))
     started = time.monotonic()
     client_of(flaky.url).get_model("m")
@@ -152,7 +152,7 @@ def test_pauses_are_as_long_as_the_server_asks(client_of: Clients, flaky: Flaky)
 def test_pauses_grow_and_are_bounded() -> None:
     assert list(Retries(6, 0.5, 3.0).bounds()) == [0.5, 1, 2, 3, 3]
     assert list(Retries(1).bounds()) == []
-    # 2.0 ** 5000 is none that a float holds.
+    # 2.0 ** 5000 overflows a float.
     assert list(Retries(5000, 0.5, 3.0).bounds())[-1] == 3
 
 
@@ -160,8 +160,8 @@ def test_pauses_grow_and_are_bounded() -> None:
     "body",
     [b"", b"<html>", b"{", b"[]", b"{}", b'{"name": 3}', b"\xff\xfe", b'"\xed\xa0\x80"'],
 )
-def test_answers_that_are_none_of_ours(client_of: Clients, flaky: Flaky, body: bytes) -> None:
-    """Another program at that address, say; it is not asked again."""
+def test_foreign_responses_are_rejected(client_of: Clients, flaky: Flaky, body: bytes) -> None:
+    """For example from another program; there is no retry."""
     flaky.will(says(200, body))
     with pytest.raises(MalformedAnswerError, match=r"^GET /v1/models/m: the server's response "):
         client_of(flaky.url).get_model("m")
@@ -179,15 +179,19 @@ def test_answers_that_are_none_of_ours(client_of: Clients, flaky: Flaky, body: b
         b"PK\x03\x04",
     ],
 )
-def test_probabilities_that_are_none(client_of: Clients, flaky: Flaky, body: bytes) -> None:
-    """Never a pickle, and never an array of another form."""
+def test_malformed_probabilities_are_rejected(
+    client_of: Clients, flaky: Flaky, body: bytes
+) -> None:
+    """Pickles and arrays of wrong dtype or shape are rejected."""
     flaky.will(says(200, body))
     with pytest.raises(MalformedAnswerError, match="the server's response is no npy array"):
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize("array", [np.zeros((3, 2)), np.zeros(6), np.zeros((2, 3), int)])
-def test_probabilities_of_another_form(client_of: Clients, flaky: Flaky, array: Any) -> None:
+def test_probabilities_of_wrong_shape_are_rejected(
+    client_of: Clients, flaky: Flaky, array: Any
+) -> None:
     flaky.will(says(200, npy(array)))
     with pytest.raises(MalformedAnswerError, match=r"numbers \(2, 3\) were asked for"):
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
@@ -203,7 +207,7 @@ def test_probabilities_of_another_form(client_of: Clients, flaky: Flaky, array: 
         {"probabilities": np.zeros((1, 3)), "prediction_ids": np.array([b"i", b"j"])},
     ],
 )
-def test_predictions_of_another_form(
+def test_malformed_predictions_are_rejected(
     client_of: Clients, flaky: Flaky, arrays: dict[str, Any]
 ) -> None:
     file = io.BytesIO()
@@ -224,7 +228,7 @@ def test_predictions_of_another_form(
         {"classes": [[0.5], [1]], "probabilities": [[1.0], [1.0]]},
     ],
 )
-def test_likeliest_classes_of_another_form(
+def test_malformed_top_k_classes_are_rejected(
     client_of: Clients, flaky: Flaky, top: dict[str, Any]
 ) -> None:
     flaky.will(says(200, {"top_k": top}))
@@ -232,8 +236,8 @@ def test_likeliest_classes_of_another_form(
         client_of(flaky.url).calibrate_top("m", np.zeros((2, 3)), 1)
 
 
-def test_whether_it_is_ready(client_of: Clients, flaky: Flaky) -> None:
-    """A server that is not says why, as a response; what stands before it, as an error. Once."""
+def test_ready_status(client_of: Clients, flaky: Flaky) -> None:
+    """An unready server returns the reason; a proxy error is raised. There is no retry."""
     client = client_of(flaky.url)
     away = {"ready": False, "registry": "unreachable", "loaded": 0, "detail": "No database."}
     flaky.will(says(503, away, Retry_After="0"))
@@ -248,19 +252,19 @@ def test_whether_it_is_ready(client_of: Clients, flaky: Flaky) -> None:
     assert len(flaky.received) == 6
 
 
-def test_a_body_that_is_compressed_wrongly(client_of: Clients, flaky: Flaky) -> None:
+def test_invalid_compression_is_rejected(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(says(200, b"no gzip", Content_Encoding="gzip"))
     with pytest.raises(MalformedAnswerError, match="cannot be decompressed"):
         client_of(flaky.url).get_model("m")
 
 
-def test_fields_that_a_newer_server_adds(client_of: Clients, flaky: Flaky) -> None:
+def test_unknown_response_fields_are_ignored(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(says(200, {**MODEL, "colour": "blue"}))
     assert client_of(flaky.url).get_model("m").classes == 3
 
 
-def test_violations(client_of: Clients, flaky: Flaky) -> None:
-    """All are there; the first is the error's own."""
+def test_all_violations_are_reported(client_of: Clients, flaky: Flaky) -> None:
+    """The error has all violations; its own fields are those of the first."""
     some = [{"field": f"classes[{i}]", "found": str(i), "accepted": "a name"} for i in range(3)]
     flaky.will(problem(422, "Three things.", *some))
     with pytest.raises(RefusedError, match="Three things") as caught:
@@ -273,8 +277,8 @@ def test_violations(client_of: Clients, flaky: Flaky) -> None:
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
-def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.RecalibError]) -> None:
-    """`except NotFoundError` is right with a server as it is without one."""
+def test_service_errors_keep_their_type(kind: type[house.RecalibError]) -> None:
+    """`except NotFoundError` works with and without a server."""
     factories = {
         house.InputError: lambda kind: kind("logits", found="x", accepted="y"),
         house.NotFoundError: lambda kind: kind("model", "m"),
@@ -307,8 +311,8 @@ def test_every_error_of_the_service_comes_back_as_itself(kind: type[house.Recali
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "a?b=c", "a#b", "%2e%2e", "é", "a b", "\0"])
-def test_names_are_only_names(client_of: Clients, flaky: Flaky, name: str) -> None:
-    """Whatever stands in them, they are one part of the path."""
+def test_names_are_escaped_in_paths(client_of: Clients, flaky: Flaky, name: str) -> None:
+    """Any name is one path segment."""
     flaky.will(says(404))
     with pytest.raises(MissingError):
         client_of(flaky.url).get_dataset(name, "d")
@@ -318,7 +322,7 @@ def test_names_are_only_names(client_of: Clients, flaky: Flaky, name: str) -> No
     assert sent.isascii()
 
 
-def test_no_name(client_of: Clients, flaky: Flaky) -> None:
+def test_empty_name_is_rejected(client_of: Clients, flaky: Flaky) -> None:
     with pytest.raises(house.InputError, match="name: found an empty name"):
         client_of(flaky.url).get_model("")
     assert flaky.received == []
@@ -328,31 +332,31 @@ def test_no_name(client_of: Clients, flaky: Flaky) -> None:
     "url",
     ["", "127.0.0.1:8000", "ftp://host", "http://", "http://host:port", "http://host?x=1", "x y"],
 )
-def test_urls_that_are_none(kind: str, url: str) -> None:
+def test_invalid_urls_are_rejected(kind: str, url: str) -> None:
     with pytest.raises(house.InputError, match=r"url: found .*accepted: the address of a server"):
         Either(kind, url)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
-def test_times_that_are_none(kind: str, timeout: float) -> None:
+def test_invalid_timeouts_are_rejected(kind: str, timeout: float) -> None:
     with pytest.raises(house.InputError, match="timeout: found"):
         Either(kind, "http://host", timeout=timeout)
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_pause": -1.0}, {"longest_pause": -1.0}])
-def test_retries_that_are_none(wrong: dict[str, Any]) -> None:
+def test_invalid_retries_are_rejected(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(house.InputError, match=f"retries.{name}: found"):
         Retries(**wrong)
 
 
-def test_a_server_below_a_path(client_of: Clients, flaky: Flaky) -> None:
+def test_server_url_with_a_path(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(says(200, MODEL))
     client_of(f"{flaky.url}/team/recalib/").get_model("m")
     assert flaky.received[0].path == "/team/recalib/v1/models/m"
 
 
-def test_options_that_json_cannot_say(client_of: Clients, flaky: Flaky) -> None:
+def test_options_that_json_cannot_encode_are_rejected(client_of: Clients, flaky: Flaky) -> None:
     with pytest.raises(house.InputError, match="body: found"):
         client_of(flaky.url).fit("m", "d", options={"bins": object()})
     with pytest.raises(house.InputError, match="body: found a ndarray"):

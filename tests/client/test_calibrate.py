@@ -40,19 +40,19 @@ def model(server: Server) -> str:
 
 @pytest.fixture(scope="module")
 def local() -> Calibrator:
-    """What the server's first version should be."""
+    """The library's result for the server's first version."""
     return recalib.fit(LOGITS, LABELS, map="temperature")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
-def test_every_dtype(client: Either, model: str, local: Calibrator, dtype: str) -> None:
+def test_every_dtype_is_accepted(client: Either, model: str, local: Calibrator, dtype: str) -> None:
     rows = LOGITS[:20].astype(dtype)
     result = client.calibrate(model, rows)
     assert (result.dtype, result.shape) == (np.float32, rows.shape)
     np.testing.assert_allclose(result, local.predict(rows.astype(np.float64)), atol=2e-6)
 
 
-def test_rows_in_other_orders(client: Either, model: str) -> None:
+def test_array_layout_does_not_change_the_result(client: Either, model: str) -> None:
     """Views, columns first and plain lists are the same rows."""
     rows = LOGITS[:20].astype(np.float32)
     expected = client.calibrate(model, rows)
@@ -60,7 +60,7 @@ def test_rows_in_other_orders(client: Either, model: str) -> None:
         np.testing.assert_array_equal(client.calibrate(model, same), expected)
 
 
-def test_masked_classes(client: Either, model: str) -> None:
+def test_masked_classes_have_zero_probability(client: Either, model: str) -> None:
     """−inf, and None in lists, has probability 0, and the others sum to 1."""
     rows = LOGITS[:2].astype(np.float32)
     rows[0, 1] = rows[1, 3] = -np.inf
@@ -71,7 +71,7 @@ def test_masked_classes(client: Either, model: str) -> None:
     np.testing.assert_array_equal(client.calibrate(model, listed), result)
 
 
-def test_probabilities_instead_of_logits(client: Either, model: str) -> None:
+def test_probabilities_are_accepted(client: Either, model: str) -> None:
     scores = np.exp(LOGITS[:30])
     probabilities = scores / scores.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(
@@ -85,10 +85,8 @@ def test_probabilities_instead_of_logits(client: Either, model: str) -> None:
         client.calibrate(model, LOGITS, input="scores")
 
 
-def test_more_rows_than_one_request_may_carry(
-    client: Either, model: str, local: Calibrator
-) -> None:
-    """The client finds out what a server takes, remembers it, and keeps the rows in order."""
+def test_large_inputs_are_split_by_rows(client: Either, model: str, local: Calibrator) -> None:
+    """The client learns and remembers the server's limit, and keeps row order."""
     assert len(LOGITS) > 10 * MAX_ROWS
     result = client.calibrate(model, LOGITS)
     np.testing.assert_allclose(result, local.predict(LOGITS), atol=2e-6)
@@ -96,8 +94,8 @@ def test_more_rows_than_one_request_may_carry(
     assert client.session.max_bytes == 16 << 20
 
 
-def test_more_bytes_than_one_request_may_carry(client: Either, name: str) -> None:
-    """Of bytes as of rows; and a single row that is too large is refused."""
+def test_large_inputs_are_split_by_bytes(client: Either, name: str) -> None:
+    """The byte limit is learned too; a single row over it is rejected."""
     classes = 1000
     client.create_model(name, classes)
     with pytest.raises(ContradictionError, match="champion"):
@@ -117,10 +115,10 @@ def test_more_bytes_than_one_request_may_carry(client: Either, name: str) -> Non
     assert caught.value.status == 413
 
 
-def test_a_promotion_between_two_parts(
+def test_promotion_during_a_request_does_not_mix_versions(
     client: Either, model: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows come from one version, which is the one that served at the beginning."""
+    """All rows come from the version that served the first part."""
     send_batch, versions = calibration._send_batch, []
 
     def promoting(session: Any, rows: NDArray[Any], output_: Any, calibrator: str) -> Any:
@@ -139,8 +137,8 @@ def test_a_promotion_between_two_parts(
     assert versions == ["1", "1", "1"]
 
 
-def test_bad_rows_are_named_by_their_number_in_the_whole(client: Either, model: str) -> None:
-    """Nothing is sent before everything has been looked at."""
+def test_invalid_rows_are_reported_by_global_row_number(client: Either, model: str) -> None:
+    """All rows are validated before any is sent."""
     rows = LOGITS.copy()
     rows[333, 2] = np.nan
     with pytest.raises(InputError, match=r"logits\[333\]\[2\]: found NaN"):
@@ -150,8 +148,8 @@ def test_bad_rows_are_named_by_their_number_in_the_whole(client: Either, model: 
             client.calibrate(model, bad)
 
 
-def test_what_there_is_not(client: Either, model: str, name: str) -> None:
-    """Each is an error of a class of its own, and of the library's."""
+def test_missing_resources_raise_not_found(client: Either, model: str, name: str) -> None:
+    """Each missing resource raises a library error."""
     with pytest.raises(RefusedError, match="found 3 classes; accepted: 4") as refused:
         client.calibrate(model, LOGITS[:5, :3])
     assert isinstance(refused.value, InputError)
@@ -161,15 +159,15 @@ def test_what_there_is_not(client: Either, model: str, name: str) -> None:
             client.calibrate(model, LOGITS[:5], **missing)
     with pytest.raises(MissingError, match=f"model '{name}' does not exist"):
         client.calibrate(name, LOGITS[:5])
-    # Another: a server remembers for a moment what there was not.
+    # A different name: the server caches misses briefly.
     client.create_model(f"{name}-2", 4)
     with pytest.raises(ContradictionError, match="champion") as early:
         client.calibrate(f"{name}-2", LOGITS[:5])
     assert isinstance(early.value, ConflictError)
 
 
-def test_the_likeliest_classes(client: Either, model: str) -> None:
-    """Over several requests; the first k of all, in order, the lower of equals first."""
+def test_top_k_classes(client: Either, model: str) -> None:
+    """Over several requests: the k most probable classes; ties prefer lower numbers."""
     logits = LOGITS[:120].copy()
     logits[7] = 0
     everything = client.calibrate(model, logits)
@@ -186,8 +184,8 @@ def test_the_likeliest_classes(client: Either, model: str) -> None:
             client.calibrate_top(model, logits, k)
 
 
-def test_ids_and_the_labels_of_their_rows(client: Either, model: str) -> None:
-    """Each id is of its row: the labels of all are taken, in requests of any size."""
+def test_prediction_ids_match_their_rows(client: Either, model: str) -> None:
+    """Each id belongs to its row; labels of all rows are accepted, in any batch size."""
     result = client.predict(model, LOGITS[:120])
     np.testing.assert_array_equal(result.probabilities, client.calibrate(model, LOGITS[:120]))
     ids = result.prediction_ids

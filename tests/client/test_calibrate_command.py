@@ -1,4 +1,4 @@
-"""`recalib calibrate`: as `recalib apply`, by a server."""
+"""`recalib calibrate`: `recalib apply` through a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["cli"]
 
 @pytest.fixture(scope="module")
 def model(server: Server) -> str:
-    """A model with two versions, of which the first is the champion."""
+    """A model with two versions; the first is the champion."""
     with Client(server.url) as client:
         client.create_model("asked", 4)
         client.upload_dataset("asked", "val", LOGITS, LABELS, progress=False)
@@ -29,14 +29,14 @@ def model(server: Server) -> str:
 
 @pytest.fixture
 def served(cli: Cli, server: Server, model: str) -> str:
-    """The model, whose champion is also in `t.calib`."""
+    """The model; its champion is also in `t.calib`."""
     with Client(server.url) as client:
         client.download_calibrator(model, cli.folder / "t.calib")
     return model
 
 
-def test_as_apply_does(cli: Cli, server: Server, served: str) -> None:
-    """The same file, whichever of the two wrote it; by version or alias, for machines or people."""
+def test_output_equals_apply(cli: Cli, server: Server, served: str) -> None:
+    """Both commands write equal files, by version or alias, with text or JSON output."""
     there = ("--server", server.url, "--model", served)
     result = cli("calibrate", "val.npz", *there, "-o", "out.npz", "--json")
     assert result.json == {"output": "out.npz", "rows": 300, "classes": 4}
@@ -70,10 +70,10 @@ def test_as_apply_does(cli: Cli, server: Server, served: str) -> None:
         (("-o", "val.npz"), "output: found val.npz, which is read"),
     ],
 )
-def test_what_cannot_be_done(
+def test_impossible_requests_are_one_line(
     cli: Cli, server: Server, served: str, more: tuple[str, ...], message: str
 ) -> None:
-    """Exit code 2, one line, and no file."""
+    """Exit code 2, one line, and no output file."""
     before = cli.files()
     usual = ("--server", server.url, "--model", served, "-o", "out.npz")
     result = cli("calibrate", "val.npz", *usual, *more)
@@ -82,7 +82,7 @@ def test_what_cannot_be_done(
     assert cli.files() == before
 
 
-def test_data_of_another_model(cli: Cli, server: Server, served: str) -> None:
+def test_wrong_number_of_classes_is_rejected(cli: Cli, server: Server, served: str) -> None:
     cli.write("three.npz", write_npz(LOGITS[:, :3], None))
     there = ("--server", server.url, "--model", served, "-o", "out.npz")
     result = cli("calibrate", "three.npz", *there)
@@ -111,8 +111,8 @@ def test_data_of_another_model(cli: Cli, server: Server, served: str) -> None:
         ),
     ],
 )
-def test_a_server_that_is_none(cli: Cli, flaky: Flaky, act: Act, message: str) -> None:
-    """Whatever is at that address, one line says it, and nothing is written."""
+def test_invalid_server_is_one_line(cli: Cli, flaky: Flaky, act: Act, message: str) -> None:
+    """The error is one line, and no file is written."""
     flaky.will(act)
     there = ("--server", flaky.url, "--model", "m", "-o", "out.npz")
     result = cli("calibrate", "val.npz", *there)

@@ -1,4 +1,4 @@
-"""Late labels, through a server that takes few at a time."""
+"""Late labels, through a server with a small request limit."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def ids(client: Either, name: str, shared_programs: Programs) -> list[str]:
     return mint(key, model, 1, time.time(), predictions)
 
 
-def test_labels_of_every_kind(client: Either, name: str, ids: list[str]) -> None:
-    """Each has an outcome of its own, in order, over more requests than one."""
+def test_each_label_gets_its_own_outcome(client: Either, name: str, ids: list[str]) -> None:
+    """Each row has its own outcome, in order, over several requests."""
     labels = np.arange(len(ids)) % 4
     result = client.add_labels(name, ids[:-1], labels[:-1])
     assert result.counts == {"accepted": len(ids) - 1}
@@ -59,7 +59,7 @@ def test_labels_of_every_kind(client: Either, name: str, ids: list[str]) -> None
     assert client.add_labels(name, [], []).items == []
 
 
-def test_what_cannot_be_labelled(client: Either, name: str) -> None:
+def test_invalid_labels_are_rejected(client: Either, name: str) -> None:
     with pytest.raises(InputError, match="labels: found 1 labels; accepted: 2, one for each"):
         client.add_labels(name, ["i", "j"], [0])
     with pytest.raises(MissingError, match="does not exist"):
@@ -71,8 +71,10 @@ def test_what_cannot_be_labelled(client: Either, name: str) -> None:
         client.add_labels(name, [7], [0])
 
 
-def test_an_answer_about_other_labels(client_of: Callable[..., Either], flaky: Flaky) -> None:
-    """Outcomes could not be told whose they are; a broken connection is no reason to fail."""
+def test_response_for_other_labels_is_rejected(
+    client_of: Callable[..., Either], flaky: Flaky
+) -> None:
+    """Outcomes of other ids are rejected; a broken connection is retried."""
     outcome: dict[str, Any] = {"status": "accepted"}
     flaky.will(resets, says(200, {"counts": {"accepted": 1}, "items": [outcome]}))
     assert client_of(flaky.url).add_labels("m", ["i"], [0]).counts == {"accepted": 1}

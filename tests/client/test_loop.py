@@ -1,4 +1,4 @@
-"""Everything the clients do, against a real server with a real worker."""
+"""All client operations, against a real server and worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fitted(client: Either, name: str) -> str:
 
 
 def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -> None:
-    """What the server answers is what the downloaded files compute."""
+    """The server's probabilities equal those of the downloaded files."""
     model = client.create_model(name, ["a", "b", "c", "d"])
     assert (model.name, model.classes, model.labels) == (name, 4, ("a", "b", "c", "d"))
 
@@ -72,7 +72,7 @@ def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -
 
 
 def test_versions_and_aliases(client: Either, fitted: str) -> None:
-    """An alias is moved, looked at, and moved back."""
+    """An alias is moved, read, and rolled back."""
     identity = client.calibrate(fitted, ROWS, calibrator=1)
     champion = client.calibrate(fitted, ROWS)
     assert np.abs(identity - champion).max() > 0.01
@@ -83,7 +83,7 @@ def test_versions_and_aliases(client: Either, fitted: str) -> None:
     np.testing.assert_array_equal(client.calibrate(fitted, ROWS), identity)
     assert client.rollback(fitted).version == 2
     np.testing.assert_array_equal(client.calibrate(fitted, ROWS), champion)
-    assert client.rollback(fitted).version == 1  # and forth
+    assert client.rollback(fitted).version == 1  # a second rollback undoes the first
 
     client.promote(fitted, 2, alias="next")
     assert {alias.alias: alias.version for alias in client.list_aliases(fitted)} == {
@@ -105,9 +105,7 @@ def test_versions_and_aliases(client: Either, fitted: str) -> None:
         client.get_calibrator(fitted, "nobody")
 
 
-def test_lists_go_over_all_pages(
-    client: Either, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_read_all_pages(client: Either, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recalib.client.drivers._PAGE_SIZE", 2)
     names = [f"{name}-{number}" for number in range(5)]
     for name in names:
@@ -120,8 +118,8 @@ def test_lists_go_over_all_pages(
     assert client.get_dataset(names[0], "a").rows == 10
 
 
-def test_a_model_that_is_there_already(client: Either, name: str) -> None:
-    """`exist_ok` returns it, but not another one under its name."""
+def test_existing_model_is_returned_with_exist_ok(client: Either, name: str) -> None:
+    """`exist_ok` returns it unless it differs from the request."""
     first = client.create_model(name, 3)
     with pytest.raises(ContradictionError, match="already exists"):
         client.create_model(name, 3)
@@ -139,7 +137,7 @@ def test_a_model_that_is_there_already(client: Either, name: str) -> None:
 
 
 def test_jobs(client: Either, fitted: str) -> None:
-    """Jobs can be listed by model and state, and those that are done stay as they are."""
+    """Jobs can be listed by model and state; finished jobs cannot be cancelled."""
     second, first = client.list_jobs(model=fitted)
     assert first.created_at <= second.created_at
     assert list(client.list_jobs(model=fitted, state="failed")) == []
@@ -149,10 +147,10 @@ def test_jobs(client: Either, fitted: str) -> None:
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_a_job_that_fails(client: Either, name: str, shared_programs: Programs) -> None:
-    """Its error is the exception's, and the job comes with it."""
+def test_failed_job_raises_its_error(client: Either, name: str, shared_programs: Programs) -> None:
+    """The exception has the job's error and the job."""
     client.create_model(name, 4)
-    # Bytes that no other data set has, or theirs would be gone too.
+    # Unique content, since equal data sets share a blob.
     own = np.random.default_rng(int(name[-8:], 16)).normal(size=LOGITS.shape)
     digest = client.upload_dataset(name, "val", own, LABELS, progress=False).digest
     (blob,) = (path for path in shared_programs.home.rglob(f"*{digest}*") if path.is_file())
@@ -169,8 +167,10 @@ def test_ready(client: Either) -> None:
     assert (result.ready, result.registry, result.detail) == (True, "reachable", "")
 
 
-def test_no_place_for_a_download(client: Either, fitted: str, tmp_path: Path) -> None:
-    """Nothing is left, and a name that tells no form is refused before anything is asked."""
+def test_download_to_an_invalid_path_is_rejected(
+    client: Either, fitted: str, tmp_path: Path
+) -> None:
+    """No file is left; an unknown suffix is rejected before any request."""
     for destination in ("c.npz", "c", "nowhere/c.calib"):
         with pytest.raises(InputError):
             client.download_calibrator(fitted, tmp_path / destination)

@@ -1,4 +1,4 @@
-"""Predictions that were made elsewhere, through a server that takes few at a time."""
+"""Observations of external predictions, with a small request limit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.client.either import Either
 from tests.client.flaky import Flaky, says
 
 
-def test_rows_of_every_kind(client: Either, name: str) -> None:
-    """Each has an outcome of its own, in order, over more requests than one."""
+def test_each_observation_gets_its_own_outcome(client: Either, name: str) -> None:
+    """Each row has its own outcome, in order, over several requests."""
     client.create_model(name, 4)
     client.upload_dataset(name, "val", LOGITS, LABELS, progress=False)
     rows = 2 * MAX_LABELS + 1
@@ -39,8 +39,8 @@ def test_rows_of_every_kind(client: Either, name: str) -> None:
         client.add_observations(name, logits[:, :3], labels, times)
 
 
-def test_what_cannot_be_sent_is_not(client_of: Callable[..., Either], flaky: Flaky) -> None:
-    """Columns of other lengths and logits that are none are refused here; a mask is null."""
+def test_invalid_observations_are_not_sent(client_of: Callable[..., Either], flaky: Flaky) -> None:
+    """The client rejects unequal columns and invalid logits; a mask is sent as null."""
     client = client_of(flaky.url)
     logits = np.array([[0.0, -np.inf, 1.0]])
     for wrong in ({"labels": [0, 1]}, {"times": [1.0, 2.0]}, {"times": [[1.0]]}):

@@ -1,4 +1,4 @@
-"""The client can do all that the service can, and says so to people, type checkers and machines."""
+"""The client covers and documents every operation of the service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[2]
 
 LOGITS, LABELS = np.zeros((4, 3)), np.array([0, 1, 2, 0])
 
-#: Operations of the description, to what a user calls for them.
+#: Operation of the API description -> client call.
 CALLS: dict[str, Callable[[Client], Any]] = {
     "create_model": lambda client: client.create_model("m", 3),
     "list_models": lambda client: next(client.list_models()),
@@ -58,12 +58,12 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "readyz": lambda client: client.ready(),
 }
 
-#: Operations that are deliberately not the client's.
+#: Operations that the client excludes on purpose.
 ABSENT = {
     "livez": "for whoever restarts processes",
     "metrics": "for Prometheus",
 }
-#: Where other clients' operations are: those of the Open Inference Protocol.
+#: Path prefix of the Open Inference Protocol, which other clients use.
 OTHERS = "/v2"
 
 
@@ -71,8 +71,8 @@ def document() -> dict[str, Any]:
     return create_app(Settings()).openapi()
 
 
-def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flaky: Flaky) -> None:
-    """Each call sends a request that the description has under that very operation."""
+def test_client_covers_every_operation_or_excludes_it(flaky: Flaky) -> None:
+    """Each call sends the request of its operation in the API description."""
     described = {
         operation["operationId"]: (verb.upper(), re.sub(r"\{\w+\}", "[^/]+", path))
         for path, verbs in document()["paths"].items()
@@ -93,7 +93,7 @@ def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flak
         assert re.fullmatch(pattern, urlsplit(sent.path).path), name
         if verb == "POST":
             posts[name] = "idempotency-key" in sent.headers
-    # What retries rest on: other verbs are idempotent, and so are those without a key.
+    # Retries rely on this: other methods, and requests without a key, are idempotent.
     assert posts == {
         "create_model": True,
         "create_calibrator": True,
@@ -105,8 +105,8 @@ def test_every_operation_of_the_service_is_the_clients_or_absent_on_purpose(flak
     }
 
 
-def test_what_a_fit_can_be_asked_for_can_be_asked_by_the_client() -> None:
-    """Bodies and parameters of the description, by the names that methods have for them."""
+def test_client_has_every_request_parameter() -> None:
+    """Request bodies and parameters of the API, under the methods' parameter names."""
     schemas = document()["components"]["schemas"]
     fields = {
         Client.fit: set(schemas["CalibratorCreate"]["properties"]),
@@ -122,8 +122,8 @@ def operations() -> list[str]:
 
 
 @pytest.mark.parametrize("name", operations())
-def test_both_clients_have_it_and_explain_it(name: str) -> None:
-    """`help` shows the plan's parameters and its first sentence; coroutines are known as such."""
+def test_both_clients_have_documented_methods(name: str) -> None:
+    """`help` shows parameters and the first sentence; coroutines are recognised."""
     assert isinstance(vars(Operations)[name], Operation | ListOperation)
     first, second = getattr(Client, name), getattr(AsyncClient, name)
     assert first.__doc__ == second.__doc__
@@ -135,8 +135,8 @@ def test_both_clients_have_it_and_explain_it(name: str) -> None:
     assert first.__doc__.splitlines()[0] in described
 
 
-def test_without_httpx2() -> None:
-    """The module loads, and whoever makes a client hears what is missing."""
+def test_missing_httpx2_is_reported() -> None:
+    """The module loads; constructing a client names the missing package."""
     code = (
         "import sys\n"
         "import recalib.client\n"
@@ -156,7 +156,7 @@ def test_without_httpx2() -> None:
 
 
 def test_errors_of_one_request_do_not_reach_another(flaky: Flaky) -> None:
-    """A client goes on after an error, and its connections are used again."""
+    """A client works after an error, and its connections are reused."""
     flaky.will(problem(422, "No.", {"field": "f", "found": "x", "accepted": "y"}))
     with Client(flaky.url) as client:
         for _ in range(3):

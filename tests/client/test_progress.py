@@ -1,4 +1,4 @@
-"""Bars, where somebody sees them."""
+"""Progress bars of uploads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SCRIPT = """
 """
 
 
-def test_a_bar_on_a_terminal() -> None:
-    """With names as they are; on standard error, so that output stays clean."""
+def test_progress_bar_on_a_terminal() -> None:
+    """Names are unmodified; the bar is on standard error."""
     reader, writer = pty.openpty()
     process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(_SCRIPT)],
@@ -43,12 +43,14 @@ def test_a_bar_on_a_terminal() -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # how Linux says that nobody writes any more
+    except OSError:  # Linux reports a closed writer this way
         return b""
 
 
 @pytest.mark.parametrize("progress", [True, False])
-def test_nothing_elsewhere(capfd: pytest.CaptureFixture[str], progress: bool) -> None:
+def test_no_progress_bar_without_a_terminal(
+    capfd: pytest.CaptureFixture[str], progress: bool
+) -> None:
     with progress_reporter("upload", progress) as report:
         report(0.5, "5 of 10 MB")
     assert capfd.readouterr() == ("", "")

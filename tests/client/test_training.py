@@ -1,4 +1,4 @@
-"""`recalib train --server`: a real worker trains, and what it delivered comes back."""
+"""`recalib train --server`: a worker trains, and the client downloads the result."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["cli"]
 
 @pytest.fixture
 def data(shared_programs: Programs) -> Path:
-    """The folder below which the worker finds data."""
+    """The worker's data folder."""
     folder = shared_programs.home / "training-data"
     folder.mkdir(exist_ok=True)
     write_data(folder)
     return folder
 
 
-def test_a_server_trains_and_serves_what_came_of_it(
+def test_server_trains_and_serves_the_result(
     cli: Cli, server: Server, data: Path, name: str
 ) -> None:
     """Files as from a local run; the model's champion is fitted to the run's logits."""
@@ -47,8 +47,8 @@ def test_a_server_trains_and_serves_what_came_of_it(
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
 
 
-def test_a_run_by_either_client(client: Either, data: Path, tmp_path: Path) -> None:
-    """Files that are not there yet, or never, are missing."""
+def test_training_run_with_each_client(client: Either, data: Path, tmp_path: Path) -> None:
+    """Files that do not exist raise a missing error."""
     recipe = {"data": {"source": "arrays"}, "model": {"name": "linear"}}
     job = client.train(recipe)
     with pytest.raises(MissingError, match="weights"):
@@ -57,7 +57,7 @@ def test_a_run_by_either_client(client: Either, data: Path, tmp_path: Path) -> N
     client.cancel_job(job)
 
 
-def test_what_only_files_have(cli: Cli, server: Server) -> None:
+def test_local_options_are_rejected_with_a_server(cli: Cli, server: Server) -> None:
     recipe = write_recipe(cli.folder)
     result = cli("train", recipe, "--server", server.url, "--data", ".")
     assert (result.status, result.out) == (2, "")

@@ -1,4 +1,4 @@
-"""Uploads: what is sent, in how much memory, and what happens when something goes wrong."""
+"""Uploads: content, memory, and errors."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def content_of(upload: Upload) -> bytes:
     ),
     st.booleans(),
 )
-def test_arrays_arrive_as_they_are(logits: Any, reversed: bool) -> None:
-    """Read back by the library that a server reads with: values, dtype and labels."""
+def test_uploaded_arrays_are_unchanged(logits: Any, reversed: bool) -> None:
+    """The server's reader returns equal values, dtype and labels."""
     logits = np.asfortranarray(logits)[::-1] if reversed else logits
     labels = np.arange(len(logits)) % logits.shape[1]
     upload = array_upload(logits, labels, "logits")
@@ -63,8 +63,8 @@ def test_arrays_arrive_as_they_are(logits: Any, reversed: bool) -> None:
     np.testing.assert_array_equal(read.labels, labels)
 
 
-def test_arrays_are_safetensors_as_others_write_them() -> None:
-    """The safetensors library reads the same from its own file."""
+def test_uploaded_arrays_are_valid_safetensors() -> None:
+    """The safetensors library writes and reads the same content."""
     import safetensors.numpy
 
     ours = safetensors.numpy.load(content_of(array_upload(LOGITS, LABELS, "logits")))
@@ -75,8 +75,8 @@ def test_arrays_are_safetensors_as_others_write_them() -> None:
 
 
 @pytest.mark.parametrize("suffix", [*files.SUFFIXES, ".NPZ"])
-def test_the_name_tells_the_format(tmp_path: Path, suffix: str) -> None:
-    """And the content type says it to the server."""
+def test_file_name_determines_the_format(tmp_path: Path, suffix: str) -> None:
+    """The content type states the format."""
     path = tmp_path / f"val{suffix}"
     path.write_bytes(b"x")
     upload = file_upload(path)
@@ -84,7 +84,7 @@ def test_the_name_tells_the_format(tmp_path: Path, suffix: str) -> None:
 
 
 def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
-    """A few pieces of a megabyte, of arrays and of files."""
+    """Arrays and files are sent in a few pieces of 1 MB."""
     logits = np.zeros((200_000, 40), np.float32)
     labels = np.zeros(200_000, np.int64)
     path = tmp_path / "val.npz"
@@ -99,10 +99,10 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
         assert peak < 5e6
 
 
-def test_another_attempt_begins_at_the_beginning(
+def test_retry_sends_the_whole_file(
     client_of: Callable[..., Either], flaky: Flaky, tmp_path: Path
 ) -> None:
-    """All of the file arrives, whatever became of the first attempts."""
+    """The whole file arrives after failed attempts."""
     content = write_npz(*example(40, 4))
     (tmp_path / "val.npz").write_bytes(content)
     response = {**DATASET, "digest": hashlib.sha256(content).hexdigest()}
@@ -122,18 +122,18 @@ def test_another_attempt_begins_at_the_beginning(
     assert fractions == [1, 1, 1]
 
 
-def test_bytes_that_changed_on_the_way(client_of: Callable[..., Either], flaky: Flaky) -> None:
-    """The server's digest is compared with that of what was sent."""
+def test_digest_mismatch_is_rejected(client_of: Callable[..., Either], flaky: Flaky) -> None:
+    """The client compares the server's digest with its own."""
     flaky.will(says(200, {}), says(201, {**DATASET, "digest": "0" * 64}))
     with pytest.raises(MalformedAnswerError, match="other bytes than"):
         client_of(flaky.url).upload_dataset("m", "d", LOGITS, LABELS, progress=False)
 
 
 @pytest.mark.parametrize("change", [b"", b"x" * 3_000_000])
-def test_a_file_that_changes_meanwhile(
+def test_file_that_changes_during_upload_is_rejected(
     client_of: Callable[..., Either], flaky: Flaky, tmp_path: Path, change: bytes
 ) -> None:
-    """Shorter or longer than it said, it is not sent as if it were whole."""
+    """A file whose length changes during the upload is rejected."""
     path = tmp_path / "val.csv"
     path.write_bytes(b"x" * 2_000_000)
 
@@ -160,7 +160,7 @@ def test_a_file_that_changes_meanwhile(
         ((LOGITS, LABELS + 4), InputError, "integers from 0 to 3"),
     ],
 )
-def test_what_cannot_be_uploaded(
+def test_invalid_uploads_are_rejected(
     client_of: Callable[..., Either],
     flaky: Flaky,
     tmp_path: Path,
@@ -179,8 +179,8 @@ def test_what_cannot_be_uploaded(
     assert flaky.received == []
 
 
-def test_what_a_real_server_refuses(client: Either, name: str, tmp_path: Path) -> None:
-    """In its own words; also while most of a large file is still to come."""
+def test_server_rejections_are_raised(client: Either, name: str, tmp_path: Path) -> None:
+    """The server's message is kept, even when it responds before the upload ends."""
     logits, labels = np.zeros((1000, 4)), np.zeros(1000, int)
     with pytest.raises(MissingError, match="does not exist"):
         client.upload_dataset(name, "val", logits, labels, progress=False)

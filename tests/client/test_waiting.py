@@ -1,4 +1,4 @@
-"""Waiting for a job: until its end, no longer than one wants to, and whatever interrupts it."""
+"""Waiting for a job: completion, timeout and interruption."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.client.flaky import Act, Flaky, resets, says
 
 Clients = Callable[..., Either]
 
-#: What is said whenever a job is left to itself.
+#: Message when the client stops waiting for a job.
 NOTE = "Job j goes on; cancel it by client.cancel_job('j')."
 
 
 def job(state: str, fraction: float | None = None, **more: Any) -> Act:
-    """Response with a job in a state, at a fraction of its way."""
+    """Respond with a job in `state`, at the fraction `fraction`."""
     progress = None if fraction is None else {"fraction": fraction, "message": f"{fraction:.0%}"}
     actual = {
         "id": "j",
@@ -44,8 +44,8 @@ def job(state: str, fraction: float | None = None, **more: Any) -> Act:
     return says(200, {**actual, **more})
 
 
-def test_until_it_has_succeeded(client_of: Clients, flaky: Flaky) -> None:
-    """Whoever wants to hears how far it is; a connection that breaks does not matter."""
+def test_wait_returns_a_succeeded_job(client_of: Clients, flaky: Flaky) -> None:
+    """Progress is reported; a broken connection does not end the wait."""
     acts = [job("queued"), resets, job("running", 0.5), job("running", 0.75), job("succeeded")]
     flaky.will(*acts)
     reports: list[tuple[float, str]] = []
@@ -60,7 +60,9 @@ def test_until_it_has_succeeded(client_of: Clients, flaky: Flaky) -> None:
 @pytest.mark.parametrize(
     ("state", "message"), [("failed", "job j failed: no data"), ("cancelled", "job j cancelled$")]
 )
-def test_until_it_has_not(client_of: Clients, flaky: Flaky, state: str, message: str) -> None:
+def test_wait_raises_for_failed_and_cancelled_jobs(
+    client_of: Clients, flaky: Flaky, state: str, message: str
+) -> None:
     flaky.will(job("running"), job(state, error="no data" if state == "failed" else None))
     with pytest.raises(JobFailedError, match=message) as caught:
         client_of(flaky.url).wait("j", progress=False)
@@ -68,8 +70,8 @@ def test_until_it_has_not(client_of: Clients, flaky: Flaky, state: str, message:
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_no_longer_than_one_wants_to(client_of: Clients, flaky: Flaky) -> None:
-    """The last look is when the time is over."""
+def test_wait_stops_at_the_timeout(client_of: Clients, flaky: Flaky) -> None:
+    """The last poll is at the timeout."""
     flaky.will(job("running"))
     started = time.monotonic()
     with pytest.raises(TimedOutError, match=r"^job j is still running\n") as caught:
@@ -80,15 +82,15 @@ def test_no_longer_than_one_wants_to(client_of: Clients, flaky: Flaky) -> None:
     assert client_of(flaky.url).wait("j", timeout=0, progress=False).finished
 
 
-def test_a_server_that_goes_away(client_of: Clients, flaky: Flaky) -> None:
+def test_unreachable_server_while_waiting(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(job("running"), resets)
     with pytest.raises(UnreachableError) as caught:
         client_of(flaky.url).wait("j", progress=False)
     assert caught.value.__notes__ == [NOTE]
 
 
-def test_looks_are_few_where_jobs_are_long() -> None:
-    """Within a second at first; in an hour, no more than every two seconds."""
+def test_poll_interval_grows_with_job_length() -> None:
+    """The first poll is within a second; long waits poll at most every two seconds."""
     pauses = _pauses()
     looks, waited = 0, 0.0
     while waited < 3600:
@@ -98,8 +100,8 @@ def test_looks_are_few_where_jobs_are_long() -> None:
     assert looks < 1850
 
 
-def test_a_task_that_is_cancelled(flaky: Flaky) -> None:
-    """The job is not, and the error says so."""
+def test_cancelled_task_leaves_the_job_running(flaky: Flaky) -> None:
+    """The job is not cancelled, and the error says so."""
     flaky.will(job("running"))
 
     async def main() -> None:
@@ -111,7 +113,7 @@ def test_a_task_that_is_cancelled(flaky: Flaky) -> None:
             with pytest.raises(asyncio.CancelledError) as caught:
                 await task
             assert caught.value.__notes__ == [NOTE]
-            # The client is still good.
+            # The client still works.
             assert (await client.get_job("j")).state == "running"
 
     asyncio.run(main())
@@ -134,8 +136,8 @@ _SCRIPT = """
 
 
 @pytest.mark.slow
-def test_control_c(kind: str, flaky: Flaky) -> None:
-    """It ends the program, with how to end the job at the end of what it says."""
+def test_keyboard_interrupt_explains_how_to_cancel_the_job(kind: str, flaky: Flaky) -> None:
+    """The program ends; its message ends with how to cancel the job."""
     flaky.will(job("running"))
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_SCRIPT), flaky.url, kind],

@@ -1,4 +1,4 @@
-"""`recalib monitoring` and `recalib drop-candidate`: what a server knows, told at a terminal."""
+"""`recalib monitoring` and `recalib drop-candidate`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEASURED = {
     "ece": 0.081, "ece_low": 0.061, "ece_high": 0.101, "ece_floor": 0.021, "ce": 0.09,
     "labelled": 400, "traffic": 1_600, "delay": 75.0,
 }  # fmt: skip
-#: As the service writes it; a field more or less fails there.
+#: A report as the service writes it; validation fails on other fields.
 REPORT = MonitoringReport.model_validate(
     {
         "model": "m", "version": 3, "state": "stale", "since": _AT,
@@ -49,7 +49,7 @@ REPORT = MonitoringReport.model_validate(
 ).model_dump(mode="json")  # fmt: skip
 
 
-def test_a_person_is_told_all_that_the_server_knows(cli: Cli, flaky: Flaky) -> None:
+def test_text_output_has_the_full_report(cli: Cli, flaky: Flaky) -> None:
     flaky.will(says(200, REPORT))
     result = cli("monitoring", "m", "--server", flaky.url)
     assert (result.status, result.err) == (0, "")
@@ -72,7 +72,7 @@ def test_a_person_is_told_all_that_the_server_knows(cli: Cli, flaky: Flaky) -> N
         assert "".join(text.split()) in output, text
 
 
-def test_a_machine_is_told_the_same(cli: Cli, flaky: Flaky) -> None:
+def test_json_output_has_the_full_report(cli: Cli, flaky: Flaky) -> None:
     flaky.will(says(200, REPORT))
     output = cli("monitoring", "m", "--server", flaky.url, "--json").json
     assert (output["state"], output["candidate"]["version"]) == ("stale", 4)
@@ -80,8 +80,8 @@ def test_a_machine_is_told_the_same(cli: Cli, flaky: Flaky) -> None:
     assert set(output) == set(REPORT)
 
 
-def test_a_model_that_nobody_has_looked_at(cli: Cli, server: Server) -> None:
-    """By a real server; and one that it does not have, in one line."""
+def test_unmonitored_and_unknown_models(cli: Cli, server: Server) -> None:
+    """An unmonitored model of a real server; an unknown model is one line."""
     with Client(server.url) as client:
         client.create_model("unwatched", 4, exist_ok=True)
     result = cli("monitoring", "unwatched", "--server", server.url)
@@ -98,7 +98,7 @@ def test_a_model_that_nobody_has_looked_at(cli: Cli, server: Server) -> None:
     assert "candidate '1' does not exist" in result.err
 
 
-def test_a_candidate_is_dropped_with_a_reason(cli: Cli, flaky: Flaky) -> None:
+def test_drop_candidate_with_a_reason(cli: Cli, flaky: Flaky) -> None:
     dropped = {**REPORT["candidate"], "verdict": "dropped"}
     flaky.will(says(200, dropped), says(200, dropped), problem(409, "It serves."))
     there = ("drop-candidate", "m", 4, "--server", flaky.url)

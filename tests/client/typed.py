@@ -1,4 +1,4 @@
-"""Types of both clients, checked by `make lint`: mypy also says where an ignore is not needed."""
+"""Types of both clients, checked by `make lint`; mypy reports unused ignores."""
 
 from __future__ import annotations
 

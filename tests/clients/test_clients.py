@@ -1,8 +1,8 @@
 """Clients of other projects from PyPI against a real server process.
 
-Each lives in an environment of its own, since their pins and ours contradict one another; `make
-test` makes those (`.venv-clients`). A script of theirs asks, and what it was told is compared with
-what the library itself answers.
+Each has a separate environment, since its pins conflict with Recalib's; `make
+test` creates them (`.venv-clients`). A script sends requests, and its responses are compared with
+the library's results.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_triton(triton: Any, expected: NDArray[Any]) -> None:
         assert [int(size) for size in tensor["shape"]] == [-1, 4]
 
 
-def test_the_protocol_s_own_names_are_left_to_clients(triton: Any) -> None:
+def test_protobuf_names_do_not_conflict_with_triton(triton: Any) -> None:
     """Triton's messages load into the same process as ours, with equal wire format."""
     pool = descriptor_pool.Default()
     files = [FileDescriptorProto.FromString(base64.b64decode(text)) for text in triton["messages"]]

@@ -1,4 +1,4 @@
-"""Requests of KServe's two clients, in their own environment: see `test_clients.py`."""
+"""Requests of KServe's two clients; runs in their environment: see `test_clients.py`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ DTYPES = {"FP32": np.float32, "FP64": np.float64}
 
 
 def requests(dtype: Any) -> dict[str, InferenceRequest]:
-    """A tensor by one codec, and a whole request by the other."""
+    """Requests by the tensor codec and by the request codec."""
     tensor = NumpyCodec.encode_input("logits", ROWS.astype(dtype))
     request = NumpyRequestCodec.encode_request(ROWS.astype(dtype))
     request.inputs[0].name = "logits"

@@ -27,7 +27,7 @@ def draw(
 
 @pytest.fixture(autouse=True)
 def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards of this folder have two metrics, unless a test asks for `whole_cards`.
+    """Cards of this folder have two metrics, unless a test uses `whole_cards`.
 
     All of them, with intervals, are nine tenths of a small fit's time; tests/metrics tests them.
     """
@@ -38,10 +38,10 @@ def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def whole_cards() -> None:
-    """Cards as users get them."""
+    """Cards with all metrics."""
 
 
 @pytest.fixture
 def known() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """2,000 rows of 6 classes whose right temperature is 2."""
+    """2,000 rows of 6 classes with temperature 2."""
     return draw(2000, 6, 2.0)

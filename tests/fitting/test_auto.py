@@ -36,7 +36,7 @@ def by_map(choice: AutoChoice) -> dict[str, CandidateResult]:
 
 
 def off_by_class(rows: int, classes: int) -> Data:
-    """Logits that a scale and an offset for each class would put right."""
+    """Logits that a scale and an offset of each class correct."""
     rng = np.random.default_rng(5)
     truth = rng.normal(size=(rows, classes)) * 3
     labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
@@ -44,7 +44,7 @@ def off_by_class(rows: int, classes: int) -> Data:
 
 
 def sure_where_it_is_wrong(rows: int) -> Data:
-    """Two classes: right about small logits, too sure of large ones, as no temperature repairs."""
+    """Two classes: calibrated for small logits, overconfident for large ones."""
     rng = np.random.default_rng(6)
     truth = rng.normal(size=rows) * 2
     labels = (rng.random(rows) < scipy.special.expit(truth)).astype(np.int64)
@@ -52,7 +52,7 @@ def sure_where_it_is_wrong(rows: int) -> Data:
     return np.stack([np.zeros(rows), logits], axis=1), labels
 
 
-def test_an_overconfident_classifier_gets_a_temperature() -> None:
+def test_auto_chooses_temperature_for_an_overconfident_classifier() -> None:
     choice = auto(draw(1000, 5, 3.0))
     assert choice.map == "temperature"
     assert choice.reason == "temperature: no other map is clearly better on held-out folds"
@@ -63,15 +63,15 @@ def test_an_overconfident_classifier_gets_a_temperature() -> None:
     assert sum(candidate.chosen for candidate in choice.candidates) == 1
 
 
-def test_identity_competes() -> None:
-    """Rows of a calibrated classifier may say that any temperature would do harm."""
+def test_identity_is_a_candidate() -> None:
+    """For a calibrated classifier, a fitted temperature can be worse than none."""
     choice = auto(draw(120, 5, 1.0, seed=4))
     assert choice.map == "identity"
     assert choice.reason.startswith("identity: better than temperature on held-out folds")
     assert by_map(choice)["temperature"].verdict == "identity is better, or as good and simpler"
 
 
-def test_a_richer_map_needs_a_clear_gain() -> None:
+def test_complex_map_needs_a_clear_gain() -> None:
     choice = auto(sure_where_it_is_wrong(1500))
     assert choice.map not in ("identity", "temperature")
     chosen = by_map(choice)[choice.map]
@@ -80,7 +80,7 @@ def test_a_richer_map_needs_a_clear_gain() -> None:
     assert chosen.nll_difference.high < 0
 
 
-def test_few_rows_prefer_nothing_to_a_temperature() -> None:
+def test_few_rows_prefer_temperature_to_other_maps() -> None:
     for seed in range(6):
         few = auto(draw(99, 5, 1.0, seed=seed))
         assert few.reason == "temperature: fewer than 100 rows prefer nothing else"
@@ -90,7 +90,7 @@ def test_few_rows_prefer_nothing_to_a_temperature() -> None:
         assert results["parameterized_temperature"].nll is None
 
 
-def test_predictions_change_only_where_that_is_allowed() -> None:
+def test_predictions_change_only_when_allowed() -> None:
     data = off_by_class(700, 4)
     calibrator = fit(*data, "auto")
     strict = calibrator.card.choice
@@ -103,8 +103,8 @@ def test_predictions_change_only_where_that_is_allowed() -> None:
     assert (predictions == data[0].argmax(axis=1)).all()
 
 
-def test_the_simplest_of_those_as_good_is_taken() -> None:
-    """Off by a number for each class: the matrix can say it too, with more numbers."""
+def test_simplest_of_equal_candidates_is_chosen() -> None:
+    """An offset of each class: a matrix fits it too, with more parameters."""
     pair = [Candidate(*configure_pair(name, "nll", {})) for name in ("matrix", "vector")]
     _, choice = choose(pair, *off_by_class(2000, 4), preserve_accuracy=False)
     assert choice.map == "vector"
@@ -120,8 +120,8 @@ def test_separable_rows_determine_no_temperature() -> None:
     assert all("determine no" in candidate.verdict for candidate in choice.candidates)
 
 
-def test_logits_that_say_nothing_get_the_highest_temperature() -> None:
-    """Which says no more than they know; left as they are, they would be sure of nothing true."""
+def test_uninformative_logits_get_the_highest_temperature() -> None:
+    """The highest temperature gives nearly uniform probabilities."""
     rng = np.random.default_rng(3)
     logits = rng.normal(size=(300, 4)) * 3
     labels = (logits.argmin(axis=1) + rng.integers(0, 2, 300)) % 4
@@ -139,7 +139,7 @@ def test_very_few_rows_are_not_compared(rows: int) -> None:
     assert all(candidate.nll is None for candidate in choice.candidates)
 
 
-def test_scores_are_those_of_a_loop_by_hand() -> None:
+def test_scores_match_a_loop() -> None:
     """Each fold under a fit to the others; the interval of a mean is about ±1.96 errors."""
     logits, labels = draw(400, 4, 2.0)
     choice = auto((logits, labels))
@@ -169,8 +169,8 @@ def test_scores_are_those_of_a_loop_by_hand() -> None:
     )
 
 
-def test_weights_count_rows() -> None:
-    """Weight 0 is absence; the scale of weights says nothing."""
+def test_weights_act_as_row_counts() -> None:
+    """Weight 0 removes a row; the scale of weights has no effect."""
     logits, labels = draw(600, 4, 2.0)
     first, second = np.arange(600) < 300, np.arange(600) >= 300
     labels = np.where(second, (logits.argmax(axis=1) + 1) % 4, labels)
@@ -181,11 +181,11 @@ def test_weights_count_rows() -> None:
     for candidate, other in zip(weighted.candidates, unweighted.candidates, strict=True):
         assert candidate.nll is not None
         assert other.nll is not None
-        # Networks stop where rounding decides.
+        # Rounding decides where network fits stop.
         assert candidate.nll.value == pytest.approx(other.nll.value, rel=1e-6)
 
 
-def test_of_very_many_logits_some_rows_stand_for_all() -> None:
+def test_many_logits_are_subsampled() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(1100, 3000)).astype(np.float32) * 3
     choice = auto((logits, rng.integers(0, 3000, 1100)))
@@ -194,8 +194,8 @@ def test_of_very_many_logits_some_rows_stand_for_all() -> None:
     assert by_map(choice)["temperature"].nll is not None
 
 
-def test_the_objective_is_that_of_the_candidates() -> None:
-    """Held-out NLL decides all the same; what the objective cannot fit does not compete."""
+def test_objective_applies_to_all_candidates() -> None:
+    """Held-out NLL decides; maps that the objective cannot fit are excluded."""
     choice = auto(draw(500, 4, 2.0), objective="brier")
     assert {
         candidate.objective for candidate in choice.candidates if candidate.map != "identity"
@@ -206,7 +206,7 @@ def test_the_objective_is_that_of_the_candidates() -> None:
     }  # fmt: skip
 
 
-def test_a_card_remembers_the_choice(tmp_path: Path) -> None:
+def test_card_records_the_choice(tmp_path: Path) -> None:
     calibrator = fit(*draw(300, 3, 2.0), "auto")
     calibrator.save(tmp_path / "a.calib")
     loaded = Calibrator.load(tmp_path / "a.calib")
@@ -229,27 +229,27 @@ def test_progress_names_the_candidate_and_the_fold() -> None:
         ({"objective": "luck"}, "objective"),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, Any], field: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as error:
         fit(*draw(20, 3, 1.0), "auto", **options)
     assert error.value.field == field
 
 
-def test_auto_begins_from_no_earlier_fit() -> None:
+def test_auto_rejects_a_warm_start() -> None:
     data = draw(50, 3, 1.0)
     with pytest.raises(InputError, match="start"):
         fit(*data, "auto", start=fit(*data))
 
 
-def test_a_policy_is_no_map() -> None:
+def test_policy_is_not_a_map() -> None:
     assert isinstance(resolve_fit("temperature", "nll", {}), Candidate)
     assert not isinstance(resolve_fit("auto", "nll", {}), Candidate)
     with pytest.raises(InputError, match=r"magic.*temperature.*auto"):
         resolve_fit("magic", "nll", {})
 
 
-def test_held_out_rows_are_no_worse_for_it(real_data: Path) -> None:
-    """The published network: what `auto` takes beats temperature scaling on the test rows."""
+def test_auto_beats_temperature_on_held_out_rows(real_data: Path) -> None:
+    """For a published network, `auto` beats temperature scaling on the test rows."""
     with np.load(real_data / "resnet110-cifar10-val.npz") as file:
         logits, labels = file["logits"], file["labels"]
     with np.load(real_data / "resnet110-cifar10-test.npz") as file:

@@ -32,7 +32,7 @@ def test_known_curves_are_recovered(curve: tuple[float, float, float]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_optimum_is_that_of_a_search_without_gradients(seed: int) -> None:
+def test_optimum_matches_gradient_free_search(seed: int) -> None:
     groups = question(200, (0.7, 1.4, -0.3), seed)
     p = groups.probability
 
@@ -49,15 +49,15 @@ def test_the_optimum_is_that_of_a_search_without_gradients(seed: int) -> None:
     np.testing.assert_allclose(result, by_scipy.x, atol=1e-4)
 
 
-def test_a_falling_curve_ends_on_the_bound() -> None:
-    """Labels against the classifier: a and b would be negative, and may not."""
+def test_decreasing_curve_ends_on_the_bound() -> None:
+    """Inverted labels would need negative a and b, which are not allowed."""
     groups = question(500, (1, 1, 0))
     result, _ = beta_curve(Groups(groups.odds, groups.rows, groups.rows - groups.hits))
     np.testing.assert_allclose(result[:2], 1e-6)
 
 
 def test_bounds_are_in_the_card() -> None:
-    """Whatever looks like class 0 is of class 1, and class 0 hides among class 2."""
+    """Rows predicted as class 0 have label 1, and labels 0 are among class 2."""
     logits, labels = draw(3000, 6, 1.0)
     top = logits.argmax(axis=1)
     hidden = (top == 2) & (np.random.default_rng(0).random(3000) < 0.3)
@@ -66,7 +66,7 @@ def test_bounds_are_in_the_card() -> None:
     assert any("lower bound" in text for text in card.fit.bounds_reached)
 
 
-def test_probabilities_are_the_formula() -> None:
+def test_probabilities_match_the_formula() -> None:
     logits, labels = draw(400, 3, 2.0)
     calibrator = fit(logits, labels, "beta")
     parameters = calibrator.parameters
@@ -78,7 +78,7 @@ def test_probabilities_are_the_formula() -> None:
     np.testing.assert_allclose(calibrator.predict_float64(logits), expected, rtol=1e-9)
 
 
-def test_where_temperature_is_right_little_changes() -> None:
+def test_beta_stays_near_a_correct_temperature() -> None:
     logits, labels = draw(20_000, 4, 2.0)
     beta, temperature = (fit(logits, labels, name) for name in ("beta", "temperature"))
     np.testing.assert_allclose(
@@ -86,7 +86,7 @@ def test_where_temperature_is_right_little_changes() -> None:
     )
 
 
-def test_absent_classes_keep_their_curve_and_are_named() -> None:
+def test_absent_classes_keep_the_identity_curve_and_are_reported() -> None:
     logits, labels = draw(300, 5, 2.0)
     calibrator = fit(logits, np.where(labels == 2, 0, labels), "beta")
     assert (calibrator.parameters["low"][2], calibrator.parameters["bias"][2]) == (1, 0)

@@ -1,4 +1,4 @@
-"""Cross-validation tells a better calibrator from a worse one, on rows it has not seen."""
+"""Cross-validation compares calibrators on held-out rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def candidate(name: str) -> Candidate:
     return Candidate(*configure_pair(name, "nll", {}))
 
 
-def test_scores_are_those_of_a_loop_by_hand() -> None:
+def test_scores_match_a_loop() -> None:
     """Each row under a fit to the other folds, written out with scipy."""
     logits, labels = draw(203, 4, 2.0)
     result = compare_by_cross_validation(
@@ -40,7 +40,7 @@ def test_scores_are_those_of_a_loop_by_hand() -> None:
     assert result.better == (plain.mean() - scores.mean() > error)
 
 
-def test_an_overconfident_classifier_is_beaten() -> None:
+def test_candidate_beats_an_overconfident_classifier() -> None:
     logits, labels = draw(1000, 5, 3.0)
     result = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels
@@ -49,7 +49,7 @@ def test_an_overconfident_classifier_is_beaten() -> None:
     assert "beats identity" in result.reason
 
 
-def test_a_calibrated_classifier_is_not_beaten() -> None:
+def test_candidate_does_not_beat_a_calibrated_classifier() -> None:
     logits, labels = draw(1000, 5, 1.0, seed=3)
     result = compare_by_cross_validation(
         candidate("class_temperature"), candidate("identity"), logits, labels
@@ -58,7 +58,7 @@ def test_a_calibrated_classifier_is_not_beaten() -> None:
     assert "does not beat identity" in result.reason
 
 
-def test_a_calibrator_fitted_elsewhere_is_taken_as_it_is() -> None:
+def test_fitted_calibrator_is_not_refitted() -> None:
     champion = fit(*draw(1000, 5, 3.0, seed=1))
     logits, labels = draw(1000, 5, 3.0, seed=2)
     result = compare_by_cross_validation(candidate("temperature"), champion, logits, labels)
@@ -68,7 +68,7 @@ def test_a_calibrator_fitted_elsewhere_is_taken_as_it_is() -> None:
     )
 
 
-def test_folds_spread_every_class() -> None:
+def test_folds_are_stratified_by_class() -> None:
     labels = np.repeat([0, 1, 2], [50, 10, 5])
     folds = stratified_folds(labels)
     for label in range(3):
@@ -85,8 +85,8 @@ def test_folds_spread_every_class() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["temperature", "vector"])
-def test_rows_that_contradict_nothing_make_nobody_better(name: str, labels: str, word: str) -> None:
-    """The surer, the better they are on such rows, and one error undoes it."""
+def test_all_correct_rows_do_not_favour_a_candidate(name: str, labels: str, word: str) -> None:
+    """Higher confidence is always better on such rows; a few errors change that."""
     logits, truth = draw(400, 4, 2.0, seed=8)
     truth = logits.argmax(axis=1) if labels == "as predicted" else np.full_like(truth, 2)
     logits[np.arange(400), truth] += 4.0
@@ -109,7 +109,7 @@ def test_one_row_cannot_be_cross_validated() -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4])
-def test_few_rows_have_as_many_folds(rows: int) -> None:
+def test_few_rows_use_one_fold_per_row(rows: int) -> None:
     logits, labels = draw(rows, 3, 1.0)
     result = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels

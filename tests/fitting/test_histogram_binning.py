@@ -1,4 +1,4 @@
-"""Histogram binning: against loops in float64, and what the smoothing promises."""
+"""Histogram binning: against loops in float64."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def tempered(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
-def test_confidences_are_those_of_a_loop(binning: str) -> None:
-    """Each row: the share of hits among the rows of its bin, one row smoothed in."""
+def test_confidences_match_a_loop(binning: str) -> None:
+    """The share of hits in the row's bin, smoothed with one row."""
     logits, labels = draw(1000, 4, 2.0)
     p = tempered(logits, labels)
     c, hit = p.max(axis=1), p.argmax(axis=1) == labels
@@ -39,14 +39,14 @@ def test_confidences_are_those_of_a_loop(binning: str) -> None:
         same = bins == bins[i]
         g = (hit[same].sum() + min(c[same].mean(), 0.5)) / (same.sum() + 1)
         second = np.sort(p[i])[-2] / (1 - c[i])
-        least = second / (1 + second)  # where the prediction and the next class are level
+        least = second / (1 + second)  # at which prediction and next class are equal
         assert result[i, p[i].argmax()] == pytest.approx(max(g, least), abs=1e-4)
         rest = np.delete(p[i], p[i].argmax())
         shares = np.delete(result[i], p[i].argmax())
         np.testing.assert_allclose(shares / shares.sum(), rest / rest.sum(), rtol=1e-9)
 
 
-def test_one_vs_rest_is_a_loop_over_classes() -> None:
+def test_one_vs_rest_matches_a_loop_over_classes() -> None:
     logits, labels = draw(600, 3, 2.0)
     p = tempered(logits, labels)
     expected = np.empty_like(p)
@@ -63,8 +63,8 @@ def test_one_vs_rest_is_a_loop_over_classes() -> None:
     np.testing.assert_allclose(calibrator.predict_float64(logits), expected, rtol=1e-9)
 
 
-def test_an_overconfident_classifier_is_corrected() -> None:
-    """Half of the labels at random, but only where confidence is high: no temperature does that."""
+def test_overconfidence_is_corrected() -> None:
+    """Half of the labels are random where confidence is high; no temperature fits that."""
     logits, labels = draw(20_000, 4, 1.0)
     rng = np.random.default_rng(1)
     sure = scipy.special.softmax(logits, axis=1).max(axis=1) > 0.95
@@ -104,7 +104,7 @@ OTHERS = [("histogram_binning", way) for way in WAYS[1:]] + [
 
 @pytest.mark.parametrize("what", ODD)
 @pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
-def test_odd_data_has_a_defined_result(name: str, options: dict, what: str) -> None:
+def test_degenerate_data_has_a_defined_result(name: str, options: dict, what: str) -> None:
     logits, labels = ODD[what](*draw(300, 6, 2.0))
     calibrator = fit(logits, labels, name, **options)
     probabilities = calibrator.predict(logits)
@@ -115,7 +115,7 @@ def test_odd_data_has_a_defined_result(name: str, options: dict, what: str) -> N
 
 
 @pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
-def test_a_weight_of_two_is_a_duplicate(name: str, options: dict) -> None:
+def test_weight_two_equals_a_duplicate_row(name: str, options: dict) -> None:
     logits, labels = draw(200, 3, 2.0)
     times = np.repeat([0, 1, 2], [50, 100, 50])
     weighted = fit(logits, labels, name, weights=times, **options)
@@ -124,7 +124,7 @@ def test_a_weight_of_two_is_a_duplicate(name: str, options: dict) -> None:
     assert weighted.card.fit.objective == pytest.approx(repeated.card.fit.objective, rel=1e-6)
 
 
-def test_predictions_stay_and_thin_bins_are_reported() -> None:
+def test_predictions_are_unchanged_and_small_bins_are_reported() -> None:
     logits, labels = draw(40, 4, 2.0)
     calibrator = fit(logits, labels, "histogram_binning")
     result = calibrator.predict_float64(logits)
@@ -132,7 +132,7 @@ def test_predictions_stay_and_thin_bins_are_reported() -> None:
     assert any("fewer than 5 rows" in text for text in calibrator.card.fit.warnings)
 
 
-def test_no_sklearn_and_no_torch_are_loaded() -> None:
+def test_fit_loads_neither_sklearn_nor_torch() -> None:
     import subprocess
     import sys
 

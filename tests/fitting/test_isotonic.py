@@ -1,4 +1,4 @@
-"""Isotonic calibration: against scikit-learn, and what thinning and smoothing keep."""
+"""Isotonic calibration: against scikit-learn, and invariants of thinning and smoothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fitting.conftest import draw
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_blocks_are_those_of_scikit_learn(seed: int) -> None:
+def test_blocks_match_scikit_learn(seed: int) -> None:
     """Smoothed block by block in a loop: wherever that alone keeps them rising, they are ours."""
     rng = np.random.default_rng(seed)
     odds = np.round(rng.normal(size=400) * 2, 2)
@@ -37,7 +37,7 @@ def test_blocks_are_those_of_scikit_learn(seed: int) -> None:
     np.testing.assert_allclose(ours.share, again, rtol=1e-9)
 
 
-def test_the_curve_goes_through_its_blocks() -> None:
+def test_curve_interpolates_its_blocks() -> None:
     """Confidences of the fitted map, by interpolation with NumPy in log-odds."""
     logits, labels = draw(3000, 4, 2.0)
     calibrator = fit(logits, labels, "isotonic")
@@ -52,7 +52,7 @@ def test_the_curve_goes_through_its_blocks() -> None:
     np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
-def test_confidence_never_falls() -> None:
+def test_confidence_is_monotonic() -> None:
     logits, labels = draw(500, 2, 1.5)
     calibrator = fit(logits, labels, "isotonic")
     gaps = np.linspace(0.01, 30, 3000)
@@ -77,7 +77,7 @@ def test_thinning_keeps_means_and_order(most: int) -> None:
 
 
 def test_one_vs_rest_beats_temperature_where_classes_differ() -> None:
-    """Each class has its own temperature: one for all cannot do, a curve for each can."""
+    """Each class has its own temperature, which a curve of each class can fit."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(20_000, 3)) * 3
     noisy = logits / np.array([1.0, 2.0, 4.0]) + rng.gumbel(size=logits.shape)
@@ -91,8 +91,8 @@ def test_one_vs_rest_beats_temperature_where_classes_differ() -> None:
     assert nll("isotonic", target="one_vs_rest") < nll("temperature") - 0.01
 
 
-def test_float32_follows_a_fitted_curve() -> None:
-    """On real fits too, onnxruntime agrees with NumPy as the contract says."""
+def test_onnxruntime_float32_matches_a_fitted_curve() -> None:
+    """onnxruntime agrees with NumPy within the contract's bound on real fits."""
     logits, labels = draw(3000, 10, 2.0)
     small = logits.astype(np.float32)
     for options in ({}, {"target": "one_vs_rest"}):

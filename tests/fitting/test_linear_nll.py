@@ -1,4 +1,4 @@
-"""Newton's method for linear maps: one convex minimum, whoever looks for it."""
+"""Newton's method for linear maps: the unique minimum of a convex problem."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def by_torch(problem: Problem) -> Solution:
     return fit_by_gradient(problem, problem.map.start(problem.classes, single.temperature))
 
 
-def test_every_linear_map_is_in_the_table_of_solvers() -> None:
+def test_every_linear_map_has_a_solver() -> None:
     for name in LINEAR_MAPS:
         assert PAIR_SOLVERS[name, "nll"] is fit_linear
 
@@ -51,8 +51,8 @@ def test_every_linear_map_is_in_the_table_of_solvers() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", LINEAR_MAPS)
-def test_the_general_method_finds_the_same_optimum(name: str, weighted: bool, masked: bool) -> None:
-    """One in NumPy with second derivatives, one in torch with first ones."""
+def test_gradient_method_reaches_the_same_optimum(name: str, weighted: bool, masked: bool) -> None:
+    """Newton's method in NumPy against gradient descent in torch."""
     logits, labels = miscalibrated(300, 4)
     rng = np.random.default_rng(1)
     if masked:
@@ -130,8 +130,8 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("name", "options"), FORMS)
-def test_the_optimum_is_that_of_the_plain_formula(name: str, options: dict) -> None:
-    """scipy, which sees values of a slow loop only, finds no lower point near ours."""
+def test_no_lower_point_by_the_plain_formula(name: str, options: dict) -> None:
+    """scipy finds no lower point nearby, from values of a slow loop."""
     problem = problem_of(name, *miscalibrated(60, 3), **options)
     result = fit_linear(problem)
     assert result.objective == pytest.approx(slow_objective(problem, result.parameters), abs=1e-10)
@@ -150,8 +150,8 @@ def test_the_optimum_is_that_of_the_plain_formula(name: str, options: dict) -> N
     assert lowest.fun == pytest.approx(result.objective, abs=1e-6)
 
 
-def test_dirichlet_by_l2_is_scikit_learns_logistic_regression() -> None:
-    """Its ridge leaves the intercepts alone; ours can be told to."""
+def test_dirichlet_with_l2_equals_scikit_learn_logistic_regression() -> None:
+    """scikit-learn does not penalise intercepts; an option does the same here."""
     logits, labels = miscalibrated(400, 4)
     l2 = {"regularisation": "l2", "strength": 0.1, "intercept": 0.0}
     result = fit_linear(problem_of("dirichlet", logits, labels, **l2))
@@ -162,7 +162,7 @@ def test_dirichlet_by_l2_is_scikit_learns_logistic_regression() -> None:
     np.testing.assert_allclose(result.parameters["matrix"].T, theirs.coef_, atol=1e-4)
 
 
-def test_intercepts_alone_give_the_class_frequencies() -> None:
+def test_intercepts_of_constant_logits_give_class_frequencies() -> None:
     """Closed form: with constant logits, p is how often each class occurs.
 
     The penalty, a hundredth of a row's weight in a hundred rows, moves it by 2 · 10⁻⁴ · b.
@@ -175,7 +175,7 @@ def test_intercepts_alone_give_the_class_frequencies() -> None:
 
 @pytest.mark.parametrize("name", ["structured_vector", "structured_matrix"])
 @pytest.mark.parametrize(("rows", "classes"), [(20, 10), (50, 100)])
-def test_structured_maps_are_temperature_scaling_for_few_rows(
+def test_structured_maps_stay_near_temperature_scaling_for_few_rows(
     name: str, rows: int, classes: int
 ) -> None:
     """On new rows: within 2% of temperature's NLL."""
@@ -191,7 +191,7 @@ def test_structured_maps_are_temperature_scaling_for_few_rows(
 
 @pytest.mark.parametrize("name", LINEAR_MAPS)
 @pytest.mark.parametrize("scale", [1e-20, 4000.0, 1e25])
-def test_logits_of_any_scale_are_fitted_as_well(name: str, scale: float) -> None:
+def test_fit_is_independent_of_logit_scale(name: str, scale: float) -> None:
     logits, labels = miscalibrated(200, 4)
     if name == "dirichlet" and scale == 1e-20:
         pytest.skip("the softmax of such logits is uniform to the last bit")
@@ -204,7 +204,7 @@ def test_logits_of_any_scale_are_fitted_as_well(name: str, scale: float) -> None
 
 
 @pytest.mark.parametrize("name", LINEAR_MAPS)
-def test_permuting_classes_changes_nothing(name: str) -> None:
+def test_class_order_does_not_change_the_fit(name: str) -> None:
     logits, labels = miscalibrated(300, 5)
     order = np.random.default_rng(0).permutation(5)
     solution = fit_linear(problem_of(name, logits, labels))
@@ -213,7 +213,7 @@ def test_permuting_classes_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LINEAR_MAPS)
-def test_a_warm_start_takes_fewer_steps_to_the_same_place(name: str) -> None:
+def test_warm_start_takes_fewer_steps_to_the_same_optimum(name: str) -> None:
     problem = problem_of(name, *miscalibrated(500, 5))
     cold = fit_linear(problem)
     start = cold.parameters
@@ -224,7 +224,7 @@ def test_a_warm_start_takes_fewer_steps_to_the_same_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["structured_vector", "structured_matrix"])
-def test_a_warm_start_does_not_hold_an_old_temperature(name: str) -> None:
+def test_warm_start_does_not_keep_the_old_temperature(name: str) -> None:
     logits, labels = miscalibrated(500, 5)
     earlier = fit(logits * 3, labels, name)
     cold, warm = fit(logits, labels, name), fit(logits, labels, name, start=earlier)
@@ -234,8 +234,8 @@ def test_a_warm_start_does_not_hold_an_old_temperature(name: str) -> None:
 
 @pytest.mark.parametrize("name", LINEAR_MAPS)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_large_data_of_narrow_types_ends_where_float64_does(name: str, dtype: type) -> None:
-    """Enough rows for steps in float32; the last ones are float64, on the same numbers."""
+def test_large_float16_and_float32_data_matches_float64(name: str, dtype: type) -> None:
+    """Enough rows for float32 steps; the last steps are in float64."""
     logits, labels = miscalibrated(25_000, 12)
     narrow = logits.astype(dtype)
     solution = fit_linear(problem_of(name, narrow, labels))
@@ -244,7 +244,7 @@ def test_large_data_of_narrow_types_ends_where_float64_does(name: str, dtype: ty
 
 
 @pytest.mark.parametrize("name", ["matrix", "dirichlet", "structured_matrix"])
-def test_too_many_classes_are_refused_before_any_matrix_is_made(name: str) -> None:
+def test_too_many_classes_are_rejected_before_allocation(name: str) -> None:
     logits = np.random.default_rng(0).normal(size=(5, 50_000)).astype(np.float32)
     tracemalloc.start()
     with pytest.raises(InputError, match=f"map: found {name}.*50000.*at most 5000") as caught:
@@ -255,14 +255,14 @@ def test_too_many_classes_are_refused_before_any_matrix_is_made(name: str) -> No
 
 
 @pytest.mark.parametrize("name", LINEAR_MAPS)
-def test_separable_data_says_that_it_ended_on_a_bound(name: str) -> None:
+def test_separable_data_reports_the_bound(name: str) -> None:
     logits, _ = draw(100, 4, 1.0)
     card = fit(logits, logits.argmax(axis=1), name).card
     assert any("bound" in parameter for parameter in card.fit.bounds_reached)
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much"])
-def test_strengths_that_are_none_are_refused(bad: object) -> None:
+def test_invalid_strengths_are_rejected(bad: object) -> None:
     with pytest.raises(InputError, match="options"):
         fit(*draw(50, 3, 1.0), "matrix", off_diagonal=bad)
 
@@ -307,7 +307,7 @@ def test_linear_maps_need_no_torch() -> None:
 
 @pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_few_rows_stay_near_temperature_scaling(name: str) -> None:
-    """On other rows: without ties, the slope of a class without errors has no best value."""
+    """On new rows. Without the penalty, a class without errors has no finite optimum."""
     logits, labels = draw(60, 5, 2.0)
     others, truth = draw(5_000, 5, 2.0, 1)
     losses = {}

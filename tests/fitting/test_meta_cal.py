@@ -50,11 +50,11 @@ def test_bounds_hold_in_95_percent_of_runs(name: str, options: dict, rows: int) 
             successes += not accepted.any() or right[accepted].mean() >= options["accuracy"]
             used += accepted.any()
     assert successes / RUNS >= 0.95
-    # Bounds that are kept by doing nothing would be no feat.
+    # The bounds must not hold trivially.
     assert used / RUNS >= 0.5
 
 
-def test_the_miscoverage_quantile_is_that_of_a_loop() -> None:
+def test_miscoverage_quantile_matches_a_loop() -> None:
     rng = np.random.default_rng(0)
     odds, hits = np.sort(rng.normal(size=200)), rng.random(200) < 0.8
     groups = group_by_odds(odds, hits, np.ones(200))
@@ -64,7 +64,7 @@ def test_the_miscoverage_quantile_is_that_of_a_loop() -> None:
     assert (right < threshold).sum() == best - 1
 
 
-def test_the_accuracy_test_is_the_binomial() -> None:
+def test_accuracy_test_is_binomial() -> None:
     rng = np.random.default_rng(0)
     odds = np.sort(rng.normal(size=320) * 3)
     hits = rng.random(320) < scipy.special.expit(odds)
@@ -77,7 +77,7 @@ def test_the_accuracy_test_is_the_binomial() -> None:
     assert (odds >= threshold).sum() == max(passing)
 
 
-def test_refused_rows_are_uniform_and_the_others_tempered() -> None:
+def test_rejected_rows_are_uniform_and_others_are_tempered() -> None:
     logits, labels = draw(1000, 4, 2.0)
     logits[:, 3] = np.where(labels == 3, logits[:, 3], -np.inf)
     calibrator = fit(logits, labels, "meta_accuracy", accuracy=0.8)
@@ -96,7 +96,7 @@ def test_refused_rows_are_uniform_and_the_others_tempered() -> None:
     )
 
 
-def test_what_cannot_be_promised_is_said() -> None:
+def test_unreachable_bounds_are_reported() -> None:
     nobody = Groups(np.zeros(1), np.ones(1), np.zeros(1))
     assert miscoverage_threshold(nobody, 0.1, 0.95) == -REJECT_ALL
     assert accuracy_threshold(nobody, 0.9, 0.95) == REJECT_ALL

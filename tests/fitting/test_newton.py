@@ -1,4 +1,4 @@
-"""Temperature by NLL: the same optimum as scipy's, and a defined answer to everything."""
+"""Temperature by NLL: the same optimum as scipy's, and a result for all inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_agrees_with_scipy(rows: int, classes: int, temperature: float) -> None:
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 17]), st.integers(20, 60))
-def test_the_gradient_vanishes(seed: int, classes: int, rows: int) -> None:
+def test_gradient_vanishes_at_the_optimum(seed: int, classes: int, rows: int) -> None:
     logits, labels = draw(rows, classes, 1.5, seed)
     result = fit_temperature(logits, labels)
     if result.bound:
@@ -56,7 +56,7 @@ def test_temperature_scales_with_the_logits(scale: float) -> None:
     assert scaled.temperature / scale == pytest.approx(base.temperature, rel=1e-9)
 
 
-def test_shifting_rows_changes_nothing() -> None:
+def test_shifted_rows_give_the_same_temperature() -> None:
     logits, labels = draw(400, 6, 2.0)
     shifts = np.random.default_rng(1).normal(size=(400, 1)) * 50
     assert fit_temperature(logits + shifts, labels).temperature == pytest.approx(
@@ -64,15 +64,15 @@ def test_shifting_rows_changes_nothing() -> None:
     )
 
 
-def test_duplicating_rows_changes_nothing() -> None:
+def test_duplicated_rows_give_the_same_temperature() -> None:
     logits, labels = draw(400, 6, 2.0)
     assert fit_temperature(
         np.tile(logits, (3, 1)), np.tile(labels, 3)
     ).temperature == pytest.approx(fit_temperature(logits, labels).temperature, rel=1e-9)
 
 
-def test_threads_and_subsample_agree_with_the_plain_way() -> None:
-    """Large enough for several chunks, threads and the warm start."""
+def test_threads_and_subsample_agree_with_one_thread() -> None:
+    """The data is large enough for several chunks, threads and the subsample start."""
     logits, labels = draw(12_000, 50, 2.0)
     assert fit_temperature(logits, labels).temperature == pytest.approx(
         by_scipy(logits, labels), rel=1e-5
@@ -80,7 +80,7 @@ def test_threads_and_subsample_agree_with_the_plain_way() -> None:
 
 
 @pytest.mark.parametrize(("rows", "classes", "seed"), [(9_000, 3, 0), (30_000, 20, 1)])
-def test_the_last_step_of_large_data_leaves_nothing_to_speak_of(
+def test_large_data_converges_to_the_documented_tolerance(
     rows: int, classes: int, seed: int
 ) -> None:
     """Against a bisection on the slope, in float64, to the last bit; the docstring says 1e-10."""
@@ -103,7 +103,7 @@ def test_separable_data_ends_on_the_lower_bound() -> None:
     assert result.temperature > 0
 
 
-def test_labels_that_are_all_wrong_end_on_the_upper_bound() -> None:
+def test_all_wrong_labels_end_on_the_upper_bound() -> None:
     logits, _ = draw(200, 5, 1.0)
     result = fit_temperature(logits, logits.argmin(axis=1))
     assert result.bound == "upper"
@@ -119,8 +119,8 @@ def test_constant_logits_have_no_temperature(value: float) -> None:
     assert "no temperature has any effect" in result.warnings[0]
 
 
-def test_masked_classes_count_for_nothing() -> None:
-    """As if each masked class had a logit of minus a million."""
+def test_masked_classes_are_ignored() -> None:
+    """A masked class equals a class with a logit of minus one million."""
     logits, labels = draw(500, 6, 2.0)
     rng = np.random.default_rng(5)
     masked = rng.random(logits.shape) < 0.3
@@ -133,7 +133,7 @@ def test_masked_classes_count_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_narrow_floats_are_widened_first(dtype: type) -> None:
+def test_float16_and_float32_are_converted_to_float64(dtype: type) -> None:
     logits, labels = draw(500, 6, 2.0)
     narrow = logits.astype(dtype)
     assert fit_temperature(narrow, labels).temperature == pytest.approx(
@@ -148,7 +148,7 @@ def test_few_rows_give_a_positive_temperature(rows: int) -> None:
     assert 0 < result.temperature < np.inf
 
 
-def test_real_logits(real_data) -> None:
+def test_real_logits_give_the_published_result(real_data) -> None:
     """The published optimum: T = 2.39501."""
     with np.load(real_data / "resnet110-cifar10-val.npz") as file:
         result = fit_temperature(file["logits"], file["labels"])

@@ -1,4 +1,4 @@
-"""Parameterized temperature scaling: positive, alive, and never far from temperature scaling."""
+"""Parameterized temperature scaling: positive temperatures, active units, limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAP = ParameterizedTemperature()
 
 
 def truth_of(logits: Floats) -> Floats:
-    """T of each row: 1 where there is a clear winner, 4 where there is none."""
+    """T of each row: 1 with a clear winner, 4 without."""
     second, first = np.sort(logits, axis=1)[:, -2:].T
     return 2 * np.exp(np.log(2) * np.tanh((3 - first + second) / 2))
 
@@ -36,7 +36,7 @@ def by_row(rows: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def wild(classes: int, seed: int) -> dict[str, Floats]:
-    """Parameters far beyond what a fit would take."""
+    """Parameters far outside the range of fits."""
     rng = np.random.default_rng(seed)
     start = MAP.start(classes, 2.0)
     return {
@@ -46,7 +46,7 @@ def wild(classes: int, seed: int) -> dict[str, Floats]:
 
 
 def temperatures(logits: Floats, parameters: dict[str, Floats]) -> Floats:
-    """T of each row, from how far the map moves its two largest logits."""
+    """T of each row, from the change of its two largest logits."""
     scaled = MAP.transform(NumpyOps(), logits, parameters)
     ends = np.sort(logits, axis=1)[:, [-2, -1]], np.sort(scaled, axis=1)[:, [-2, -1]]
     return np.diff(ends[0])[:, 0] / np.diff(ends[1])[:, 0]
@@ -70,7 +70,7 @@ def nll(calibrator: Calibrator, logits: Floats, labels: NDArray[np.int64]) -> fl
 
 @pytest.mark.parametrize("classes", [2, 5, 30])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_formula_row_by_row(classes: int, seed: int) -> None:
+def test_matches_the_formula_row_by_row(classes: int, seed: int) -> None:
     logits, _ = draw(50, classes, 1.0, seed)
     parameters = MAP.start(classes, 1.7)
     parameters["output"] = np.random.default_rng(seed).normal(size=(8, 1))
@@ -84,7 +84,7 @@ def test_the_formula_row_by_row(classes: int, seed: int) -> None:
 @pytest.mark.parametrize("classes", [2, 5, 30])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_temperature_is_positive(classes: int, scale: float, seed: int) -> None:
-    """Within a factor of e² of T₀, whatever the parameters and the row."""
+    """Within a factor of e² of T₀, for all parameters and rows."""
     logits, _ = draw(50, classes, 1.0, seed)
     result = temperatures(logits * scale, wild(classes, seed))
     assert (result >= 2 * np.exp(-2) * (1 - 1e-9)).all()
@@ -92,14 +92,14 @@ def test_every_temperature_is_positive(classes: int, scale: float, seed: int) ->
 
 
 @pytest.mark.parametrize("classes", [2, 5, 30])
-def test_it_begins_at_temperature_scaling(classes: int) -> None:
+def test_start_equals_temperature_scaling(classes: int) -> None:
     logits, _ = draw(50, classes, 1.0)
     result = MAP.transform(NumpyOps(), logits, MAP.start(classes, 2.5))
     np.testing.assert_array_equal(result, logits / 2.5)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_temperature_of_each_row_is_recovered(seed: int) -> None:
+def test_row_temperatures_are_recovered(seed: int) -> None:
     """From 4,000 rows, on others: of what one temperature loses against the truth, a quarter at
     most; and a row's temperature is off by a seventh on average, where one is off by half."""
     single, calibrator = fit(*by_row(4000, seed)), fit(*by_row(4000, seed), NAME)
@@ -111,7 +111,7 @@ def test_a_temperature_of_each_row_is_recovered(seed: int) -> None:
     assert off.mean() < 0.15
 
 
-def test_units_are_alive_after_a_fit() -> None:
+def test_hidden_units_are_active_after_a_fit() -> None:
     """Every unit differs between rows: the published network's are 0 for all of them."""
     logits, labels = by_row(2000)
     calibrator = fit(logits, labels, NAME)
@@ -120,7 +120,7 @@ def test_units_are_alive_after_a_fit() -> None:
     assert np.std(temperatures(logits, calibrator.parameters)) > 0.1
 
 
-def test_two_fits_are_the_same() -> None:
+def test_fit_is_deterministic() -> None:
     logits, labels = by_row(500)
     first, second = fit(logits, labels, NAME), fit(logits, labels, NAME)
     for name, value in first.parameters.items():
@@ -128,7 +128,7 @@ def test_two_fits_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("rows", [20, 100, 500])
-def test_few_rows_stay_with_one_temperature(rows: int) -> None:
+def test_few_rows_stay_near_temperature_scaling(rows: int) -> None:
     """Where one is the truth: on average over ten draws, within half a percent of its likelihood
     on others. A single draw may go either way."""
     logits, labels = draw(20_000, 5, 2.0, 99)
@@ -141,7 +141,7 @@ def test_few_rows_stay_with_one_temperature(rows: int) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3, 12])
-def test_fewer_classes_than_it_may_read(classes: int) -> None:
+def test_fewer_classes_than_network_inputs(classes: int) -> None:
     logits, labels = draw(300, classes, 2.0)
     calibrator = fit(logits, labels, NAME)
     assert calibrator.parameters["input"].shape == (min(classes, 10), 8)
@@ -150,8 +150,8 @@ def test_fewer_classes_than_it_may_read(classes: int) -> None:
     assert nll(calibrator, logits, labels) <= single.nll + 1e-9
 
 
-def test_masked_classes_are_gaps_beyond_the_deepest() -> None:
-    """As if the logit were so low that it can no longer be told from any lower one."""
+def test_masked_classes_equal_the_largest_gap() -> None:
+    """A masked class equals a logit below the network's range."""
     logits, labels = draw(300, 6, 2.0)
     out = np.random.default_rng(1).random(logits.shape) < 0.4
     out[np.arange(300), labels] = False
@@ -166,7 +166,7 @@ def test_masked_classes_are_gaps_beyond_the_deepest() -> None:
     np.testing.assert_allclose(p, again.predict_float64(low), atol=1e-3)
 
 
-def test_real_logits(real_data: Path) -> None:
+def test_real_logits_give_the_published_result(real_data: Path) -> None:
     """Test likelihood not above plain temperature's by more than half a percent: it is below."""
     splits = []
     for name in ("val", "test"):

@@ -27,7 +27,7 @@ def slow(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, t: np.ndar
 @pytest.mark.parametrize("shared", [1, 10**9])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("classes", [2, 7, 30_000])
-def test_value_and_slopes(
+def test_value_and_slopes_match_scipy(
     classes: int, scale: float, shared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of many rows and of one, on one thread and on several."""
@@ -48,7 +48,7 @@ def test_value_and_slopes(
     assert narrow == pytest.approx(value, rel=1e-5)
 
 
-def test_gradients_by_finite_differences() -> None:
+def test_gradients_match_finite_differences() -> None:
     logits, labels = draw(9, 5, 2.0)
     likelihood = RowLikelihood(logits, labels, np.ones(9))
     t = torch.tensor(np.linspace(0.5, 4, 9)[:, None], requires_grad=True)
@@ -57,7 +57,7 @@ def test_gradients_by_finite_differences() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("weighed", [False, True])
-def test_a_fit_ends_where_the_general_one_does(
+def test_fit_matches_the_general_solver(
     weighed: bool, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Large enough for the float32 pass; the general fit differentiates all of the logits."""

@@ -1,4 +1,4 @@
-"""Searches: the lowest place of all, a warning where there is none, an end that is an end."""
+"""Searches: global minimum, degenerate objectives, and bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.fitting.conftest import draw
 
 Floats = NDArray[np.float64]
 
-#: Soft bins and hard ones, of which the narrow and the hard are rough functions of temperature.
+#: Soft and hard bins; narrow and hard bins are rough functions of temperature.
 SEARCHED: list[tuple[str, dict[str, Any]]] = [
     ("sb_ece", {}),
     ("sb_ece", {"order": 1.0}),
@@ -75,7 +75,7 @@ def curve(objective: Any, logits: Floats, labels: Any, temperatures: Floats) -> 
 
 @pytest.mark.parametrize(("rows", "classes"), [(100, 2), (300, 5)])
 @pytest.mark.parametrize(("name", "options"), SEARCHED)
-def test_no_temperature_of_the_whole_range_is_better(
+def test_no_grid_temperature_is_better(
     name: str, options: dict[str, Any], rows: int, classes: int
 ) -> None:
     """400 of them, seven in a thousand apart, by another implementation.
@@ -111,7 +111,7 @@ def test_temperature_scales_with_the_logits(name: str, options: dict[str, Any]) 
 
 @pytest.mark.parametrize("start", [0.01, 1.0, 300.0])
 @pytest.mark.parametrize("name", ["sb_ece", "hb_ece"])
-def test_every_warm_start_ends_at_the_same_place(name: str, start: float) -> None:
+def test_every_warm_start_reaches_the_same_optimum(name: str, start: float) -> None:
     logits, labels = draw(500, 5, 2.0)
     cold = problem_of("temperature", name, logits, labels)
     warm = replace(cold, start={"temperature": np.array(start)})
@@ -119,7 +119,7 @@ def test_every_warm_start_ends_at_the_same_place(name: str, start: float) -> Non
 
 
 @pytest.mark.parametrize("name", ["sb_ece", "hb_ece", "ece_grid"])
-def test_a_weight_of_two_is_a_row_that_comes_twice(name: str) -> None:
+def test_weight_two_equals_a_duplicate_row(name: str) -> None:
     logits, labels = draw(300, 5, 2.0)
     weights = np.where(np.arange(300) % 3 == 0, 2.0, 1.0)
     copies = np.repeat(np.arange(300), weights.astype(np.int64))
@@ -132,7 +132,7 @@ def test_a_weight_of_two_is_a_row_that_comes_twice(name: str) -> None:
     assert temperature_of(first) == pytest.approx(temperature_of(second), rel=1e-3)
 
 
-def test_large_inputs_are_looked_at_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_inputs_are_searched_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """The temperature is the same to 1e-4: confidences are right to 1e-6, and the objective's
     curvature there is of the order of 1."""
     logits, labels = draw(2000, 20, 2.0)
@@ -147,7 +147,7 @@ def test_large_inputs_are_looked_at_in_float32(monkeypatch: pytest.MonkeyPatch) 
 
 
 def accurate(rows: int, classes: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Rows of which more than four in five are right, twice as sure as they may be."""
+    """Rows with accuracy over 80% and overconfident logits."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(rows, classes)) * 3
     logits[np.arange(rows), rng.integers(0, classes, rows)] += 8 + classes
@@ -155,8 +155,8 @@ def accurate(rows: int, classes: int) -> tuple[Floats, NDArray[np.int64]]:
 
 
 @pytest.mark.parametrize(("rows", "classes"), [(200, 2), (1000, 2), (1000, 10)])
-def test_a_degenerate_objective_is_answered_by_the_likelihood(rows: int, classes: int) -> None:
-    """Soft bins as wide as .1, label-binned: the least value is near confidence 1 everywhere."""
+def test_degenerate_objective_falls_back_to_nll(rows: int, classes: int) -> None:
+    """Label-binned soft bins of width 0.1: the minimum is near confidence 1 everywhere."""
     logits, labels = accurate(rows, classes)
     options = {"variant": "label_binned", "bin_temperature": 0.1}
     problem = problem_of("temperature", "sb_ece", logits, labels, **options)
@@ -170,7 +170,7 @@ def test_a_degenerate_objective_is_answered_by_the_likelihood(rows: int, classes
     assert card.fit.objective == pytest.approx(value, rel=1e-7)
 
 
-def test_a_search_that_ends_at_an_end_says_which() -> None:
+def test_search_reports_the_reached_bound() -> None:
     logits, labels = accurate(1000, 2)
     options = {"variant": "label_binned", "bin_temperature": 0.1}
     result = search_temperature(problem_of("temperature", "sb_ece", logits, labels, **options))
@@ -178,8 +178,8 @@ def test_a_search_that_ends_at_an_end_says_which() -> None:
     assert "falls towards the lower end" in result.warnings[0]
 
 
-def test_a_degenerate_objective_is_found_out_for_every_map() -> None:
-    """Where a gradient leads there, the likelihood shows it."""
+def test_degenerate_objective_is_detected_for_every_map() -> None:
+    """Gradient fits compare the result with the NLL fit."""
     logits, labels = accurate(500, 2)
     options = {"variant": "label_binned", "bin_temperature": 0.1}
     calibrator = fit(logits, labels, "class_temperature", "sb_ece", **options)
@@ -194,7 +194,7 @@ def test_a_degenerate_objective_is_found_out_for_every_map() -> None:
 
 
 @pytest.mark.parametrize("name", ["sb_ece", "hb_ece"])
-def test_separable_rows_end_on_the_likelihoods_bound(name: str) -> None:
+def test_separable_rows_end_on_the_nll_bound(name: str) -> None:
     logits, _ = draw(200, 5, 2.0)
     result = solve(problem_of("temperature", name, logits, logits.argmax(axis=1)))
     assert "lower bound" in result.bounds[0]
@@ -205,8 +205,8 @@ class TestGrid:
     """Temperatures from 0.1 to 10 by 0.1, paper 004."""
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_it_is_the_best_of_the_grid(self, seed: int) -> None:
-        """By the metric, which bins by itself."""
+    def test_result_is_the_best_grid_point(self, seed: int) -> None:
+        """The metric bins independently."""
         logits, labels = draw(1000, 5, 2.0, seed)
         result = search_grid(problem_of("temperature", "ece_grid", logits, labels))
         grid = [k / 10 for k in range(1, 101)]
@@ -219,13 +219,13 @@ class TestGrid:
         assert not result.bounds
 
     @pytest.mark.parametrize(("scale", "end", "value"), [(1e-3, "lower", 0.1), (10, "upper", 10.0)])
-    def test_an_end_of_the_grid_is_reported(self, scale: float, end: str, value: float) -> None:
+    def test_grid_end_is_reported(self, scale: float, end: str, value: float) -> None:
         logits, labels = draw(1000, 5, 2.0)
         result = search_grid(problem_of("temperature", "ece_grid", logits * scale, labels))
         assert temperature_of(result) == pytest.approx(value)
         assert result.bounds == [f"temperature at the {end} end of the grid, {value:g}"]
 
-    def test_the_grid_is_an_option(self) -> None:
+    def test_grid_is_configurable(self) -> None:
         logits, labels = draw(1000, 5, 2.0)
         options = {"lowest": 1.0, "highest": 2.9, "step": 0.25}
         problem = problem_of("temperature", "ece_grid", logits, labels, **options)
@@ -247,14 +247,14 @@ def with_temperature(parameters: dict[str, Floats], k: int, value: float) -> dic
 
 @pytest.fixture
 def by_class() -> tuple[Floats, NDArray[np.int64]]:
-    """800 rows whose four classes have temperatures of their own."""
+    """800 rows; each of the four classes has its own temperature."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(800, 4)) * 3
     noisy = logits / np.array([1.0, 2.0, 2.0, 4.0]) + rng.gumbel(size=logits.shape)
     return logits, noisy.argmax(axis=1)
 
 
-def test_a_grid_of_each_class_ends_where_no_point_of_it_is_better(by_class) -> None:
+def test_class_grid_ends_at_a_coordinate_minimum(by_class) -> None:
     problem = problem_of("class_temperature", "ece_grid", *by_class)
     single = search_grid(problem_of("temperature", "ece_grid", *by_class))
     result = search_class_grid(problem)
@@ -269,7 +269,7 @@ def test_a_grid_of_each_class_ends_where_no_point_of_it_is_better(by_class) -> N
             assert value_of(problem, changed) >= result.objective
 
 
-def test_coordinates_end_where_no_step_is_better(by_class) -> None:
+def test_coordinate_search_ends_at_a_local_minimum(by_class) -> None:
     problem = problem_of("class_temperature", "hb_ece", *by_class)
     nll = fit_temperature(*by_class).temperature
     result = search_coordinates(problem)
@@ -283,15 +283,15 @@ def test_coordinates_end_where_no_step_is_better(by_class) -> None:
             assert value_of(problem, changed) >= result.objective
 
 
-def test_coordinates_keep_weights_on_the_simplex(by_class) -> None:
+def test_coordinate_search_keeps_weights_on_the_simplex(by_class) -> None:
     result = solve(problem_of("ensemble_temperature", "hb_ece", *by_class))
     assert result.parameters["weights"].sum() == pytest.approx(1, rel=1e-12)
     assert (result.parameters["weights"] >= 0).all()
     assert float(result.parameters["temperature"]) > 0
 
 
-def test_coordinates_begin_at_a_warm_start(by_class) -> None:
-    """From where a search ended, there is nothing left to do."""
+def test_coordinate_search_uses_the_warm_start(by_class) -> None:
+    """A search that starts at its own result stays there."""
     problem = problem_of("class_temperature", "hb_ece", *by_class)
     result = search_coordinates(problem)
     again = search_coordinates(replace(problem, start=result.parameters))
@@ -300,7 +300,7 @@ def test_coordinates_begin_at_a_warm_start(by_class) -> None:
 
 
 @pytest.mark.parametrize(("map", "classes"), [("class_temperature", 201), ("matrix", 14)])
-def test_more_parameters_than_can_take_turns_are_refused(map: str, classes: int) -> None:
+def test_coordinate_search_rejects_too_many_parameters(map: str, classes: int) -> None:
     logits, labels = draw(300, classes, 2.0)
     with pytest.raises(InputError, match=f"'hb_ece' for {201 if classes > 14 else 210} parameters"):
         fit(logits, labels, map, "hb_ece")
@@ -327,17 +327,17 @@ class TestRealLogits:
         result = evaluate(test_labels, logits=test, metrics=["ece", "ece_l2_equal_mass"])
         return result["ece"].value * 100, result["ece_l2_equal_mass"].value * 100
 
-    def test_soft_bins_at_their_defaults_beat_the_likelihood(self, splits: Any) -> None:
+    def test_default_soft_bins_beat_nll(self, splits: Any) -> None:
         """Plain temperature scaling: 1.13 and 2.08."""
         ece, equal_mass = self.measured(splits)
         assert ece < 0.70
         assert equal_mass < 1.5
 
     @pytest.mark.parametrize("bins", [10, 13, 20, 30])
-    def test_their_number_hardly_matters(self, bins: int, splits: Any) -> None:
+    def test_number_of_soft_bins_has_little_effect(self, bins: int, splits: Any) -> None:
         assert self.measured(splits, bins=bins)[0] < 0.85
 
-    def test_bins_that_are_too_wide_are_answered_by_the_likelihood(self, splits: Any) -> None:
+    def test_too_wide_bins_fall_back_to_nll(self, splits: Any) -> None:
         """The least value lies at temperature 0, confidence 1 everywhere."""
         options = {"variant": "label_binned", "bin_temperature": 0.1}
         result = solve(problem_of("temperature", "sb_ece", *splits[0], **options))

@@ -1,4 +1,4 @@
-"""The spline: against scipy's own evaluation and search, and its shape."""
+"""The spline: against scipy's evaluation and search, and its shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def question(rows: int, seed: int = 0):
     return group_by_odds(odds, hits, np.ones(rows))
 
 
-def test_a_known_curve_is_recovered() -> None:
+def test_known_curve_is_recovered() -> None:
     groups = question(100_000)
     curve = Curve(choose_knots(groups, 13))
     result, converged = fit_curve(groups, curve, 1.0)
@@ -32,7 +32,7 @@ def test_a_known_curve_is_recovered() -> None:
     np.testing.assert_allclose(share, scipy.special.expit(np.tanh(at) * 3), atol=0.02)
 
 
-def test_the_optimum_is_that_of_another_search() -> None:
+def test_optimum_matches_scipy_search() -> None:
     groups = question(300)
     curve = Curve(choose_knots(groups, 5))
     p, inputs = groups.hits, curve.inputs(groups.odds)
@@ -55,8 +55,8 @@ def test_the_optimum_is_that_of_another_search() -> None:
     np.testing.assert_allclose(result, other.x, atol=1e-3)
 
 
-def test_the_map_evaluates_the_spline_that_was_fitted() -> None:
-    """By scipy's cubic through the knots, in log-odds, and level beyond."""
+def test_map_evaluates_the_fitted_spline() -> None:
+    """scipy's cubic through the knots in log-odds, constant beyond them."""
     logits, labels = draw(2000, 4, 2.0)
     calibrator = fit(logits, labels, "spline")
     parameters = calibrator.parameters
@@ -82,7 +82,7 @@ def test_confidence_rises_and_is_smooth() -> None:
     assert 0.5 < result[0] < result[-1] < 1
 
 
-def test_much_smoothing_is_temperature_scaling() -> None:
+def test_strong_smoothing_equals_temperature_scaling() -> None:
     logits, labels = draw(500, 4, 2.0)
     spline_fit, temperature_fit = (
         fit(logits, labels, "spline", smoothing=1e9),
@@ -93,8 +93,8 @@ def test_much_smoothing_is_temperature_scaling() -> None:
     )
 
 
-def test_accuracy_that_saturates_is_learnt() -> None:
-    """Confident rows are right nine times in ten: no temperature can say that."""
+def test_saturating_accuracy_is_learned() -> None:
+    """Confident rows have 90% accuracy, which no temperature fits."""
     rng = np.random.default_rng(0)
     logits, labels = draw(20_000, 5, 1.0)
     labels = np.where(rng.random(20_000) < 0.1, rng.integers(0, 5, 20_000), labels)

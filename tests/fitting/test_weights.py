@@ -1,4 +1,4 @@
-"""A row that counts twice is two rows; what does not count is not there."""
+"""Weight 2 equals two rows; weight 0 removes a row."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PAIRS = [(name, "nll") for name in MAPS] + [
 
 
 @pytest.mark.parametrize(("name", "objective"), PAIRS)
-def test_a_weight_of_two_is_a_duplicate(name: str, objective: str) -> None:
-    """Rows counted 0, 1, 2 or more times fit as the same rows repeated do."""
+def test_weight_two_equals_a_duplicate_row(name: str, objective: str) -> None:
+    """Integer weights give the fit of repeated rows."""
     logits, labels = draw(400, 4, 2.5)
     # A bootstrap: as many rows as before, since penalties may depend on their number.
     drawn = np.random.default_rng(5).integers(0, len(labels), len(labels))
@@ -39,7 +39,7 @@ def test_a_weight_of_two_is_a_duplicate(name: str, objective: str) -> None:
     assert weighted.objective == pytest.approx(plain.objective, rel=1e-6)
 
 
-def test_equal_weights_change_nothing() -> None:
+def test_equal_weights_do_not_change_the_fit() -> None:
     logits, labels = draw(200, 3, 2.0)
     assert (
         fit(logits, labels, weights=np.full(200, 7.0)).parameters["temperature"]
@@ -59,7 +59,7 @@ def test_equal_weights_change_nothing() -> None:
         (np.full(200, "a"), "dtype"),
     ],
 )
-def test_bad_weights_are_refused(weights: object, found: str) -> None:
+def test_invalid_weights_are_rejected(weights: object, found: str) -> None:
     logits, labels = draw(200, 3, 2.0)
     with pytest.raises(InputError, match=f"weights.*{found}"):
         fit(logits, labels, weights=weights)

@@ -285,7 +285,7 @@ class Mixing(Map):
         return logits + ops.sum(logits)
 
 
-def test_masks_do_not_reach_maps_that_mix_classes() -> None:
+def test_masks_are_replaced_for_maps_that_mix_classes() -> None:
     """Without the guard, one −inf would make its row NaN, on every backend."""
     import onnxruntime
 

@@ -32,8 +32,8 @@ def probabilities(mixture: str, logits: np.ndarray, **changed: np.ndarray) -> np
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_both_mixtures_are_their_formulas(masked: bool) -> None:
-    """Row by row and class by class; masked classes share in nothing."""
+def test_both_mixtures_match_their_formulas(masked: bool) -> None:
+    """Row by row and class by class; masked classes have probability 0."""
     logits = some_logits(20, 7)
     if masked:
         logits[np.arange(20), np.arange(20) % 7] = -np.inf
@@ -50,20 +50,20 @@ def test_both_mixtures_are_their_formulas(masked: bool) -> None:
         np.testing.assert_allclose(probabilities("logits", logits)[row], slope, rtol=1e-12)
 
 
-def test_mixed_logits_are_one_temperature_in_disguise() -> None:
+def test_mixed_logits_equal_one_temperature() -> None:
     logits = some_logits(20, 7)
     expected = scipy.special.softmax(logits * (0.5 / 2.5 + 0.3), axis=1)
     np.testing.assert_allclose(probabilities("logits", logits), expected, rtol=1e-12)
 
 
-def test_mixed_logits_keep_their_logarithm() -> None:
+def test_mixed_logits_keep_finite_log_probabilities() -> None:
     """Where the probability itself underflows."""
     logits = np.array([[0.0, -4000.0]])
     logs = EnsembleTemperature(mixture="logits").log_probabilities(NumpyOps(), logits, PARAMETERS)
     np.testing.assert_allclose(logs, [[0, -2000]])
 
 
-def test_what_weighs_nothing_is_not_in_the_graph() -> None:
+def test_zero_weight_parts_are_not_in_the_graph() -> None:
     """A collapsed ensemble costs what temperature scaling costs."""
     calibrator = calibrator_of(EnsembleTemperature(), 10)
     calibrator.parameters["weights"] = np.array([1.0, 0.0, 0.0])
@@ -74,8 +74,8 @@ def test_what_weighs_nothing_is_not_in_the_graph() -> None:
 
 @pytest.mark.parametrize("objective", ["nll", "brier", "sb_ece", "hb_ece", "classwise_scaled_nll"])
 @pytest.mark.parametrize("mixture", ["probabilities", "logits"])
-def test_it_never_ends_above_temperature_scaling(mixture: str, objective: str) -> None:
-    """By the same objective, which class-wise scaling settles anew: that one stays close."""
+def test_objective_is_at_most_that_of_temperature_scaling(mixture: str, objective: str) -> None:
+    """By the same objective. Class-wise scaling adapts its scales, so it is only close."""
     logits, labels = draw(500, 5, 1.7)
     single = fit(logits, labels, "temperature", objective)
     ensemble = fit(logits, labels, "ensemble_temperature", objective, mixture=mixture)
@@ -84,7 +84,7 @@ def test_it_never_ends_above_temperature_scaling(mixture: str, objective: str) -
 
 
 @pytest.mark.parametrize("mixture", ["probabilities", "logits"])
-def test_the_logits_of_the_papers(mixture: str, real_data: Path) -> None:
+def test_published_logits_give_published_results(mixture: str, real_data: Path) -> None:
     """The weights collapse to (1, 0, 0), by both scores; the temperature is the objective's.
 
     Published: test ECE 1.14% by NLL (paper 003, Table 1). By the Brier score it is 0.58%.

@@ -1,4 +1,4 @@
-"""Intra order-preserving scaling against a slow loop, its order, its limits and a known truth."""
+"""Intra order-preserving scaling: formula, order, limits, and known true temperatures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def by_loop(z: np.ndarray, parameters: dict[str, np.ndarray]) -> list[float]:
     f = [0.0] * len(y)
     for i in range(len(y) - 2, -1, -1):
         multiplier = s[min(i, ranks - 1)]
-        # What of the gap lies deeper than the floor is stretched as the last rank is.
+        # The part of the gap below the floor uses the slope of the last rank.
         above = max(y[i], floor) - max(y[i + 1], floor)
         f[i] = f[i + 1] + multiplier * above + s[-1] * (y[i] - y[i + 1] - above)
     result = [0.0] * len(y)
@@ -61,7 +61,7 @@ def by_loop(z: np.ndarray, parameters: dict[str, np.ndarray]) -> list[float]:
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("classes", [2, 3, 6, 7, 40])
-def test_it_is_its_formula(classes: int, scale: float) -> None:
+def test_matches_the_formula(classes: int, scale: float) -> None:
     """At scale 30 most gaps are deeper than what the network reads."""
     logits = some_logits(30, classes) * scale
     parameters = some_parameters(MAP, classes)
@@ -73,8 +73,8 @@ def test_it_is_its_formula(classes: int, scale: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_whole_ranking_is_kept_and_ties_stay_ties(dtype: type) -> None:
-    """Whatever the parameters, and by onnxruntime's float32 too."""
+def test_ranking_and_ties_are_preserved(dtype: type) -> None:
+    """For all parameters, in NumPy and in onnxruntime's float32."""
     logits = np.round(some_logits(3000, 12) * 2).astype(dtype) / 2  # many ties
     order = np.argsort(-logits, axis=1, kind="stable")
     ranked = np.take_along_axis(logits, order, axis=1)
@@ -86,8 +86,8 @@ def test_the_whole_ranking_is_kept_and_ties_stay_ties(dtype: type) -> None:
         assert (falls[np.diff(ranked, axis=1) == 0] == 0).all()
 
 
-def test_masks_change_nothing_for_the_rest() -> None:
-    """Also where fewer classes are left than ranks are read."""
+def test_masks_do_not_change_other_classes() -> None:
+    """Also with fewer unmasked classes than ranks that the network reads."""
     logits = some_logits(20, 8)
     logits[:, 3:] = -np.inf
     parameters = some_parameters(MAP, 8)
@@ -97,7 +97,7 @@ def test_masks_change_nothing_for_the_rest() -> None:
     np.testing.assert_allclose(result, MAP.probabilities(NumpyOps(), deep, parameters), rtol=1e-9)
 
 
-def test_it_begins_as_temperature_scaling_and_is_alive() -> None:
+def test_start_equals_temperature_scaling_with_nonzero_gradients() -> None:
     logits, labels = draw(400, 6, 2.0)
     start = MAP.start(6, 1.7)
     expected = np.diff(logits / 1.7, axis=1)
@@ -107,8 +107,8 @@ def test_it_begins_as_temperature_scaling_and_is_alive() -> None:
     assert min(moved) > 1e-4
 
 
-def test_a_temperature_that_depends_on_the_margin_is_found() -> None:
-    """Over two thirds of the likelihood between one temperature and the truth is won back."""
+def test_margin_dependent_temperature_is_recovered() -> None:
+    """The fit closes over two thirds of the NLL gap between one temperature and the truth."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(12_000, 6)) * 3
     ranked = np.sort(logits, axis=1)
@@ -128,7 +128,7 @@ def test_a_temperature_that_depends_on_the_margin_is_found() -> None:
 
 
 @pytest.mark.parametrize("objective", ["brier", "focal", "label_smoothing", "sb_ece"])
-def test_any_smooth_objective_gets_better(objective: str) -> None:
+def test_every_smooth_objective_improves(objective: str) -> None:
     logits, labels = draw(600, 5, 1.7)
     single = fit(logits, labels, "temperature", objective)
     calibrator = fit(logits, labels, "intra_order_preserving", objective)
@@ -137,7 +137,7 @@ def test_any_smooth_objective_gets_better(objective: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_few_rows_stay_near_temperature_scaling(seed: int) -> None:
-    """Fifty rows, where one temperature is the truth: 2% of the likelihood at most."""
+    """Fifty rows with one true temperature: NLL is at most 2% higher."""
     logits, labels = draw(4050, 10, 2.0, seed)
     scores = {}
     for name in ("temperature", "intra_order_preserving"):
@@ -148,7 +148,7 @@ def test_few_rows_stay_near_temperature_scaling(seed: int) -> None:
     )
 
 
-def test_the_same_rows_give_the_same_fit() -> None:
+def test_fit_is_deterministic() -> None:
     logits, labels = draw(200, 4, 2.0)
     first, second = (fit(logits, labels, "intra_order_preserving") for _ in range(2))
     for name, value in first.parameters.items():

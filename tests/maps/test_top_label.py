@@ -1,4 +1,4 @@
-"""Taking the prediction of a row apart from the parts, and putting corrected odds in its place."""
+"""Split and join of the predicted class's log-odds and the other classes' shares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPS = NumpyOps()
 
 
 def by_hand(logits: NDArray[np.float64], odds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The prediction gets σ(odds), or what the next class has; the others share as before."""
+    """The prediction gets at least σ(odds) or the next class's value; other shares stay."""
     result = np.empty_like(logits)
     for row, z, g in zip(result, logits, odds[:, 0], strict=True):
         top = int(z.argmax())
@@ -32,7 +32,7 @@ def by_hand(logits: NDArray[np.float64], odds: NDArray[np.float64]) -> NDArray[n
 
 
 @pytest.mark.parametrize("classes", [3, 10, 1000])
-def test_odds_and_shares_are_those_of_a_slow_loop(classes: int) -> None:
+def test_odds_and_shares_match_a_loop(classes: int) -> None:
     """`_MIN_MARGIN` raises some predictions by 1e-4 of their odds, hence the tolerance."""
     logits = some_logits(200, classes)
     parts = split_top_label(OPS, logits)
@@ -43,13 +43,13 @@ def test_odds_and_shares_are_those_of_a_slow_loop(classes: int) -> None:
     np.testing.assert_allclose(
         top_label_probabilities(OPS, parts, odds), by_hand(logits, odds), rtol=2e-4
     )
-    above = np.abs(odds) + 0.01  # no class has even odds unless it is the prediction
+    above = np.abs(odds) + 0.01  # only the prediction can have these odds
     np.testing.assert_allclose(
         top_label_probabilities(OPS, parts, above), by_hand(logits, above), rtol=1e-10
     )
 
 
-def test_the_same_odds_change_nothing() -> None:
+def test_equal_odds_do_not_change_probabilities() -> None:
     logits = some_logits(200, 10)
     parts = split_top_label(OPS, logits)
     result = top_label_probabilities(OPS, parts, parts.odds)
@@ -60,7 +60,7 @@ def test_the_same_odds_change_nothing() -> None:
     arrays(np.float64, (4, 5), elements=st.floats(-1e30, 1e30)),
     arrays(np.float64, (4, 1), elements=st.floats(-1e6, 1e6)),
 )
-def test_logits_and_probabilities_are_two_forms_of_one_answer(
+def test_logits_and_probabilities_are_consistent(
     logits: NDArray[np.float64], odds: NDArray[np.float64]
 ) -> None:
     """Whatever the logits: rows that sum to one, and the same prediction, of equals the first.
@@ -80,8 +80,8 @@ def test_logits_and_probabilities_are_two_forms_of_one_answer(
 
 @pytest.mark.parametrize("masked", [0, 3, 4])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_ties_masks_and_scales_as_onnxruntime_has_them(masked: int, scale: float) -> None:
-    """float32, down to a single class that is left, which is certain whatever the odds are."""
+def test_ties_masks_and_scales_match_onnxruntime(masked: int, scale: float) -> None:
+    """In float32, down to a single unmasked class, which has probability 1."""
     logits = np.float32(scale) * np.array([[2, 2, 1, 0, -1], [-1, 0, 1, 2, 2]], np.float32)
     logits[0, 5 - masked :], logits[1, :masked] = -np.inf, -np.inf
     ops = OnnxOps()

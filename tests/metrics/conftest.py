@@ -1,15 +1,15 @@
-"""What tests of several metrics share."""
+"""Fixtures for tests of several metrics."""
 
 from __future__ import annotations
 
 import pytest
 
-#: Each has the function under its own name.
+#: Modules that import the function by name.
 _WITH_FLOORS = ("ece_debiased", "calibration_gaps", "ks_error")
 
 
 @pytest.fixture
 def without_floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of intervals alone: drawing the floors is half of what an estimate costs."""
+    """Skip floors in tests of intervals: they take half of the time of an estimate."""
     for name in _WITH_FLOORS:
         monkeypatch.setattr(f"recalib.metrics.{name}.noise_floor", lambda *_: (0.0, 0.0))

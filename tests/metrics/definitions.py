@@ -1,6 +1,6 @@
-"""Every metric once more, row by row in float64, straight from the definition in its docstring.
+"""Every metric, row by row in float64, from the definition in its docstring.
 
-Slow, and sharing nothing with `recalib.metrics` on purpose.
+Slow, and independent of `recalib.metrics` on purpose.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def brier(p: Rows, y: Sequence[int], bins: int) -> float:
 
 
 def gaps(pairs: Sequence[tuple[float, float]], bins: int) -> list[tuple[float, float]]:
-    """Share of rows and signed gap of each equal-width bin that holds anything."""
+    """Share of rows and signed gap of each non-empty equal-width bin."""
     members = defaultdict(list)
     for value, outcome in pairs:
         members[bin_by_definition(value, bins)].append((value, outcome))
@@ -231,7 +231,7 @@ def ece_label_binned(p: Rows, y: Sequence[int], bins: int) -> float:
 
 
 def columns(p: Rows, y: Sequence[int]) -> list[list[tuple[float, float]]]:
-    """Of each class, each row's probability and whether it occurred."""
+    """Probability and outcome of each row, by class."""
     return [
         [(row[k], float(label == k)) for row, label in zip(p, y, strict=True)]
         for k in range(len(p[0]))
@@ -239,7 +239,7 @@ def columns(p: Rows, y: Sequence[int]) -> list[list[tuple[float, float]]]:
 
 
 def classwise_ece_equal_mass(p: Rows, y: Sequence[int], bins: int) -> float:
-    """Each class as if it were the class predicted, with its probability as the confidence."""
+    """Each class as a binary problem with its probability as confidence."""
     total = 0.0
     for column in columns(p, y):
         weighed = equal_mass_of(column, bins)
@@ -276,7 +276,7 @@ def classwise_loss_std(p: Rows, y: Sequence[int], bins: int) -> float:
     return statistics.pstdev([math.fsum(of) / len(of) for of in losses.values()])
 
 
-#: By the names of `METRICS`; a new metric needs its line here, and a test says so.
+#: By metric name; a test fails if a member of `METRICS` is missing.
 DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "accuracy": accuracy,
     "top5_accuracy": top5_accuracy,
@@ -307,7 +307,7 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "classwise_loss_std": classwise_loss_std,
 }
 
-#: Metrics whose definition takes integrals or N² kernels, and where it is written a second time.
+#: Metrics with integrals or N² kernels, and the test that defines them again.
 ELSEWHERE = {
     "smooth_ece": "test_smooth_ece.py",
     "ece_kde": "test_ece_kde.py",

@@ -1,4 +1,4 @@
-"""Rows given by the confidence of the predicted class and whether it is right."""
+"""Rows from confidence and correctness."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def coarse(draw: st.DrawFn, rows: st.SearchStrategy[int] | None = None) -> Case:
 
 @st.composite
 def distinct(draw: st.DrawFn) -> Case:
-    """As `coarse`, without ties inside a row: the predicted class does not hang on their order."""
+    """`coarse` without ties inside a row, so that class order does not matter."""
     n, k = draw(st.integers(1, 30)), draw(st.integers(2, 5))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     weights = np.stack([rng.choice(20, k, replace=False) for _ in range(n)])

@@ -18,11 +18,11 @@ rights = st.lists(st.booleans(), min_size=1, max_size=60)
 
 
 def ladder(rows: int) -> np.ndarray:
-    """Confidences without ties, the surest first."""
+    """Distinct confidences, highest first."""
     return np.linspace(0.99, 0.51, rows)
 
 
-def test_it_is_the_area_under_the_curve() -> None:
+def test_equals_numerical_integral() -> None:
     """Integrated by scipy, over risk as a function of coverage."""
     errors = np.array([0, 1, 0, 0, 1, 1])
 
@@ -36,7 +36,7 @@ def test_it_is_the_area_under_the_curve() -> None:
 
 
 @given(rights)
-def test_the_usual_sum_differs_by_less_than_one_row(right: list[bool]) -> None:
+def test_usual_sum_differs_by_less_than_one_row(right: list[bool]) -> None:
     """Geifman et al.: the mean over k of the share of errors among the k surest rows."""
     errors = 1 - np.array(right, float)
     usual = np.mean(np.cumsum(errors) / np.arange(1, len(errors) + 1))
@@ -44,15 +44,15 @@ def test_the_usual_sum_differs_by_less_than_one_row(right: list[bool]) -> None:
 
 
 @given(rights)
-def test_all_confidences_tied_have_the_risk_of_all_rows(right: list[bool]) -> None:
-    """Whatever is kept, the expected share of errors is that of all."""
+def test_tied_confidences_give_the_overall_risk(right: list[bool]) -> None:
+    """At any coverage, the expected risk is the overall error rate."""
     result = measure("aurc", [0.8] * len(right), right).value
     assert result == pytest.approx(1 - np.mean(right), abs=1e-12)
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=6))
-def test_ties_are_the_mean_over_their_orders(right: list[bool]) -> None:
-    """Broken in all cyclic orders, in which every row has every place equally often."""
+def test_ties_equal_the_mean_over_orders(right: list[bool]) -> None:
+    """The mean over all cyclic orders, where each row has each place equally often."""
     tied = measure("aurc", [0.8] * len(right), right).value
     broken = [
         measure("aurc", ladder(len(right)), np.roll(right, shift)).value
@@ -62,7 +62,7 @@ def test_ties_are_the_mean_over_their_orders(right: list[bool]) -> None:
 
 
 @given(rights)
-def test_the_best_order_has_no_excess_and_the_worst_the_most(right: list[bool]) -> None:
+def test_best_order_has_zero_excess_and_worst_has_maximal_excess(right: list[bool]) -> None:
     """The worst, errors first: r(1 − ln r) of area."""
     best, worst = sorted(right, reverse=True), sorted(right)
     r = 1 - np.mean(right)
@@ -73,7 +73,7 @@ def test_the_best_order_has_no_excess_and_the_worst_the_most(right: list[bool]) 
     assert 0 <= excess <= measure("e_aurc", ladder(len(right)), worst).value + 1e-12
 
 
-def test_the_best_area_is_published() -> None:
+def test_best_area_matches_published_formula() -> None:
     """Geifman et al.: r + (1 − r) ln(1 − r), about r²/2 for few errors."""
     right = np.arange(1000) < 900
     expected = 0.1 + 0.9 * math.log(0.9)
@@ -82,7 +82,7 @@ def test_the_best_area_is_published() -> None:
 
 @pytest.mark.parametrize("name", ["aurc", "e_aurc"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_influences_are_what_a_little_more_of_a_row_changes(name: str, tied: bool) -> None:
+def test_influences_match_finite_differences(name: str, tied: bool) -> None:
     """The interval's variance is the jackknife's: of 200 rows, each left out once."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 200)
@@ -98,12 +98,12 @@ def test_influences_are_what_a_little_more_of_a_row_changes(name: str, tied: boo
         )
     order = np.argsort(-p, kind="stable")
     assert influences.mean() == pytest.approx(0, abs=1 / 100)
-    # Of the surest row, logarithms know no derivative.
+    # The derivative at the highest confidence is infinite.
     np.testing.assert_allclose(influences[3:], left_out[order][3:], atol=0.05)
     assert influences.std() == pytest.approx(left_out.std(), rel=0.05)
 
 
-def test_rows_that_are_all_right_may_be_wrong_one_day() -> None:
+def test_interval_of_all_correct_rows_allows_errors() -> None:
     """Five errors in N at most, of mean weight: χ² of one degree, 97.5%."""
     result = measure("aurc", ladder(1000), np.ones(1000, bool), 0.95)
     assert result.value == result.low == 0
@@ -111,8 +111,8 @@ def test_rows_that_are_all_right_may_be_wrong_one_day() -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("aurc", 0.3), ("e_aurc", -0.7 * math.log(0.7))])
-def test_the_interval_holds_the_truth(name: str, expected: float) -> None:
-    """Of an order that says nothing: 95% of 400 draws, but for three standard errors."""
+def test_interval_covers_the_true_value(name: str, expected: float) -> None:
+    """Uninformative confidences: 95% of 400 draws, less three standard errors."""
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(400):

@@ -1,4 +1,4 @@
-"""The parts of the top label's Brier score add up to it."""
+"""Decomposition of the top label's Brier score."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def parts(predictions: Predictions, bins: int) -> tuple[float, float, float, flo
 
 
 @given(coarse(), bins)
-def test_the_parts_add_up_to_the_score(case: Case, bins: int) -> None:
+def test_parts_sum_to_the_score(case: Case, bins: int) -> None:
     predictions = Predictions.from_probabilities(*case)
     reliability, resolution, uncertainty, within = parts(predictions, bins)
     score = np.mean((predictions.confidences - predictions.correct) ** 2)
     assert reliability - resolution + uncertainty + within == pytest.approx(score, abs=1e-12)
 
 
-def test_the_score_is_scikit_learns_of_the_binary_event() -> None:
+def test_score_equals_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.51, 1, 500)
     y = rng.random(500) < p - 0.1
@@ -41,18 +41,18 @@ def test_the_score_is_scikit_learns_of_the_binary_event() -> None:
     assert reliability - resolution + uncertainty + within == pytest.approx(expected, rel=1e-12)
 
 
-def test_nothing_is_within_bins_of_one_confidence() -> None:
+def test_within_bin_part_is_zero_for_one_confidence_per_bin() -> None:
     p = np.repeat([0.55, 0.75, 0.95], [10, 20, 30])
     assert parts(rows(p, np.arange(60) % 3 > 0), 10)[3] == pytest.approx(0, abs=1e-15)
 
 
-def test_a_case_by_hand() -> None:
-    """0.6 with half of it right, 0.9 with all: gaps −0.1 and 0.1, accuracies 0.25 from 0.75."""
+def test_hand_computed_example() -> None:
+    """Confidence 0.6 with accuracy 0.5, and 0.9 with 1: gaps −0.1 and 0.1."""
     result = parts(rows([0.6, 0.6, 0.9, 0.9], [True, False, True, True]), 10)
     assert result == pytest.approx((0.01, 0.0625, 0.1875, 0), abs=1e-12)
 
 
-def test_the_interval_of_reliability_is_the_square_of_ece_l2s() -> None:
+def test_reliability_interval_is_squared_ece_l2_interval() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 300)
     y = rng.random(300) < p
@@ -62,8 +62,8 @@ def test_the_interval_of_reliability_is_the_square_of_ece_l2s() -> None:
     assert square.floor_high == pytest.approx(root.floor_high**2, rel=1e-5)
 
 
-def test_the_interval_of_uncertainty_is_wilsons() -> None:
-    """On either side of one half, and around it, where the largest is in between."""
+def test_uncertainty_interval_follows_wilson() -> None:
+    """Intervals below, above and around one half."""
     for right, ends in ((90, None), (10, None), (52, 0.25)):
         result = measure("brier_uncertainty", [0.7] * 100, np.arange(100) < right, 0.95)
         test = binomtest(right, 100).proportion_ci(0.95, "wilson")
@@ -73,8 +73,8 @@ def test_the_interval_of_uncertainty_is_wilsons() -> None:
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0])
-def test_the_interval_of_resolution_holds_the_truth(slope: float) -> None:
-    """In 93% of 300 draws at least: of five groups that are 0.5 right, or 0.5 to 0.9."""
+def test_resolution_interval_covers_the_true_value(slope: float) -> None:
+    """In at least 93% of 300 draws, for five groups of accuracy 0.5, or 0.5 to 0.9."""
     rng = np.random.default_rng(0)
     p = np.repeat([0.55, 0.65, 0.75, 0.85, 0.95], 60)
     q = 0.5 + slope * (p - 0.55)
@@ -85,6 +85,6 @@ def test_the_interval_of_resolution_holds_the_truth(slope: float) -> None:
     assert covered / 300 >= 0.93
 
 
-def test_one_bin_resolves_nothing() -> None:
+def test_one_bin_has_zero_resolution() -> None:
     result = measure("brier_resolution", [0.98, 0.99], [True, False], 0.95)
     assert (result.value, result.low, result.high) == (0, 0, 0)

@@ -36,7 +36,7 @@ def gaps_of(seed: int, bins: int, most: int = 50, classes: int = 1) -> Gaps:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), LEVELS, st.sampled_from([1, 2, 10]))
-def test_intervals_hold_their_value_and_floors_are_errors(
+def test_intervals_contain_the_value_and_floors_are_valid(
     seed: int, bins: int, level: float, classes: int
 ) -> None:
     gaps = gaps_of(seed, bins, classes=classes)
@@ -49,7 +49,7 @@ def test_intervals_hold_their_value_and_floors_are_errors(
         assert measure(gaps).floor is None
 
 
-def test_the_interval_of_one_bin_inverts_the_folded_normal() -> None:
+def test_one_bin_interval_inverts_the_folded_normal() -> None:
     """Its ends, solved for here: P(|x + z| ≤ t) is 2.5% of that at x = 0, and t less 2.24 errors.
 
     To 0.05 standard errors: a little smoothing makes 2,000 values of z a function to solve.
@@ -70,7 +70,7 @@ def test_the_interval_of_one_bin_inverts_the_folded_normal() -> None:
     assert low * 100 == pytest.approx(6 - 1.96, abs=0.05)
 
 
-def test_far_from_zero_the_interval_is_that_of_a_sum() -> None:
+def test_large_gaps_give_the_normal_interval() -> None:
     """Twenty gaps of thirty standard errors: Σ w|ĝ| is normal, of variance Σ w²v."""
     weights, gaps = np.full(20, 0.05), np.where(np.arange(20) % 2, 0.3, -0.3)
     variances = np.full(20, 1e-4)
@@ -82,8 +82,8 @@ def test_far_from_zero_the_interval_is_that_of_a_sum() -> None:
     assert (low, high) == pytest.approx((0.09 - half, 0.09 + half), abs=0.05 * half)
 
 
-def test_two_copies_of_each_bin_are_as_sure_as_one() -> None:
-    """The columns of two classes are one another's mirror: half of the weight each, no more."""
+def test_duplicated_bins_keep_the_interval() -> None:
+    """The columns of two classes mirror each other, with half of the weight each."""
     rng = np.random.default_rng(0)
     weights, gaps = rng.dirichlet(np.ones(8)), rng.normal(size=8) / 20
     variances = rng.uniform(1, 9, 8) * 1e-4
@@ -96,13 +96,13 @@ def test_two_copies_of_each_bin_are_as_sure_as_one() -> None:
         rows=500,
         copies=2,
     )
-    # But for κ, which grows with the number of bins, in the lower end.
+    # The lower end differs by κ, which grows with the number of bins.
     assert twice[1] == pytest.approx(once[1], rel=1e-3)
     assert once[0] - 0.01 < twice[0] <= once[0] + 1e-4
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20))
-def test_the_interval_of_the_largest_gap_is_clopper_and_pearsons(seed: int, bins: int) -> None:
+def test_largest_gap_interval_equals_clopper_pearson(seed: int, bins: int) -> None:
     gaps = gaps_of(seed, bins)
     result = interval_of_largest_gap(gaps.confidences, gaps.accuracies, gaps.counts, 0.9)
     together = 1 - 0.95 ** (1 / len(gaps.counts))
@@ -122,7 +122,7 @@ def mean_of(weights):
 
 @pytest.mark.parametrize("count", [1, 2, 10, 1000, 10**6])
 @pytest.mark.parametrize("p", [1e-4, 0.3, 0.97])
-def test_the_floor_of_one_bin_is_de_moivres_mean_deviation(count: int, p: float) -> None:
+def test_one_bin_floor_equals_binomial_mean_deviation(count: int, p: float) -> None:
     """E|Y − np| of a binomial, as its distribution has it; to 4 standard errors of 2,000 draws."""
     n = np.array([count])
     variance = p * (1 - p) / count
@@ -141,8 +141,8 @@ def test_the_floor_of_one_bin_is_de_moivres_mean_deviation(count: int, p: float)
     )
 
 
-def test_the_floor_is_that_of_all_labels_there_can_be() -> None:
-    """Eight rows in three bins: 2⁸ labels, each as likely as the confidences say."""
+def test_floor_equals_enumeration_of_all_labels() -> None:
+    """Eight rows in three bins: all 2⁸ labels, weighted by their probability."""
     p = np.array([0.55, 0.6, 0.62, 0.8, 0.82, 0.85, 0.97, 0.99])
     where = np.array([0, 0, 0, 1, 1, 1, 2, 2])
     n = np.bincount(where)
@@ -156,7 +156,7 @@ def test_the_floor_is_that_of_all_labels_there_can_be() -> None:
     assert mean == pytest.approx(exact, rel=0.03)
 
 
-def test_the_floor_is_what_calibrated_rows_show() -> None:
+def test_floor_matches_calibrated_rows() -> None:
     """Mean and 95th percentile of 2,000 other data sets of the same confidences."""
     rng = np.random.default_rng(5)
     p = rng.beta(30, 0.6, 300)
@@ -171,14 +171,14 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
     assert result.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
 
 
-def test_rows_that_are_sure_have_no_floor() -> None:
+def test_certain_rows_have_zero_floor() -> None:
     gaps = Gaps.from_sums(np.array([10, 5]), np.array([10.0, 0.0]), np.array([9.0, 0.0]))
     result = mean_gap(gaps, 0.95)
     assert (result.floor, result.floor_high) == (0, 0)
     assert result.high > result.value == pytest.approx(1 / 15)
 
 
-def test_the_floor_of_label_binned_error_is_what_calibrated_rows_show() -> None:
+def test_label_binned_floor_matches_calibrated_rows() -> None:
     """Of 1,000 other data sets of the same confidences, each by the metric itself."""
     rng = np.random.default_rng(2)
     p = rng.beta(8, 1, 200) / 2 + 0.5
@@ -196,7 +196,7 @@ def test_the_floor_of_label_binned_error_is_what_calibrated_rows_show() -> None:
     assert estimate.low < estimate.value < estimate.high
 
 
-def test_of_one_bin_the_mean_square_has_a_noncentral_chi_squared_law() -> None:
+def test_one_bin_squared_gap_follows_noncentral_chi_squared() -> None:
     """Its ends, by scipy's distribution: exact however near 0 the gap is."""
     for x in (0.5, 1.5, 3.0, 8.0):
         low, high = interval_of_mean_squared_gap(
@@ -208,7 +208,7 @@ def test_of_one_bin_the_mean_square_has_a_noncentral_chi_squared_law() -> None:
             1e-9,
             200,
         )
-        # Or what z standard errors allow, were that less.
+        # Or z standard errors, if that is less.
         assert high * 1e4 == pytest.approx(min(top, (x + 1.959964) ** 2), rel=1e-5), x
         if x > 2.3:
             bottom = scipy.optimize.brentq(
@@ -219,7 +219,7 @@ def test_of_one_bin_the_mean_square_has_a_noncentral_chi_squared_law() -> None:
             assert low == 0
 
 
-def test_marginal_error_of_many_classes_and_few_rows_has_an_end_below_one() -> None:
+def test_marginal_error_upper_end_is_below_one_for_many_classes() -> None:
     """Nearly empty bins of 100 classes: no further than z of the largest standard error."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(300, 100))
@@ -231,7 +231,7 @@ def test_marginal_error_of_many_classes_and_few_rows_has_an_end_below_one() -> N
 
 
 @pytest.mark.parametrize("name", ["ks_error", "ece_debiased", "ks_error_classwise", "ece_kde"])
-def test_floors_are_what_calibrated_rows_show(name: str) -> None:
+def test_floors_match_calibrated_rows(name: str) -> None:
     """Of 300 other data sets of the same confidences, each by the metric itself."""
     rng = np.random.default_rng(4)
     p = rng.beta(8, 1, 100) / 2 + 0.5
@@ -249,12 +249,10 @@ CASES = [(300, 0.97, 0.94), (300, 0.99, 0.97), (1000, 0.9, 0.9)]
 
 
 @pytest.mark.parametrize(("rows", "p", "q"), CASES)
-def test_of_one_bin_the_interval_of_ece_l2_covers_by_the_binomial(
-    rows: int, p: float, q: float
-) -> None:
-    """Every number of rights there can be, by its probability.
+def test_one_bin_ece_l2_interval_coverage_by_enumeration(rows: int, p: float, q: float) -> None:
+    """Sum over all numbers of correct rows, by their probability.
 
-    By variances as found, instead of those under the end, the second would be 92.7%.
+    With observed variances instead of those under the end, the second would be 92.7%.
     """
     rights = np.arange(rows + 1)
     likelihood = scipy.stats.binom(rows, q).pmf(rights)

@@ -1,4 +1,4 @@
-"""Class-wise error over bins of equal counts: its bins for intervals, and how often they hold."""
+"""Class-wise error over bins of equal counts: bins and interval coverage."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ BINS = 15
 
 
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 20))
-def test_rows_of_equal_probability_are_in_the_bin_of_their_middle_row(
-    seed: int, rows: int, bins: int
-) -> None:
+def test_tied_rows_share_the_bin_of_their_middle_row(seed: int, rows: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     p = np.sort(rng.choice(np.append(rng.random(4), rng.random(rows)), rows))
     occurred = rng.random(rows) < p
@@ -55,7 +53,7 @@ def labels(rng: np.random.Generator, truth: Values) -> NDArray[np.int64]:
 
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("sharpness", [1.0, 0.6])
-def test_the_interval_holds_the_truth(sharpness: float) -> None:
+def test_interval_covers_the_true_value(sharpness: float) -> None:
     """In 93% of 300 draws of 400 rows but for two standard errors; calibrated, and too sure.
 
     The truth is the error of 300,000 rows with probabilities for outcomes.
@@ -75,7 +73,7 @@ def test_the_interval_holds_the_truth(sharpness: float) -> None:
     assert covered / 300 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 300)
 
 
-def test_the_floor_is_what_calibrated_rows_show() -> None:
+def test_floor_matches_calibrated_rows() -> None:
     """Labels drawn as the probabilities say, 300 times, each measured by the metric itself."""
     rng = np.random.default_rng(1)
     metric = METRICS["classwise_ece_equal_mass"](BINS)
@@ -85,7 +83,7 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
     ]
     result = metric.measure(Predictions.from_probabilities(p, labels(rng, p)), 0.95)
     assert result.floor == pytest.approx(np.mean(again), rel=0.05)
-    # Classes of a row err together, the floor's do not, which shows in how far it spreads alone.
+    # Classes of a row are dependent, the floor treats them as independent; only the spread differs.
     assert result.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.12)
     assert (
         METRICS["classwise_ece_equal_mass"](BINS)

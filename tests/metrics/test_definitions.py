@@ -1,4 +1,4 @@
-"""Every metric against its definition, and against implementations that are not ours."""
+"""Every metric against its definition and against other libraries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def value(name: str, drawn: Drawn, bins: int = 15) -> float:
     return evaluate(y, probabilities=p, metrics=[name], bins=bins)[name].value
 
 
-def test_every_metric_has_its_definition_here() -> None:
+def test_every_metric_has_a_definition() -> None:
     missing = METRICS.keys() - DEFINITIONS.keys() - ELSEWHERE.keys()
     assert not missing, (
         f"write an independent definition of {sorted(missing)} in tests/metrics/definitions.py, "
@@ -47,7 +47,7 @@ def test_every_metric_has_its_definition_here() -> None:
 
 
 @given(coarse(), bins)
-def test_metrics_are_what_their_definitions_say(case: Case, bins: int) -> None:
+def test_metrics_match_their_definitions(case: Case, bins: int) -> None:
     """On rows full of ties and of values on edges.
 
     Both sides are float64 and add at most 150 numbers up to 100: 1e-12 is thousandfold the error.
@@ -61,38 +61,36 @@ def test_metrics_are_what_their_definitions_say(case: Case, bins: int) -> None:
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 @pytest.mark.parametrize("bins", [10, 15])
-def test_metrics_of_many_rows_are_what_their_definitions_say(
-    name: str, bins: int, drawn: Drawn
-) -> None:
+def test_metrics_of_many_rows_match_their_definitions(name: str, bins: int, drawn: Drawn) -> None:
     p, y = drawn
     expected = DEFINITIONS[name](p.tolist(), y.tolist(), bins)
     assert value(name, drawn, bins) == pytest.approx(expected, rel=1e-11)
 
 
-def test_accuracy_is_scikit_learns(drawn: Drawn) -> None:
+def test_accuracy_equals_scikit_learn(drawn: Drawn) -> None:
     p, y = drawn
     assert value("accuracy", drawn) == pytest.approx(accuracy_score(y, p.argmax(axis=1)))
 
 
-def test_top5_accuracy_is_scikit_learns(drawn: Drawn) -> None:
+def test_top5_accuracy_equals_scikit_learn(drawn: Drawn) -> None:
     p, y = drawn
     assert value("top5_accuracy", drawn) == pytest.approx(top_k_accuracy_score(y, p, k=5))
 
 
-def test_entropy_is_scipys(drawn: Drawn) -> None:
+def test_entropy_equals_scipy(drawn: Drawn) -> None:
     expected = scipy.stats.entropy(drawn[0], axis=1).mean()
     assert value("mean_entropy", drawn) == pytest.approx(expected, rel=1e-13)
 
 
-def test_spread_of_class_losses_is_that_of_scikit_learns_losses(drawn: Drawn) -> None:
+def test_class_loss_deviation_equals_scikit_learn(drawn: Drawn) -> None:
     p, y = drawn
     losses = [log_loss(y[y == k], p[y == k], labels=range(7)) for k in range(7)]
     assert value("classwise_loss_std", drawn) == pytest.approx(np.std(losses), rel=1e-12)
 
 
 @pytest.mark.parametrize("bins", [10, 15])
-def test_classwise_errors_of_equal_mass_are_scikit_learns_curves(bins: int, drawn: Drawn) -> None:
-    """As for the top label: N is a multiple of M, and nothing ties."""
+def test_classwise_equal_mass_error_equals_scikit_learn(bins: int, drawn: Drawn) -> None:
+    """N is a multiple of M, and there are no ties."""
     p, y = drawn
     gaps = []
     for k in range(7):
@@ -102,7 +100,7 @@ def test_classwise_errors_of_equal_mass_are_scikit_learns_curves(bins: int, draw
     assert result == pytest.approx(np.mean(gaps), rel=1e-12)
 
 
-def test_marginal_error_is_the_quadratic_mean_of_torchmetrics_binary_errors(drawn: Drawn) -> None:
+def test_marginal_error_equals_torchmetrics_binary_l2(drawn: Drawn) -> None:
     import torch
     from torchmetrics.functional.classification import binary_calibration_error
 
@@ -115,12 +113,12 @@ def test_marginal_error_is_the_quadratic_mean_of_torchmetrics_binary_errors(draw
     assert value("marginal_ece_l2", drawn) == pytest.approx(expected, rel=1e-12)
 
 
-def test_nll_is_scikit_learns(drawn: Drawn) -> None:
+def test_nll_equals_scikit_learn(drawn: Drawn) -> None:
     p, y = drawn
     assert value("nll", drawn) == pytest.approx(log_loss(y, p), rel=1e-12)
 
 
-def test_brier_is_scikit_learns(drawn: Drawn) -> None:
+def test_brier_equals_scikit_learn(drawn: Drawn) -> None:
     """Unscaled: scikit-learn's sum over classes is ours."""
     p, y = drawn
     expected = brier_score_loss(y, p, scale_by_half=False, labels=np.arange(7))
@@ -129,12 +127,12 @@ def test_brier_is_scikit_learns(drawn: Drawn) -> None:
 
 @pytest.mark.parametrize(("name", "norm"), [("ece", "l1"), ("ece_l2", "l2"), ("mce", "max")])
 @pytest.mark.parametrize("bins", [10, 15])
-def test_errors_of_equal_width_are_torchmetrics(
+def test_equal_width_errors_equal_torchmetrics(
     name: str, norm: str, bins: int, drawn: Drawn
 ) -> None:
     """On continuous values only, and to float32, in which torchmetrics keeps confidences.
 
-    It closes its bins on the left.
+    torchmetrics closes bins on the left.
     """
     import torch
     from torchmetrics.functional.classification import multiclass_calibration_error
@@ -144,8 +142,8 @@ def test_errors_of_equal_width_are_torchmetrics(
     assert value(name, drawn, bins) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_classwise_error_is_the_mean_of_torchmetrics_binary_errors(drawn: Drawn) -> None:
-    """torchmetrics' binary error bins the probability of class 1, whatever is predicted: ours."""
+def test_classwise_error_equals_mean_torchmetrics_binary_error(drawn: Drawn) -> None:
+    """torchmetrics' binary error bins the probability of class 1, as Recalib does."""
     import torch
     from torchmetrics.functional.classification import binary_calibration_error
 
@@ -159,10 +157,10 @@ def test_classwise_error_is_the_mean_of_torchmetrics_binary_errors(drawn: Drawn)
 
 @pytest.mark.parametrize(("name", "power"), [("ece_equal_mass", 1), ("ece_l2_equal_mass", 2)])
 @pytest.mark.parametrize("bins", [10, 15])
-def test_errors_of_equal_mass_are_scikit_learns_curve(
+def test_equal_mass_error_equals_scikit_learn(
     name: str, power: int, bins: int, drawn: Drawn
 ) -> None:
-    """Its quantiles cut where we cut if N is a multiple of M, as 3,000 is, and nothing ties."""
+    """Its quantiles give the same bins if N is a multiple of M and there are no ties."""
     p, y = drawn
     correct = p.argmax(axis=1) == y
     accuracy, confidence = calibration_curve(

@@ -1,4 +1,4 @@
-"""The debiased error: without bias, as published, and with an interval that keeps its level."""
+"""The debiased error: bias, published values, and interval coverage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure(
     return METRICS["ece_debiased"](bins).estimate(state, level)
 
 
-def test_its_square_is_right_on_average_where_the_plain_one_is_too_large() -> None:
+def test_squared_error_is_unbiased() -> None:
     """100 rows, 2,000 times: three standard errors, of some 0.001, do not hide a bias of 0.02."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.3, 1, (2000, 100))
@@ -44,7 +44,7 @@ def test_its_square_is_right_on_average_where_the_plain_one_is_too_large() -> No
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 200), st.integers(1, 10))
-def test_where_a_bin_has_one_confidence_it_is_the_published_estimator(
+def test_equals_published_estimator_for_one_confidence_per_bin(
     seed: int, rows: int, values: int
 ) -> None:
     """Kumar et al., definition 5.2: (s − ȳ)² − ȳ(1 − ȳ)/(n − 1), weighted."""
@@ -62,7 +62,7 @@ def test_where_a_bin_has_one_confidence_it_is_the_published_estimator(
     assert result**2 == pytest.approx(max(expected, 0), abs=1e-12)
 
 
-def test_published_code_gives_the_same_digits() -> None:
+def test_equals_published_code() -> None:
     """`unbiased_l2_ce` of uncertainty-calibration 0.1.4, bins (k/10, (k+1)/10], on these rows."""
     p = np.repeat([0.55, 0.65, 0.75, 0.85, 0.95], [10, 20, 30, 40, 50])
     y = np.arange(150) % 3 > 0
@@ -70,7 +70,7 @@ def test_published_code_gives_the_same_digits() -> None:
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
-def test_the_ends_are_where_the_test_rejects(level: float) -> None:
+def test_interval_ends_invert_the_test(level: float) -> None:
     """By scipy's gamma distribution, in one bin, where s = v and no share varies.
 
     v is that of the accuracy which the end would make, 0.8 less the end, two rights and two
@@ -94,27 +94,27 @@ def test_the_ends_are_where_the_test_rejects(level: float) -> None:
 @pytest.mark.parametrize("sure", [0.5, 0.999, 1.0])
 @pytest.mark.parametrize("rows", [1, 2, 3, 20])
 @pytest.mark.parametrize("right", ["all", "none"])
-def test_one_confidence_all_right_or_all_wrong(sure: float, rows: int, right: str) -> None:
-    """No pair of residuals disagrees: the error is |r|; it is finite, as is its interval."""
+def test_one_confidence_with_all_rows_correct_or_wrong(sure: float, rows: int, right: str) -> None:
+    """All residuals are equal: the error is |r|; error and interval are finite."""
     result = measure(np.full(rows, sure), np.full(rows, right == "all"))
     assert result.value == pytest.approx(1 - sure if right == "all" else sure, abs=1e-7)
     assert 0 <= result.low <= result.value <= result.high <= 1
     assert result.high > result.low or result.value == 1
 
 
-def test_a_row_alone_in_its_bin_is_left_out() -> None:
+def test_bin_with_one_row_is_excluded() -> None:
     p = np.array([0.95, 0.95, 0.15])
     y = np.array([False, False, True])
     assert measure(p, y, 10).value == pytest.approx(0.95)
 
 
-def test_rows_that_are_all_alone_make_one_bin() -> None:
+def test_single_row_bins_are_merged() -> None:
     """r = 0.05 and 0.15: the one product is their mean product."""
     p = np.array([0.95, 0.85])
     assert measure(p, np.array([True, True]), 10).value == pytest.approx(math.sqrt(0.05 * 0.15))
 
 
-def test_residuals_that_disagree_show_no_error_and_still_an_interval() -> None:
+def test_negative_estimate_is_clipped_and_has_an_interval() -> None:
     """0.5, right and wrong: the mean product is −1/4, an error of 0 that two rows cannot prove."""
     result = measure(np.full(2, 0.5), np.array([True, False]))
     assert result.value == result.low == 0
@@ -137,7 +137,7 @@ TRUTHS = {
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("confidence", CONFIDENCES)
-def test_the_interval_holds_the_truth(confidence: str, truth: str) -> None:
+def test_interval_covers_the_true_value(confidence: str, truth: str) -> None:
     """In 93% of 600 draws of 300 rows, less two standard errors; `benchmarks.coverage` has more.
 
     A normal interval around θ̂ holds it in 78% of the skewed ones.
@@ -159,8 +159,8 @@ def test_the_interval_holds_the_truth(confidence: str, truth: str) -> None:
     assert covered / 600 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 600)
 
 
-def test_the_interval_says_something() -> None:
-    """2,000 rows too sure by 0.15: within 0.05 of it."""
+def test_interval_is_informative() -> None:
+    """2,000 rows overconfident by 0.15: ends are within 0.05 of it."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.3, 1, 2000)
     y = rng.random(2000) < p - 0.15
@@ -168,7 +168,7 @@ def test_the_interval_says_something() -> None:
     assert 0.1 < result.low < 0.15 < result.high < 0.2
 
 
-def test_it_is_not_above_what_it_is_freed_of() -> None:
+def test_debiased_error_is_at_most_the_plain_error() -> None:
     """On the same bins the plain ℓ2 error is larger; both are of the top label."""
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet(np.ones(5), 300), rng.integers(0, 5, 300)

@@ -1,4 +1,4 @@
-"""ECE by kernels: its definition by scipy's densities, its bandwidth, and what must not matter."""
+"""Kernel ECE: definition by scipy's densities, bandwidth, and invariants."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ several = st.integers(2, 12)
 
 @settings(max_examples=20)
 @given(seeds, several, st.integers(2, 4), st.sampled_from(BANDWIDTHS[3:]))
-def test_means_are_weighted_by_scipys_densities(
+def test_weighted_means_match_scipy_densities(
     seed: int, rows: int, classes: int, bandwidth: float
 ) -> None:
     """Logarithms up to some 1e4 leave 1e-12 of them, and so 1e-8 of their powers."""
@@ -62,9 +62,7 @@ def test_means_are_weighted_by_scipys_densities(
 
 @settings(max_examples=10)
 @given(seeds, st.integers(3, 12), st.integers(2, 4))
-def test_the_bandwidth_is_the_likeliest_of_all_when_each_row_is_left_out(
-    seed: int, rows: int, classes: int
-) -> None:
+def test_bandwidth_maximises_leave_one_out_likelihood(seed: int, rows: int, classes: int) -> None:
     p, _ = drawn(seed, rows, classes)
     likelihoods = [
         scipy.special.logsumexp(log_kernels(p, bandwidth), axis=0).sum() for bandwidth in BANDWIDTHS
@@ -75,7 +73,7 @@ def test_the_bandwidth_is_the_likeliest_of_all_when_each_row_is_left_out(
 
 @settings(max_examples=20)
 @given(seeds, several, st.integers(2, 4))
-def test_the_three_forms_are_their_definitions(seed: int, rows: int, classes: int) -> None:
+def test_three_forms_match_their_definitions(seed: int, rows: int, classes: int) -> None:
     p, y = drawn(seed, rows, classes)
 
     def gaps(p: Values, outcomes: Values) -> Values:
@@ -96,7 +94,7 @@ def test_the_three_forms_are_their_definitions(seed: int, rows: int, classes: in
 
 
 @given(distinct())
-def test_of_two_classes_all_forms_see_the_same_gaps(case: Case) -> None:
+def test_all_forms_agree_for_two_classes(case: Case) -> None:
     p, y = case
     p = np.stack([p[:, 0], 1 - p[:, 0]], axis=1)
     y = np.minimum(y, 1)
@@ -106,8 +104,8 @@ def test_of_two_classes_all_forms_see_the_same_gaps(case: Case) -> None:
 
 @pytest.mark.parametrize("name", KDE)
 @given(case=coarse(), order=st.randoms(use_true_random=False))
-def test_order_does_not_matter_and_values_are_in_range(name: str, case: Case, order) -> None:
-    """On rows full of ties, zeros and ones: finite and in range, whatever the bandwidth."""
+def test_values_are_in_range_and_independent_of_order(name: str, case: Case, order) -> None:
+    """On rows with many ties, zeros and ones, for all bandwidths."""
     p, y = case
     rows = list(range(len(y)))
     order.shuffle(rows)
@@ -117,16 +115,14 @@ def test_order_does_not_matter_and_values_are_in_range(name: str, case: Case, or
 
 
 @pytest.mark.parametrize("name", KDE)
-def test_chunks_and_terms_change_nothing_but_the_work(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunk_size_does_not_change_the_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     p, y = drawn(0, 300, 4)
     expected = value(name, p, y)
     monkeypatch.setattr(kernels, "_CHUNK", 1)
     assert value(name, p, y) == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_rows_that_choose_a_bandwidth_depend_on_no_order(
+def test_bandwidth_sample_is_independent_of_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernels, "_TERMS", 20)
@@ -141,7 +137,7 @@ def test_the_rows_that_choose_a_bandwidth_depend_on_no_order(
 
 
 @pytest.mark.parametrize(("slope", "error"), [(1.0, 0.0), (0.85, 0.1125)])
-def test_it_finds_the_error_of_many_rows(slope: float, error: float) -> None:
+def test_large_sample_estimate_is_close_to_the_true_error(slope: float, error: float) -> None:
     """3,000 confidences, even from 0.5 to 1: to some 0.02, the noise of some 50 neighbours."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 3000)
@@ -149,16 +145,16 @@ def test_it_finds_the_error_of_many_rows(slope: float, error: float) -> None:
     assert error - 0.01 < result < error + 0.04
 
 
-def test_one_confidence_has_the_gap_of_all_other_rows() -> None:
-    """Each of four rows is left out of its own estimate: two of three right, or three of three."""
+def test_one_confidence_uses_leave_one_out_gaps() -> None:
+    """Leave-one-out accuracy is 2/3 for the correct rows and 3/3 for the wrong row."""
     result = measure("ece_kde", [0.8] * 4, [True, True, True, False]).value
     assert result == pytest.approx((3 * (0.8 - 2 / 3) + 0.2) / 4, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", KDE)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_saturated_rows(name: str, dtype: type) -> None:
-    """All sure, with one row in doubt that is nobody's neighbour: finite, and near 0 if right."""
+def test_saturated_rows_have_finite_error(name: str, dtype: type) -> None:
+    """Certain rows and one isolated uncertain row: finite, and near 0 if correct."""
     logits = np.zeros((20, 3), dtype)
     logits[:19, 1] = 1000
     result = METRICS[name](15).measure(Predictions.from_logits(logits, np.ones(20, np.int64))).value
@@ -167,9 +163,7 @@ def test_saturated_rows(name: str, dtype: type) -> None:
 
 
 @pytest.mark.parametrize(("slope", "skewed"), [(1.0, True), (0.8, False)])
-def test_the_interval_holds_the_error_that_its_kernels_have_of_many_rows(
-    slope: float, skewed: bool
-) -> None:
+def test_interval_covers_the_smoothed_true_error(slope: float, skewed: bool) -> None:
     """In 93% of 40 draws of 150 rows; the truth is that of 800 even ranks, with the same kernels.
 
     Narrower than the plain bound would be, the value and all of its noise below it.
@@ -192,8 +186,8 @@ def test_the_interval_holds_the_error_that_its_kernels_have_of_many_rows(
 
 
 @pytest.mark.parametrize("name", KDE)
-def test_intervals_and_floors_come_with_the_value(name: str) -> None:
-    """Of 300 rows whose labels have nothing to do with them, and of one alone."""
+def test_intervals_contain_the_value(name: str) -> None:
+    """For 300 rows with unrelated labels, and for a single row."""
     p, y = drawn(0, 300, 4)
     wrong = METRICS[name](15).measure(Predictions.from_probabilities(p, y), 0.95)
     assert wrong.low > 0

@@ -1,4 +1,4 @@
-"""The monotonic sweep: how many bins it takes, and that quick ways to them change nothing."""
+"""The monotonic sweep: number of bins, and fast paths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def most_bins(right: list[float]) -> int:
         ([0, 0, 0], 3),
     ],
 )
-def test_accuracy_rises_over_so_many_bins(right: list[float], bins: int) -> None:
+def test_number_of_monotonic_bins(right: list[float], bins: int) -> None:
     assert most_bins(right) == bins
 
 
@@ -41,8 +41,8 @@ def test_accuracy_rises_over_so_many_bins(right: list[float], bins: int) -> None
     st.lists(st.tuples(st.booleans(), st.integers(1, 60)), min_size=1, max_size=6),
     st.sampled_from([1, 7, 32_768]),
 )
-def test_long_runs_are_swept_as_if_row_by_row(runs: list[tuple[bool, int]], chunk: int) -> None:
-    """More bins than changes of accuracy: only those beside a change are looked at."""
+def test_long_runs_match_the_row_by_row_sweep(runs: list[tuple[bool, int]], chunk: int) -> None:
+    """More bins than accuracy changes: only bins next to a change are checked."""
     right = np.repeat([float(value) for value, _ in runs], [length for _, length in runs])
     best = len(right)
     for bins in range(2, len(right) + 1):
@@ -55,20 +55,20 @@ def test_long_runs_are_swept_as_if_row_by_row(runs: list[tuple[bool, int]], chun
         assert most_bins(right.tolist()) == best
 
 
-def test_rows_that_are_told_apart_are_bins_of_their_own() -> None:
-    """Right wherever surer: the root of the mean squared residual."""
+def test_perfectly_ranked_rows_get_one_bin_each() -> None:
+    """Confidence ranks rows perfectly: the root mean squared residual."""
     p, y = np.array([0.6, 0.7, 0.8, 0.9]), np.array([False, False, True, True])
     expected = math.sqrt(np.mean((y - p) ** 2))
     assert measure("ece_sweep", p, y).value == pytest.approx(expected, rel=1e-12)
 
 
-def test_one_bin_has_the_gap_of_the_whole() -> None:
-    """The surer half is wrong."""
+def test_one_bin_has_the_overall_gap() -> None:
+    """The more confident half is wrong."""
     p, y = np.array([0.6, 0.7, 0.8, 0.9]), np.array([True, True, False, False])
     assert measure("ece_sweep", p, y).value == pytest.approx(0.25, rel=1e-12)
 
 
-def test_it_is_less_biased_than_fixed_bins_where_nothing_is_wrong() -> None:
+def test_less_biased_than_fixed_bins_on_calibrated_data() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, (100, 300))
     y = rng.random(p.shape) < p
@@ -80,8 +80,8 @@ def test_it_is_less_biased_than_fixed_bins_where_nothing_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 40, 500])
-def test_interval_and_floor_are_those_of_as_many_bins(size: int) -> None:
-    """No two confidences are equal, so that the ℓ2 error over M* equal counts is the very same."""
+def test_interval_and_floor_match_fixed_number_of_bins(size: int) -> None:
+    """Confidences are distinct, so the ℓ2 error over M* equal counts is equal."""
     rng = np.random.default_rng(size)
     p = np.sort(rng.uniform(0.5, 1, size))
     y = rng.random(size) < p - 0.1
@@ -93,8 +93,8 @@ def test_interval_and_floor_are_those_of_as_many_bins(size: int) -> None:
     assert measure("ece_sweep", p, y).high is None
 
 
-def test_its_interval_holds_a_gap_that_any_bins_have() -> None:
-    """Too sure by 0.2 everywhere, whatever M* is: in 93% of 300 draws but for two errors."""
+def test_interval_covers_a_constant_gap() -> None:
+    """Overconfident by 0.2 everywhere: 93% of 300 draws, less two standard errors."""
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Edges: of bins, of dtypes, of what a classifier may say."""
+"""Edge cases: bin edges, dtypes, and extreme predictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def values(labels, **options) -> dict[str, float]:
 
 @everywhere
 @usual_bins
-def test_a_value_on_an_edge_is_in_the_bin_that_it_closes(dtype: type, bins: int) -> None:
+def test_value_on_an_edge_is_in_the_lower_bin(dtype: type, bins: int) -> None:
     """k/M, rounded to the dtype of the values, though float32(1/15) is larger than 1/15."""
     edges = (np.arange(1, bins + 1) / bins).astype(dtype)
     np.testing.assert_array_equal(bin_indices(edges, bins), np.arange(bins))
@@ -38,7 +38,7 @@ def test_a_value_on_an_edge_is_in_the_bin_that_it_closes(dtype: type, bins: int)
 
 @everywhere
 @pytest.mark.parametrize("bins", [1, 2, 3, 15, 49, 100, 511, 512, 513, 10_000])
-def test_the_quick_way_to_a_bin_is_the_search_over_edges(dtype: type, bins: int) -> None:
+def test_fast_bin_index_equals_search_over_edges(dtype: type, bins: int) -> None:
     """At every edge and its neighbours, and at every float16 there is from 0 to 1.
 
     512 bins are the most that float16 allows the quick way; 49 is where 1/49·49 is below 1.
@@ -52,8 +52,8 @@ def test_the_quick_way_to_a_bin_is_the_search_over_edges(dtype: type, bins: int)
 
 @everywhere
 @usual_bins
-def test_probabilities_on_an_edge_keep_their_dtypes_edges(dtype: type, bins: int) -> None:
-    """float16(0.7) is larger than 0.7 and float32(0.7), and in the bin up to 0.7 all the same."""
+def test_edge_probabilities_use_edges_of_their_dtype(dtype: type, bins: int) -> None:
+    """float16(0.7) exceeds 0.7 and float32(0.7), but is in the bin up to 0.7."""
     p = (np.arange(bins // 2 + 1, bins + 1) / bins).astype(dtype)
     predictions = Predictions.from_probabilities(
         np.stack([p, 1 - p], axis=1), np.zeros(len(p), int)
@@ -69,20 +69,20 @@ def test_probabilities_on_an_edge_keep_their_dtypes_edges(dtype: type, bins: int
 
 @everywhere
 @usual_bins
-def test_zero_is_in_the_first_bin_and_one_in_the_last(dtype: type, bins: int) -> None:
+def test_zero_is_in_first_bin_and_one_in_last(dtype: type, bins: int) -> None:
     ends = np.array([0, np.finfo(dtype).smallest_subnormal, 1], dtype)
     assert bin_indices(ends, bins).tolist() == [0, 0, bins - 1]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(1, 200))
-def test_bins_are_those_of_the_definition(numbers: list[float], bins: int) -> None:
+def test_bins_match_the_definition(numbers: list[float], bins: int) -> None:
     expected = [bin_by_definition(number, bins) for number in numbers]
     assert bin_indices(np.array(numbers), bins).tolist() == expected
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_one_row_has_every_metric(name: str) -> None:
-    """Its gap is the ECE, whatever the bins; class-wise, each class has a gap of its own."""
+def test_every_metric_of_one_row(name: str) -> None:
+    """Its gap is the ECE for all bins; class-wise, each class has its own gap."""
     expected = {
         "accuracy": 1.0,
         "nll": -math.log(0.7),
@@ -109,7 +109,7 @@ def test_one_row_has_every_metric(name: str) -> None:
     assert estimate.value == pytest.approx(expected.get(name, 0.3), rel=1e-12)
 
 
-def test_fewer_rows_than_bins_have_a_bin_each() -> None:
+def test_fewer_rows_than_bins_use_one_bin_per_row() -> None:
     """Equal mass with 3 rows and 15 bins: the mean of three gaps, and the root of their squares."""
     p = np.array([0.6, 0.8, 0.9])
     result = values([0, 1, 0], probabilities=np.stack([p, 1 - p], axis=1))
@@ -120,8 +120,8 @@ def test_fewer_rows_than_bins_have_a_bin_each() -> None:
     assert result["mce"] == pytest.approx(0.8)
 
 
-def test_tied_rows_share_their_accuracy_between_bins() -> None:
-    """Four rows of 0.8, two of them right, in two bins: 0.3, where a sort by rightness has 0.5."""
+def test_tied_rows_split_between_bins_share_their_accuracy() -> None:
+    """Four rows of 0.8, two correct, in two bins: 0.3; sorting by correctness gives 0.5."""
     for labels in ([0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]):
         result = values(labels, probabilities=[[0.8, 0.2]] * 4, bins=2)
         assert result["ece_equal_mass"] == pytest.approx(0.3)
@@ -129,8 +129,8 @@ def test_tied_rows_share_their_accuracy_between_bins() -> None:
 
 
 @everywhere
-def test_a_class_that_is_always_masked_might_as_well_not_exist(dtype: type) -> None:
-    """−inf everywhere: probability 0, and no error but in the mean over one class more."""
+def test_always_masked_class_changes_only_class_means(dtype: type) -> None:
+    """−inf everywhere: probability 0; only means over classes change."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(50, 3)).astype(dtype)
     labels = rng.integers(0, 3, 50)
@@ -142,20 +142,20 @@ def test_a_class_that_is_always_masked_might_as_well_not_exist(dtype: type) -> N
     assert result == pytest.approx(expected, rel=1e-6 if dtype != np.float64 else 1e-12)
 
 
-def test_rows_may_mask_different_classes() -> None:
+def test_rows_can_mask_different_classes() -> None:
     logits = np.array([[1.0, -np.inf, 0.0], [-np.inf, 2.0, -np.inf]])
     p = np.array([[1 / (1 + math.exp(-1)), 0, 1 / (1 + math.e)], [0, 1, 0]])
     assert values([0, 1], logits=logits) == pytest.approx(values([0, 1], probabilities=p))
 
 
-def test_a_masked_label_is_refused() -> None:
+def test_masked_label_is_rejected() -> None:
     with pytest.raises(InputError, match="masked"):
         evaluate([1], logits=[[0.0, -np.inf]])
 
 
 @everywhere
-def test_saturated_rows_that_are_all_right_have_no_error(dtype: type) -> None:
-    """And still an interval of some width: n rows without an error do not prove that none is."""
+def test_saturated_correct_rows_have_zero_error(dtype: type) -> None:
+    """The interval has positive width: n correct rows do not prove zero error."""
     logits = np.zeros((20, 4), dtype)
     logits[:, 2] = 1000
     result = evaluate([2] * 20, logits=logits, level=0.95)
@@ -168,7 +168,7 @@ def test_saturated_rows_that_are_all_right_have_no_error(dtype: type) -> None:
 
 
 @everywhere
-def test_saturated_rows_that_are_all_wrong_have_every_error(dtype: type) -> None:
+def test_saturated_wrong_rows_have_maximal_error(dtype: type) -> None:
     """NLL is exact though p(y) = exp(−1000) underflows in every dtype."""
     logits = np.array([[1000, 0]] * 20, dtype)
     result = values([1] * 20, logits=logits)
@@ -179,7 +179,7 @@ def test_saturated_rows_that_are_all_wrong_have_every_error(dtype: type) -> None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_largest_logits_have_finite_metrics_and_intervals(dtype: type) -> None:
+def test_largest_logits_have_finite_metrics_and_intervals(dtype: type) -> None:
     """Their difference overflows their dtype. (float16 is widened, and cannot.)"""
     largest = np.finfo(dtype).max
     logits = np.array([[largest, -largest], [0, 1]], dtype)
@@ -191,14 +191,14 @@ def test_the_largest_logits_have_finite_metrics_and_intervals(dtype: type) -> No
         assert values([1, 1], logits=logits)["nll"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_probability_of_zero_on_the_label_costs_the_clip() -> None:
+def test_zero_label_probability_is_clipped() -> None:
     result = values([1], probabilities=[[1.0, 0.0]])
     assert result["nll"] == pytest.approx(-math.log(1e-38), rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_narrow_logits_measure_as_the_same_numbers_in_float64(dtype: type) -> None:
-    """Softmax in float32 is off by some 1e-7, and no confidence of these is so near an edge."""
+def test_float16_and_float32_logits_match_float64(dtype: type) -> None:
+    """The float32 softmax has errors of about 1e-7; no confidence is that close to an edge."""
     rng = np.random.default_rng(0)
     logits = (rng.normal(size=(1000, 10)) * 4).astype(dtype)
     labels = rng.integers(0, 10, 1000)
@@ -206,7 +206,7 @@ def test_narrow_logits_measure_as_the_same_numbers_in_float64(dtype: type) -> No
     assert values(labels, logits=logits) == pytest.approx(values(labels, logits=wide), rel=1e-6)
 
 
-def test_sums_are_float64_however_many_rows_come() -> None:
+def test_sums_are_float64() -> None:
     """40 million float32 confidences of 0.9, all right: float32 sums would stop at 2²⁴."""
     confidences = np.full(10**6, 0.9, np.float32)
     correct = np.ones(10**6, bool)
@@ -220,8 +220,8 @@ def test_sums_are_float64_however_many_rows_come() -> None:
     assert metric.estimate(state).value == pytest.approx(1 - float(np.float32(0.9)), abs=1e-9)
 
 
-def test_states_do_not_grow() -> None:
-    """As many numbers after a thousand rows as after one."""
+def test_state_size_is_constant() -> None:
+    """The state has the same size after a thousand rows as after one."""
 
     def size(state: object) -> int:
         return sum(np.size(part) for part in vars(state).values())
@@ -239,8 +239,8 @@ def test_states_do_not_grow() -> None:
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
-def test_five_places_go_to_the_first_of_tied_classes(kind: str) -> None:
-    """Eight classes alike: the first five are the top five, as the first one is the prediction."""
+def test_top5_ties_prefer_lower_class_numbers(kind: str) -> None:
+    """Eight tied classes: the first five are the top five."""
     same = np.zeros((8, 8)) if kind == "logits" else np.full((8, 8), 1 / 8)
     result = values(np.arange(8), **{kind: same}, metrics=["accuracy", "top5_accuracy"])
     assert result == {"accuracy": 1 / 8, "top5_accuracy": 5 / 8}
@@ -251,7 +251,7 @@ def test_five_places_go_to_the_first_of_tied_classes(kind: str) -> None:
 
 
 @everywhere
-def test_logits_are_ranked_though_their_probabilities_underflow(dtype: type) -> None:
+def test_top5_ranks_logits_when_probabilities_underflow(dtype: type) -> None:
     logits = np.array([[1000, 0, 1, 2, 3, 4, 5]], dtype)
     for label, among in enumerate([1, 0, 0, 1, 1, 1, 1]):
         result = values([label], logits=logits, metrics=["top5_accuracy"])
@@ -259,8 +259,8 @@ def test_logits_are_ranked_though_their_probabilities_underflow(dtype: type) -> 
 
 
 @everywhere
-def test_a_confidence_of_99_percent_is_not_over_it(dtype: type) -> None:
-    """float16(0.99) is larger than 0.99, and on the edge all the same."""
+def test_confidence_of_exactly_99_percent_is_excluded(dtype: type) -> None:
+    """float16(0.99) exceeds 0.99, but counts as the edge."""
     edge = dtype(0.99)
     sure = np.array([np.nextafter(edge, dtype(end), dtype=dtype) for end in (0, 1)] + [edge])
     p = np.stack([sure, 1 - sure], axis=1)
@@ -268,7 +268,7 @@ def test_a_confidence_of_99_percent_is_not_over_it(dtype: type) -> None:
     assert (result["s99"], result["s99_accuracy"]) == (pytest.approx(1 / 3), 1.0)
 
 
-def test_accuracy_of_no_row_is_known_to_be_unknown() -> None:
+def test_s99_accuracy_without_rows_has_interval_zero_to_one() -> None:
     result = evaluate([1, 1], probabilities=[[0.9, 0.1]] * 2, level=0.95)
     assert result["s99"].value == 0
     estimate = result["s99_accuracy"]
@@ -277,8 +277,8 @@ def test_accuracy_of_no_row_is_known_to_be_unknown() -> None:
 
 @everywhere
 @pytest.mark.parametrize("classes", [2, 10, 1000])
-def test_entropy_goes_from_nothing_to_that_of_equal_shares(dtype: type, classes: int) -> None:
-    """To the precision in which 1/K is given."""
+def test_entropy_range(dtype: type, classes: int) -> None:
+    """To the precision of 1/K."""
     even = np.full((3, classes), 1 / classes, dtype)
     result = values([0] * 3, probabilities=even, metrics=["mean_entropy"])["mean_entropy"]
     precision = max(np.finfo(dtype).eps, 1e-7 if dtype != np.float64 else 1e-15)
@@ -287,7 +287,7 @@ def test_entropy_goes_from_nothing_to_that_of_equal_shares(dtype: type, classes:
     assert (sure["mean_entropy"], sure["mean_confidence"]) == (0, 1)
 
 
-def test_classes_that_never_occur_have_no_loss() -> None:
+def test_absent_classes_are_excluded_from_class_losses() -> None:
     """Of labels 0 and 2 only: mean losses log 2 and log 4, of which log 2 / 2 is the deviation."""
     p = [[0.5, 0.25, 0.25]] * 3
     result = values([0, 2, 2], probabilities=p)["classwise_loss_std"]
@@ -295,7 +295,7 @@ def test_classes_that_never_occur_have_no_loss() -> None:
     assert values([2, 2, 2], probabilities=p)["classwise_loss_std"] == 0
 
 
-def test_label_binned_error_lets_nothing_cancel_inside_a_bin() -> None:
+def test_label_binned_error_does_not_cancel_within_bins() -> None:
     """0.72 and 0.78, one of them right, in (0.7, 0.8]: ECE 0.25; |0.5 − 0.72| and |0.5 − 0.78|.
 
     With 3 of 4 right at those confidences ECE is 0, and each row is off by 0.03.
@@ -308,8 +308,8 @@ def test_label_binned_error_lets_nothing_cancel_inside_a_bin() -> None:
     assert (four["ece"], four["ece_label_binned"]) == pytest.approx((0, 0.03), abs=1e-12)
 
 
-def test_one_label_for_all_rows_has_every_metric() -> None:
-    """All rows of class 0, as of a filtered file: finite, and right where known."""
+def test_single_label_data_has_every_metric() -> None:
+    """All rows are of class 0: metrics are finite, and equal known values."""
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 40)
     for name, estimate in evaluate([0] * 40, probabilities=p, metrics=METRICS, level=0.95).items():

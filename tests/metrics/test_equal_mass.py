@@ -1,4 +1,4 @@
-"""Bins of equal counts that are cut from a histogram, against a sort of the very rows."""
+"""Equal-count bins from a histogram, against sorted rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def crowded(draw: st.DrawFn) -> Rows:
         p = rng.beta(30, 0.6, rows)
     else:
         p = rng.integers(0, 8, rows) / 8
-    # Errors first, or where confidence is low inside a cell: the order that a histogram forgets.
+    # Errors first, or at low confidence inside a cell: the histogram loses this order.
     correct = p > np.median(p) if draw(st.booleans()) else rng.random(rows) < p
     return p, correct
 
@@ -42,8 +42,8 @@ def streamed(rows: Rows, parts: int = 1) -> FineHistogram:
     return total
 
 
-def test_cells_are_what_their_edges_say() -> None:
-    """At every edge, beside it, and at random: against a search, closed on the side of 1/2."""
+def test_cells_match_their_edges() -> None:
+    """At edges, next to edges, and at random: against a search; closed towards 1/2."""
     edges = cell_edges()
     assert len(edges) == CELLS + 1
     assert np.all(np.diff(edges) > 0)
@@ -59,14 +59,14 @@ def test_cells_are_what_their_edges_say() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_narrow_confidences_are_in_the_cells_of_their_values(dtype: type) -> None:
+def test_float16_and_float32_confidences_use_the_cells_of_their_values(dtype: type) -> None:
     p = np.random.default_rng(0).random(1000).astype(dtype)
     np.testing.assert_array_equal(cell_indices(p), cell_indices(p.astype(np.float64)))
 
 
 @pytest.mark.parametrize("order", [1, 2])
 @given(rows=crowded(), bins=st.sampled_from([1, 2, 3, 7, 15, 100]))
-def test_what_cells_forget_is_no_more_than_they_say(rows: Rows, bins: int, order: int) -> None:
+def test_discretisation_error_is_within_the_bound(rows: Rows, bins: int, order: int) -> None:
     """1e-12 for the rounding of sums."""
     exact = EqualMassBins.from_rows(*rows, bins)
     result = EqualMassBins.from_histogram(streamed(rows), bins)
@@ -75,8 +75,8 @@ def test_what_cells_forget_is_no_more_than_they_say(rows: Rows, bins: int, order
     assert abs(result.mean(order) - exact.mean(order)) <= result.error(order) + 1e-12
 
 
-def test_what_cells_say_they_forget_is_little() -> None:
-    """Of 10⁵ rows in 15 bins, 0.3 percentage points at worst, and 0.01 in fact."""
+def test_discretisation_bound_is_small() -> None:
+    """For 10⁵ rows in 15 bins: a bound of 0.3 percentage points, an error of 0.01."""
     rng = np.random.default_rng(0)
     for p in (rng.beta(30, 0.6, 10**5), 1 - rng.beta(0.3, 3, 10**5), rng.random(10**5)):
         rows = p, rng.random(len(p)) < p
@@ -85,8 +85,8 @@ def test_what_cells_say_they_forget_is_little() -> None:
         assert result.mean(1) == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), abs=1e-4)
 
 
-def test_cells_of_distinct_confidences_are_exact() -> None:
-    """A confidence a cell, as ties are: nothing to forget."""
+def test_one_confidence_per_cell_is_exact() -> None:
+    """One confidence per cell, as with ties: no information is lost."""
     edges = cell_edges()
     p = (edges[1:] + edges[:-1]) / 2
     rows = p, np.random.default_rng(0).random(CELLS) < p
@@ -95,7 +95,7 @@ def test_cells_of_distinct_confidences_are_exact() -> None:
 
 
 @given(rows=crowded(), parts=st.integers(1, 7), bins=st.sampled_from([1, 15]))
-def test_parts_merge_to_the_whole(rows: Rows, parts: int, bins: int) -> None:
+def test_merged_parts_equal_one_state(rows: Rows, parts: int, bins: int) -> None:
     single, merged = streamed(rows), streamed(rows, parts)
     np.testing.assert_array_equal(merged.count, single.count)
     result, expected = (EqualMassBins.from_histogram(value, bins) for value in (merged, single))
@@ -119,7 +119,7 @@ def test_forty_million_rows_fit_in_one_state() -> None:
 
 
 @given(crowded(), st.sampled_from([1, 3, 15]))
-def test_gaps_for_intervals_keep_every_row_and_every_tie_together(rows: Rows, bins: int) -> None:
+def test_interval_gaps_keep_all_rows_and_ties_together(rows: Rows, bins: int) -> None:
     gaps = EqualMassBins.from_rows(*rows, bins).to_gaps()
     p, correct = rows
     assert gaps.counts.sum() == len(p)

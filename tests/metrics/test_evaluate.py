@@ -1,4 +1,4 @@
-"""The front door of metrics: what is chosen, what is refused, and what is known of real data."""
+"""`evaluate`: defaults, invalid input, and published results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_public_names_exist() -> None:
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_metric_is_called_what_it_calls_itself_and_says_what_it_is(name: str) -> None:
+def test_metrics_have_matching_names_and_descriptions(name: str) -> None:
     metric = METRICS[name](15)
     assert isinstance(metric, Metric)
     assert metric.name == name
@@ -33,22 +33,22 @@ def test_a_metric_is_called_what_it_calls_itself_and_says_what_it_is(name: str) 
         assert metric.state_kind
 
 
-def test_metrics_are_measured_by_default_and_in_their_order() -> None:
-    """But for those that cost much, which are measured by name."""
+def test_default_metrics_are_in_registry_order() -> None:
+    """Expensive metrics are measured only when named."""
     usual = [name for name, make in METRICS.items() if not make(15).on_request]
     assert list(evaluate([0, 1], logits=LOGITS)) == usual
     assert list(evaluate([0, 1], logits=LOGITS, metrics=METRICS)) == list(METRICS)
     assert list(evaluate([0, 1], logits=LOGITS, metrics=["ece", "accuracy"])) == ["accuracy", "ece"]
 
 
-def test_an_evaluation_is_made_of_all_streaming_metrics() -> None:
+def test_evaluation_includes_all_streaming_metrics() -> None:
     evaluation = StreamingEvaluation(2)
     evaluation.add([0, 1], logits=LOGITS)
     streaming = [name for name, make in METRICS.items() if isinstance(make(15), StreamingMetric)]
     assert list(evaluation.finish()) == streaming
 
 
-def test_intervals_come_when_asked_for() -> None:
+def test_intervals_are_optional() -> None:
     assert all(estimate.low is None for estimate in evaluate([0, 1], logits=LOGITS).values())
     result = evaluate([0, 1], logits=LOGITS, level=0.95)
     assert result["classwise_loss_std"].low is None
@@ -75,7 +75,7 @@ WITHOUT_FLOOR = {
 
 @pytest.mark.parametrize("rows", [1, 2, 40])
 def test_every_calibration_error_has_an_interval_and_a_floor(rows: int) -> None:
-    """Of one row too, and where none is asked for none comes."""
+    """Also for one row; without a level there are no intervals."""
     rng = np.random.default_rng(rows)
     p, y = rng.dirichlet(np.ones(3), rows), rng.integers(0, 3, rows)
     result = evaluate(y, probabilities=p, metrics=METRICS, level=0.95)
@@ -88,14 +88,14 @@ def test_every_calibration_error_has_an_interval_and_a_floor(rows: int) -> None:
         assert 0 <= estimate.floor_high <= largest, name
     plain = evaluate(y, probabilities=p, metrics=METRICS)
     assert all(estimate.low is None and estimate.floor is None for estimate in plain.values())
-    for name, estimate in plain.items():  # where arrays happen to lie decides a sum's last bit
+    for name, estimate in plain.items():  # memory alignment decides a sum's last bit
         assert estimate.value == pytest.approx(result[name].value, rel=1e-12, abs=1e-12), name
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"logits": LOGITS, "probabilities": PROBABILITIES}], ids=["neither", "both"]
 )
-def test_exactly_one_of_logits_and_probabilities(options: dict) -> None:
+def test_exactly_one_of_logits_and_probabilities_is_required(options: dict) -> None:
     value = "both" if options else "neither"
     with pytest.raises(InputError, match=value):
         evaluate([0, 1], **options)
@@ -104,14 +104,14 @@ def test_exactly_one_of_logits_and_probabilities(options: dict) -> None:
 
 
 @pytest.mark.parametrize("names", [["ece", "ecce"], "ece", [""]])
-def test_an_unknown_metric_is_refused_with_the_known_ones(names) -> None:
+def test_unknown_metric_error_lists_known_metrics(names) -> None:
     with pytest.raises(InputError, match="classwise_ece") as caught:
         evaluate([0, 1], logits=LOGITS, metrics=names)
     assert caught.value.field == "metrics"
 
 
 @pytest.mark.parametrize("bins", [0, -1, 10_001])
-def test_bins_outside_their_limits_are_refused(bins: int) -> None:
+def test_bins_outside_their_limits_are_rejected(bins: int) -> None:
     with pytest.raises(InputError, match="1 to 10000"):
         evaluate([0, 1], logits=LOGITS, bins=bins)
     with pytest.raises(InputError, match="1 to 10000"):
@@ -125,7 +125,7 @@ def test_bins_at_their_limits_are_accepted(bins: int) -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, float("nan")])
-def test_levels_that_are_none_are_refused(level: float) -> None:
+def test_invalid_levels_are_rejected(level: float) -> None:
     evaluation = StreamingEvaluation(2)
     evaluation.add([0, 1], logits=LOGITS)
     with pytest.raises(InputError, match="level"):
@@ -145,12 +145,12 @@ def test_levels_that_are_none_are_refused(level: float) -> None:
         ([], {"logits": np.empty((0, 2))}),
     ],
 )
-def test_what_the_boundary_refuses_is_refused(labels: list, options: dict) -> None:
+def test_invalid_arrays_are_rejected(labels: list, options: dict) -> None:
     with pytest.raises(InputError):
         evaluate(labels, **options)
 
 
-def test_real_logits_have_their_published_error(real_data: Path) -> None:
+def test_real_logits_have_published_error(real_data: Path) -> None:
     """ResNet-110 on CIFAR-10, uncalibrated: accuracy 93.56%, ECE 4.75%."""
     with np.load(real_data / "resnet110-cifar10-test.npz") as data:
         logits, labels = data["logits"], data["labels"]
@@ -162,13 +162,13 @@ def test_real_logits_have_their_published_error(real_data: Path) -> None:
         half.add(labels[rows], logits=logits[rows])
     halves[0].merge(halves[1])
     for name, estimate in halves[0].finish().items():
-        # Bins of equal counts are cut from cells, of which a confidence is a place inside.
+        # Equal-count bins come from histogram cells, which round confidences.
         tolerance = 1e-8 if "equal_mass" in name else 1e-12
         assert estimate.value == pytest.approx(result[name].value, rel=tolerance), name
 
 
 def test_metrics_of_one_kind_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass over (N, K) for `classwise_ece` is the one for `marginal_ece_l2`; nor is it kept."""
+    """`classwise_ece` and `marginal_ece_l2` share one pass over (N, K); it is not cached."""
     passes = []
     add = ClasswiseState.add
 

@@ -1,4 +1,4 @@
-"""Intervals: against their formulas elsewhere, and by how often they hold the truth."""
+"""Intervals: against other implementations, and by coverage."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROWS = 400
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1), st.sampled_from([0.5, 0.9, 0.95, 0.999]))
-def test_wilson_is_scipys(count: int, share: float, level: float) -> None:
-    """And holds the share itself, without exception: an ulp would do to miss 1."""
+def test_wilson_equals_scipy(count: int, share: float, level: float) -> None:
+    """The interval always contains the share: one ulp would exclude 1."""
     successes = round(share * count)
     low, high = wilson(successes, count, level)
     expected = scipy.stats.binomtest(successes, count).proportion_ci(level, method="wilson")
@@ -40,12 +40,14 @@ def test_wilson_is_scipys(count: int, share: float, level: float) -> None:
         (1, 29, 0.0061, 0.1718),
     ],
 )
-def test_wilson_has_published_values(successes: int, count: int, low: float, high: float) -> None:
+def test_wilson_equals_published_values(
+    successes: int, count: int, low: float, high: float
+) -> None:
     """Newcombe, Statistics in Medicine 17 (1998), table I, method 3."""
     assert wilson(successes, count, 0.95) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_every_share_holds_its_own_value_when_none_or_all_succeed() -> None:
+def test_wilson_contains_shares_of_zero_and_one() -> None:
     """All n up to 20,000: clipped at 1, the end of n of n would be an ulp too low for many."""
     n = np.arange(1, 20_001)
     for level in (0.5, 0.9, 0.95, 0.99):
@@ -55,7 +57,7 @@ def test_every_share_holds_its_own_value_when_none_or_all_succeed() -> None:
 
 @pytest.mark.parametrize("name", ["nll", "brier"])
 @pytest.mark.parametrize("level", [0.5, 0.95])
-def test_intervals_of_means_are_students(name: str, level: float) -> None:
+def test_mean_intervals_equal_student_t(name: str, level: float) -> None:
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet(np.ones(4), 200), rng.integers(0, 4, 200)
     scores = {
@@ -67,8 +69,8 @@ def test_intervals_of_means_are_students(name: str, level: float) -> None:
     assert (result.low, result.high) == pytest.approx(expected, rel=1e-9)
 
 
-def test_variances_are_what_their_docstring_says() -> None:
-    """In a loop, from rows: the largest of the sample's, the smoothed and the calibrated one."""
+def test_variances_match_their_docstring() -> None:
+    """A loop over rows: the largest of sample, smoothed and calibrated variance."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.3, 1, 300)
     y = rng.random(300) < p
@@ -106,7 +108,7 @@ def mixed(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def steep(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Nearly never wrong: the bins without an error are those that a naive variance fails."""
+    """Accuracy near 1: a naive variance fails in bins without errors."""
     return np.minimum(p + 0.02, 0.999)
 
 
@@ -119,7 +121,7 @@ def true_error(truth: Truth, lowest: float, bins: int) -> float:
 
 
 def coverage(truth: Truth, lowest: float, draws: int) -> float:
-    """How often the 95% interval of 400 rows, of confidences from `lowest` up, holds the truth."""
+    """Coverage of the 95% interval of 400 rows with confidences of at least `lowest`."""
     bins = 15
     true_value = true_error(truth, lowest, bins)
     rng = np.random.default_rng(0)
@@ -132,9 +134,9 @@ def coverage(truth: Truth, lowest: float, draws: int) -> float:
 
 
 def coverage_of_one_bin(name: str, truth: Truth, lowest: float) -> float:
-    """The same where all rows are in one of 15 bins: exactly, but for ten draws of confidences.
+    """Coverage with all rows in one of 15 bins: exact for each of ten confidence draws.
 
-    An error is then a function of how many rows are right, whose probabilities are known. In one
+    The error is then a function of the number of correct rows, of known distribution. In one
     bin every error is the same.
     """
     true_value = true_error(truth, lowest, 1)
@@ -166,9 +168,7 @@ everything = pytest.mark.parametrize("truth", [calibrated, overconfident, mixed,
 @pytest.mark.usefixtures("without_floors")
 @everything
 @pytest.mark.parametrize("lowest", [0.3, 0.8])
-def test_the_interval_of_ece_holds_the_truth_as_often_as_it_says(
-    truth: Truth, lowest: float
-) -> None:
+def test_ece_interval_has_nominal_coverage(truth: Truth, lowest: float) -> None:
     """In 95% but for three standard errors of 500 draws, with rows in 11 bins or in 3.
 
     `python -m benchmarks.coverage` draws more, of more kinds.
@@ -178,7 +178,7 @@ def test_the_interval_of_ece_holds_the_truth_as_often_as_it_says(
 
 @pytest.mark.usefixtures("without_floors")
 @everything
-def test_the_interval_of_ece_of_one_bin_holds_the_truth_as_often_as_it_says(truth: Truth) -> None:
+def test_one_bin_ece_interval_has_nominal_coverage(truth: Truth) -> None:
     """The worst case: 95% but for 0.2%, since whole numbers of rows meet no level exactly.
 
     Without Agresti and Coull's two errors and two successes, `overconfident` would fail at 94.7%.
@@ -187,21 +187,21 @@ def test_the_interval_of_ece_of_one_bin_holds_the_truth_as_often_as_it_says(trut
 
 
 def wrong_where_sure(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """More than twice the errors of calibrated rows: they bring a variance of their own."""
+    """More than twice the errors of calibrated rows, which increases the variance."""
     return p - 0.025
 
 
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("truth", [calibrated, wrong_where_sure, steep])
-def test_the_interval_of_ece_l2_of_one_bin_holds_the_truth(truth: Truth) -> None:
-    """In 95.5% or more; `wrong_where_sure` would fail at 95.2% with variances as found.
+def test_one_bin_ece_l2_interval_has_nominal_coverage(truth: Truth) -> None:
+    """In 95.5% or more; `wrong_where_sure` would fail at 95.2% with observed variances.
 
     And without Agresti and Coull's two errors and two successes, at 94.6%.
     """
     assert coverage_of_one_bin("ece_l2", truth, 0.97) >= 0.955
 
 
-def test_variances_under_an_error_are_those_of_the_accuracies_that_it_makes() -> None:
+def test_variance_given_an_error_uses_the_implied_accuracy() -> None:
     """98 of 100 right, sure of 0.99: were the gap −0.09, errors would be ten, not two."""
     n, p, g, v = np.array([100]), np.array([0.99]), np.array([-0.01]), np.array([0.02 * 0.98 / 100])
     under = variances_under(n, p, g, v)
@@ -209,12 +209,12 @@ def test_variances_under_an_error_are_those_of_the_accuracies_that_it_makes() ->
     assert under(np.array([0.09])) == pytest.approx([expected], rel=1e-12)
     assert under(np.array([0.01])) == pytest.approx(v, rel=1e-12)
     assert under(np.zeros(1)) == pytest.approx(v, rel=1e-12)
-    # No accuracy is beyond 0 or 1.
+    # Accuracy is within 0 to 1.
     assert under(np.array([5.0])) == pytest.approx(under(np.array([0.99])), rel=1e-12)
 
 
-def test_the_interval_of_ece_says_something() -> None:
-    """Not by being all of [0, 1]: overconfidence by 0.15 is seen in 2,000 rows."""
+def test_ece_interval_detects_overconfidence() -> None:
+    """Overconfidence by 0.15 is detected in 2,000 rows."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.3, 1, 2000)
     state = BinState(15)
@@ -224,12 +224,15 @@ def test_the_interval_of_ece_says_something() -> None:
     assert result.high < 0.25
 
 
-def test_a_higher_level_is_a_wider_interval() -> None:
+def test_higher_level_gives_wider_interval() -> None:
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet(np.ones(4), 200), rng.integers(0, 4, 200)
     narrow, wide = (evaluate(y, probabilities=p, level=level) for level in (0.8, 0.99))
     for name, estimate in narrow.items():
         if estimate.low is not None:
             assert wide[name].low <= estimate.low <= estimate.high <= wide[name].high, name
-            if (estimate.low, estimate.high) != (0, 1):  # nothing known, such as of no row over 99%
+            if (estimate.low, estimate.high) != (
+                0,
+                1,
+            ):  # unknown, for example without rows over 99%
                 assert wide[name].high - wide[name].low > estimate.high - estimate.low, name

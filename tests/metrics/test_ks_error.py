@@ -1,4 +1,4 @@
-"""The KS error: scipy's statistic where there is one, and an interval that keeps its level."""
+"""The KS error: against scipy's statistic, and interval coverage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.metrics.rows import measure, rows
 NAMES = ["ks_error", "ks_error_classwise"]
 
 
-def test_it_is_the_distance_of_two_weighted_distributions() -> None:
+def test_equals_scipy_two_sample_statistic() -> None:
     """Of confidence and of rights, as scipy's two-sample statistic once both sum to one.
 
     Confidence in hundredths is that many copies of a row, a right row 100 copies: with as many
@@ -34,18 +34,18 @@ def test_it_is_the_distance_of_two_weighted_distributions() -> None:
     assert measure("ks_error", p, y).value == pytest.approx(expected * y.mean(), rel=1e-12)
 
 
-def test_overconfidence_everywhere_is_the_mean_gap() -> None:
+def test_uniform_overconfidence_equals_the_mean_gap() -> None:
     p = np.array([0.6, 0.7, 0.8, 0.9])
     assert measure("ks_error", p, np.zeros(4, bool)).value == pytest.approx(0.75)
 
 
-def test_gaps_that_cancel_count_as_far_as_they_come() -> None:
-    """0.4 too few, then 0.4 too many: half of the rows are off by 0.4."""
+def test_cancelling_gaps_count_up_to_their_largest_sum() -> None:
+    """Gaps of −0.4, then 0.4: half of the rows have a gap of 0.4."""
     p, y = np.repeat([0.6, 0.9], 100), np.arange(200) % 100 < np.repeat([100, 50], 100)
     assert measure("ks_error", p, y).value == pytest.approx(0.2)
 
 
-def test_the_supremum_of_brownian_motion_has_its_published_quantiles() -> None:
+def test_brownian_supremum_matches_published_quantiles() -> None:
     """Shorack and Wellner, Empirical Processes (1986), and the reflection bound beyond 3."""
     assert _within(1.9600) == pytest.approx(0.9, abs=1e-4)
     assert _within(2.2414) == pytest.approx(0.95, abs=1e-4)
@@ -56,7 +56,7 @@ def test_the_supremum_of_brownian_motion_has_its_published_quantiles() -> None:
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("slope", [1.0, 0.98, 0.9])
 @pytest.mark.parametrize("skewed", [False, True])
-def test_the_interval_holds_the_truth(slope: float, skewed: bool) -> None:
+def test_interval_covers_the_true_value(slope: float, skewed: bool) -> None:
     """In 95% of 400 draws, less two standard errors. The truth is the mean gap, of one sign."""
     rng = np.random.default_rng(0)
     covered, draws = 0, 400
@@ -69,7 +69,7 @@ def test_the_interval_holds_the_truth(slope: float, skewed: bool) -> None:
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.999999])
-def test_any_level_has_a_width(level: float) -> None:
+def test_interval_has_positive_width_at_any_level(level: float) -> None:
     result = measure("ks_error", [1.0], [True], level)
     assert result.value == result.low == 0
     assert 0 < result.high <= 1
@@ -80,7 +80,7 @@ def softmaxes(rng: np.random.Generator, classes: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("classes", "off"), [(2, 0.0), (2, 0.3), (10, 0.3)])
-def test_the_class_wise_interval_holds_the_truth(
+def test_classwise_interval_covers_the_true_value(
     classes: int, off: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In 93% of 60 draws at least. Labels are half of `off` of the time class 0, whatever p."""
@@ -105,8 +105,8 @@ def test_the_class_wise_interval_holds_the_truth(
     assert covered >= 56
 
 
-def test_noise_of_two_columns_is_no_smaller_than_that_of_one() -> None:
-    """They mirror one another: as large an error as the top label's, of a half and a half."""
+def test_two_class_noise_equals_top_label_noise() -> None:
+    """The columns mirror each other: their mean equals the top label's error."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 300)
     predictions = rows(p, rng.random(300) < p)
@@ -117,8 +117,8 @@ def test_noise_of_two_columns_is_no_smaller_than_that_of_one() -> None:
     assert classwise.floor == pytest.approx(top_label.floor, rel=0.1)
 
 
-def test_drawn_labels_have_the_error_that_a_loop_finds() -> None:
-    """Floors by the places of events, beside the metric itself of the same labels; with ties."""
+def test_floor_draws_match_a_loop() -> None:
+    """Floors against the metric of the same drawn labels, with ties."""
     rng = np.random.default_rng(0)
     p = np.round(rng.dirichlet(np.ones(4), 30) * 4) + 0.5
     p /= p.sum(axis=1, keepdims=True)

@@ -50,8 +50,8 @@ def assert_alike(
 
 @few
 @given(coarse(), bins, orders)
-def test_the_order_of_rows_does_not_matter(case: Case, bins: int, order) -> None:
-    """Nor does it where many confidences tie and bins of equal mass cut them apart."""
+def test_row_order_does_not_change_values(case: Case, bins: int, order) -> None:
+    """Also with many ties across bins of equal mass."""
     p, y = case
     rows = list(range(len(y)))
     order.shuffle(rows)
@@ -62,10 +62,10 @@ def test_the_order_of_rows_does_not_matter(case: Case, bins: int, order) -> None
 
 
 @given(st.integers(1, 40), st.integers(0, 40), st.sampled_from([2, 3, 7, 15]), orders)
-def test_equal_mass_of_tied_confidences_does_not_depend_on_order(
+def test_equal_mass_errors_of_ties_are_independent_of_order(
     rows: int, correct: int, bins: int, order
 ) -> None:
-    """One confidence for all: every bin has the gap of the whole, however rights are arranged."""
+    """One confidence: every bin has the overall gap, for any order of correct rows."""
     y = [0] * min(correct, rows) + [1] * max(rows - correct, 0)
     order.shuffle(y)
     result = evaluate(y, probabilities=[[0.75, 0.25]] * rows, bins=bins, metrics=EQUAL_MASS)
@@ -77,8 +77,8 @@ def test_equal_mass_of_tied_confidences_does_not_depend_on_order(
 
 @few
 @given(distinct(), bins, orders)
-def test_the_order_of_classes_does_not_matter(case: Case, bins: int, order) -> None:
-    """Without ties inside a row, of which the first class would be the prediction."""
+def test_class_order_does_not_change_values(case: Case, bins: int, order) -> None:
+    """Without ties inside a row, where the first class would be the prediction."""
     p, y = case
     classes = list(range(p.shape[1]))
     order.shuffle(classes)
@@ -90,7 +90,7 @@ def test_the_order_of_classes_does_not_matter(case: Case, bins: int, order) -> N
 
 @few
 @given(coarse(), bins, st.integers(2, 4), st.booleans())
-def test_copies_of_all_rows_change_no_value(
+def test_duplicated_rows_do_not_change_values(
     case: Case, bins: int, copies: int, mixed: bool
 ) -> None:
     """Unless bins of equal mass would be cut elsewhere: they are where N is no multiple of M.
@@ -123,7 +123,7 @@ def test_values_are_in_range_and_inside_their_intervals(
 
 @few
 @given(coarse(), bins)
-def test_errors_are_ordered_as_norms_are(case: Case, bins: int) -> None:
+def test_errors_satisfy_norm_inequalities(case: Case, bins: int) -> None:
     """Mean ≤ maximum, ℓ1 ≤ ℓ2; and no binning makes the mean gap of all rows larger than ECE."""
     p, y = case
     actual = {k: v.value for k, v in evaluate(y, probabilities=p, bins=bins).items()}
@@ -141,10 +141,10 @@ def test_errors_are_ordered_as_norms_are(case: Case, bins: int) -> None:
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(2, 5), st.integers(-(2**20), 2**20)
 )
-def test_a_shift_of_a_row_of_logits_changes_nothing(
+def test_shifted_logits_do_not_change_values(
     seed: int, rows: int, classes: int, shift: int
 ) -> None:
-    """Eighths and whole numbers add exactly in float64, so that equal is equal."""
+    """Eighths and integers add exactly in float64, so values are equal."""
     rng = np.random.default_rng(seed)
     logits = rng.integers(-100, 100, (rows, classes)) / 8
     labels = rng.integers(0, classes, rows)
@@ -154,7 +154,7 @@ def test_a_shift_of_a_row_of_logits_changes_nothing(
 
 @few
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(2, 5), bins)
-def test_logits_and_their_probabilities_measure_alike(
+def test_logits_and_probabilities_give_equal_values(
     seed: int, rows: int, classes: int, bins: int
 ) -> None:
     """Logits are logarithms of probabilities that are in the middle of a bin, or far from edges."""
@@ -193,7 +193,7 @@ def test_merged_batches_equal_one_batch(case: Case, bins: int, cuts: list[int], 
 
 @few
 @given(case=coarse(), bins=bins, cut=st.integers(0, 30))
-def test_a_streaming_evaluation_is_the_evaluation(case: Case, bins: int, cut: int) -> None:
+def test_streaming_evaluation_equals_evaluation(case: Case, bins: int, cut: int) -> None:
     """Two evaluations of the two parts of the rows, a row at a time, merged."""
     p, y = case
     parts = [StreamingEvaluation(p.shape[1], bins) for _ in range(2)]
@@ -207,7 +207,7 @@ def test_a_streaming_evaluation_is_the_evaluation(case: Case, bins: int, cut: in
 @few
 @given(coarse(), bins)
 def test_metrics_of_one_kind_share_a_state(case: Case, bins: int) -> None:
-    """What a metric reads from another's state of the same kind is what it reads from its own."""
+    """A metric gives equal results from any state of the same kind."""
     p, y = case
     predictions = Predictions.from_probabilities(p, y)
     states = {}
@@ -221,8 +221,8 @@ def test_metrics_of_one_kind_share_a_state(case: Case, bins: int) -> None:
         assert_alike(actual, {name: metric.measure(predictions, 0.95)})
 
 
-def test_a_refused_batch_leaves_an_evaluation_as_it_was() -> None:
-    """Of another K, of labels that do not fit: nothing of it is counted."""
+def test_rejected_batch_leaves_evaluation_unchanged() -> None:
+    """A batch with another K or invalid labels changes no count."""
     evaluation = StreamingEvaluation(3)
     evaluation.add([0, 1], logits=[[1, 0, 0], [1, 0, 0]])
     before = evaluation.finish(0.95)
@@ -233,7 +233,7 @@ def test_a_refused_batch_leaves_an_evaluation_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("other", [StreamingEvaluation(3, 10), StreamingEvaluation(4, 15)])
-def test_evaluations_of_another_shape_do_not_merge(other: StreamingEvaluation) -> None:
+def test_evaluations_of_different_shape_do_not_merge(other: StreamingEvaluation) -> None:
     evaluation = StreamingEvaluation(3, 15)
     evaluation.add([0], logits=[[1, 0, 0]])
     other.add([0], logits=[[1] + [0] * (other.classes - 1)])
@@ -250,7 +250,7 @@ def bins_of(name: str, bins: int) -> int:
 @pytest.mark.parametrize(
     "name", [name for name in STREAMING if bins_of(name, 10) != bins_of(name, 15)]
 )
-def test_states_that_bin_otherwise_do_not_merge(name: str) -> None:
+def test_states_with_different_bins_do_not_merge(name: str) -> None:
     first, second = METRICS[name](10).state(3), METRICS[name](15).state(3)
     with pytest.raises(ValueError, match="cannot be merged"):
         first.merge(second)

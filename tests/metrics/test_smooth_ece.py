@@ -1,4 +1,4 @@
-"""Smooth ECE: its definition by brute force, and the bandwidth that it equals."""
+"""Smooth ECE: definition by brute force, and its fixed-point bandwidth."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def drawn(seed: int, rows: int) -> tuple[Values, NDArray[np.bool_]]:
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
-def test_it_is_what_its_definition_says(seed: int, rows: int) -> None:
+def test_matches_brute_force_definition(seed: int, rows: int) -> None:
     """To the 1e-5 that its docstring promises."""
     p, y = drawn(seed, rows)
     result = measure("smooth_ece", p, y).value
@@ -55,7 +55,7 @@ def test_it_is_what_its_definition_says(seed: int, rows: int) -> None:
 @pytest.mark.parametrize(
     ("bandwidth", "published"), [(0.01, 0.122369), (0.03, 0.120777), (0.1, 0.102881)]
 )
-def test_smoothing_is_that_of_published_code(bandwidth: float, published: float) -> None:
+def test_smoothing_matches_published_code(bandwidth: float, published: float) -> None:
     """`smECE_sigma` of relplot 1.0.3 with 2,000 mesh points, a coarser grid, on these rows.
 
     Not for bandwidths over 0.1: its kernel ends at ±1/2.
@@ -68,7 +68,7 @@ def test_smoothing_is_that_of_published_code(bandwidth: float, published: float)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 50))
-def test_more_smoothing_leaves_less_and_never_less_than_the_mean_gap(seed: int, rows: int) -> None:
+def test_smoothing_decreases_the_error_down_to_the_mean_gap(seed: int, rows: int) -> None:
     p, y = drawn(seed, rows)
     spectrum = _spectrum(p, (y - p) / rows, 2**13)
     widths = [0.01, 0.03, 0.1, 0.3, 1, 3]
@@ -77,7 +77,7 @@ def test_more_smoothing_leaves_less_and_never_less_than_the_mean_gap(seed: int, 
     assert errors[-1] == pytest.approx(abs(np.mean(y - p)), abs=1e-6)
 
 
-def test_it_is_between_the_mean_gap_and_the_error_without_smoothing() -> None:
+def test_value_is_between_mean_gap_and_unsmoothed_error() -> None:
     rng = np.random.default_rng(0)
     p = rng.choice([0.6, 0.7, 0.8, 0.9], 500)
     y = rng.random(500) < p + 0.3 * (p - 0.75)
@@ -85,8 +85,8 @@ def test_it_is_between_the_mean_gap_and_the_error_without_smoothing() -> None:
     assert abs(np.mean(y - p)) < measure("smooth_ece", p, y).value < rough
 
 
-def test_it_changes_little_when_confidences_do() -> None:
-    """0.75, three of four right, or the right ones a hair surer: that makes bins of their own."""
+def test_value_is_continuous_in_confidences() -> None:
+    """Confidence 0.75 with 3 of 4 correct, or slightly higher for correct rows."""
     y = np.arange(400) % 4 > 0
     right = np.repeat(0.75, 400)
     apart = right + np.where(y, 1e-6, -1e-6)
@@ -96,15 +96,15 @@ def test_it_changes_little_when_confidences_do() -> None:
 
 
 @pytest.mark.parametrize("gap", [1e-3, 1e-4, 6e-5, 1e-5, 1e-7, 1e-12])
-def test_small_errors_are_found(gap: float) -> None:
-    """Each row right, and unsure by so little: the mean gap, at any bandwidth."""
+def test_small_errors_of_one_sign_are_measured(gap: float) -> None:
+    """All rows are correct with confidence 1 − gap: the mean gap at any bandwidth."""
     result = measure("smooth_ece", np.full(50, 1 - gap), np.ones(50, bool)).value
     assert result == pytest.approx(gap, rel=1e-4)
 
 
 @pytest.mark.parametrize("gap", [1e-3, 1e-4, 1e-5])
-def test_small_errors_of_two_signs_are_found_to_what_is_promised(gap: float) -> None:
-    """Gaps of ±gap at two far confidences: their size, less what little they smooth each other."""
+def test_small_errors_of_two_signs_are_measured(gap: float) -> None:
+    """Gaps of ±gap at two distant confidences: their size, less mutual smoothing."""
     p = np.repeat([0.6 + gap, 0.8 - gap], 50)
     y = np.arange(100) % 50 < np.repeat([30, 40], 50)
     assert measure("smooth_ece", p, y).value == pytest.approx(gap, abs=6e-5, rel=1e-5)
@@ -145,7 +145,7 @@ def test_interval_covers_the_true_value(
     assert covered / 120 >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / 120)
 
 
-def test_the_floor_is_what_calibrated_rows_show() -> None:
+def test_floor_matches_calibrated_rows() -> None:
     """Mean and 95th percentile of 500 other labels, each by the metric itself."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 300)
@@ -157,8 +157,8 @@ def test_the_floor_is_what_calibrated_rows_show() -> None:
 
 
 @pytest.mark.parametrize("start", [1e-6, 0.03, 1.0])
-def test_many_fixed_points_are_those_of_brents_method(start: float) -> None:
-    """From afar too; of errors of 0, of 1, and below what the grid resolves."""
+def test_fixed_points_match_brent(start: float) -> None:
+    """From distant starts; for errors of 0, 1, and below the grid's resolution."""
     rng = np.random.default_rng(0)
     cells = 2**10
     scales = np.exp(rng.uniform(-7, 0, 60))
@@ -188,21 +188,19 @@ def test_many_fixed_points_are_those_of_brents_method(start: float) -> None:
 @pytest.mark.parametrize("size", [1, 2, 50])
 @pytest.mark.parametrize("sure", [0.51, 1 - 1e-9, 1.0])
 @pytest.mark.parametrize("right", [True, False])
-def test_the_interval_of_rows_that_are_all_alike_is_one(
-    size: int, sure: float, right: bool
-) -> None:
+def test_identical_rows_have_a_valid_interval(size: int, sure: float, right: bool) -> None:
     result = measure("smooth_ece", np.full(size, sure), np.full(size, right), 0.95)
     assert 0 <= result.low <= result.value <= result.high <= 1
     # Rounding: the mean of equal numbers may be an ulp above them.
     assert 0 <= result.floor <= result.floor_high + 1e-15 <= 1 + 1e-15
-    # So few rows, though none is wrong, do not prove that few ever are.
+    # Few correct rows do not prove a small error.
     assert result.high > 0.05
 
 
-def test_the_noise_of_one_confidence_is_half_normal() -> None:
+def test_one_confidence_noise_is_half_normal() -> None:
     """3,600 rows of 0.9, right in 80%: the error is the mean gap, whose deviation is 0.4/60.
 
-    To 15%: 200 draws know their 95% quantile no better.
+    To 15%, the precision of a 95% quantile of 200 draws.
     """
     p = np.full(3600, 0.9)
     result = measure("smooth_ece", p, np.arange(3600) % 5 > 0, 0.95)

@@ -1,6 +1,6 @@
-"""Every objective once more, row by row in float64, from the equations of the papers.
+"""Every objective, row by row in float64, from the equations of the papers.
 
-Slow, and sharing nothing with `recalib.objectives` on purpose. Rows are lists of log p; weights
+Slow, and independent of `recalib.objectives` on purpose. Rows are lists of log p; weights
 have any scale.
 """
 
@@ -191,7 +191,7 @@ def spread(before: Sequence[float], after: Sequence[float], scales: Sequence[flo
     return math.sqrt(math.fsum((b - w * (a - b) - middle) ** 2 for b, a, w in terms))
 
 
-#: By the names of `OBJECTIVES`; a new objective needs its line here, and a test says so.
+#: By objective name; a test fails if a member of `OBJECTIVES` is missing.
 DEFINITIONS: dict[str, Callable[..., float]] = {
     "nll": nll,
     "classwise_scaled_nll": classwise_scaled_nll,

@@ -86,7 +86,7 @@ def masked(rows: Rows) -> Rows:
     labels = labels % 4
     out = np.random.default_rng(2).random(logits.shape) < 0.3
     out[np.arange(len(labels)), labels] = False
-    # In the first row nothing is left but the label: p = 1, and −log p = 0.
+    # In the first row only the label is unmasked: p = 1, and −log p = 0.
     out[0], out[0, labels[0]] = True, False
     return np.where(out, -np.inf, logits), labels, weights
 
@@ -96,16 +96,14 @@ def test_every_objective_has_a_definition() -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_the_formula_row_by_row(name: str, options: dict[str, Any], rows: Rows) -> None:
+def test_matches_the_formula_row_by_row(name: str, options: dict[str, Any], rows: Rows) -> None:
     """Both sum 120 rows in float64: 1e-12 leaves room for the order of the sums alone."""
     expected = by_definition(name, rows, **options)
     assert value(objective_of(name, **options), rows) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_torch_computes_what_numpy_computes(
-    name: str, options: dict[str, Any], masked: Rows
-) -> None:
+def test_torch_matches_numpy(name: str, options: dict[str, Any], masked: Rows) -> None:
     logits, labels, weights = masked
     log_p, unit = NumpyOps().log_softmax(logits), weights / weights.mean()
     objective = objective_of(name, **options)
@@ -117,9 +115,7 @@ def test_torch_computes_what_numpy_computes(
 
 
 @pytest.mark.parametrize(("name", "options"), SMOOTH)
-def test_gradients_are_the_slopes_of_finite_differences(
-    name: str, options: dict[str, Any], rows: Rows
-) -> None:
+def test_gradients_match_finite_differences(name: str, options: dict[str, Any], rows: Rows) -> None:
     """Central, with h = 1e-6: they err by h² f''' / 6, for the narrowest bins about 1e-8, and by
     the rounding of f, 1e-16 / h."""
     logits, labels, weights = (row[:20] for row in rows)
@@ -139,7 +135,7 @@ def test_gradients_are_the_slopes_of_finite_differences(
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_the_order_of_rows_and_of_classes_does_not_matter(
+def test_row_and_class_order_do_not_change_the_value(
     name: str, options: dict[str, Any], rows: Rows
 ) -> None:
     logits, labels, weights = rows
@@ -155,7 +151,7 @@ def test_the_order_of_rows_and_of_classes_does_not_matter(
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_rows_that_come_twice_change_nothing(
+def test_duplicated_rows_do_not_change_the_value(
     name: str, options: dict[str, Any], rows: Rows
 ) -> None:
     twice = tuple(np.concatenate([row, row]) for row in rows)
@@ -164,9 +160,7 @@ def test_rows_that_come_twice_change_nothing(
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_a_weight_of_two_is_a_row_that_comes_twice(
-    name: str, options: dict[str, Any], rows: Rows
-) -> None:
+def test_weight_two_equals_a_duplicate_row(name: str, options: dict[str, Any], rows: Rows) -> None:
     logits, labels, _ = rows
     weights = np.where(np.arange(len(labels)) % 3 == 0, 2.0, 1.0)
     copies = np.repeat(np.arange(len(labels)), weights.astype(np.int64))
@@ -178,7 +172,9 @@ def test_a_weight_of_two_is_a_row_that_comes_twice(
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_masked_and_absent_classes(name: str, options: dict[str, Any], masked: Rows) -> None:
+def test_masked_and_absent_classes_match_the_definition(
+    name: str, options: dict[str, Any], masked: Rows
+) -> None:
     expected = by_definition(name, _without(masked, 0), **options)
     result = value(objective_of(name, **options), _without(masked, 0))
     assert result == pytest.approx(expected, rel=1e-12)
@@ -188,7 +184,7 @@ def test_masked_and_absent_classes(name: str, options: dict[str, Any], masked: R
 
 
 def _without(rows: Rows, row: int) -> Rows:
-    """All but one row: that with a single class left, for which loops divide by 0."""
+    """Remove the row with a single unmasked class, for which loops divide by 0."""
     return tuple(np.delete(item, row, axis=0) for item in rows)
 
 
@@ -225,7 +221,7 @@ def test_values_at_certainty(name: str, right: float, wrong: float) -> None:
         assert result == pytest.approx(expected, rel=1e-12, abs=1e-8)
 
 
-def test_the_likelihood_and_the_brier_score_are_those_of_scikit_learn(rows: Rows) -> None:
+def test_nll_and_brier_equal_scikit_learn(rows: Rows) -> None:
     logits, labels, weights = rows
     p, classes = NumpyOps().softmax(logits), range(5)
     nll = sklearn.metrics.log_loss(labels, p, sample_weight=weights, labels=classes)
@@ -237,7 +233,7 @@ def test_the_likelihood_and_the_brier_score_are_those_of_scikit_learn(rows: Rows
 
 
 @pytest.mark.parametrize("bins", [5, 15, 40])
-def test_the_hard_binned_error_is_the_metric(bins: int, rows: Rows) -> None:
+def test_hard_binned_error_equals_the_metric(bins: int, rows: Rows) -> None:
     logits, labels, _ = rows
     result = value(objective_of("hb_ece", bins=bins), (logits, labels, np.ones(len(labels))))
     metric = evaluate(labels, probabilities=NumpyOps().softmax(logits), bins=bins)["ece"]
@@ -247,7 +243,7 @@ def test_the_hard_binned_error_is_the_metric(bins: int, rows: Rows) -> None:
 @pytest.mark.parametrize("bins", [10, 15])
 @pytest.mark.parametrize("order", [1.0, 2.0])
 def test_hard_bins_are_closed_on_the_right(order: float, bins: int) -> None:
-    """Confidences on every edge, and a little above it, which is the next bin."""
+    """Confidences on every edge, and slightly above it, in the next bin."""
     edges = np.arange(bins + 1) / bins
     confidence = np.concatenate([edges, edges[:-1] + 1e-6])
     correct = (np.arange(len(confidence)) % 2).astype(np.float64)
@@ -261,7 +257,7 @@ def test_hard_bins_are_closed_on_the_right(order: float, bins: int) -> None:
 
 
 @pytest.mark.parametrize("order", [1.0, 2.0, 3.0])
-def test_narrow_soft_bins_are_hard_bins(order: float, rows: Rows) -> None:
+def test_narrow_soft_bins_equal_hard_bins(order: float, rows: Rows) -> None:
     """At 1e-8 a membership is 0 or 1 to the last digit, but for a confidence within
     1e-8 · 36 · M/2 of a bin's edge; none of these is."""
     options = {"bins": 15, "order": order}
@@ -277,7 +273,7 @@ def test_narrow_soft_bins_are_hard_bins(order: float, rows: Rows) -> None:
 
 @pytest.mark.parametrize("order", [1.0, 2.0, 4.0])
 @pytest.mark.parametrize("width", [1e-4, 0.003, 0.1, 10.0])
-def test_the_label_binned_error_is_never_the_smaller(
+def test_label_binned_error_is_at_least_the_binned_error(
     width: float, order: float, rows: Rows
 ) -> None:
     """Jensen's inequality, paper 000 after eq. 7."""
@@ -287,7 +283,7 @@ def test_the_label_binned_error_is_never_the_smaller(
     assert label_binned > binned
 
 
-def test_no_focus_and_no_smoothing_is_the_likelihood(masked: Rows) -> None:
+def test_zero_gamma_and_zero_smoothing_equal_nll(masked: Rows) -> None:
     nll = value(objective_of("nll"), masked)
     assert value(objective_of("focal", gamma=0.0), masked) == pytest.approx(nll, rel=1e-12)
     unsmoothed = objective_of("label_smoothing", smoothing=0.0)
@@ -299,7 +295,9 @@ class TestClasswiseScaling:
 
     @pytest.mark.parametrize("normalisation", ["nd", "mm", "cm"])
     @pytest.mark.parametrize("ddof", [0, 1])
-    def test_the_formula_of_the_paper(self, normalisation: str, ddof: int, rows: Rows) -> None:
+    def test_matches_the_formula_of_the_paper(
+        self, normalisation: str, ddof: int, rows: Rows
+    ) -> None:
         """Ours adds a hundredth of the mean loss to deviations, so that equal losses scale
         nothing. Where losses range over their own mean, that is a hundredth of w at most."""
         logits, labels, weights = rows
@@ -311,14 +309,14 @@ class TestClasswiseScaling:
         )
         assert result == pytest.approx(printed, rel=0.01)
 
-    def test_a_single_class_is_its_likelihood(self, rows: Rows) -> None:
+    def test_single_class_equals_nll(self, rows: Rows) -> None:
         logits, labels, weights = rows
         single = (logits, np.zeros_like(labels), weights)
         nll = value(objective_of("nll"), single)
         assert value(objective_of("classwise_scaled_nll"), single) == pytest.approx(nll, rel=1e-12)
 
     @pytest.mark.parametrize("normalisation", ["nd", "cm"])
-    def test_equal_losses_scale_nothing(self, normalisation: str, rows: Rows) -> None:
+    def test_equal_losses_give_equal_scales(self, normalisation: str, rows: Rows) -> None:
         logits, labels = rows[0], np.arange(120) % 5
         rolled = np.stack([np.roll(logits[i // 5], i % 5) for i in range(120)])
         equal = (rolled, labels, np.ones(120))
@@ -327,7 +325,7 @@ class TestClasswiseScaling:
 
     @pytest.mark.parametrize("step", [0.01, 0.3])
     @pytest.mark.parametrize("normalisation", ["nd", "mm", "cm"])
-    def test_what_settles_makes_eq_6_least(self, normalisation: str, step: float) -> None:
+    def test_chosen_parameters_minimise_equation_6(self, normalisation: str, step: float) -> None:
         """Against a grid of 60 x 3 over the box [0.1, ln(K)/2] x [1.5, 2], for 40 draws of losses.
 
         Three values of beta do: for a given alpha eq. 6 squared is a parabola in it, and what
@@ -351,8 +349,8 @@ class TestClasswiseScaling:
             least = min(at(alpha, beta) for alpha in alphas for beta in (1.5, 1.75, 2))
             assert at(settled.alpha, settled.beta) <= least * (1 + 1e-9)
 
-    def test_what_is_given_stays(self) -> None:
-        """And the other of the two is the best beside it, not beside one that is not used."""
+    def test_given_parameters_are_kept(self) -> None:
+        """The other parameter is optimal given the fixed one."""
         before, after = np.array([1.0, 2.0, 3.0]), np.array([0.9, 2.2, 2.0])
         pair = settled_on(before, after, alpha=5.0, beta=0.5)
         assert (pair.alpha, pair.beta) == (5.0, 0.5)
@@ -371,7 +369,7 @@ class TestClasswiseScaling:
 def settled_on(
     before: NDArray[np.float64], after: NDArray[np.float64], **options: Any
 ) -> ClasswiseScaledNll:
-    """Settle on a row of each class that has the loss of the class."""
+    """Choose parameters from one row per class with that class's loss."""
     objective = objective_of("classwise_scaled_nll", **options)
     log_p = [np.full((len(value), len(value)), -9.0) for value in (before, after)]
     for matrix, losses in zip(log_p, (before, after), strict=True):

@@ -1,4 +1,4 @@
-"""The log: one line each, with fields whose names are ours, in either form."""
+"""Logs: one line per record, with known fields, as text and JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from recalib.observability.logs import configure, log_fields, set_log_fields
 from recalib.settings import Settings
 
 LOG = logging.getLogger("service.tests")
-#: What a name from outside may try: another line, a colour, a line break of Unicode's, no text.
+#: Hostile names: newline, terminal colour, Unicode line break, invalid text.
 HOSTILE = "x\r\n2026-01-01 INFO root: all is well\x1b[31m\u2028\x00\ud800\x9b"
 
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    """The root logger, put back as it was."""
+    """The root logger, restored after the test."""
     root, before = logging.getLogger(), {}
     names = ("alembic", "asyncio", "httpx", "httpcore", "botocore", "uvicorn", "uvicorn.error")
     names += ("opentelemetry",)
@@ -40,7 +40,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_a_line_for_machines(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_log_line(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     configure(Settings(log_format="json"))
     with log_fields(job_id="7", kind="fit"), log_fields(kind="train"):
         LOG.info("Half of %s.", "it", extra={"action": "half", "rows": 3, "odd": {1}})
@@ -55,10 +55,10 @@ def test_a_line_for_machines(root: logging.Logger, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_nothing_from_outside_begins_a_line(
+def test_external_text_cannot_start_a_log_line(
     root: logging.Logger, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    """Nor speaks to the terminal, nor becomes a field's name."""
+    """It cannot send terminal escapes or add a field."""
     configure(Settings(log_format=form))
     with log_fields(request_id=HOSTILE):
         LOG.error("No model %s.", HOSTILE, extra={"action": "none"})
@@ -80,7 +80,7 @@ def test_nothing_from_outside_begins_a_line(
         assert r"x\r\n2026-01-01" in beginnings[0]
 
 
-def test_levels_and_the_access_log(
+def test_log_levels_and_access_log(
     root: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure(Settings(log_level="warning"))
@@ -90,7 +90,7 @@ def test_levels_and_the_access_log(
     LOG.warning("heard")
     assert len(lines(capsys)) == 1
     configure(Settings(access_log=True))
-    configure(Settings(access_log=True))  # a second time doubles nothing
+    configure(Settings(access_log=True))  # a second call adds no handler
     set_log_fields(request_id="a")
     logs.ACCESS.info("heard")
     set_log_fields()
@@ -100,13 +100,13 @@ def test_levels_and_the_access_log(
 
 
 @pytest.mark.parametrize(("name", "value"), [("log_format", "xml"), ("log_level", "loud")])
-def test_other_forms_and_levels_are_refused(name: str, value: str) -> None:
+def test_unknown_formats_and_levels_are_rejected(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=name):
         Settings(**{name: value})  # type: ignore[arg-type]
 
 
-def test_a_crash_says_where_it_was() -> None:
-    """What no handler of Python's sees, in the log of whoever looks for why a process ended."""
+def test_crash_traceback_is_logged() -> None:
+    """A crash below Python is in the log of the process."""
     program = (
         "import os, signal; from recalib.observability.logs import configure; "
         "from recalib.settings import Settings; configure(Settings()); "

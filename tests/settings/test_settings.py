@@ -1,4 +1,4 @@
-"""Every setting is documented as it is, and a bad one is refused in one line that names it."""
+"""Settings: documentation, validation and sources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROWS = {
 
 
 def accepted(field: FieldInfo) -> str:
-    """Return the values that a field takes, as the page says it."""
+    """Return the accepted values of a field, as documented."""
     least = more_than = most = None
     for rule in field.metadata:
         if isinstance(rule, annotated_types.Ge):
@@ -56,13 +56,13 @@ def row(name: str, field: FieldInfo) -> str:
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
-def test_every_setting_is_documented_as_it_is(name: str) -> None:
-    """Variable, default, accepted values, meaning; the failure shows the line to write."""
+def test_every_setting_is_documented(name: str) -> None:
+    """Variable, default, accepted values and meaning; a failure shows the missing line."""
     assert _ROWS.get(f"RECALIB_{name.upper()}") == row(name, Settings.model_fields[name])
 
 
-def test_nothing_else_is_documented() -> None:
-    """No variable on the page, in its table or its text, that is none; and the README links it."""
+def test_documentation_has_no_unknown_settings() -> None:
+    """All variables on the page are settings, and the README links the page."""
     known = {f"RECALIB_{name.upper()}" for name in Settings.model_fields}
     assert set(_ROWS) == known
     known |= {f"{name}_FILE" for name in known}
@@ -73,7 +73,7 @@ def test_nothing_else_is_documented() -> None:
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
-def test_numbers_say_their_unit(name: str) -> None:
+def test_numeric_settings_state_their_unit(name: str) -> None:
     """The name ends in the unit where there is one, and the description repeats it."""
     unit = re.search(r"_(seconds|bytes)$", name)
     if unit:
@@ -81,7 +81,7 @@ def test_numbers_say_their_unit(name: str) -> None:
 
 
 def recalib(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `recalib` with these variables and no others of its own."""
+    """Run `recalib` with only these RECALIB_ variables."""
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith("RECALIB_")
     }
@@ -115,7 +115,7 @@ def recalib(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         ),
     ],
 )
-def test_a_bad_setting_ends_the_program_with_one_line(
+def test_invalid_setting_is_one_line(
     command: list[str], variables: dict[str, str], line: str
 ) -> None:
     """Exit status 2, and a line on standard error that names variable or option."""
@@ -149,10 +149,10 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)
-def test_values_out_of_range_are_refused(
+def test_values_out_of_range_are_rejected(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    """An endless wait is one of them: nothing can sleep that long."""
+    """Infinite waits are rejected too."""
     name = f"{name}_SECONDS" if name in ("LEASE", "POLL", "REFRESH", "LOAD") else name
     monkeypatch.setenv(f"RECALIB_{name}", value)
     with pytest.raises(ValidationError) as caught:
@@ -160,26 +160,26 @@ def test_values_out_of_range_are_refused(
     assert [error["loc"] for error in caught.value.errors()] == [(name.lower(),)]
 
 
-def test_the_caller_overrides_the_environment_which_overrides_the_default(
+def test_arguments_override_environment_and_environment_overrides_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Names are read in any case, as environments of some systems have no other."""
+    """Variable names are case-insensitive."""
     monkeypatch.setenv("RECALIB_PORT", "8001")
     monkeypatch.setenv("recalib_max_rows", "7")
     assert (Settings().port, Settings().max_rows) == (8001, 7)
     assert Settings(port=8002).port == 8002
 
 
-def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else an empty home would be the folder that the program happens to run in."""
+def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an empty home would mean the working directory."""
     before = Settings()
     for name in Settings.model_fields:
         monkeypatch.setenv(f"RECALIB_{name.upper()}", "")
     assert Settings() == before
 
 
-def test_a_file_may_hold_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the newline that editors end files with; the plain variable comes before it."""
+def test_setting_can_be_read_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The trailing newline is removed; the plain variable takes precedence."""
     url = "postgresql://recalib:secret@db/recalib"
     for name, content in (("url", f"{url}\n"), ("port", "8123"), ("empty", "\n")):
         (tmp_path / name).write_text(content)
@@ -199,10 +199,10 @@ def test_a_file_may_hold_a_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     ("content", "message"),
     [(None, "No such file"), (b"\xff", "not text in UTF-8"), (b"x" * 65_537, "over 65536 bytes")],
 )
-def test_a_file_that_cannot_be_read_is_said_so(
+def test_unreadable_setting_file_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
-    """By the variable that names it, and nothing of what is in it."""
+    """The error names the variable and contains none of the file's content."""
     path = tmp_path / "url"
     if content is not None:
         path.write_bytes(content)
@@ -213,16 +213,16 @@ def test_a_file_that_cannot_be_read_is_said_so(
     assert len(str(caught.value)) < 300
 
 
-def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other programs may have some that begin alike."""
+def test_unknown_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs may use the same prefix."""
     monkeypatch.setenv("RECALIB_DATABASE", "x")
     assert not hasattr(Settings(), "database")
 
 
-def test_urls_that_are_not_given_lie_in_the_home(
+def test_default_urls_are_in_the_home_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A relative home counts from where the program runs, and the URLs keep meaning that place."""
+    """A relative home is resolved against the working directory at start."""
     monkeypatch.chdir(tmp_path)
     settings = Settings(home=Path("state"))
     assert settings.resolved_database_url == f"sqlite:///{tmp_path}/state/recalib.db"

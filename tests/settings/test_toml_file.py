@@ -1,4 +1,4 @@
-"""Settings from one file: after the environment, before the defaults, and nothing else in it."""
+"""Settings from one TOML file, which overrides defaults."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["cli"]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file, which RECALIB_CONFIG names."""
+    """The file named by RECALIB_CONFIG."""
     path = tmp_path / "recalib.toml"
     monkeypatch.setenv("RECALIB_CONFIG", str(path))
     return path
 
 
-def test_it_comes_after_the_environment_and_before_the_defaults(
+def test_file_overrides_defaults_and_environment_overrides_file(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = ["port = 9000", "workers = 3", 'host = "::1"', "lease_seconds = 7"]
@@ -58,8 +58,8 @@ def test_it_comes_after_the_environment_and_before_the_defaults(
         (None, "No such file or directory"),
     ],
 )
-def test_what_is_no_setting_is_an_error(file: Path, text: str | None, message: str) -> None:
-    """That names the file and what was meant."""
+def test_invalid_file_content_is_rejected(file: Path, text: str | None, message: str) -> None:
+    """The error names the file and the probable setting."""
     if text is not None:
         file.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -67,13 +67,13 @@ def test_what_is_no_setting_is_an_error(file: Path, text: str | None, message: s
     assert message.format(file=file) in str(caught.value)
 
 
-def test_bytes_that_are_no_text(file: Path) -> None:
+def test_invalid_utf8_is_rejected(file: Path) -> None:
     file.write_bytes(b"port = \xff")
     with pytest.raises(InputError, match="not text in UTF-8"):
         Settings()
 
 
-def test_a_bad_value_is_named_as_it_stands_there(file: Path) -> None:
+def test_invalid_value_error_uses_the_name_in_the_file(file: Path) -> None:
     file.write_text("port = 'eighty'")
     with pytest.raises(InputError, match=f"port in {file}: found 'eighty'; accepted: .*integer"):
         load_settings()
@@ -82,7 +82,7 @@ def test_a_bad_value_is_named_as_it_stands_there(file: Path) -> None:
 def test_doctor_shows_every_setting_and_no_secret(
     file: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each with where it comes from; and says which variable was probably misspelt."""
+    """Each setting has its source; probably misspelt variables are reported."""
     file.write_text("port = 9000")
     monkeypatch.setenv("RECALIB_BLOB_URL", "s3://id:hush-hush@bucket/x")
     url = "postgresql://u:hush-hush@127.0.0.1:1/x?sslpassword=hush-hush"
