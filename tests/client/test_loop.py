@@ -108,8 +108,8 @@ def test_versions_and_aliases(client: Either, fitted: str) -> None:
 def test_lists_read_all_pages(client: Either, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recalib.client.drivers._PAGE_SIZE", 2)
     names = [f"{name}-{number}" for number in range(5)]
-    for name in names:
-        client.create_model(name, 2)
+    for model in names:
+        client.create_model(model, 2)
     assert [model.name for model in client.list_models() if model.name.startswith(name)] == names
     for part in ("c", "a", "b"):
         client.upload_dataset(names[0], part, LOGITS[:10, :2], LABELS[:10] % 2, progress=False)
