@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
@@ -26,7 +26,7 @@ pa, arrow_csv = LazyModule("pyarrow"), LazyModule("pyarrow.csv")
 _MAX_HEADER_BYTES = 4 << 20
 #: Maximum characters of a float64 (-1.2345678901234567e-308) and its comma.
 _MAX_CELL_BYTES = 25
-#: Room for the longest row of the maximum number of columns. Arrow reads several blocks ahead.
+#: Room for the longest row of the maximum number of columns.
 _MAX_BLOCK_BYTES = 16 << 20
 
 
@@ -54,28 +54,55 @@ class CsvFile(DataFile):
         )
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        self._stream.seek(self._start)
-        names = self._columns.names_to_read
-        blocks = arrow_csv.open_csv(
-            self._stream,
-            # A block must hold a row.
-            arrow_csv.ReadOptions(
-                use_threads=False,
-                block_size=min(
-                    max(CHUNK_BYTES, 2 * _MAX_CELL_BYTES * len(self._names)), _MAX_BLOCK_BYTES
-                ),
-                column_names=self._names,
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                include_columns=names,
-                column_types={name: pa.float64() for name in names},
-                null_values=[""],
-            ),
-        )
         row = 0
-        for batch in blocks:
-            yield self._columns.arrays(batch, row)
-            row += batch.num_rows
+        for block in self._blocks():
+            for batch in self._parse(block, row).to_batches():
+                yield self._columns.arrays(batch, row)
+                row += batch.num_rows
+
+    def _parse(self, block: bytes, first_row: int) -> Any:
+        """Return the rows of a block as an Arrow table; errors count rows from `first_row`."""
+        names = self._columns.names_to_read
+        try:
+            # Not `open_csv`: its reading thread outlives an error and can crash the process.
+            return arrow_csv.read_csv(
+                pa.py_buffer(block),
+                arrow_csv.ReadOptions(
+                    use_threads=False, block_size=len(block), column_names=self._names
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    include_columns=names,
+                    column_types={name: pa.float64() for name in names},
+                    null_values=[""],
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            # Arrow counts the rows of the block from 1.
+            message = re.sub(
+                r"Row #(\d+)", lambda match: f"row {first_row + int(match[1]) - 1}", str(error)
+            )
+            raise ValueError(message) from None
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield the lines after the header, in blocks that end with a line."""
+        size = min(max(CHUNK_BYTES, 2 * _MAX_CELL_BYTES * len(self._names)), _MAX_BLOCK_BYTES)
+        window = Window(self._stream, self._start)
+        rest = b""
+        while chunk := window.read(size):
+            block = rest + chunk
+            end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
+            if end == 0 and len(block) > _MAX_BLOCK_BYTES:
+                raise TooLargeError(
+                    "data",
+                    found=f"a row of more than {_MAX_BLOCK_BYTES >> 20} MiB",
+                    accepted="shorter rows",
+                )
+            # Arrow rejects a block without a row.
+            if block[:end].strip():
+                yield block[:end]
+            rest = block[end:]
+        if rest.strip():
+            yield rest
 
     def _first_line(self) -> tuple[str, int]:
         """Return the header line, and the offset of the first row."""

@@ -212,6 +212,28 @@ def test_csv_variants_are_read() -> None:
     np.testing.assert_array_equal(data.labels, [1, 0])
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_long_csv_is_read_in_blocks(end: str) -> None:
+    """Blocks of 1 MiB end at any character; an error names the row of the file."""
+    rows = 60_000
+    lines = [f"{n}.25,-{n}.5,{n % 2}" for n in range(rows)]
+    text = end.join(["logit_0,logit_1,labels", *lines])
+    assert len(text) > 1 << 20
+    data = read(io.BytesIO(text.encode()), format="csv")
+    np.testing.assert_array_equal(data.logits[:, 0], np.arange(rows) + 0.25)
+    np.testing.assert_array_equal(data.labels, np.arange(rows) % 2)
+    lines[rows - 2] += ",7"
+    with pytest.raises(InputError, match=f"row {rows - 2}: Expected 3 columns, got 4"):
+        read(io.BytesIO(end.join(["logit_0,logit_1,labels", *lines]).encode()), format="csv")
+
+
+def test_csv_row_longer_than_a_block_is_rejected() -> None:
+    """The limit is 16 MiB; a valid row of the maximum number of columns is shorter."""
+    text = b"logit_0,logit_1,labels\n" + b"1" * (18 << 20)
+    with pytest.raises(InputError, match="a row of more than 16 MiB"):
+        read(io.BytesIO(text), format="csv")
+
+
 def test_bfloat16_is_widened() -> None:
     """1.5 and -2 are exact in bfloat16: the upper halves of their float32."""
     header = b'{"logits":{"dtype":"BF16","shape":[1,2],"data_offsets":[0,4]}}'
