@@ -18,12 +18,10 @@ from recalib.fitting.fit import configure_pair, fit
 from recalib.registry import Dataset, ExpectedVersion, Model
 from training.worker import JobContext
 
-__all__ = ["FIT", "run_fit"]
+__all__ = ["run_fit"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of this job.
-FIT = "fit"
 _CHAMPION = "champion"
 #: Attempts to compare with a champion that changes meanwhile; each is a cross-validation.
 _MAX_COMPARISONS = 5

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
+from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from recalib.settings import Settings
-from training.fit_job import FIT, run_fit
-from training.monitoring_job import MONITOR, run_monitor
-from training.refit_job import REFIT, run_refit
-from training.training_job import TRAIN, training_handler
+from training.fit_job import run_fit
+from training.monitoring_job import run_monitor
+from training.refit_job import run_refit
+from training.training_job import training_handler
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
 __all__ = ["HANDLERS", "handlers", "run"]

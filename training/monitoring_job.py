@@ -38,17 +38,16 @@ from recalib.registry import (
     Registry,
     Transaction,
 )
+from recalib.registry.job_kinds import MONITOR
 from training.checkpoint_blobs import sweep_checkpoints
 from training.refit_job import refit_is_due, request_refit
 from training.shadow_comparison import compare
 from training.worker import JobContext
 
-__all__ = ["MONITOR", "REST", "run_monitor", "tidy", "watch"]
+__all__ = ["REST", "run_monitor", "tidy", "watch"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of this job.
-MONITOR = "monitor"
 #: Name of the rows outside all declared segments; no segment can have this name.
 REST = "(rest)"
 _CHAMPION = "champion"
@@ -73,7 +72,7 @@ def run_monitor(context: JobContext) -> None:
     """
     sweep_checkpoints(context.registry)
     with context.registry.reading() as tx:
-        hour, last = tx.labels.clock() // _HOUR, tx.jobs.last_success(MONITOR)
+        hour, last = tx.clock() // _HOUR, tx.jobs.last_success(MONITOR)
     tidies = last is None or last // _HOUR < hour
     watched = cohorts = failed = 0
     for model in _models(context.registry):
@@ -119,7 +118,7 @@ def tidy(registry: Registry, model: Model) -> None:
     read.
     """
     with registry.reading() as tx:
-        now = tx.labels.clock()
+        now = tx.clock()
         champion = tx.aliases.find(model, _CHAMPION)
         through = {} if champion is None else tx.monitors.through(model, [champion.version])
     matured = now - model.monitoring.maturity_seconds
@@ -288,7 +287,7 @@ def _names(monitoring: MonitoringConfig) -> list[str]:
 
 def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
     card = converted(tx.calibrators.get(model, champion.version).card, Card)
-    now, monitoring = tx.labels.clock(), model.monitoring
+    now, monitoring = tx.clock(), model.monitoring
     options = {
         "alpha": monitoring.alpha,
         "tolerance": monitoring.tolerance,

@@ -18,15 +18,14 @@ from recalib.decoding import converted
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
+from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
 from training.worker import JobContext
 
-__all__ = ["REFIT", "refit_is_due", "request_refit", "run_refit"]
+__all__ = ["refit_is_due", "request_refit", "run_refit"]
 
 log = logging.getLogger(__name__)
 
-#: The kind of this job.
-REFIT = "refit"
 _CHAMPION = "champion"
 
 
@@ -75,7 +74,7 @@ def run_refit(context: JobContext) -> None:
         row = tx.monitors.find(model, champion.version)
         card = converted(tx.calibrators.get(model, champion.version).card, Card)
         undecided = tx.candidates.undecided(model)
-        now = tx.labels.clock()
+        now = tx.clock()
     if undecided is not None:
         reason = f"candidate {undecided.version} is being compared with the champion"
         _finish_without_candidate(context, model, champion.version, reason)

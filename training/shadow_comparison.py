@@ -39,7 +39,7 @@ def compare(registry: Registry, model: Model) -> str | None:
         model = tx.models.get(model.name)
         candidate = tx.candidates.open(model)
         champion = tx.aliases.find(model, _CHAMPION)
-        now = tx.labels.clock()
+        now = tx.clock()
         comparable = candidate is not None and _is_comparable(tx, model, candidate)
     if candidate is None or champion is None:
         return None

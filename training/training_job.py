@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 from recalib.errors import InputError
 from recalib.recipe import Calibrate, Recipe
 from recalib.registry import BlobStore, Model
+from recalib.registry.job_kinds import FIT
 from training.checkpoint_blobs import CheckpointBlobs
-from training.fit_job import FIT
 from training.worker import Cancelled, JobContext
 
 if TYPE_CHECKING:
     from training.engine.loop import Position
 
-__all__ = ["TRAIN", "training_handler"]
+__all__ = ["training_handler"]
 
-#: The kind of this job.
-TRAIN = "train"
 _NPZ = "application/x-npz"
 _CHUNK = 1 << 20
 #: Progress at the end of the last epoch; storing the files is the rest.

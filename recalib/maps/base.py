@@ -102,7 +102,14 @@ class Map(ABC):
         """Return the fitted arrays for K = `classes`, by name."""
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        """Return the start of a gradient fit; `temperature` is the best single one by NLL."""
+        """Return the start of a gradient fit; `temperature` is the best single one by NLL.
+
+        Not abstract: a map with `fitted_by = "solver"` has no such start.
+
+        Raises
+        ------
+        NotImplementedError: the map is not fitted by gradient.
+        """
         raise NotImplementedError(f"{self.name} is not fitted by gradient")
 
     @abstractmethod

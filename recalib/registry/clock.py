@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Double
+from sqlalchemy import Connection, Double, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-__all__ = ["now"]
+__all__ = ["now", "read_clock"]
 
 
 class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
@@ -20,6 +20,11 @@ class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function tha
 
     type = Double()
     inherit_cache = True
+
+
+def read_clock(connection: Connection) -> float:
+    """Return the time of the database, in seconds since 1970-01-01 UTC."""
+    return float(connection.execute(select(now())).scalar_one())
 
 
 @compiles(now, "sqlite")

@@ -43,10 +43,6 @@ class HealthChecks:
         """The name of the database system: ``sqlite`` or ``postgresql``."""
         return self._connection.dialect.name
 
-    def time(self) -> float:
-        """Return the database's clock, in seconds since 1970-01-01 UTC."""
-        return float(self._connection.execute(select(now())).scalar_one())
-
     def schema_revision(self) -> str | None:
         """Return the schema's revision, None for an empty database."""
         return migrate.current(self._connection)

@@ -24,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from recalib.prediction_ids import Prediction
 from recalib.registry import tables
 from recalib.registry.base import Queries
-from recalib.registry.clock import now
+from recalib.registry.clock import now, read_clock
 from recalib.registry.records import LabelledPrediction, Model
 
 __all__ = ["LabelColumns", "Labels"]
@@ -135,17 +135,13 @@ class Labels(Queries):
         )
         return predicted_at
 
-    def clock(self) -> float:
-        """Return the time of the database."""
-        return float(self._connection.execute(select(now())).scalar_one())
-
     def purge(self, lifetime_seconds: float, max_rows: int = 10_000) -> int:
         """Delete rows with expired ids, about `max_rows` at most; return their number.
 
         Repeat it until it returns 0 to delete all, each time in a new transaction: a long
         transaction blocks the other writers of SQLite.
         """
-        before = self.clock() - (lifetime_seconds + _SLACK_SECONDS)
+        before = read_clock(self._connection) - (lifetime_seconds + _SLACK_SECONDS)
         versions = tables.calibrators
         deleted = 0
         for model_id, version in self._connection.execute(

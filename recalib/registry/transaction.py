@@ -10,6 +10,7 @@ from recalib.registry.audit import Audit
 from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.captures import Captures
+from recalib.registry.clock import read_clock
 from recalib.registry.datasets import Datasets
 from recalib.registry.health_checks import HealthChecks
 from recalib.registry.idempotency import Idempotency
@@ -46,3 +47,7 @@ class Transaction:
         self.candidates = Candidates(connection)
         self.idempotency = Idempotency(connection)
         self.health = HealthChecks(connection)
+
+    def clock(self) -> float:
+        """Return the time of the database, in seconds since 1970-01-01 UTC."""
+        return read_clock(self.connection)

@@ -11,6 +11,7 @@ from recalib import calibrator as calibrators
 from recalib.errors import InputError
 from recalib.fitting.fit import resolve_fit
 from recalib.registry import Model, Registry, Transaction
+from recalib.registry.job_kinds import FIT
 from recalib.registry.resource_names import check_alias
 from service.access.authenticator import current_principal
 from service.calibrators.schemas import (
@@ -24,7 +25,6 @@ from service.calibrators.schemas import (
     CalibratorPage,
 )
 from service.idempotency import once
-from service.job_kinds import FIT
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.job import Job
 from service.serving.loaded_calibrators import LoadedCalibrators

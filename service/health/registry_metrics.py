@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from recalib.drift import STATES
 from recalib.errors import RecalibError
 from recalib.registry import JobState, MonitoringConfig, MonitorRow, Registry
-from service.job_kinds import FIT, MONITOR, REFIT, TRAIN
+from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from service.state import State
 
 __all__ = ["Stored", "families", "read", "stored"]

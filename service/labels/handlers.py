@@ -45,7 +45,7 @@ def add_labels(
         raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {most}")
     with registry.reading() as tx:
         owner = tx.models.get(model)
-        keys, now = tx.signing_keys.all(), tx.labels.clock()
+        keys, now = tx.signing_keys.all(), tx.clock()
     predictions = read_ids(
         [label.prediction_id for label in labels],
         keys,

@@ -70,7 +70,7 @@ def add_observations(
     rows = check_logits(loaded, logits, "logits", most).astype(np.float32, copy=False)
     _check_lengths(len(rows), labels, times)
     with registry.reading() as tx:
-        model, now = tx.models.get(loaded.model), tx.labels.clock()
+        model, now = tx.models.get(loaded.model), tx.clock()
         read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
     results = _read_rows(model, loaded, rows, labels, times, segment, now, read)
     valid = [(row, result) for row, result in enumerate(results) if not isinstance(result, Outcome)]

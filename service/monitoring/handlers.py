@@ -11,9 +11,9 @@ from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_
 from recalib.errors import ConflictError
 from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
+from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
 from service.idempotency import EmptyRequest, once
-from service.job_kinds import REFIT
 from service.monitoring.schemas import (
     CandidateDrop,
     CandidateReport,

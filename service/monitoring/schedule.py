@@ -7,7 +7,7 @@ import logging
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
-from service.job_kinds import MONITOR
+from recalib.registry.job_kinds import MONITOR
 from service.single_flight import SingleFlight
 from service.state import State
 

@@ -9,9 +9,9 @@ from recalib.errors import InputError, NotFoundError
 from recalib.fitting.fit import resolve_fit
 from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
+from recalib.registry.job_kinds import TRAIN
 from service.access.authenticator import current_principal
 from service.idempotency import once
-from service.job_kinds import TRAIN
 from service.schemas.job import Job
 
 __all__ = ["create_training_run", "get_training_run_file"]

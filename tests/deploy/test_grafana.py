@@ -148,7 +148,7 @@ def test_every_query_of_every_panel_returns_data(
         # Send minute by minute, so that counters grow between scrapes. Continue after the cohorts
         # that monitoring has read: a clock that leaps makes recent traffic mature.
         with registry.reading() as tx:
-            stream.now = tx.labels.clock()
+            stream.now = tx.clock()
             through = tx.monitors.through(model, [1]).get(1, 0.0)
         stream.send(300, ago=stream.now - max(through, stream.now - 6_000))
         watch(registry, model)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from recalib.registry import Job, Registry
+from recalib.registry.job_kinds import TRAIN
 from tests.cli.test_train import write_data
 from tests.end_to_end.programs import (
     PATIENCE_SECONDS,
@@ -20,7 +21,7 @@ from tests.end_to_end.programs import (
     paused,
     until,
 )
-from training.training_job import TRAIN, training_handler
+from training.training_job import training_handler
 from training.worker import Worker
 
 pytestmark = pytest.mark.slow

@@ -13,14 +13,13 @@ import pytest
 from sqlalchemy import update
 
 from recalib.registry import Job, Model, Registry, tables
+from recalib.registry.job_kinds import FIT, REFIT
 from tests.end_to_end.programs import Programs, recalib_command, until
 from tests.faults.dying import dying_command
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 from tests.training.test_refit_job import CAPTURING, serve
 from tests.training.watched import a_champion
-from training.fit_job import FIT
-from training.refit_job import REFIT
 
 pytestmark = pytest.mark.slow
 

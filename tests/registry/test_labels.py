@@ -39,7 +39,7 @@ def test_a_label_is_kept_with_what_its_prediction_said(registry: Registry) -> No
             None,
             None,
         ]
-        before = tx.labels.clock()
+        before = tx.clock()
     (row,) = everything(registry, model)
     assert row == LabelledPrediction(
         1, 1e9 + 3, (3).to_bytes(16, "big"), 0.75, 0.5, 3, 4, False, row.labelled_at
@@ -212,7 +212,7 @@ def test_rows_go_when_their_ids_have_expired(registry: Registry) -> None:
     for _ in range(2):
         a_version(registry, model)
     with registry.transaction() as tx:
-        now = tx.labels.clock()
+        now = tx.clock()
         old, young = now - 10 * _DAY - 3700, now - 10 * _DAY - 3500
         batch = [(prediction(n, made_at=old, version=1 + n % 2), 0) for n in range(50)]
         batch += [(prediction(n, made_at=young, version=1), 0) for n in range(50, 53)]

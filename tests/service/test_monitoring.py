@@ -98,7 +98,7 @@ def test_refit_is_queued_once_and_its_candidate_is_reported(service: Service, rp
     service.work()
     assert "are needed" in service.client.get(f"/v1/jobs/{job.id}").json()["result"]["reason"]
     with service.registry.transaction() as tx:
-        now = tx.labels.clock()
+        now = tx.clock()
         tx.candidates.add(model, Candidate(1, 1, 0, now, now, 0.05, {}, None, None))
     candidate = report(service)["candidate"]
     assert (candidate["version"], candidate["verdict"], candidate["evidence"]["labels"]) == (
@@ -153,7 +153,7 @@ def test_candidates_can_be_dropped(service: Service, rpc: Rpc, verdict: str | No
     ]
     assert body["candidate"]["verdict"] == "dropped"
     with service.registry.reading() as tx:
-        now = tx.labels.clock()
+        now = tx.clock()
         assert refit_is_due(tx, model, "stale", now) is None
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
 

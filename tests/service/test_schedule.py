@@ -6,7 +6,7 @@ import threading
 import time
 
 from recalib.registry import Registry
-from service.job_kinds import MONITOR
+from recalib.registry.job_kinds import MONITOR
 from service.monitoring.schedule import ask_to_watch
 from tests.service.conftest import Service
 from training.main import HANDLERS

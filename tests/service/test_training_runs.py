@@ -13,8 +13,8 @@ from google.protobuf.json_format import ParseDict
 from safetensors.numpy import load
 
 from recalib.recipe import Recipe
+from recalib.registry.job_kinds import TRAIN
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.training_runs.handlers import TRAIN
 from tests.cli.test_train import write_data
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc

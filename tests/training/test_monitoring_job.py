@@ -15,9 +15,10 @@ from sqlalchemy import delete
 from recalib.drift import CalibrationSums
 from recalib.errors import ConflictError
 from recalib.registry import Model, MonitorRow, Registry, tables
+from recalib.registry.job_kinds import MONITOR
 from tests.training.watched import LENGTH, MATURITY, WATCHING, Stream, a_champion
 from training import monitoring_job as monitoring
-from training.monitoring_job import MONITOR, run_monitor, tidy, watch
+from training.monitoring_job import run_monitor, tidy, watch
 from training.worker import Worker
 
 

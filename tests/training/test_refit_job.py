@@ -24,14 +24,15 @@ from recalib.registry import (
     Registry,
     TrafficCount,
 )
+from recalib.registry.job_kinds import MONITOR, REFIT
 from service.serving.logit_sampling import Captures, _parquet, _Sample, write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.logit_samples import read_labelled_sample
 from training.main import HANDLERS
-from training.monitoring_job import MONITOR, tidy, watch
-from training.refit_job import REFIT, _sample_start, refit_is_due, request_refit
+from training.monitoring_job import tidy, watch
+from training.refit_job import _sample_start, refit_is_due, request_refit
 from training.shadow_comparison import compare
 from training.worker import Worker
 
@@ -54,7 +55,7 @@ def serve(
     logits, truth = draw(rows, 4, temperature, seed=seed)
     logits = logits.astype(np.float32)
     with registry.transaction() as tx:
-        key, now = tx.signing_keys.first(), tx.labels.clock()
+        key, now = tx.signing_keys.first(), tx.clock()
         champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
     probabilities = champion.predict_float32(logits)
     times = now - ago + np.arange(rows) * seconds / rows
@@ -165,7 +166,7 @@ def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
         fitted = Calibrator.from_bytes(tx.calibrators.parameters(model, 2))
         row = tx.monitors.find(model, 1)
         card: Any = tx.calibrators.get(model, 2).card
-        now = tx.labels.clock()
+        now = tx.clock()
     assert row is not None
     assert abs(row.status["onset"] - (now - 2_400)) < 120
     sample = read_labelled_sample(registry, model, 1, 0, now)
@@ -267,7 +268,7 @@ def shadowed(
     lease = a_lease(registry)
     with registry.transaction() as tx:
         tx.models.set_monitoring(model.name, monitoring)
-        now = tx.labels.clock()
+        now = tx.clock()
         version = tx.calibrators.publish(
             lease,
             model,
@@ -314,7 +315,7 @@ def test_manual_promotion_waits_for_a_user(registry: Registry, drifted: Model) -
     assert story(registry, drifted)[-1] == (2, "proven")
     # A proven candidate stays until a user requests another refit.
     with registry.transaction() as tx:
-        assert refit_is_due(tx, drifted, "stale", tx.labels.clock() + 1e6) is None
+        assert refit_is_due(tx, drifted, "stale", tx.clock() + 1e6) is None
     assert compare(registry, drifted) is None
     with registry.transaction() as tx:
         request_refit(tx, drifted, "asked")
@@ -336,7 +337,7 @@ def test_proven_candidate_ends_when_the_champion_changes(
         version = shadowed(registry, model, model.monitoring, 3.0, begins=False)
     assert version == 3
     with registry.transaction() as tx:
-        now = tx.labels.clock()
+        now = tx.clock()
         tx.candidates.add(model, Candidate(2, 1, 7, now, now, 0.05, {}, "proven", now))
         tx.aliases.set(model, "champion", served, "anna", "I know better")
     assert compare(registry, model) == verdict
@@ -367,7 +368,7 @@ def test_comparison_advances_with_many_rows_of_the_same_time(
         serve(registry, model, ago=2_000, temperature=3.0, rows=400, seed=seed)
         serve(registry, model, ago=1_300, temperature=3.0, rows=400, seed=10 + seed)
     with registry.reading() as tx:
-        now = tx.labels.clock()
+        now = tx.clock()
     start, sizes = now - 2_100, []
     while start < now - 200:
         sample = read_labelled_sample(registry, model, 1, start, now - 200)
@@ -396,7 +397,7 @@ def test_only_one_candidate_and_one_refit_job_exist(registry: Registry) -> None:
         for _ in range(3):
             request_refit(tx, model, "asked")
         assert len(tx.jobs.page(None, "queued", None, 10)) == 1
-        assert refit_is_due(tx, model, "stale", tx.labels.clock()) is None
+        assert refit_is_due(tx, model, "stale", tx.clock()) is None
     work(registry, REFIT)
     with registry.reading() as tx:
         (job, *_) = [
@@ -429,7 +430,7 @@ def test_impossible_refit_is_reported_and_retried_later(
     work(registry)
     assert len(story(registry, model)) == 2
     with registry.reading() as tx:
-        now = tx.labels.clock()
+        now = tx.clock()
         assert refit_is_due(tx, model, "stale", now) is None
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
         assert refit_is_due(tx, model, "fresh", now + 200) is None
@@ -452,7 +453,7 @@ def test_failed_refit_is_retried_later(registry: Registry, monkeypatch: pytest.M
     with registry.reading() as tx:
         jobs = [job for job in tx.jobs.page(model, None, None, 100) if job.kind == REFIT]
         assert [job.state for job in jobs] == ["failed"]
-        now = tx.labels.clock()
+        now = tx.clock()
         assert refit_is_due(tx, model, "stale", now) is None
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
 
@@ -464,7 +465,7 @@ def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
     logits = np.random.default_rng(0).normal(size=(1_000, 4)).astype(np.float32)
     with registry.transaction() as tx:
         key = tx.signing_keys.first()
-        now = tx.labels.clock()
+        now = tx.clock()
     ids: list[str | None] = list(
         mint(key, model.id, 1, now - 200, summarise_predictions(logits, np.full_like(logits, 0.25)))
     )

@@ -17,11 +17,12 @@ import training.engine.loop as loop
 from recalib.errors import InputError
 from recalib.registry import BlobStore, Job, Registry
 from recalib.registry.blobs import BlobWriter
+from recalib.registry.job_kinds import FIT, MONITOR, TRAIN
 from tests.cli.test_train import write_data
 from tests.faults.disks import fill, small_disk
-from training.fit_job import FIT, run_fit
-from training.monitoring_job import MONITOR, run_monitor
-from training.training_job import TRAIN, training_handler
+from training.fit_job import run_fit
+from training.monitoring_job import run_monitor
+from training.training_job import training_handler
 from training.worker import JobContext, Worker
 
 _WEIGHTS = 1_000_000

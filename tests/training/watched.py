@@ -42,7 +42,7 @@ class Stream:
         self.registry, self.model = registry, model
         self.random = np.random.default_rng(seed)
         with registry.reading() as tx:
-            self.now = tx.labels.clock()
+            self.now = tx.clock()
             card: Any = tx.calibrators.get(model, 1).card
         self.edges = np.array(card["confidences"]["edges"])
         self._shares = np.array(card["confidences"]["counts"]) / sum(card["confidences"]["counts"])

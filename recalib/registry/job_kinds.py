@@ -1,4 +1,4 @@
-"""Kinds of jobs that the server enqueues and workers do (`training.main`)."""
+"""Kinds of jobs: servers enqueue them, and workers run them (`training.main`)."""
 
 from __future__ import annotations
 
