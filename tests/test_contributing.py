@@ -160,7 +160,9 @@ def test_a_new_migration_is_one_file_that_a_command_writes(copy: Path) -> None:
     with (registry / "tables.py").open("a") as file:
         file.write('Table("new_table", METADATA, Column("id", Integer, primary_key=True))\n')
     before = set((registry / "migrations/versions").glob("*.py"))
-    _run(copy, "-m", "recalib.registry.migrations", "new table")
+    command = re.search(r'`\.venv/bin/python (-m [\w.]+) "([^"]+)"` writes the migration', _PAGE)
+    assert command is not None
+    _run(copy, *command[1].split(), command[2])
     assert len(set((registry / "migrations/versions").glob("*.py")) - before) == 1
     check = """
 from sqlalchemy import inspect
