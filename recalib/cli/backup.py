@@ -1,7 +1,9 @@
-"""`recalib backup`: save the registry to one file."""
+"""`recalib backup`: save the registry to one file, once or on a schedule."""
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,17 +11,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import DatabaseOption, HomeOption, load_settings, open_registry
+from recalib.cli.context import (
+    DatabaseOption,
+    HomeOption,
+    exit_on_sigterm,
+    load_settings,
+    open_registry,
+)
+from recalib.errors import InputError, RecalibError
+from recalib.observability import logs
+from recalib.settings.effective import redact
 from recalib.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from recalib.registry.backup import Manifest
+    from recalib.settings import Settings
 
-__all__ = ["backup", "manifest_summary", "manifest_text"]
+__all__ = ["KeyFileOption", "backup", "manifest_summary", "manifest_text"]
+
+_LOG = logging.getLogger(__name__)
+_HOUR_SECONDS = 3600.0
+#: The wait after a failed backup of a schedule.
+_RETRY_SECONDS = 600.0
+
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option(help="A file with the key of an encrypted backup (recalib backup-key)."),
+]
 
 
 def backup(
-    to: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")],
+    to: Annotated[
+        Path,
+        typer.Argument(help="The new file; or a folder, where the file is named after the time."),
+    ],
+    key_file: KeyFileOption = None,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Remove all but this many backups of the folder.")
+    ] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0.01, help="Repeat, with this many hours between backups.")
+    ] = None,
     leave_out_damaged: Annotated[
         bool,
         typer.Option("--leave-out-damaged", help="Leave out blobs that are missing or damaged."),
@@ -31,24 +63,79 @@ def backup(
     """Save the registry to one file.
 
     The file holds the database and all blobs. Servers may run meanwhile. The file also holds the
-    keys that sign prediction ids, so only its owner can read it.
+    keys that sign prediction ids, so only its owner can read it. With --key-file it is encrypted,
+    and `restore` refuses it if a byte has changed.
     """
-    from recalib.registry import backup as backups
-
-    with (
-        open_registry(load_settings(home=home, database_url=database_url)) as registry,
-        progress("backup", quiet=json_output) as update,
-    ):
-        manifest = backups.backup(
-            registry, to, leave_out_damaged=leave_out_damaged, progress=update
-        )
-    size = to.stat().st_size
+    settings = load_settings(home=home, database_url=database_url)
+    if (keep is not None or every is not None) and not to.is_dir():
+        accepted = "a folder, for --keep and --every"
+        raise InputError("to", found=str(to), accepted=accepted)
+    if every is not None:
+        _repeat(settings, to, key_file, keep, every, leave_out_damaged)
+    file, manifest = _save(settings, to, key_file, keep, leave_out_damaged, quiet=json_output)
+    size = file.stat().st_size
     if json_output:
-        print_json({"file": str(to), "bytes": size, **manifest_summary(manifest)})
+        print_json({"file": str(file), "bytes": size, **manifest_summary(manifest)})
         return
     for digest, owner in manifest.left_out.items():
         warn(f"left out: blob {digest}, {owner}")
-    say(f"saved {manifest_text(manifest)} to {to}, {size} bytes")
+    say(f"saved {manifest_text(manifest)} to {file}, {size} bytes")
+
+
+def _save(
+    settings: Settings,
+    to: Path,
+    key_file: Path | None,
+    keep: int | None,
+    leave_out_damaged: bool,
+    *,
+    quiet: bool,
+) -> tuple[Path, Manifest]:
+    """Write one backup and remove old ones; return its path and manifest."""
+    from recalib.registry.backup import backup as save
+    from recalib.registry.backup_encryption import read_key
+    from recalib.registry.backup_rotation import dated_path, remove_old
+
+    key = None if key_file is None else read_key(key_file)
+    file = dated_path(to, is_encrypted=key is not None) if to.is_dir() else to
+    with open_registry(settings) as registry, progress("backup", quiet=quiet) as update:
+        manifest = save(
+            registry, file, key=key, leave_out_damaged=leave_out_damaged, progress=update
+        )
+    if keep is not None:
+        remove_old(to, keep)
+    return file, manifest
+
+
+def _repeat(
+    settings: Settings,
+    folder: Path,
+    key_file: Path | None,
+    keep: int | None,
+    every: float,
+    leave_out_damaged: bool,
+) -> None:
+    """Write a backup whenever the newest is `every` hours old, until SIGTERM."""
+    from recalib.registry.backup_rotation import backup_age
+
+    logs.configure(settings)
+    with exit_on_sigterm():
+        while True:
+            # A restart does not make a backup before the next one is due.
+            time.sleep(max(0.0, every * _HOUR_SECONDS - backup_age(folder)))
+            try:
+                file, manifest = _save(
+                    settings, folder, key_file, keep, leave_out_damaged, quiet=True
+                )
+            except (RecalibError, OSError) as error:
+                fields = {"action": "backup_failed"}
+                _LOG.error("the backup failed: %s", redact(str(error)), extra=fields)
+                time.sleep(_RETRY_SECONDS)
+                continue
+            saved = {"action": "backup_saved", "file": str(file)}
+            _LOG.info("saved %s", manifest_text(manifest), extra=saved)
+            for digest, owner in manifest.left_out.items():
+                _LOG.warning("left out: blob %s, %s", digest, owner, extra=saved)
 
 
 def manifest_text(manifest: Manifest) -> str:

@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 from recalib.cli.apply import apply
 from recalib.cli.audit import audit
 from recalib.cli.backup import backup
+from recalib.cli.backup_key import backup_key
 from recalib.cli.calibrate import calibrate
 from recalib.cli.compare import compare
 from recalib.cli.demo import demo
@@ -87,6 +88,7 @@ app.command()(serve)
 app.command()(worker)
 app.command()(doctor)
 app.command()(backup)
+app.command("backup-key")(backup_key)
 app.command()(restore)
 app.command()(audit)
 app.command("rotate-key")(rotate_key)

@@ -1,8 +1,9 @@
 """Back up a registry into one file: a snapshot of all tables, and all blobs that they refer to.
 
 The file is a ZIP archive: tables as JSON lines (`recalib.registry.table_dump`), blobs by digest,
-and a manifest, which is written last. It does not depend on the database: a backup of SQLite can be
-restored into PostgreSQL, and vice versa.
+and a manifest, which is written last. With a key the archive is encrypted
+(`recalib.registry.backup_encryption`). It does not depend on the database: a backup of SQLite can
+be restored into PostgreSQL, and vice versa.
 
 A backup works while the registry is in use. Blobs never change, so they are copied first, without
 a transaction. Then the tables are read in one snapshot, and new blobs are copied. If retention has
@@ -16,21 +17,25 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, or_, select
 
 import recalib
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
 from recalib.registry import migrate
+from recalib.registry.backup_encryption import encrypted
 from recalib.registry.blobs import storage_errors
 from recalib.registry.registry import Registry
 from recalib.registry.table_dump import columns_of, read_rows, tables_of
+
+if TYPE_CHECKING:
+    from pyrage.x25519 import Identity
 
 __all__ = [
     "FORMAT",
@@ -92,6 +97,7 @@ def backup(
     registry: Registry,
     target: Path,
     *,
+    key: Identity | None = None,
     leave_out_damaged: bool = False,
     progress: Progress = lambda _: None,
 ) -> Manifest:
@@ -99,6 +105,7 @@ def backup(
 
     Parameters
     ----------
+    key: encrypts the file; None writes a plain ZIP archive.
     leave_out_damaged: leave out missing and damaged blobs and list them in the manifest.
 
     Raises
@@ -111,7 +118,11 @@ def backup(
         raise InputError(
             "home", found=f"no {registry.missing_database_file}", accepted="a registry"
         )
-    with _new_file(target) as file, zipfile.ZipFile(file, "w") as archive:
+    with (
+        _new_file(target) as file,
+        nullcontext(file) if key is None else encrypted(file, key) as stream,
+        zipfile.ZipFile(stream, "w") as archive,
+    ):
         manifest = _Backup(registry, archive, leave_out_damaged, progress).write()
         with archive.open(_member(MANIFEST, zipfile.ZIP_DEFLATED), "w") as member:
             member.write(json.dumps(asdict(manifest), indent=1).encode())

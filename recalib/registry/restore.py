@@ -12,9 +12,9 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, case, func, null, select, update
 
@@ -29,9 +29,13 @@ from recalib.registry.backup import (
     TableEntry,
     blob_name,
 )
+from recalib.registry.backup_encryption import MAGIC, decrypted
 from recalib.registry.clock import now
 from recalib.registry.registry import Registry
 from recalib.registry.table_dump import fill, tables_of
+
+if TYPE_CHECKING:
+    from pyrage.x25519 import Identity
 
 __all__ = ["read_manifest", "restore"]
 
@@ -49,6 +53,7 @@ def restore(
     registry: Registry,
     source: Path,
     *,
+    key: Identity | None = None,
     actor: str = "restore",
     force: bool = False,
     progress: Progress = lambda _: None,
@@ -59,17 +64,18 @@ def restore(
 
     Parameters
     ----------
+    key: decrypts the archive; a plain archive is then refused.
     actor: the actor in the audit trail.
     force: replace the contents of the registry. Old blobs stay in the store.
 
     Raises
     ------
     InputError: `source` is not a backup, or a backup of a later version.
-    CorruptError: it is incomplete or damaged; nothing has changed.
+    CorruptError: it is changed, incomplete, or encrypted with another key; nothing has changed.
     ConflictError: the registry is in use, or it is not empty and `force` is not given.
     UnavailableError: the database or the blobs cannot be reached.
     """
-    with _open(source) as archive:
+    with _open(source, key) as archive:
         manifest = _manifest(archive, source)
         for name, part in manifest.tables.items():
             progress(f"checking table {name}")
@@ -90,20 +96,33 @@ def restore(
     return manifest
 
 
-def read_manifest(source: Path) -> Manifest:
+def read_manifest(source: Path, key: Identity | None = None) -> Manifest:
     """Return the manifest of an archive; raises as `restore`."""
-    with _open(source) as archive:
+    with _open(source, key) as archive:
         return _manifest(archive, source)
 
 
 @contextmanager
-def _open(source: Path) -> Iterator[zipfile.ZipFile]:
+def _open(source: Path, key: Identity | None) -> Iterator[zipfile.ZipFile]:
     accepted = "a file that `recalib backup` has written"
     try:
         with source.open("rb") as file:
-            if file.read(2) != b"PK":
+            start = file.read(len(MAGIC))
+            file.seek(0)
+            if key is None and start == MAGIC:
+                found = f"none, and {source} is encrypted"
+                raise InputError("key_file", found=found, accepted="the key of the backup")
+            if key is not None and start[:2] == b"PK":
+                # Otherwise a plain archive in the place of the encrypted one would be accepted.
+                found = f"{source}, which is not encrypted"
+                accepted = "with a key, an encrypted backup"
+                raise InputError("from", found=found, accepted=accepted)
+            if key is None and start[:2] != b"PK":
                 raise InputError("from", found=f"{source}, which is none", accepted=accepted)
-            with zipfile.ZipFile(file) as archive:
+            with (
+                nullcontext(file) if key is None else decrypted(file, str(source), key) as plain,
+                zipfile.ZipFile(plain) as archive,
+            ):
                 yield archive
     except zipfile.BadZipFile as error:
         raise CorruptError(f"{source} is damaged, or only a part of a backup: {error}") from error

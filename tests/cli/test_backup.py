@@ -79,3 +79,35 @@ def test_left_out_blobs_are_reported(cli: Cli) -> None:
     assert (result.status, result.err) == (0, f"warning: left out: blob {digest}, data set d\n")
     back = cli("restore", "b.zip", "--home", "there")
     assert f"without blob {digest}, data set d" in back.err
+
+
+def test_encrypted_backups_in_a_folder(cli: Cli) -> None:
+    """Named after the time, the oldest are removed, and only the key restores one."""
+    _filled(cli, "here")
+    for name in ("key", "other"):
+        key = cli("backup-key")
+        assert (key.status, key.err) == (0, "")
+        (cli.folder / name).write_text(key.out)
+    folder = cli.folder / "backups"
+    folder.mkdir()
+    old = folder / "recalib-20260101T000000Z.zip.age"
+    old.touch()
+    saved = cli("backup", "backups", "--key-file", "key", "--keep", "1", "--home", "here", "--json")
+    (file,) = folder.iterdir()
+    assert file != old
+    assert saved.json["file"] == f"backups/{file.name}"
+    assert file.suffixes == [".zip", ".age"]
+    refused = cli("restore", f"backups/{file.name}", "--key-file", "other", "--home", "there")
+    assert (refused.status, refused.out) == (2, "")
+    assert "encrypted with another key" in refused.err
+    assert not (cli.folder / "there" / "recalib.db").exists()
+    back = cli("restore", f"backups/{file.name}", "--key-file", "key", "--home", "there")
+    assert (back.status, back.err) == (0, "")
+    assert "web: active" in cli("keys", "list", "--home", "there").out
+
+
+def test_schedule_needs_a_folder(cli: Cli) -> None:
+    for option in ("--keep", "--every"):
+        result = cli("backup", "b.zip", option, "1", "--home", "here")
+        assert result.status == 2
+        assert "accepted: a folder, for --keep and --every" in result.err
