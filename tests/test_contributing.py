@@ -73,10 +73,11 @@ _FAMILIES = {
 }
 
 _USE = """
+import os
 import numpy as np
 import recalib
 from recalib.cli.main import app
-from recalib.files import read
+from recalib.files import MEDIA_TYPES, read
 from recalib.metrics.evaluate import evaluate
 from recalib.recipe import LossPart
 from training.data.load import DataSpec, load
@@ -95,8 +96,9 @@ assert build("new_network", 3, features=4) is not None
 options = {"train": 4, "validation": 4, "test": 4}
 assert len(load(DataSpec("new_source", options)).train) == 4
 np.save("data.npy", logits)
-with open("data.npy", "rb") as file:
-    assert read(file, format="new_format", labels="optional").logits.shape == (50, 3)
+os.rename("data.npy", "data.new_format")
+assert read("data.new_format", labels="optional").logits.shape == (50, 3)
+assert MEDIA_TYPES["application/x-new_format"] == "new_format"
 """
 
 

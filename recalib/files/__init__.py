@@ -4,7 +4,7 @@
 ...     for chunk in file.chunks():
 ...         print(chunk.first_row, chunk.logits.shape, chunk.labels.shape)
 
-A new format is one module with a `DataFile`, and a line in each of the tables below.
+A new format is one module with a `DataFile`, and a line in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -52,28 +52,12 @@ FORMATS: dict[str, type[DataFile]] = {
 
 #: Format by content type of an upload, without parameters.
 MEDIA_TYPES: dict[str, str] = {
-    "application/x-npz": "npz",
-    "application/x-npy": "npy",
-    "application/vnd.apache.parquet": "parquet",
-    "application/vnd.apache.arrow.stream": "arrow",
-    "application/vnd.apache.arrow.file": "arrow",
-    "text/csv": "csv",
-    "application/json": "json",
-    "application/x-safetensors": "safetensors",
+    media_type: name for name, reader in FORMATS.items() for media_type in reader.media_types
 }
 
 #: Format by suffix of the file name, in lower case.
 SUFFIXES: dict[str, str] = {
-    ".npz": "npz",
-    ".npy": "npy",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-    ".csv": "csv",
-    ".json": "json",
-    ".safetensors": "safetensors",
+    suffix: name for name, reader in FORMATS.items() for suffix in reader.suffixes
 }
 
 

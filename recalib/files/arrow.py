@@ -30,6 +30,11 @@ class ArrowFile(DataFile):
     """An Arrow IPC stream or file, one record batch in memory at a time."""
 
     name: ClassVar[str] = "arrow"
+    media_types: ClassVar[tuple[str, ...]] = (
+        "application/vnd.apache.arrow.stream",
+        "application/vnd.apache.arrow.file",
+    )
+    suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".arrows", ".feather")
 
     def _open(self) -> Layout:
         self._size = size_of(self._stream)

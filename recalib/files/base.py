@@ -98,6 +98,10 @@ class DataFile(ABC):
     """
 
     name: ClassVar[str]
+    #: Content types of uploads, without parameters; the client sends the first.
+    media_types: ClassVar[tuple[str, ...]]
+    #: Suffixes of file names, in lower case.
+    suffixes: ClassVar[tuple[str, ...]]
 
     def __init__(self, stream: BinaryIO, declared: Input = "logits", *, owned: bool = False):
         self._stream = stream

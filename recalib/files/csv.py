@@ -34,6 +34,8 @@ class CsvFile(DataFile):
     """Comma-separated text, UTF-8, parsed as float64 block by block."""
 
     name: ClassVar[str] = "csv"
+    media_types: ClassVar[tuple[str, ...]] = ("text/csv",)
+    suffixes: ClassVar[tuple[str, ...]] = (".csv",)
 
     def _open(self) -> Layout:
         line, self._start = self._first_line()

@@ -45,6 +45,8 @@ class JsonFile(DataFile):
     """A JSON document. Other members are ignored."""
 
     name: ClassVar[str] = "json"
+    media_types: ClassVar[tuple[str, ...]] = ("application/json",)
+    suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
     def _open(self) -> Layout:
         size = size_of(self._stream)

@@ -33,6 +33,8 @@ class NpyFile(DataFile):
     """A NumPy array file of version 1 or 2, (N, K)."""
 
     name: ClassVar[str] = "npy"
+    media_types: ClassVar[tuple[str, ...]] = ("application/x-npy",)
+    suffixes: ClassVar[tuple[str, ...]] = (".npy",)
 
     def _open(self) -> Layout:
         self._array, self._start = read_header(Window(self._stream, 0), self._declared)

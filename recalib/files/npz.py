@@ -33,6 +33,8 @@ class NpzFile(DataFile):
     """A NumPy archive, stored or deflated. Members are streamed; other members are ignored."""
 
     name: ClassVar[str] = "npz"
+    media_types: ClassVar[tuple[str, ...]] = ("application/x-npz",)
+    suffixes: ClassVar[tuple[str, ...]] = (".npz",)
 
     def _open(self) -> Layout:
         self._zip = zipfile.ZipFile(_SmallReads(self._stream))

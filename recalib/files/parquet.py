@@ -40,6 +40,8 @@ class ParquetFile(DataFile):
     """A Parquet file, read page by page. Columns without logits or labels are not read."""
 
     name: ClassVar[str] = "parquet"
+    media_types: ClassVar[tuple[str, ...]] = ("application/vnd.apache.parquet",)
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
 
     def _open(self) -> Layout:
         self._file = _open_file(self._stream)

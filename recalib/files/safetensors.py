@@ -45,6 +45,8 @@ class SafetensorsFile(DataFile):
     """A safetensors file. Other tensors are ignored."""
 
     name: ClassVar[str] = "safetensors"
+    media_types: ClassVar[tuple[str, ...]] = ("application/x-safetensors",)
+    suffixes: ClassVar[tuple[str, ...]] = (".safetensors",)
 
     def _open(self) -> Layout:
         self._header, self._start = self._parse()
