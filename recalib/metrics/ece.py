@@ -1,4 +1,4 @@
-"""ExpectedVersion, ℓ2 and maximum calibration error over equal-width bins of confidence."""
+"""Expected, ℓ2 and maximum calibration error over equal-width bins of confidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibration
 
 
 class ExpectedCalibrationError(StreamingMetric[BinState]):
-    """ExpectedVersion calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
+    """Expected calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
 
     Top-label, over M equal-width right-closed bins. Ties share a bin. Biased upwards: a perfectly
     calibrated classifier has a positive ECE, larger with fewer rows; `floor` shows how large. The

@@ -8,7 +8,6 @@ import scipy.special
 
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
-from recalib.maps import MAPS
 from tests.fitting.conftest import draw
 
 WAYS = [
@@ -105,7 +104,7 @@ OTHERS = [("histogram_binning", way) for way in WAYS[1:]] + [
 @pytest.mark.parametrize("what", ODD)
 @pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
 def test_degenerate_data_has_a_defined_result(name: str, options: dict, what: str) -> None:
-    logits, labels = ODD[what](*draw(300, 6, 2.0))
+    logits, labels = ODD[what](*draw(100, 6, 2.0))
     calibrator = fit(logits, labels, name, **options)
     probabilities = calibrator.predict(logits)
     assert np.isfinite(calibrator.card.fit.objective)
@@ -130,17 +129,3 @@ def test_predictions_are_unchanged_and_small_bins_are_reported() -> None:
     result = calibrator.predict_float64(logits)
     np.testing.assert_array_equal(result.argmax(axis=1), logits.argmax(axis=1))
     assert any("fewer than 5 rows" in text for text in calibrator.card.fit.warnings)
-
-
-def test_fit_loads_neither_sklearn_nor_torch() -> None:
-    import subprocess
-    import sys
-
-    program = (
-        "import sys, numpy as np, recalib\n"
-        "z = np.random.default_rng(0).normal(size=(50, 3)); y = z.argmax(1); y[:9] = 0\n"
-        "for name in sys.argv[1:]: recalib.fit(z, y, name).predict(z.astype('float32'))\n"
-        "assert not {'torch', 'sklearn'} & set(sys.modules)"
-    )
-    own = [name for name, the_map in MAPS.items() if the_map.fitted_by == "solver"]
-    subprocess.run([sys.executable, "-c", program, *own], check=True)

@@ -98,7 +98,7 @@ def test_start_equals_temperature_scaling(classes: int) -> None:
     np.testing.assert_array_equal(result, logits / 2.5)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_row_temperatures_are_recovered(seed: int) -> None:
     """From 4,000 rows, on others: of what one temperature loses against the truth, a quarter at
     most; and a row's temperature is off by a seventh on average, where one is off by half."""
@@ -127,11 +127,11 @@ def test_fit_is_deterministic() -> None:
         np.testing.assert_array_equal(value, second.parameters[name])
 
 
-@pytest.mark.parametrize("rows", [20, 100, 500])
+@pytest.mark.parametrize("rows", [20, 200])
 def test_few_rows_stay_near_temperature_scaling(rows: int) -> None:
     """Where one is the truth: on average over ten draws, within half a percent of its likelihood
     on others. A single draw may go either way."""
-    logits, labels = draw(20_000, 5, 2.0, 99)
+    logits, labels = draw(5_000, 5, 2.0, 99)
     losses = []
     for seed in range(10):
         thin = draw(rows, 5, 2.0, seed)

@@ -73,7 +73,7 @@ def curve(objective: Any, logits: Floats, labels: Any, temperatures: Floats) -> 
     return np.array(values)
 
 
-@pytest.mark.parametrize(("rows", "classes"), [(100, 2), (300, 5)])
+@pytest.mark.parametrize(("rows", "classes"), [(100, 2), (150, 5)])
 @pytest.mark.parametrize(("name", "options"), SEARCHED)
 def test_no_grid_temperature_is_better(
     name: str, options: dict[str, Any], rows: int, classes: int
@@ -97,10 +97,10 @@ def test_no_grid_temperature_is_better(
     assert not result.bounds
 
 
-@pytest.mark.parametrize(("name", "options"), SEARCHED)
+@pytest.mark.parametrize(("name", "options"), SEARCHED[2:5])
 def test_temperature_scales_with_the_logits(name: str, options: dict[str, Any]) -> None:
     """A search that started at temperature 1 would fail this test."""
-    logits, labels = draw(250, 5, 2.0)
+    logits, labels = draw(100, 5, 2.0)
     single = search_temperature(problem_of("temperature", name, logits, labels, **options))
     for scale in (1e-6, 4000.0):
         problem = problem_of("temperature", name, logits * scale, labels, **options)
@@ -112,7 +112,7 @@ def test_temperature_scales_with_the_logits(name: str, options: dict[str, Any]) 
 @pytest.mark.parametrize("start", [0.01, 1.0, 300.0])
 @pytest.mark.parametrize("name", ["sb_ece", "hb_ece"])
 def test_every_warm_start_reaches_the_same_optimum(name: str, start: float) -> None:
-    logits, labels = draw(500, 5, 2.0)
+    logits, labels = draw(150, 5, 2.0)
     cold = problem_of("temperature", name, logits, labels)
     warm = replace(cold, start={"temperature": np.array(start)})
     assert temperature_of(solve(warm)) == temperature_of(solve(cold))
@@ -120,9 +120,9 @@ def test_every_warm_start_reaches_the_same_optimum(name: str, start: float) -> N
 
 @pytest.mark.parametrize("name", ["sb_ece", "hb_ece", "ece_grid"])
 def test_weight_two_equals_a_duplicate_row(name: str) -> None:
-    logits, labels = draw(300, 5, 2.0)
-    weights = np.where(np.arange(300) % 3 == 0, 2.0, 1.0)
-    copies = np.repeat(np.arange(300), weights.astype(np.int64))
+    logits, labels = draw(120, 5, 2.0)
+    weights = np.where(np.arange(120) % 3 == 0, 2.0, 1.0)
+    copies = np.repeat(np.arange(120), weights.astype(np.int64))
     weighted = replace(
         problem_of("temperature", name, logits, labels), weights=weights / weights.mean()
     )
@@ -135,7 +135,7 @@ def test_weight_two_equals_a_duplicate_row(name: str) -> None:
 def test_large_inputs_are_searched_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """The temperature is the same to 1e-4: confidences are right to 1e-6, and the objective's
     curvature there is of the order of 1."""
-    logits, labels = draw(2000, 20, 2.0)
+    logits, labels = draw(500, 20, 2.0)
     problem = problem_of("temperature", "sb_ece", logits, labels)
     wide = search_temperature(problem)
     monkeypatch.setattr(search, "_MANY", 0)
@@ -154,7 +154,7 @@ def accurate(rows: int, classes: int) -> tuple[Floats, NDArray[np.int64]]:
     return logits, (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
 
 
-@pytest.mark.parametrize(("rows", "classes"), [(200, 2), (1000, 2), (1000, 10)])
+@pytest.mark.parametrize(("rows", "classes"), [(200, 2), (300, 10)])
 def test_degenerate_objective_falls_back_to_nll(rows: int, classes: int) -> None:
     """Label-binned soft bins of width 0.1: the minimum is near confidence 1 everywhere."""
     logits, labels = accurate(rows, classes)
@@ -171,7 +171,7 @@ def test_degenerate_objective_falls_back_to_nll(rows: int, classes: int) -> None
 
 
 def test_search_reports_the_reached_bound() -> None:
-    logits, labels = accurate(1000, 2)
+    logits, labels = accurate(200, 2)
     options = {"variant": "label_binned", "bin_temperature": 0.1}
     result = search_temperature(problem_of("temperature", "sb_ece", logits, labels, **options))
     assert temperature_of(result) == fit_temperature(logits, labels).temperature
@@ -180,7 +180,7 @@ def test_search_reports_the_reached_bound() -> None:
 
 def test_degenerate_objective_is_detected_for_every_map() -> None:
     """Gradient fits compare the result with the NLL fit."""
-    logits, labels = accurate(500, 2)
+    logits, labels = accurate(200, 2)
     options = {"variant": "label_binned", "bin_temperature": 0.1}
     calibrator = fit(logits, labels, "class_temperature", "sb_ece", **options)
     by_likelihood = fit(logits, labels, "class_temperature")
@@ -247,9 +247,9 @@ def with_temperature(parameters: dict[str, Floats], k: int, value: float) -> dic
 
 @pytest.fixture
 def by_class() -> tuple[Floats, NDArray[np.int64]]:
-    """800 rows; each of the four classes has its own temperature."""
+    """300 rows; each of the four classes has its own temperature."""
     rng = np.random.default_rng(0)
-    logits = rng.normal(size=(800, 4)) * 3
+    logits = rng.normal(size=(300, 4)) * 3
     noisy = logits / np.array([1.0, 2.0, 2.0, 4.0]) + rng.gumbel(size=logits.shape)
     return logits, noisy.argmax(axis=1)
 
@@ -333,7 +333,7 @@ class TestRealLogits:
         assert ece < 0.70
         assert equal_mass < 1.5
 
-    @pytest.mark.parametrize("bins", [10, 13, 20, 30])
+    @pytest.mark.parametrize("bins", [10, 30])
     def test_number_of_soft_bins_has_little_effect(self, bins: int, splits: Any) -> None:
         assert self.measured(splits, bins=bins)[0] < 0.85
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +24,7 @@ from recalib.reporting.plots import (
 from recalib.reporting.plots.risk_coverage import _points, _surest_errors
 from recalib.reporting.plots.smooth_curve import FINE_BINS, bandwidth_for, smooth_curve
 from recalib.reporting.plots.style import state_of
-from tests.reporting.test_plots import HOSTILE, SUFFIXES, saturated, some_predictions
+from tests.reporting.test_plots import HOSTILE, saturated, some_predictions
 
 SHIFT = [("a", 0, 0.02, 0.01, 0.03), ("a", 1, 0.1, 0.08, 0.13), (HOSTILE, 1, 0.05, None, None)]
 
@@ -227,11 +223,11 @@ def test_the_band_of_risk_covers_the_risk_of_infinitely_many_rows() -> None:
 
 
 def test_a_band_of_few_rows_does_not_squash_the_curve() -> None:
-    chart = risk_coverage({"a": some_predictions(rows=50)}).to_dict()
-    points = table_with(risk_coverage({"a": some_predictions(rows=50)}), "risk", "low")
+    chart = risk_coverage({"a": some_predictions(rows=50)})
+    points = table_with(chart, "risk", "low")
     (domain,) = [
         layer["encoding"]["y"]["scale"]["domain"]
-        for layer in chart["layer"]
+        for layer in chart.to_dict()["layer"]
         if "scale" in layer["encoding"]["y"]
     ]
     assert max(row["high"] for row in points) > domain[1] >= max(row["risk"] for row in points)
@@ -269,7 +265,7 @@ def test_severities_may_have_names_and_counts_of_their_own(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_size_does_not_grow_with_the_rows(name: str) -> None:
-    """A million rows give no more than 200 kB, and about what ten thousand give."""
+    """30,000 rows give no more than 200 kB, and about what 3,000 give."""
     rng = np.random.default_rng(0)
 
     def drawn(rows: int) -> int:
@@ -278,44 +274,25 @@ def test_the_size_does_not_grow_with_the_rows(name: str) -> None:
         chart = PICTURES[name]({"before": predictions, "after": predictions})
         return len(chart.to_json(indent=None))
 
-    large = drawn(1_000_000)
+    large = drawn(30_000)
     assert large < 200_000
-    assert large < 1.5 * drawn(10_000)
+    assert large < 1.5 * drawn(3_000)
 
 
-@pytest.fixture(scope="module")
-def drawn() -> Callable[[str], Any]:
-    """Draws a picture, once for all formats: that takes longer than writing it."""
-    return cache(
-        lambda name: error_over_shift(SHIFT, n=500) if name == "shift" else PICTURES[name](two())
-    )
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", [*PICTURES, "shift"])
-def test_every_picture_in_every_format(drawn, name: str, suffix: str, tmp_path: Path) -> None:
-    """Whatever a title holds; an SVG is well-formed and shows no NaN."""
-    chart = drawn(name)
-    path = tmp_path / f"a{suffix}"
-    save(chart, path)
-    data = path.read_bytes()
-    if suffix == ".png":
-        assert data[:8] == b"\x89PNG\r\n\x1a\n"
-        assert len(data) > 10_000
-    elif suffix == ".svg":
-        texts = "".join(ElementTree.fromstring(data.decode()).itertext())  # noqa: S314
-        assert "NaN" not in data.decode()
-        assert "n = 500" in texts
-    elif suffix == ".json":
-        assert json.loads(data) == json.loads(chart.to_json())
-    else:
-        assert HOSTILE not in data.decode()
+def test_every_picture_renders_with_any_title(name: str, tmp_path: Path) -> None:
+    """An SVG is well-formed and has no NaN; test_plots.py tests the other formats."""
+    chart = error_over_shift(SHIFT, n=500) if name == "shift" else PICTURES[name](two())
+    save(chart, tmp_path / "a.svg")
+    svg = (tmp_path / "a.svg").read_text()
+    texts = "".join(ElementTree.fromstring(svg).itertext())  # noqa: S314
+    assert "NaN" not in svg
+    assert "n = 500" in texts
 
 
 @pytest.mark.parametrize("name", PICTURES)
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_few_saturated_rows_are_drawn(name: str, rows: int, tmp_path: Path) -> None:
-    series = {"a": saturated(1, rows), "b": saturated(0, rows)}
+def test_a_few_saturated_rows_are_drawn(name: str, tmp_path: Path) -> None:
+    series = {"a": saturated(1, 1), "b": saturated(0, 3)}
     save(PICTURES[name](series), tmp_path / "a.svg")
     assert "NaN" not in (tmp_path / "a.svg").read_text()
 

@@ -68,6 +68,7 @@ def test_a_browser_shows_it_all(page: Path, browser: list[str]) -> None:
     assert '<tr class="chosen">' in dom
 
 
+@pytest.mark.slow
 def test_a_screenshot_is_not_blank(page: Path, browser: list[str], tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     command = [*browser, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={shot}"]

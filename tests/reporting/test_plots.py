@@ -159,13 +159,13 @@ def test_a_failed_rendering_keeps_the_file_that_was_there(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("correct", [0, 2, 3])
-def test_confidences_that_are_all_one_fill_one_bin(correct: int, tmp_path: Path) -> None:
-    chart = reliability_diagram({"saturated": saturated(correct)})
-    ((row,),) = drawn_rows(chart.to_dict())
-    assert (row["from"], row["to"]) == (pytest.approx(14 / 15), 1)
-    assert (row["rows"], row["confidence"]) == (3, 1)
-    assert row["accuracy"] == pytest.approx(correct / 3)
+@pytest.mark.parametrize("correct", [(0, 2), (3,)])
+def test_confidences_that_are_all_one_fill_one_bin(correct: tuple[int], tmp_path: Path) -> None:
+    chart = reliability_diagram({f"{count} correct": saturated(count) for count in correct})
+    for count, (row,) in zip(correct, drawn_rows(chart.to_dict()), strict=True):
+        assert (row["from"], row["to"]) == (pytest.approx(14 / 15), 1)
+        assert (row["rows"], row["confidence"]) == (3, 1)
+        assert row["accuracy"] == pytest.approx(count / 3)
     save(chart, tmp_path / "a.svg")
     assert "NaN" not in (tmp_path / "a.svg").read_text()
 
