@@ -101,7 +101,7 @@ def test_duplicated_bins_keep_the_interval() -> None:
     assert once[0] - 0.01 < twice[0] <= once[0] + 1e-4
 
 
-@given(st.integers(0, 10**6), st.integers(1, 20))
+@given(st.integers(0, 10**6), st.integers(1, 5))
 def test_largest_gap_interval_equals_clopper_pearson(seed: int, bins: int) -> None:
     gaps = gaps_of(seed, bins)
     result = interval_of_largest_gap(gaps.confidences, gaps.accuracies, gaps.counts, 0.9)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics import METRICS, Predictions
 from recalib.metrics.classwise_equal_mass import _sums_of_bins
+from tests.draws import few_or_many
 
 Values = NDArray[np.float64]
 BINS = 15
@@ -53,24 +54,25 @@ def labels(rng: np.random.Generator, truth: Values) -> NDArray[np.int64]:
 
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("sharpness", [1.0, 0.6])
-def test_interval_covers_the_true_value(sharpness: float) -> None:
-    """In 93% of 300 draws of 400 rows but for two standard errors; calibrated, and too sure.
+@few_or_many(40, 300)
+def test_interval_covers_the_true_value(sharpness: float, draws: int) -> None:
+    """In 93% of draws of 400 rows but for two standard errors; calibrated, and too sure.
 
-    The truth is the error of 300,000 rows with probabilities for outcomes.
+    The truth is the error of 150,000 rows with probabilities for outcomes.
     """
     rng = np.random.default_rng(0)
     metric = METRICS["classwise_ece_equal_mass"](BINS)
-    p, truth = drawn(rng, 300_000, sharpness)
+    p, truth = drawn(rng, 150_000, sharpness)
     order = np.argsort(p, axis=0)
     gaps = np.take_along_axis(truth - p, order, axis=0).reshape(BINS, -1, 3).mean(axis=1)
     true_value = float(np.abs(gaps).mean())
     covered = 0
-    for _ in range(300):
+    for _ in range(draws):
         p, truth = drawn(rng, 400, sharpness)
         result = metric.measure(Predictions.from_probabilities(p, labels(rng, truth)), 0.95)
         covered += result.low - 1e-9 <= true_value <= result.high
         assert result.high - result.low < 0.15
-    assert covered / 300 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 300)
+    assert covered / draws >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / draws)
 
 
 def test_floor_matches_calibrated_rows() -> None:

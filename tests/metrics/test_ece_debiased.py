@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recalib.metrics import METRICS, BinState
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import evaluate
+from tests.draws import few_or_many
 
 Values = NDArray[np.float64]
 
@@ -137,14 +138,15 @@ TRUTHS = {
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("confidence", CONFIDENCES)
-def test_interval_covers_the_true_value(confidence: str, truth: str) -> None:
-    """In 93% of 600 draws of 300 rows, less two standard errors; `benchmarks.coverage` has more.
+@few_or_many(40, 600)
+def test_interval_covers_the_true_value(confidence: str, truth: str, draws: int) -> None:
+    """In 93% of draws of 300 rows, less two standard errors; `benchmarks.coverage` has more.
 
     A normal interval around θ̂ holds it in 78% of the skewed ones.
     """
     rng = np.random.default_rng(0)
     population = BinState(15)
-    many = CONFIDENCES[confidence](rng, 10**6)
+    many = CONFIDENCES[confidence](rng, 10**5)
     population.add_confidences(many, np.zeros(len(many), bool))
     where = np.clip(np.ceil(many * 15) - 1, 0, 14).astype(int)
     rights = np.bincount(where, TRUTHS[truth](many), 15)[population.filled]
@@ -152,11 +154,11 @@ def test_interval_covers_the_true_value(confidence: str, truth: str) -> None:
     gaps = (rights - population.confidence[population.filled]) / shares
     true_value = math.sqrt(float(shares @ gaps**2) / len(many))
     covered = 0
-    for _ in range(600):
+    for _ in range(draws):
         p = CONFIDENCES[confidence](rng, 300)
         result = measure(p, rng.random(300) < TRUTHS[truth](p))
         covered += result.low - 1e-9 <= true_value <= result.high
-    assert covered / 600 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 600)
+    assert covered / draws >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / draws)
 
 
 def test_interval_is_informative() -> None:

@@ -17,6 +17,7 @@ from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.intervals import variances_under
 from recalib.metrics.mean_metrics import wilson
+from tests.draws import few_or_many
 
 ROWS = 400
 
@@ -133,8 +134,8 @@ def coverage(truth: Truth, lowest: float, draws: int) -> float:
     return covered / draws
 
 
-def coverage_of_one_bin(name: str, truth: Truth, lowest: float) -> float:
-    """Coverage with all rows in one of 15 bins: exact for each of ten confidence draws.
+def coverage_of_one_bin(name: str, truth: Truth, lowest: float, draws: int) -> float:
+    """Coverage with all rows in one of 15 bins: exact for each draw of confidences.
 
     The error is then a function of the number of correct rows, of known distribution. In one
     bin every error is the same.
@@ -142,7 +143,7 @@ def coverage_of_one_bin(name: str, truth: Truth, lowest: float) -> float:
     true_value = true_error(truth, lowest, 1)
     rng = np.random.default_rng(0)
     total = 0.0
-    for _ in range(10):
+    for _ in range(draws):
         p = rng.uniform(lowest, 1, ROWS)
         likeliest_first = np.argsort(rng.random(ROWS) - truth(p))
         chances = scipy.stats.poisson_binom(truth(p)).pmf(np.arange(ROWS + 1))
@@ -151,7 +152,7 @@ def coverage_of_one_bin(name: str, truth: Truth, lowest: float) -> float:
             right[likeliest_first[:rights]] = True
             result = measured(name, p, right, 15)
             total += chances[rights] * (result.low <= true_value <= result.high)
-    return total / 10
+    return total / draws
 
 
 def measured(name: str, p: NDArray[np.float64], right: NDArray[np.bool_], bins: int) -> Estimate:
@@ -168,22 +169,25 @@ everything = pytest.mark.parametrize("truth", [calibrated, overconfident, mixed,
 @pytest.mark.usefixtures("without_floors")
 @everything
 @pytest.mark.parametrize("lowest", [0.3, 0.8])
-def test_ece_interval_has_nominal_coverage(truth: Truth, lowest: float) -> None:
-    """In 95% but for three standard errors of 500 draws, with rows in 11 bins or in 3.
+@few_or_many(30, 500)
+def test_ece_interval_has_nominal_coverage(truth: Truth, lowest: float, draws: int) -> None:
+    """In 95% of draws but for three standard errors, with rows in 11 bins or in 3.
 
-    `python -m benchmarks.coverage` draws more, of more kinds.
+    `test_calibration_gaps.py` has closed forms. `python -m benchmarks.coverage` draws more, of
+    more kinds.
     """
-    assert coverage(truth, lowest, 500) >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 500)
+    assert coverage(truth, lowest, draws) >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / draws)
 
 
 @pytest.mark.usefixtures("without_floors")
 @everything
-def test_one_bin_ece_interval_has_nominal_coverage(truth: Truth) -> None:
+@few_or_many(2, 10)
+def test_one_bin_ece_interval_has_nominal_coverage(truth: Truth, draws: int) -> None:
     """The worst case: 95% but for 0.2%, since whole numbers of rows meet no level exactly.
 
     Without Agresti and Coull's two errors and two successes, `overconfident` would fail at 94.7%.
     """
-    assert coverage_of_one_bin("ece", truth, 0.95) >= 0.948
+    assert coverage_of_one_bin("ece", truth, 0.95, draws) >= 0.948
 
 
 def wrong_where_sure(p: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -193,12 +197,13 @@ def wrong_where_sure(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("truth", [calibrated, wrong_where_sure, steep])
-def test_one_bin_ece_l2_interval_has_nominal_coverage(truth: Truth) -> None:
+@few_or_many(2, 10)
+def test_one_bin_ece_l2_interval_has_nominal_coverage(truth: Truth, draws: int) -> None:
     """In 95.5% or more; `wrong_where_sure` would fail at 95.2% with observed variances.
 
     And without Agresti and Coull's two errors and two successes, at 94.6%.
     """
-    assert coverage_of_one_bin("ece_l2", truth, 0.97) >= 0.955
+    assert coverage_of_one_bin("ece_l2", truth, 0.97, draws) >= 0.955
 
 
 def test_variance_given_an_error_uses_the_implied_accuracy() -> None:

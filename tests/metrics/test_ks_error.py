@@ -11,6 +11,7 @@ import scipy.stats
 
 from recalib.metrics import METRICS, Predictions, ks_noise
 from recalib.metrics.ks_error import _within
+from tests.draws import few_or_many
 from tests.metrics.rows import measure, rows
 
 NAMES = ["ks_error", "ks_error_classwise"]
@@ -56,10 +57,11 @@ def test_brownian_supremum_matches_published_quantiles() -> None:
 @pytest.mark.usefixtures("without_floors")
 @pytest.mark.parametrize("slope", [1.0, 0.98, 0.9])
 @pytest.mark.parametrize("skewed", [False, True])
-def test_interval_covers_the_true_value(slope: float, skewed: bool) -> None:
-    """In 95% of 400 draws, less two standard errors. The truth is the mean gap, of one sign."""
+@few_or_many(40, 400)
+def test_interval_covers_the_true_value(slope: float, skewed: bool, draws: int) -> None:
+    """In 95% of draws, less two standard errors. The truth is the mean gap, of one sign."""
     rng = np.random.default_rng(0)
-    covered, draws = 0, 400
+    covered = 0
     for _ in range(draws):
         p = rng.beta(30, 0.6, 300) if skewed else rng.uniform(0.3, 1, 300)
         result = measure("ks_error", p, rng.random(300) < slope * p, 0.95)

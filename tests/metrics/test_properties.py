@@ -23,7 +23,7 @@ EQUAL_MASS = {"ece_equal_mass", "ece_l2_equal_mass", "classwise_ece_equal_mass"}
 SIZE_AWARE = {"ece_debiased", "ece_sweep", "ece_kde", "ece_kde_classwise", "ece_kde_canonical"}
 
 #: For tests whose examples compute every metric.
-few = settings(max_examples=25)
+few = settings(max_examples=12)
 orders = st.randoms(use_true_random=False)
 levels = st.sampled_from([0.5, 0.9, 0.95, 0.999])
 

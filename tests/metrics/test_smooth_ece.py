@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import recalib.metrics.smooth_ece as module
 from recalib.metrics.smooth_ece import _integral_of_absolute, _spectrum, smoothed
+from tests.draws import few_or_many
 from tests.metrics.rows import measure
 
 Values = NDArray[np.float64]
@@ -39,7 +40,7 @@ def drawn(seed: int, rows: int) -> tuple[Values, NDArray[np.bool_]]:
     return p, rng.random(rows) < 0.8
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 def test_matches_brute_force_definition(seed: int, rows: int) -> None:
     """To the 1e-5 that its docstring promises."""
@@ -121,38 +122,39 @@ TRUTHS: dict[str, Callable[[Values], Values]] = {
     ("truth", "skewed"),
     [("calibrated", True), ("10% too sure", False), ("wrong where sure", True)],
 )
+@few_or_many(15, 120)
 def test_interval_covers_the_true_value(
-    truth: str, skewed: bool, monkeypatch: pytest.MonkeyPatch
+    truth: str, skewed: bool, draws: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Coverage over 120 samples of 300 rows is at least 93%, less two standard errors.
+    """Coverage over samples of 300 rows is at least 93%, less two standard errors.
 
-    The true value is that of 200,000 quantiles of the distribution.
+    The true value is that of 20,000 quantiles of the distribution.
     """
     # The floor, which takes most of the time, is tested below.
     monkeypatch.setattr(module, "_fixed_points", lambda spectra, start: np.zeros(len(spectra)))
     law = scipy.stats.beta(30, 0.6) if skewed else scipy.stats.uniform(0.5, 0.5)
-    population = law.ppf((np.arange(200_000) + 0.5) / 200_000)
+    population = law.ppf((np.arange(20_000) + 0.5) / 20_000)
     gaps = (TRUTHS[truth](population) - population) / len(population)
     true_value = module._fixed_point(_spectrum(population, gaps, 2**14))
     rng = np.random.default_rng(1)
     covered = 0
-    for _ in range(120):
+    for _ in range(draws):
         p = law.rvs(300, random_state=rng)
         result = measure("smooth_ece", p, rng.random(300) < TRUTHS[truth](p), 0.95)
         assert 0 <= result.low <= result.value <= result.high <= 1
         assert result.high - result.low < 0.2
         covered += result.low - 1e-5 <= true_value <= result.high
-    assert covered / 120 >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / 120)
+    assert covered / draws >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / draws)
 
 
 def test_floor_matches_calibrated_rows() -> None:
-    """Mean and 95th percentile of 500 other labels, each by the metric itself."""
+    """Mean and 95th percentile of 200 other labels, each by the metric itself."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1, 300)
-    again = [measure("smooth_ece", p, rng.random(300) < p).value for _ in range(500)]
+    again = [measure("smooth_ece", p, rng.random(300) < p).value for _ in range(200)]
     result = measure("smooth_ece", p, rng.random(300) < p, 0.9)
-    assert result.floor == pytest.approx(np.mean(again), rel=0.06)
-    assert result.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.12)
+    assert result.floor == pytest.approx(np.mean(again), rel=0.1)
+    assert result.floor_high == pytest.approx(np.quantile(again, 0.95), rel=0.15)
     assert measure("smooth_ece", p, rng.random(300) < p).floor is None
 
 
