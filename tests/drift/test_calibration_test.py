@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from recalib.drift import CalibrationTest, default_bettors
 from recalib.drift.bettors import BinnedBettor, PlattBettor, log_odds
 from recalib.errors import InputError
+from tests.draws import few_or_many
 
 Values = NDArray[np.float64]
 
@@ -122,32 +124,34 @@ def test_memories_decay_per_row():
 
 
 @pytest.mark.parametrize("offset", [0.02, -0.02])
-def test_false_alarms_stay_below_alpha(offset):
-    """100 streams tested after every label, at both edges of the tolerance.
+@few_or_many(30, 100)
+def test_false_alarms_stay_below_alpha(offset, draws):
+    """Streams tested after every label, at both edges of the tolerance.
 
-    At α = 0.1, 10 rejections are expected at most; more than 20 have a probability of 0.001.
+    At α = 0.1, a tenth is expected at most; as many as fail have a probability of 0.001.
     """
     rejected = 0
-    for seed in range(100):
+    for seed in range(draws):
         rng = np.random.default_rng([seed, 1])
         p = confidences(rng, 1_500)
         test = CalibrationTest(alpha=0.1, tolerance=0.02)
         test.update(p, outcomes(rng, np.clip(p + offset, 0, 1)))
         rejected += test.rejected
-    assert rejected <= 20
+    assert rejected <= scipy.stats.binom.isf(1e-3, draws, 0.1)
 
 
-def test_labels_selected_by_confidence_raise_no_alarm():
+@few_or_many(20, 100)
+def test_labels_selected_by_confidence_raise_no_alarm(draws):
     """More labels for low confidences are no miscalibration."""
     rejected = 0
-    for seed in range(100):
+    for seed in range(draws):
         rng = np.random.default_rng([seed, 2])
         p = confidences(rng, 4_000)
         p = p[rng.random(len(p)) < 1.1 - p]
         test = CalibrationTest(alpha=0.1)
         test.update(p, outcomes(rng, p))
         rejected += test.rejected
-    assert rejected <= 20  # 10 expected, plus three standard errors
+    assert rejected <= scipy.stats.binom.isf(1e-3, draws, 0.1)
 
 
 def drifted(p: Values, kind: str) -> Values:
@@ -160,10 +164,11 @@ def drifted(p: Values, kind: str) -> Values:
 
 
 @pytest.mark.parametrize("kind", ["overconfident", "prior shift", "local"])
-def test_drift_is_found_after_a_long_calibrated_time(kind):
+@few_or_many(5, 20)
+def test_drift_is_found_after_a_long_calibrated_time(kind, draws):
     """5,000 calibrated labels, then drift: past losses do not delay the detection."""
     delays = []
-    for seed in range(20):
+    for seed in range(draws):
         rng = np.random.default_rng([seed, 3])
         p = confidences(rng, 12_000)
         truth = p.copy()
@@ -176,10 +181,11 @@ def test_drift_is_found_after_a_long_calibrated_time(kind):
     assert np.median(delays) < 4_000
 
 
-def test_suspicion_comes_before_rejection():
-    """On most of ten streams that drift half-way, at level 10; never before the drift."""
+@few_or_many(5, 10)
+def test_suspicion_comes_before_rejection(draws):
+    """On most streams that drift half-way, at level 10; never before the drift."""
     leads = []
-    for seed in range(10):
+    for seed in range(draws):
         rng = np.random.default_rng([seed, 5])
         p = confidences(rng, 8_000)
         truth = p.copy()
@@ -266,10 +272,11 @@ def test_the_size_of_updates_makes_no_difference():
         assert (test.labels, test.blocks) == (uninterrupted.labels, uninterrupted.blocks)
 
 
-def test_onset_is_near_the_change():
+@few_or_many(6, 20)
+def test_onset_is_near_the_change(draws):
     """5,000 calibrated labels, then overconfidence: the refit uses the labels after it."""
     onsets = []
-    for seed in range(20):
+    for seed in range(draws):
         rng = np.random.default_rng([seed, 4])
         p = confidences(rng, 10_000)
         truth = p.copy()

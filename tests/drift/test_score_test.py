@@ -7,10 +7,12 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from numpy.typing import NDArray
 
 from recalib.drift import ScoreTest
 from recalib.errors import InputError
+from tests.draws import few_or_many
 
 Values = NDArray[np.float64]
 
@@ -40,13 +42,14 @@ def test_evidence_equals_its_definition():
     assert test.standard_error == pytest.approx(d.std(ddof=1) / math.sqrt(300))
 
 
-def test_an_equally_good_candidate_is_rarely_called_better():
-    """400 streams of 4,000 labels with expected difference 0, tested after every label.
+@few_or_many(60, 400)
+def test_an_equally_good_candidate_is_rarely_called_better(draws):
+    """Streams of 4,000 labels with expected difference 0, tested after every label.
 
-    At α = 0.1, 40 are expected at most; more than 60 have a probability below 0.001.
+    At α = 0.1, a tenth is expected at most; as many as fail have a probability below 0.001.
     """
     called = 0
-    for seed in range(400):
+    for seed in range(draws):
         rng = np.random.default_rng([seed, 1])
         # Two forecasts with the same error in opposite directions.
         y = rng.random(4_000) < 0.7
@@ -54,13 +57,14 @@ def test_an_equally_good_candidate_is_rarely_called_better():
         test = ScoreTest(alpha=0.1, max_labels=10_000)
         test.update(champion, candidate)
         called += test.verdict == "better"
-    assert called <= 60
+    assert called <= scipy.stats.binom.isf(1e-3, draws, 0.1)
 
 
-def test_a_candidate_with_the_minimum_gain_is_rarely_called_no_better():
+@few_or_many(60, 300)
+def test_a_candidate_with_the_minimum_gain_is_rarely_called_no_better(draws):
     """The expected difference is exactly `min_gain`, the boundary of the second hypothesis."""
     called = 0
-    for seed in range(300):
+    for seed in range(draws):
         rng = np.random.default_rng([seed, 2])
         y = rng.random(4_000) < 0.7
         champion, candidate = 2 * (0.8 - y) ** 2, 2 * (0.7 - y) ** 2
@@ -68,7 +72,7 @@ def test_a_candidate_with_the_minimum_gain_is_rarely_called_no_better():
         test._for -= 1e9  # only the second test can decide
         test.update(champion, candidate)
         called += test.verdict == "no better"
-    assert called <= 47  # 30 expected, plus three standard errors
+    assert called <= scipy.stats.binom.isf(1e-3, draws, 0.1)
 
 
 def test_better_and_worse_candidates_get_the_correct_verdict():

@@ -16,6 +16,7 @@ No response contains a traceback, an error other than 503, or wrong numbers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import threading
 import time
@@ -286,8 +287,7 @@ def open_ledger(database_url: str, programs: Programs) -> Iterator[Ledger]:
 
 def publish_two(registry: Registry) -> None:
     """Create the model, its data set, and versions 1 (champion) and 2, without a worker."""
-    logits, labels = draw(300, _CLASSES, 3.0)
-    body = npz(logits, labels)
+    body = npz(*_calibration_set())
     with registry.blobs.writer() as blob:
         blob.write(body)
         digest = blob.commit()
@@ -297,7 +297,7 @@ def publish_two(registry: Registry) -> None:
             model, "validation", digest, 300, _CLASSES, len(body), NPZ["Content-Type"], "logits", {}
         )
     for map in ("temperature", "vector"):
-        fitted = recalib.fit(logits, labels, map=map)
+        fitted = _fitted(map)
         with registry.transaction() as tx:
             tx.jobs.enqueue("fit", {}, model=model)
             lease = tx.jobs.claim("test", ["fit"], 60)
@@ -306,6 +306,15 @@ def publish_two(registry: Registry) -> None:
             card, data = fitted.card.to_dict(), fitted.to_bytes()
             tx.calibrators.publish(lease, model, "validation", card, data, alias, "first")
             tx.jobs.succeed(lease, {})
+
+
+def _calibration_set() -> tuple[Any, Any]:
+    return draw(300, _CLASSES, 3.0)
+
+
+@functools.cache
+def _fitted(map: str) -> recalib.Calibrator:
+    return recalib.fit(*_calibration_set(), map=map)
 
 
 def _acknowledged(entries: list[Entry]) -> int:

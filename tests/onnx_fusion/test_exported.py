@@ -89,7 +89,7 @@ def export(network: Any, path: Path, by: str) -> None:
         )
 
 
-@pytest.mark.parametrize("by", ["dynamo", "torchscript"])
+@pytest.mark.parametrize("by", [pytest.param("dynamo", marks=pytest.mark.slow), "torchscript"])
 @pytest.mark.parametrize("map", ["temperature", "structured_matrix", "isotonic"])
 def test_a_network_of_torch(map: str, by: str, network: Any, tmp_path: Path) -> None:
     """One file answers what torch's network and then the fitted calibrator answer."""

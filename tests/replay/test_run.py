@@ -14,6 +14,8 @@ from recalib.replay import ReplayOptions, replay
 from tests.replay.logs import START, log, write
 
 _DAY = 86_400.0
+#: Fewer cohorts than by default, which cost most of the time.
+_LONG_COHORTS = ReplayOptions(cohort=_DAY / 2)
 
 
 def states(result) -> list[str]:
@@ -36,17 +38,17 @@ def test_drift_is_found_soon_after_it_began(tmp_path: Path):
 
 
 def test_a_calibrated_log_ends_fresh(tmp_path: Path):
-    result = replay(write(tmp_path / "a.parquet", log(drift=None)))
+    result = replay(write(tmp_path / "a.parquet", log(drift=None)), _LONG_COHORTS)
     assert result.state == "fresh"
     assert "stale" not in states(result)
 
 
 def test_the_order_of_rows_makes_no_difference(tmp_path: Path):
-    table = pa.table(log())
+    table = pa.table(log(3_000))
     columns = dict(zip(table.column_names, table.columns, strict=True))
     result = replay(write(tmp_path / "one.parquet", columns))
     shuffled = table.take(np.random.default_rng(0).permutation(len(table)))
-    pa.parquet.write_table(shuffled, tmp_path / "other.parquet", row_group_size=1_000)
+    pa.parquet.write_table(shuffled, tmp_path / "other.parquet", row_group_size=250)
     assert replay(tmp_path / "other.parquet").to_dict() == result.to_dict()
 
 
@@ -59,14 +61,14 @@ def test_errors_that_are_labelled_first_do_not_bend_cohorts(tmp_path: Path):
     right = np.array(columns["correct"].to_pylist())
     columns["label_time"] = columns["time"] + np.where(right, _DAY, 60.0)
     path = write(tmp_path / "a.parquet", columns)
-    result = replay(path)
+    result = replay(path, _LONG_COHORTS)
     assert result.maturity == pytest.approx(_DAY, rel=0.02)
     assert result.late == 0
     assert result.state == "fresh"
     young = result.windows[-1]["time"]
     assert young <= max(columns["label_time"]) - result.maturity < young + result.cohort
     assert result.immature == np.count_nonzero(columns["time"] >= young)
-    impatient = replay(path, ReplayOptions(maturity=3_600.0))
+    impatient = replay(path, ReplayOptions(maturity=3_600.0, cohort=_DAY / 2))
     assert impatient.maturity_from == "given"
     assert impatient.late == pytest.approx(np.count_nonzero(right), rel=0.05)
     # Nobody should wait for errors alone: that is selection by outcome.
@@ -80,7 +82,7 @@ def test_a_segment_that_drifts_is_named(tmp_path: Path):
     segments = pa.array(["web"] * 10_000 + ["app"] * 4_000)
     path = tmp_path / "a.parquet"
     pa.parquet.write_table(joined.append_column("segment", segments), path)
-    result = replay(path)
+    result = replay(path, _LONG_COHORTS)
     last = result.events[-1]
     assert (last.status.state, last.status.segment) == ("stale", "app")
     assert "segment 'app'" in last.status.reason
