@@ -157,6 +157,7 @@ def test_a_new_setting_is_one_field(copy: Path) -> None:
     _run(copy, "-c", check, RECALIB_NEW_SETTING="2")
 
 
+@pytest.mark.slow
 def test_a_new_migration_is_one_file_that_a_command_writes(copy: Path) -> None:
     registry = copy / "recalib/registry"
     with (registry / "tables.py").open("a") as file:

@@ -50,9 +50,9 @@ print("read")
 @pytest.mark.parametrize(
     "read",
     [
-        "decoder_of(module.A7).decode(text)",
-        "converted(plain, module.A7)",
-        "converted(plain, module.Plain)",
+        pytest.param("decoder_of(module.A7).decode(text)", marks=pytest.mark.slow),
+        pytest.param("converted(plain, module.A7)", marks=pytest.mark.slow),
+        pytest.param("converted(plain, module.Plain)", marks=pytest.mark.slow),
         "decoder_of(module.A7).decode(text), converted(plain, module.Plain)",
     ],
 )

@@ -40,11 +40,6 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    """Its names are loaded at first use."""
-    assert loaded_by("import recalib") == set()
-
-
 def test_server_start_loads_no_optional_package() -> None:
     """Workers fit, so a server never loads torch.
 
@@ -68,9 +63,10 @@ def test_idle_worker_has_not_loaded_torch() -> None:
     assert not loaded_by("import training.main") & {"torch", "sklearn", "pandas", "altair"}
 
 
-def test_help_loads_nothing_heavy() -> None:
-    """`recalib --help` answers at once."""
-    run = "from recalib.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
+def test_import_and_help_load_nothing_heavy() -> None:
+    """Names of the package are loaded at first use, and `recalib --help` answers at once."""
+    run = "import recalib\nfrom recalib.cli import main\n"
+    run += "try:\n    main(['--help'])\nexcept SystemExit:\n    pass"
     assert loaded_by(run) == set()
 
 

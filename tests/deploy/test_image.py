@@ -89,6 +89,7 @@ print(*sorted(mapped | loaded), sep="\n")
 """
 
 
+@pytest.mark.slow
 def test_removed_files_are_not_needed_to_serve() -> None:
     """No module or library that reading, calibrating and responding load is removed."""
     done = subprocess.run(

@@ -76,7 +76,9 @@ def check_degenerate_data(name: str, objective: str, kind: str) -> None:
 
 
 @pytest.mark.usefixtures("whole_cards")
-@pytest.mark.parametrize("kind", DEGENERATE)
+@pytest.mark.parametrize(
+    "kind", ["single class", "separable", "logits x 4000", "constant", "one row", "masked"]
+)
 def test_degenerate_data_has_a_complete_card(kind: str) -> None:
     """Every metric is a number, or is absent where it is undefined."""
     logits, labels = DEGENERATE[kind](*draw(100, 6, 2.0))

@@ -333,7 +333,7 @@ class TestRealLogits:
         assert ece < 0.70
         assert equal_mass < 1.5
 
-    @pytest.mark.parametrize("bins", [10, 30])
+    @pytest.mark.parametrize("bins", [30])
     def test_number_of_soft_bins_has_little_effect(self, bins: int, splits: Any) -> None:
         assert self.measured(splits, bins=bins)[0] < 0.85
 

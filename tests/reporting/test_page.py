@@ -26,7 +26,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     files = []
     for name, seed in (("val.npz", 1), (f"{_HOSTILE}.npz", 2)):
-        logits, labels = draw(1500, 5, 2.5, seed=seed)
+        logits, labels = draw(400, 5, 2.5, seed=seed)
         files.append(Source(name, name, LabelledData(logits.astype(np.float32), labels)))
     pairs = [(name, "nll") for name in ("identity", "temperature", "vector")]
     write_report(path, *files, pairs, title=_HOSTILE)
