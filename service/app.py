@@ -93,13 +93,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await to_thread.run_sync(telemetry.shutdown)
 
     app = Application(
+        state,
         title="Recalib",
         version=recalib.__version__,
         description="Fits, versions and serves calibrators of classifier probabilities.",
         openapi_tags=TAGS,
         lifespan=lifespan,
     )
-    app.state.recalib = state
     problems.install(app)
     # The most frequent routes first: they are matched in order.
     for router in (
@@ -146,7 +146,11 @@ def _token_verifier(settings: Settings) -> TokenVerifier | None:
 class Application(FastAPI):
     """FastAPI behind `service.http.entry`, with problems in its OpenAPI description."""
 
-    fast_routes = FastRoutes([*CALIBRATE_ROUTES, *INFER_ROUTES])
+    _fast_routes = FastRoutes([*CALIBRATE_ROUTES, *INFER_ROUTES])
+
+    def __init__(self, state: State, **options: Any) -> None:
+        super().__init__(**options)
+        self.state.recalib = self._state = state
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -156,11 +160,11 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await super().__call__(scope, receive, send)
-            return
         fastapi = super().__call__
-        await entry.answer(self.state.recalib, self.fast_routes, fastapi, scope, receive, send)
+        if scope["type"] == "http":
+            await entry.answer(self._state, self._fast_routes, fastapi, scope, receive, send)
+        else:
+            await fastapi(scope, receive, send)
 
 
 @contextlib.asynccontextmanager

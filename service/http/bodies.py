@@ -46,19 +46,22 @@ def limit_body(
 ) -> Receive:
     """Return a `receive` that raises `TooLargeError` if the body exceeds a limit.
 
-    A body whose announced length exceeds it is refused before it is read.
+    A body whose announced length exceeds it is refused before it is read. The HTTP server enforces
+    the announced length, so only the size of a body without it is counted.
 
     Parameters
     ----------
     limit: of the server, in bytes; the limit of the caller's key may be lower.
     """
     length = headers.get(b"content-length", b"")
-    announced, size = int(length) if length.isdigit() else 0, 0
+    announced, size = int(length) if length.isdigit() else None, 0
     lowest = min(limit, exchange.body_bytes or limit)
+    if announced is not None and announced <= lowest:
+        return receive
 
     async def receive_limited() -> Message:
         nonlocal size
-        if announced > lowest:
+        if announced is not None:
             raise _too_large(announced, limit, exchange, "")
         message = await receive()
         size += len(message.get("body", b""))

@@ -37,9 +37,9 @@ async def answer(
     ----------
     app: FastAPI, for requests that match no fast route.
     """
-    send = _raising_disconnect(send)
     headers, match = header_map(scope), fast_routes.match(scope)
-    exchange = scope[EXCHANGE] = Exchange(state.access, headers, _address(scope))
+    client = scope.get("client")
+    exchange = scope[EXCHANGE] = Exchange(state.access, headers, client[0] if client else "")
     status, refused = 0, ""
 
     async def send_with_id(message: Message) -> None:
@@ -72,7 +72,7 @@ async def answer(
     except Exception as error:
         if refused and isinstance(error, LimitedError):
             refused = "limited"
-        if isinstance(error, ClientDisconnect) or isinstance(error.__cause__, ClientDisconnect):
+        if _is_disconnect(error):
             status = _CLIENT_CLOSED_REQUEST
         elif status:  # the response has started; the server closes the connection
             log_failure(error)
@@ -87,24 +87,14 @@ async def answer(
         record_request(scope["method"], refused or route_label, status or 500, exchange.started)
 
 
-def _raising_disconnect(send: Send) -> Send:
-    """Return a `send` that raises `ClientDisconnect` if the connection is closed.
+def _is_disconnect(error: Exception) -> bool:
+    """Return whether the client closed the connection.
 
     uvicorn reports a closed connection to the last of its pipelined requests only. For the others
     it goes on writing, and uvloop raises RuntimeError.
     """
-
-    async def send_or_raise(message: Message) -> None:
-        try:
-            await send(message)
-        except RuntimeError as error:
-            if not str(error).endswith("the handler is closed"):
-                raise
-            raise ClientDisconnect from error
-
-    return send_or_raise
-
-
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return "" if client is None else str(client[0])
+    return (
+        isinstance(error, ClientDisconnect)
+        or isinstance(error.__cause__, ClientDisconnect)
+        or (isinstance(error, RuntimeError) and str(error).endswith("the handler is closed"))
+    )

@@ -52,14 +52,11 @@ class FastRoutes:
 
     def __init__(self, routes: Iterable[FastRoute]) -> None:
         self._routes = [(route.pattern, route) for route in routes]
-        self._suffixes = {route.template.rpartition("/")[2] for _, route in self._routes}
         self._match_path = lru_cache(maxsize=4096)(self._search)
 
     def match(self, scope: Scope) -> tuple[FastRoute, dict[str, str]] | None:
         """Return the route and the path parameters of a request; None: FastAPI answers it."""
-        if scope["method"] != "POST" or scope["path"].rpartition("/")[2] not in self._suffixes:
-            return None
-        return self._match_path(scope["path"])
+        return self._match_path(scope["path"]) if scope["method"] == "POST" else None
 
     def _search(self, path: str) -> tuple[FastRoute, dict[str, str]] | None:
         for pattern, route in self._routes:
@@ -70,38 +67,28 @@ class FastRoutes:
 
 
 class BytesResponse(Response):
-    """A response with status 200 and a body in one or two parts.
+    """A response with status 200.
 
     Parameters
     ----------
-    rest: the second part of the body, sent without copying it.
     headers: in addition to `Content-Type` and `Content-Length`.
     """
 
     def __init__(
-        self,
-        media_type: bytes,
-        body: bytes,
-        rest: bytes | memoryview = b"",
-        headers: Iterable[tuple[bytes, bytes]] = (),
+        self, media_type: bytes, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()
     ) -> None:
         # Response's own constructor encodes each header, which takes longer than a softmax.
         self.status_code = 200
         self.background = None
         self.body = body
-        self.rest = rest
-        length = b"%d" % (len(body) + len(rest))
+        length = b"%d" % len(body)
         self.raw_headers = [(b"content-type", media_type), (b"content-length", length), *headers]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        if len(self.rest) == 0:
-            await send({"type": "http.response.body", "body": self.body})
-        else:
-            await send({"type": "http.response.body", "body": self.body, "more_body": True})
-            await send({"type": "http.response.body", "body": self.rest})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 def header_map(scope: Scope) -> dict[bytes, bytes]:

@@ -213,12 +213,12 @@ async def _readiness(state: State, model: str, selector: str, response: Response
 
 
 def _encode(parsed: tensors.ParsedRequest, result: CalibrationResult, accept: str) -> Response:
-    content, rest = tensors.answer(parsed, result.probabilities, result.ids or [], result.loaded)
+    content, length = tensors.answer(parsed, result.probabilities, result.ids or [], result.loaded)
     headers, media_type = [], _JSON
     if any(parsed.outputs.values()):  # as bytes
-        headers, media_type = [(_JSON_LENGTH, b"%d" % len(content))], _BYTES
+        headers, media_type = [(_JSON_LENGTH, b"%d" % length)], _BYTES
     encoding = compression.encoding_for(accept)
     if encoding is not None:
-        content, rest = compression.compressed(b"".join((content, rest)), encoding), b""
+        content = compression.compressed(content, encoding)
         headers.append((b"content-encoding", encoding.encode()))
-    return BytesResponse(media_type.encode(), content, rest, headers)
+    return BytesResponse(media_type.encode(), content, headers)

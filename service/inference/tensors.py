@@ -124,8 +124,8 @@ def parse(body: bytes, json_length: str | None) -> ParsedRequest:
 
 def answer(
     parsed: ParsedRequest, probabilities: Floats, ids: list[str | None], loaded: LoadedCalibrator
-) -> tuple[bytes, bytes | memoryview]:
-    """Return the JSON of a response and the binary data that follow it.
+) -> tuple[bytes, int]:
+    """Return a response, JSON and the binary data after it, and the length of the JSON.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def answer(
     if parsed.id is not None:
         document["id"] = parsed.id
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    return text, tails[0] if len(tails) == 1 else b"".join(tails)
+    return b"".join((text, *tails)), len(text)
 
 
 class _Tensor(NamedTuple):

@@ -1,7 +1,6 @@
 """Encoding of calibrate responses: JSON, .npy, Arrow and .npz.
 
-A new format is a function and its line in `ENCODERS`. The function returns the body in two parts;
-the second may be a view of the array, which is sent without a copy.
+A new format is a function and its line in `ENCODERS`.
 """
 
 from __future__ import annotations
@@ -21,18 +20,16 @@ from service.calibration import CalibrationResult
 from service.predict.request_formats import ARROW, JSON, NPY, NPZ
 from service.predict.top_k import top_classes
 
-__all__ = ["ENCODERS", "IDS_BY_DEFAULT", "WITH_IDS", "WITH_TOP", "EncodedBody"]
+__all__ = ["ENCODERS", "IDS_BY_DEFAULT", "WITH_IDS", "WITH_TOP"]
 
 pa = LazyModule("pyarrow")
-
-EncodedBody = tuple[bytes, bytes | memoryview]
 
 
 def _served_by(result: CalibrationResult) -> dict[str, Any]:
     return {"version": result.loaded.version, "map": result.loaded.calibrator.card.map}
 
 
-def to_json(result: CalibrationResult) -> EncodedBody:
+def to_json(result: CalibrationResult) -> bytes:
     """Return JSON; each number has the digits of a float32."""
     if result.top_k is None:
         document: dict[str, Any] = {"probabilities": result.probabilities}
@@ -45,16 +42,16 @@ def to_json(result: CalibrationResult) -> EncodedBody:
     if result.ids is not None:
         document["prediction_ids"] = result.ids
     document["calibrator"] = _served_by(result)
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), b""
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def to_npy(result: CalibrationResult) -> EncodedBody:
+def to_npy(result: CalibrationResult) -> bytes:
     """Return the probabilities as a .npy file."""
     flat = np.ascontiguousarray(result.probabilities, "<f4")
-    return _npy_header(flat.shape), flat.data.cast("B")
+    return b"".join((_npy_header(flat.shape), flat.data))
 
 
-def to_arrow(result: CalibrationResult) -> EncodedBody:
+def to_arrow(result: CalibrationResult) -> bytes:
     """Return an Arrow stream of one batch; its schema's metadata names the calibrator.
 
     The column `probabilities` holds lists of K numbers. With `top_k`, it holds those of the most
@@ -79,10 +76,11 @@ def to_arrow(result: CalibrationResult) -> EncodedBody:
     stream = pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, batch.schema) as writer:
         writer.write_batch(batch)
-    return stream.getvalue().to_pybytes(), b""
+    body: bytes = stream.getvalue().to_pybytes()
+    return body
 
 
-def to_npz(result: CalibrationResult) -> EncodedBody:
+def to_npz(result: CalibrationResult) -> bytes:
     """Return a .npz file of `probabilities` and, if requested, `prediction_ids`.
 
     Ids are ASCII of fixed length, empty for rows without an id.
@@ -92,11 +90,11 @@ def to_npz(result: CalibrationResult) -> EncodedBody:
         arrays["prediction_ids"] = np.array([id or "" for id in result.ids], f"S{ID_LENGTH}")
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
-    return file.getvalue(), b""
+    return file.getvalue()
 
 
 #: Encoders by media type; the first is the default.
-ENCODERS: dict[str, Callable[[CalibrationResult], EncodedBody]] = {
+ENCODERS: dict[str, Callable[[CalibrationResult], bytes]] = {
     JSON: to_json,
     NPY: to_npy,
     ARROW: to_arrow,

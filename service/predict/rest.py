@@ -163,8 +163,7 @@ class _Options(NamedTuple):
 
     def encode(self, result: CalibrationResult) -> Response:
         """Return the response in the negotiated media type."""
-        body, rest = ENCODERS[self.response_type](result)
-        return BytesResponse(self.response_type.encode(), body, rest)
+        return BytesResponse(self.response_type.encode(), ENCODERS[self.response_type](result))
 
 
 _PARAMETERS = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
