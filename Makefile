@@ -161,7 +161,7 @@ scenario: $(STAMP) ## Let a served calibrator drift until it is detected, refitt
 	@RECALIB_TESTS_SCENARIO=1 $(BIN)/pytest tests/end_to_end/test_monitoring.py -k drift
 
 .PHONY: paper-tables
-paper-tables: $(STAMP) ## Print published results of a paper beside Recalib's (minutes).
+paper-tables: $(STAMP) ## Print published results of a paper beside Recalib's (3 minutes).
 	@$(BIN)/python -m benchmarks.paper_tables
 
 .PHONY: proto
