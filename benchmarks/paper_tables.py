@@ -21,7 +21,7 @@ L-BFGS at this rate takes small steps, and it stops when float32 no longer shows
 loss. For CTS with class-wise scaling this happens before the optimum, at points that differ by up
 to 0.1 in ECE. A cell that is off is therefore fitted 16 more times, with logits that are changed in
 their last float32 digit. It is reproduced if the published ECE is within 0.03 of the range of the
-17 fits, and the table prints the range. If a cell is not reproduced, the command ends with status 1.
+17 fits, and the table prints the range. If a cell is not, the command ends with status 1.
 
 The published PTS is a dead network: all its hidden units are 0 for every row, and its temperature
 is a single number.
