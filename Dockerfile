@@ -1,7 +1,8 @@
-# syntax=docker/dockerfile:1
 # Three images: `serve` answers requests and has no torch; `worker` runs jobs on the CPU;
 # `worker-gpu` runs jobs on NVIDIA GPUs. Example:
 #   docker build --target serve --tag recalib-serve .
+# Every package is installed with its hash (deploy/requirements, `make image-requirements`), without
+# resolving dependencies again. `make pin-images` adds the digest of the base image.
 # No image has a compiler. The root file system may be read-only if /tmp and /var/lib/recalib are
 # writable. docs/deployment.md shows how to run the images.
 
@@ -14,7 +15,9 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
 # A fixed user number, because volumes and Kubernetes' runAsNonRoot depend on it.
 RUN groupadd --gid 10001 recalib \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/recalib --create-home \
-        --shell /usr/sbin/nologin recalib
+        --shell /usr/sbin/nologin recalib \
+    # A new volume at this path belongs to the user of the image.
+    && install --directory --owner 10001 --group 10001 --mode 0700 /backups
 WORKDIR /var/lib/recalib
 ARG VERSION=unknown
 ARG REVISION=unknown
@@ -31,16 +34,25 @@ ENV UV_COMPILE_BYTECODE=1 \
     UV_NO_CACHE=1 \
     UV_PYTHON_DOWNLOADS=never \
     VIRTUAL_ENV=/opt/recalib
-RUN pip install --no-cache-dir --disable-pip-version-check uv==0.13.8 \
+COPY deploy/requirements/build.txt /requirements/
+RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --require-hashes \
+        -r /requirements/build.txt \
     && uv venv --python /usr/local/bin/python /opt/recalib
+COPY deploy/requirements/serve.txt /requirements/
+RUN uv pip install --no-deps --require-hashes -r /requirements/serve.txt
+
+# Without build isolation, which would download the build backend without a hash.
+FROM build AS wheel
 WORKDIR /source
-COPY pyproject.toml constraints.txt ./
-RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry
+COPY . .
+RUN pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation \
+        --wheel-dir /wheel .
 
 # Remove files that the server never opens (an eighth): tests, headers, Arrow Flight.
 FROM build AS build-serve
-COPY . .
-RUN uv pip install --no-deps . \
+COPY --from=wheel /wheel /wheel
+RUN uv pip install --no-deps /wheel/*.whl \
+    && uv pip check \
     && find "$VIRTUAL_ENV/lib" \( \
         -path "*/site-packages/*/tests" \
         -o -path "*/site-packages/onnx/backend/test" \
@@ -49,17 +61,27 @@ RUN uv pip install --no-deps . \
         -o -path "*/site-packages/simdjson/simdjson.*" \
     \) -prune -exec rm -r {} +
 
-FROM build AS build-worker
-RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry --extra train \
-    --torch-backend cpu
-COPY . .
-RUN uv pip install --no-deps .
+FROM build AS build-worker-packages
+COPY deploy/requirements/worker.txt /requirements/
+RUN uv pip install --no-deps --require-hashes -r /requirements/worker.txt
+
+# torch for the CPU is only in PyTorch's index. Its hash is checked if the file has one:
+# `make pin-images` adds it.
+FROM build-worker-packages AS build-worker
+COPY deploy/requirements/worker-cpu.txt /requirements/
+RUN uv pip install --no-deps --index-url https://download.pytorch.org/whl/cpu \
+        -r /requirements/worker-cpu.txt
+COPY --from=wheel /wheel /wheel
+RUN uv pip install --no-deps /wheel/*.whl \
+    && uv pip check
 
 # The default build of torch on PyPI is for CUDA and includes its libraries.
-FROM build AS build-worker-gpu
-RUN uv pip install -c constraints.txt -r pyproject.toml --extra serve --extra s3 --extra telemetry --extra train
-COPY . .
-RUN uv pip install --no-deps .
+FROM build-worker-packages AS build-worker-gpu
+COPY deploy/requirements/worker-gpu.txt /requirements/
+RUN uv pip install --no-deps --require-hashes -r /requirements/worker-gpu.txt
+COPY --from=wheel /wheel /wheel
+RUN uv pip install --no-deps /wheel/*.whl \
+    && uv pip check
 
 FROM base AS serve
 COPY --from=build-serve /opt/recalib /opt/recalib

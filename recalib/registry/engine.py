@@ -7,6 +7,7 @@ The differences between the databases are here, in `clock`, in `migrate` and in 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,15 @@ from sqlalchemy.exc import (
 
 from recalib.errors import InputError, UnavailableError
 
-__all__ = ["autocommit", "connect_to", "database_errors", "in_use", "reading", "writing"]
+__all__ = [
+    "autocommit",
+    "connect_to",
+    "database_errors",
+    "in_use",
+    "reading",
+    "remote_tls_mode",
+    "writing",
+]
 
 _ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
 #: How long a writer of SQLite waits for a lock. Transactions take milliseconds; the limit is for a
@@ -62,6 +71,27 @@ def connect_to(database_url: str) -> Engine:
     engine = create_engine(url, pool_pre_ping=True, **options)
     event.listen(engine, "connect", _configure_postgresql)
     return engine
+
+
+def remote_tls_mode(database_url: str) -> str | None:
+    """Return libpq's `sslmode` for PostgreSQL on another machine, None for other databases."""
+    url = _parse(database_url)
+    if url.get_backend_name() == "sqlite":
+        return None
+    # libpq's order: the query of the URL, its host, the environment, a Unix socket.
+    hosts = url.query.get("host") or url.host or os.environ.get("PGHOST", "")
+    names = [hosts] if isinstance(hosts, str) else list(hosts)
+    if all(_is_local(name) for text in names for name in text.split(",")):
+        return None
+    mode = url.query.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
+    return mode if isinstance(mode, str) else mode[-1]
+
+
+def _is_local(host: str) -> bool:
+    """Return whether a host is a Unix socket or a loopback address."""
+    if not host or host.startswith(("/", "@", "127.")) or host in ("::1", "[::1]"):
+        return True
+    return host.partition(":")[0] == "localhost"
 
 
 def writing(engine: Engine) -> Engine:

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from recalib.registry import Registry
+from recalib.registry.engine import remote_tls_mode
 from tests.cli.running import Cli
 from tests.service.issuers import Issuer, issuer, signing_keys
 from tests.training.watched import a_champion
@@ -49,7 +50,7 @@ def test_healthy_deployment(doctor: Any, registry: Registry) -> None:
     status, checks = doctor()
     assert status == 0
     assert list(checks) == [
-        "settings", "tls", "gpu", "database", "clock", "schema", "signing key", "api keys", "jobs",
+        "settings", "tls", "database tls", "gpu", "database", "clock", "schema", "signing key", "api keys", "jobs",
         "monitoring", "blobs",
     ]  # fmt: skip
     assert {state for state, _ in checks.values()} <= {"ok", "warning"}
@@ -161,6 +162,62 @@ def test_unwritable_blob_store_fails(doctor: Any, registry: Registry, blobs: Pat
     status, checks = doctor()
     assert (status, checks["blobs"][0]) == (1, "failed")
     assert str(blobs) in checks["blobs"][1]
+
+
+@pytest.mark.parametrize(
+    ("query", "state", "text"),
+    [
+        ("", "warning", "sslmode=prefer permits a connection without encryption"),
+        ("?sslmode=disable", "warning", "add sslmode=verify-full&sslrootcert=FILE"),
+        ("?sslmode=require", "ok", "does not verify the host: add sslmode=verify-full"),
+        ("?sslmode=verify-full&sslrootcert=ca.crt", "ok", "sslmode=verify-full"),
+    ],
+)
+def test_unencrypted_remote_database_is_reported(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, query: str, state: str, text: str
+) -> None:
+    """The password of the URL is not repeated."""
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    url = f"postgresql://u:hidden-password@db.invalid/recalib{query}"
+    result = cli("doctor", "--database-url", url, "--json")
+    checks = {entry["check"]: entry for entry in json.loads(result.out)}
+    assert checks["database tls"]["state"] == state
+    assert text in checks["database tls"]["detail"]
+    assert checks["database"]["state"] == "failed"
+    assert "hidden-password" not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("url", "mode"),
+    [
+        ("sqlite:////tmp/recalib.db", None),
+        ("postgresql://u@localhost/x", None),
+        ("postgresql://u@127.0.0.1:5433/x", None),
+        ("postgresql://u@[::1]/x", None),
+        ("postgresql://u@/x", None),
+        ("postgresql://u@/x?host=/run/postgresql", None),
+        ("postgresql://u@db/x", "prefer"),
+        ("postgres://u@db/x?sslmode=require", "require"),
+        ("postgresql://u@/x?host=db:5432", "prefer"),
+        ("postgresql://u@localhost/x?host=db&sslmode=allow", "allow"),
+        ("postgresql://u@/x?host=127.0.0.1&host=db", "prefer"),
+    ],
+)
+def test_tls_mode_of_a_remote_database(
+    monkeypatch: pytest.MonkeyPatch, url: str, mode: str | None
+) -> None:
+    for name in ("PGHOST", "PGSSLMODE"):
+        monkeypatch.delenv(name, raising=False)
+    assert remote_tls_mode(url) == mode
+
+
+def test_tls_mode_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As libpq does."""
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    assert remote_tls_mode("postgresql://u@db/x") == "verify-full"
+    assert remote_tls_mode("postgresql://u@db/x?sslmode=disable") == "disable"
+    monkeypatch.setenv("PGHOST", "db")
+    assert remote_tls_mode("postgresql://u@/x") == "verify-full"
 
 
 def test_doctor_creates_nothing(cli: Cli, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ while read -r _ target _; do
 done < /proc/self/mounts
 shift
 # The kept capability lets root read the folder of the tests' PostgreSQL, owned by another user.
-exec setpriv --no-new-privs --bounding-set=-all,+dac_override --inh-caps=-all -- "$@"
+exec setpriv $GROUPS_OPTION --no-new-privs --bounding-set=-all,+dac_override --inh-caps=-all -- "$@"
 """
 
 
@@ -157,7 +157,11 @@ class Containers:
         for folder in writable:
             folder.mkdir(exist_ok=True)
         folders = [str(folder.resolve()) for folder in writable]
-        return ["unshare", "--mount", "bash", "-c", _CONFINED, service, *folders, "--", *words]
+        groups = SERVICES[service].get("group_add", [])
+        script = _CONFINED.replace(
+            "$GROUPS_OPTION", f"--groups={','.join(groups)}" if groups else "--keep-groups"
+        )
+        return ["unshare", "--mount", "bash", "-c", script, service, *folders, "--", *words]
 
     def _words(self, service: str, command: list[str] | None) -> list[str]:
         entry = SERVICES[service].get("entrypoint", ["recalib"] if _is_ours(service) else [service])

@@ -32,7 +32,7 @@ def stage(name: str) -> str:
 
 
 #: Extras of the serving image.
-SERVING = set(re.findall(r"--extra (\S+)", stage("build")))
+SERVING = {"serve", "s3", "telemetry"}
 #: Patterns of folders and files that the serving image removes.
 CUT = re.findall(r'-path "([^"]+)"', stage("build-serve"))
 

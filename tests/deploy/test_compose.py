@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,9 +47,9 @@ def test_every_service_has_limits_and_a_health_check(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
-    assert re.fullmatch(r"[\w./-]+:(?!latest)[\w.-]+", service["image"])
-    assert service.get("read_only") or name == "s3"
-    assert not service.get("privileged")
+    assert re.fullmatch(r"[\w./-]+:(?!latest)[\w.-]+(@sha256:[0-9a-f]{64})?", service["image"])
+    assert service["read_only"] is True
+    assert not {"privileged", "cap_add", "devices", "pid", "ipc"} & set(service)
     if once(name):
         assert "healthcheck" not in service
     else:
@@ -56,6 +57,33 @@ def test_every_service_has_limits_and_a_health_check(name: str) -> None:
         assert service["healthcheck"]["test"][0] == "CMD"
     for port in service.get("ports", []):
         assert port.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_service_runs_as_root(name: str) -> None:
+    """Except the one that creates the files of new volumes, without a network."""
+    service = SERVICES[name]
+    if name == "secrets":
+        assert service["user"] == "0:0"
+        assert service["network_mode"] == "none"
+        return
+    # Our images name their user in the Dockerfile.
+    user = service.get("user", "10001:10001" if name in OURS else "0")
+    assert int(user.partition(":")[0]) > 0
+
+
+def test_store_listens_with_keys_only() -> None:
+    """Its parts without keys are on loopback, off, or require a certificate that nobody has."""
+    command = SERVICES["s3"]["command"]
+    for option in ("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.config=/secrets/config.json"):
+        assert option in command
+    assert [word for word in command if "0.0.0.0" in word] == ["-s3.ip.bind=0.0.0.0"]  # noqa: S104
+    for option in ("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"):
+        assert option in command
+    source = {target: source for source, target, _ in mounts("s3")}["/etc/seaweedfs/security.toml"]
+    settings = tomllib.loads((ROOT / source).read_text())
+    assert settings["grpc"]["ca"] == "/secrets/grpc-ca.crt"
+    assert set(settings["grpc"]["s3"]) == {"cert", "key"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -92,16 +120,19 @@ def test_compose_file_contains_no_secrets() -> None:
             assert set(held) == _SECRETS
             continue
         assert all(held.values())
-        own = {"key": {"recalib-secrets", "prometheus-secrets"}}
+        own = {
+            "key": {"recalib-secrets", "prometheus-secrets"},
+            "backup": {"recalib-secrets", "backup-secrets"},
+        }
         of_ours = {"recalib-secrets"} if name in OURS else {f"{name}-secrets"}
         assert set(held) == own.get(name, of_ours)
-    for source in ("postgres-data", "s3-data"):
+    for source in ("postgres-data", "s3-data", "backups"):
         assert len([name for name in SERVICES if source in str(SERVICES[name].get("volumes"))]) == 1
 
 
 def test_database_and_store_have_no_outside_network() -> None:
     assert STACK["networks"]["inside"]["internal"]
-    for name in ("postgres", "s3", "prepare", "key", "worker", "worker-gpu"):
+    for name in ("postgres", "s3", "prepare", "key", "worker", "worker-gpu", "backup"):
         assert SERVICES[name]["networks"] == ["inside"]
         assert "ports" not in SERVICES[name]
     # Monitoring does not reach them either; only the server is in both networks.
@@ -117,6 +148,8 @@ def test_commands_exist_in_the_cli() -> None:
         assert SERVICES[name].get("command", ["serve"])[0] in commands, name
         probe = SERVICES[name].get("healthcheck", {}).get("test", [])
         assert not probe or (probe[:3] == ["CMD", "python", "-m"] and find_spec(probe[3]))
+    options = {option for one in commands["backup"].params for option in one.opts}
+    assert {word for word in SERVICES["backup"]["command"] if word.startswith("--")} <= options
     made = commands["keys"].commands["create"]
     options = [word for word in SERVICES["key"]["command"] if word.startswith("--")]
     assert set(options) <= {option for one in made.params for option in one.opts}
@@ -149,6 +182,33 @@ def test_stop_grace_period_is_long_enough() -> None:
     """It exceeds the shutdown time of the server and its workers."""
     seconds = int(SERVICES["server"]["stop_grace_period"].removesuffix("s"))
     assert seconds > GRACE_SECONDS + _STOP_SECONDS
+
+
+def test_backup_is_scheduled_encrypted_and_probed() -> None:
+    """The probe allows two hours more than the schedule; old backups are removed."""
+    service = SERVICES["backup"]
+    command, folder, *words = service["command"]
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert (command, set(options)) == ("backup", {"--key-file", "--every", "--keep"})
+    assert int(options["--keep"]) >= 7
+    *_, module, probed, hours = service["healthcheck"]["test"]
+    assert (module, probed) == ("recalib.registry.backup_probe", folder)
+    assert float(hours) == float(options["--every"]) + 2
+    targets = {target: (source, only) for source, target, only in mounts("backup")}
+    assert targets[folder] == ("backups", False)
+    assert targets[options["--key-file"].rpartition("/")[0]] == ("backup-secrets", True)
+    assert f"--mode 0700 {folder}" in (ROOT / "Dockerfile").read_text()
+
+
+def test_database_connections_are_encrypted() -> None:
+    """PostgreSQL has a certificate, which `make_secrets.py` creates for its host name."""
+    command = SERVICES["postgres"]["command"]
+    files = [word.partition("=")[2] for word in command if word.startswith("ssl_")]
+    assert "ssl=on" in command
+    assert files == ["/secrets/server.crt", "/secrets/server.key"]
+    user, group = SERVICES["postgres"]["user"].split(":")
+    assert SERVICES["secrets"]["group_add"] == [group] == [SERVICES["secrets"]["entrypoint"][-1]]
+    assert user == group
 
 
 def test_grafana_provisioning_paths_exist() -> None:

@@ -43,9 +43,9 @@ def written() -> dict[str, dict[str, Any]]:
 
 RESOURCES = written()
 PODS = {
-    name: one["spec"]["template"]
+    name: one["spec"].get("jobTemplate", one)["spec"]["template"]
     for name, one in RESOURCES.items()
-    if one["kind"] in ("Deployment", "Job")
+    if one["kind"] in ("Deployment", "Job", "CronJob")
 }
 CONTAINERS = {
     f"{name}/{container['name']}": (pod["spec"], container)
@@ -169,8 +169,17 @@ def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
     volumes = {one["name"]: one for one in pod["volumes"]}
     assert set(mounted) <= set(volumes)
     assert {"/tmp", "/var/lib/recalib"} <= set(mounted.values())  # noqa: S108
-    for volume in volumes.values():
-        assert volume.get("secret") or volume["emptyDir"]["sizeLimit"]
+    for name, volume in volumes.items():
+        if "emptyDir" in volume:
+            assert volume["emptyDir"]["sizeLimit"]
+        else:
+            assert {"secret", "projected", "persistentVolumeClaim"} & set(volume)
+            read_only = [
+                one["readOnly"]
+                for one in container["volumeMounts"]
+                if one["name"] == name and "persistentVolumeClaim" not in volume
+            ]
+            assert all(read_only)
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
@@ -196,15 +205,124 @@ def test_container_commands_options_and_settings_exist(
             monkeypatch.setenv(variable, value)
     Settings()
     mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
-    secrets = {
-        one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one
-    }
+    secrets = secrets_of(pod)
     paths = [one for one in [*environment.values(), *container["args"]] if one.startswith("/")]
     documented = (_FOLDER / "base" / "settings.yaml").read_text()
     for path in paths:
+        if path in mounted:
+            assert mounted[path] == "backups"
+            continue
         folder, _, key = path.rpartition("/")
-        assert mounted[folder] in secrets
-        assert key in documented
+        assert secrets[mounted[folder]]
+        assert f" {key}: " in documented
+
+
+def secrets_of(pod: dict[str, Any]) -> dict[str, set[str]]:
+    """Return the names of the Secrets in each volume of a pod."""
+    return {
+        volume["name"]: {volume["secret"]["secretName"]}
+        if "secret" in volume
+        else {source["secret"]["name"] for source in volume["projected"]["sources"]}
+        for volume in pod["volumes"]
+        if {"secret", "projected"} & set(volume)
+    }
+
+
+def test_every_key_is_a_secret_that_only_its_container_mounts() -> None:
+    """All read the database and the store; nothing else is shared."""
+    shared = {"recalib-database", "recalib-store"}
+    mounting: dict[str, set[str]] = {}
+    for name, (pod, container) in CONTAINERS.items():
+        secrets = secrets_of(pod)
+        for one in container["volumeMounts"]:
+            for secret in secrets.get(one["name"], set()):
+                mounting.setdefault(secret, set()).add(name)
+    assert {secret: mounting[secret] for secret in mounting.keys() - shared} == {
+        "recalib-admin-key": {"base/Job/recalib-prepare/admin"},
+        "recalib-prometheus-key": {"base/Job/recalib-prepare/prometheus"},
+        "recalib-backup-key": {"base/CronJob/recalib-backup/backup"},
+    }
+    documented = (_FOLDER / "base" / "settings.yaml").read_text()
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    for secret in mounting:
+        assert f"#   {secret} " in documented
+        assert f"secret generic {secret} " in page
+
+
+def test_namespace_enforces_audits_and_warns_at_a_version() -> None:
+    labels = RESOURCES["base/Namespace/recalib"]["metadata"]["labels"]
+    expected = {}
+    for mode in ("enforce", "audit", "warn"):
+        expected[f"pod-security.kubernetes.io/{mode}"] = "restricted"
+        expected[f"pod-security.kubernetes.io/{mode}-version"] = f"v{_VERSIONS[0]}"
+    assert labels == expected
+
+
+def test_traffic_is_denied_by_default_and_allowed_to_named_peers() -> None:
+    """Every rule names namespaces by label, and ports; the policies cover every pod."""
+    policies = {
+        name.rpartition("/")[2]: one["spec"]
+        for name, one in RESOURCES.items()
+        if one["kind"] == "NetworkPolicy"
+    }
+    assert policies.pop("default-deny") == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    ports = {}
+    for name, spec in policies.items():
+        ((direction, rules),) = [(key, spec[key]) for key in ("ingress", "egress") if key in spec]
+        assert spec["policyTypes"] == [direction.capitalize()]
+        for rule in rules:
+            assert rule["ports"]
+            assert all("port" in one for one in rule["ports"])
+            peers = rule["to" if direction == "egress" else "from"]
+            assert peers
+            for peer in peers:
+                assert peer["namespaceSelector"]["matchLabels"]
+                assert "ipBlock" not in peer
+        if direction == "egress":
+            ports[name] = {one["port"] for rule in rules for one in rule["ports"]}
+    assert ports == {
+        "recalib-dns": {53},
+        "recalib-database": {5432},
+        "recalib-store": {443},
+        "recalib-collector": {4318},
+        "recalib-issuer": {443},
+    }
+
+
+def test_documented_address_outside_the_cluster_renders(tmp_path: Path) -> None:
+    """The patch of docs/deployment.md replaces the peers of the database."""
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    patch = re.findall(r"```yaml\n(# database.yaml\n.*?)```", page, re.DOTALL)[0]
+    (tmp_path / "database.yaml").write_text(patch)
+    base = os.path.relpath(_FOLDER / "base", tmp_path.resolve())
+    overlay = {"resources": [base], "patches": [{"path": "database.yaml"}]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    found = {
+        one["metadata"]["name"]: one
+        for one in yaml.safe_load_all(rendered(tmp_path))
+        if one["kind"] == "NetworkPolicy"
+    }
+    check(found["recalib-database"])
+    (rule,) = found["recalib-database"]["spec"]["egress"]
+    assert [set(peer) for peer in rule["to"]] == [{"ipBlock"}]
+    assert [one["port"] for one in rule["ports"]] == [5432]
+
+
+def test_backup_runs_every_day_and_keeps_a_week() -> None:
+    job = RESOURCES["base/CronJob/recalib-backup"]["spec"]
+    minute, hour, *days = job["schedule"].split()
+    assert (minute.isdigit(), hour.isdigit(), days) == (True, True, ["*", "*", "*"])
+    assert (job["concurrencyPolicy"], job["timeZone"]) == ("Forbid", "Etc/UTC")
+    pod, container = CONTAINERS["base/CronJob/recalib-backup/backup"]
+    command, folder, *words = container["args"]
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert command == "backup"
+    assert set(options) == {"--key-file", "--keep"}
+    assert int(options["--keep"]) >= 7
+    (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == mount["name"]]
+    claim = volume["persistentVolumeClaim"]["claimName"]
+    assert f"base/PersistentVolumeClaim/{claim}" in RESOURCES
 
 
 def test_ports_and_probes_match_the_server() -> None:
@@ -225,9 +343,11 @@ def test_ports_and_probes_match_the_server() -> None:
         assert {one["port"] for one in rule["ports"]} <= set(ports)
     monitor = RESOURCES["monitoring/ServiceMonitor/recalib"]["spec"]["endpoints"][0]
     assert monitor["port"] in ports
-    keys = CONTAINERS["base/Job/recalib-prepare/prometheus"][0]["volumes"]
-    secret = next(one["secret"]["secretName"] for one in keys if one["name"] == "keys")
-    assert monitor["authorization"]["credentials"] == {"name": secret, "key": "prometheus"}
+    pod, container = CONTAINERS["base/Job/recalib-prepare/prometheus"]
+    folder, _, key = container["args"][-1].rpartition("/")
+    volume = next(one["name"] for one in container["volumeMounts"] if one["mountPath"] == folder)
+    (secret,) = secrets_of(pod)[volume]
+    assert monitor["authorization"]["credentials"] == {"name": secret, "key": key}
 
 
 def test_stop_grace_period_is_long_enough() -> None:
@@ -256,12 +376,13 @@ def test_selectors_match_their_pods() -> None:
     budget = RESOURCES["base/PodDisruptionBudget/recalib-server"]["spec"]["selector"]
     assert found(budget["matchLabels"]) == servers
     policies = {
-        name: found(one["spec"]["podSelector"]["matchLabels"])
+        name.rpartition("/")[2]: found(one["spec"]["podSelector"].get("matchLabels", {}))
         for name, one in RESOURCES.items()
         if one["kind"] == "NetworkPolicy"
     }
-    assert policies["base/NetworkPolicy/recalib"] == set(PODS)
-    assert policies["base/NetworkPolicy/recalib-server"] == servers
+    for name, selected in policies.items():
+        of_servers = name in ("recalib-server", "recalib-issuer")
+        assert selected == (servers if of_servers else set(PODS)), name
     spread = SERVER["spec"]["template"]["spec"]["topologySpreadConstraints"][0]
     assert found(spread["labelSelector"]["matchLabels"]) == servers
     scaled = RESOURCES["base/HorizontalPodAutoscaler/recalib-server"]["spec"]["scaleTargetRef"]

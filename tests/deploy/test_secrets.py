@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import runpy
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +16,19 @@ import pytest
 from sqlalchemy import make_url
 
 from recalib.access import check_secret
+from recalib.registry.backup_encryption import read_key
 from tests.deploy.composed import ROOT, SERVICES, mounts
 
 _PROGRAM = ROOT / "deploy" / "compose" / "make_secrets.py"
+_STORE_SETTINGS = ROOT / "deploy" / "compose" / "seaweedfs.toml"
 #: Files derived from other secrets.
 _DERIVED = ("recalib/database-url", "s3/config.json")
 
 
 @pytest.fixture(scope="module")
 def make() -> Any:
-    return runpy.run_path(str(_PROGRAM))["main"]
+    main = runpy.run_path(str(_PROGRAM))["main"]
+    return lambda root: main(root, os.getgid())
 
 
 def found(root: Path) -> dict[str, str]:
@@ -51,9 +58,9 @@ def test_secrets_are_unique(make: Any, tmp_path: Path) -> None:
         text.strip()
         for folder in ("one", "other")
         for name, text in found(tmp_path / folder).items()
-        if name not in _DERIVED
+        if name not in _DERIVED and not name.endswith(".crt")
     ]
-    assert len(set(secrets)) == len(secrets) == 8
+    assert len(set(secrets)) == len(secrets) == 14
     assert min(map(len, secrets)) >= 43
 
 
@@ -78,7 +85,58 @@ def test_programs_read_the_created_secrets(
         environment["POSTGRES_DB"],
     )
     assert url.host in SERVICES
+    assert url.query["sslmode"] == "verify-full"
+    assert url.query["sslrootcert"] == "/secrets/postgres-ca.crt"
+    read_key(tmp_path / "backup/key")
     check_secret((tmp_path / "prometheus/recalib-key").read_text().strip())
+
+
+def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> str | None:
+    """Return the version of TLS that a client agrees on with a server at this name."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(6):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return ends[0].version()
+
+
+@pytest.mark.parametrize(
+    ("authority", "name", "host"),
+    [
+        ("recalib/postgres-ca.crt", "postgres/server", "postgres"),
+        ("s3/grpc-ca.crt", "s3/grpc", "s3"),
+    ],
+)
+def test_certificates_verify_their_host_only(
+    make: Any, tmp_path: Path, authority: str, name: str, host: str
+) -> None:
+    """As `sslmode=verify-full` does; the key of the authority is not stored."""
+    make(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+    client = ssl.create_default_context(cafile=tmp_path / authority)
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    assert _handshake(server, client, host) == "TLSv1.3"
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        _handshake(server, client, "other")
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"self-signed|unable to get"):
+        _handshake(server, ssl.create_default_context(), host)
+    assert len(list(tmp_path.rglob("*.key"))) == 2
+
+
+def test_private_key_of_the_database_is_for_its_group(make: Any, tmp_path: Path) -> None:
+    """PostgreSQL refuses a key that others can read; all other files are read by any user."""
+    make(tmp_path)
+    key = tmp_path / "postgres" / "server.key"
+    modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes.pop(key) == 0o440
+    assert key.stat().st_gid == os.getgid()
+    assert set(modes.values()) == {0o444}
 
 
 def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) -> None:
@@ -90,6 +148,8 @@ def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) ->
         if name == "secrets":
             continue
         words = [*service.get("environment", {}).values(), *service.get("command", [])]
+        if name == "s3":
+            words += re.findall(r'"(/secrets/[^"]+)"', _STORE_SETTINGS.read_text())
         for source, target, _ in mounts(name):
             if source not in places:
                 continue
@@ -98,4 +158,4 @@ def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) ->
             for file in (one for one in files if one.startswith(f"{target}/")):
                 assert (folder / Path(file).relative_to(target)).is_file(), (name, file)
                 named += 1
-    assert named >= 10
+    assert named >= 19

@@ -21,7 +21,7 @@ from recalib.errors import UnauthorizedError
 from tests.deploy.composed import ROOT, SERVICES, once
 from tests.deploy.containers import Containers, can_confine, free_port
 from tests.end_to_end.conftest import programs
-from tests.end_to_end.programs import Programs, until
+from tests.end_to_end.programs import Programs, recalib_command, until
 from tests.fitting.conftest import draw
 from tests.registry.fixtures import execute
 from tests.service.conftest import npz
@@ -69,7 +69,8 @@ def at_home(containers: Containers, postgresql_url: str) -> None:
     secrets = containers.volume("recalib-secrets")
     password = (containers.volume("postgres-secrets") / "password").read_text().strip()
     file = secrets / "database-url"
-    assert file.read_text() == f"postgresql://recalib:{password}@postgres/recalib\n"
+    query = "sslmode=verify-full&sslrootcert=/secrets/postgres-ca.crt"
+    assert file.read_text() == f"postgresql://recalib:{password}@postgres/recalib?{query}\n"
     _, _, place = postgresql_url.partition("?host=")
     assert place
     made = SERVICES["postgres"]["environment"]
@@ -100,8 +101,8 @@ def test_composed_system_fits_and_serves(
     """Services start in the order of `depends_on`."""
     containers.run("secrets")
     made = {path: path.read_text() for path in (containers.folder / "volumes").glob("*-secrets/*")}
-    assert len(made) == 6
-    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o444}
+    assert len(made) == 13
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o440, 0o444}
     containers.run("secrets")
     assert {path: path.read_text() for path in made} == made
     at_home(containers, database)
@@ -147,6 +148,7 @@ def test_composed_system_fits_and_serves(
     assert 'recalib_labels_total{model="resnet",status="accepted"} 40' in text
     assert httpx2.get(f"{url}/v1/models", headers=headers, timeout=60).status_code == 403
 
+    _restored(containers, tmp_path)
     if shutil.which("prometheus"):
         _scraped(containers)
     else:
@@ -154,6 +156,25 @@ def test_composed_system_fits_and_serves(
     for process in (server, worker):
         process.terminate()
     assert [process.wait(60) for process in (server, worker)] == [0, 0]
+
+
+def _restored(containers: Containers, tmp_path: Path) -> None:
+    """The service `backup` makes an encrypted backup, which the operator's key restores."""
+    service = containers.start("backup")
+    containers.until_healthy("backup")
+    (file,) = containers.volume("backups").iterdir()
+    key = containers.volume("backup-secrets") / "key"
+    home = tmp_path / "restored"
+    command = ["restore", str(file), "--home", str(home)]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RECALIB_")}
+    for options, status in (([], 2), (["--key-file", str(key)], 0)):
+        done = subprocess.run(
+            recalib_command(*command, *options), env=plain, capture_output=True, check=False
+        )
+        assert done.returncode == status, done.stderr
+    assert (home / "recalib.db").exists()
+    service.terminate()
+    assert service.wait(60) == 0
 
 
 def _answers(url: str) -> bool:
@@ -222,7 +243,7 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
 def test_every_recalib_service_is_covered() -> None:
     """A service that is added to the file must be added to the test."""
     ours = {name for name, one in SERVICES.items() if "build" in one}
-    assert ours == {"secrets", "prepare", "key", "server", "worker", "worker-gpu"}
+    assert ours == {"secrets", "prepare", "key", "server", "worker", "worker-gpu", "backup"}
     assert {name for name in SERVICES if once(name)} == {"secrets", "prepare", "key"}
     gpu, cpu = SERVICES["worker-gpu"], SERVICES["worker"]
     differing = {"image", "build", "deploy", "profiles", "shm_size"}
