@@ -50,8 +50,8 @@ def test_healthy_deployment(doctor: Any, registry: Registry) -> None:
     status, checks = doctor()
     assert status == 0
     assert list(checks) == [
-        "settings", "tls", "database tls", "gpu", "database", "clock", "schema", "signing key", "api keys", "jobs",
-        "monitoring", "blobs",
+        "settings", "tls", "database tls", "gpu", "database", "clock", "schema", "signing key",
+        "api keys", "jobs", "monitoring", "blobs",
     ]  # fmt: skip
     assert {state for state, _ in checks.values()} <= {"ok", "warning"}
     assert checks["schema"][0] == checks["clock"][0] == checks["jobs"][0] == "ok"
