@@ -83,7 +83,7 @@ def _of_labels(
     grown = database.size() - before
     to = folder / f"{database.name}.zip"
     saving = _processor(database, lambda: backup(registry, to))
-    restored = _registry(other, folder / f"{database.name}-anew")
+    restored = _registry(other, folder / f"{database.name}-restored")
     bringing_back = _processor(other, lambda: restore(restored, to))
     registry.close()
     restored.close()

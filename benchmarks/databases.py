@@ -23,7 +23,7 @@ class Database(NamedTuple):
     url: str
     #: Returns its size in bytes, without free space.
     size: Callable[[], int]
-    #: Returns the processor seconds of its own processes.
+    #: Returns the processor seconds of the database.
     spent: Callable[[], float]
 
 

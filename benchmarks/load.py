@@ -276,7 +276,7 @@ class Load:
         version = n % len(self.champions.versions) + 1
         path = f"/v1/models/{MODEL}/aliases/champion"
         started = time.monotonic()
-        # Recorded before the request: another answer may arrive before this one.
+        # Recorded before the request: another answer may arrive first.
         self.champions.promotions.append((started, np.inf, version))
         await self._request("promote", "PUT", path, json={"version": version})
         self.champions.promotions[-1] = (started, time.monotonic(), version)

@@ -51,7 +51,7 @@ class Rows:
     logits: Matrix
     labels: NDArray[np.int64]
 
-    def some(self, index: NDArray[Any]) -> Rows:
+    def subset(self, index: NDArray[Any]) -> Rows:
         return Rows(self.logits[index], self.labels[index])
 
 
@@ -142,7 +142,7 @@ def _synthetic(rng: Generator, kind: str, rows: int, classes: int) -> Draw:
         labels = np.where(wrong, rng.integers(0, classes, total), labels)
     order = np.arange(total)
     every = Rows(logits, labels)
-    return every.some(order[:rows]), every.some(order[rows:])
+    return every.subset(order[:rows]), every.subset(order[rows:])
 
 
 def _drawer_of(data: str, model: str) -> Callable[[Generator], Draw]:
@@ -186,7 +186,7 @@ def _outputs(classifier: Any, x: Any, labels: NDArray[np.int64]) -> Rows:
 
 def _halves(rows: Rows, rng: Generator) -> Draw:
     first, second = np.array_split(rng.permutation(len(rows.labels)), 2)
-    return rows.some(first), rows.some(second)
+    return rows.subset(first), rows.subset(second)
 
 
 def _folder() -> Path:
@@ -204,7 +204,7 @@ def _resnet110() -> Draw:
 
 def _fewer(rng: Generator, rows: int) -> Draw:
     validation, test = _resnet110()
-    return validation.some(rng.permutation(len(validation.labels))[:rows]), test
+    return validation.subset(rng.permutation(len(validation.labels))[:rows]), test
 
 
 def _long_tailed(rng: Generator, ratio: float, alike: bool) -> Draw:
@@ -222,7 +222,7 @@ def _shifted(rng: Generator, alike: bool) -> Draw:
 
 
 def _thinned(rng: Generator, rows: Rows, shares: NDArray[np.float64]) -> Rows:
-    return rows.some(rng.random(len(rows.labels)) < shares[rows.labels])
+    return rows.subset(rng.random(len(rows.labels)) < shares[rows.labels])
 
 
 @cache

@@ -58,8 +58,8 @@ class Limits:
 
     def over(self, defaults: Limits) -> Limits:
         """Return these limits, with `defaults` in place of None."""
-        own = {name: value for name, value in asdict(self).items() if value is not None}
-        return replace(defaults, **own)
+        limits = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(defaults, **limits)
 
     def checked(self) -> Limits:
         """Return these limits; `InputError` if a value is out of range."""

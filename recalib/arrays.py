@@ -61,9 +61,9 @@ def check_logits(
     logits = _matrix(values, classes, field)
     if _all_finite(logits):  # the usual case
         return logits
-    bad = np.isnan(logits) | np.isposinf(logits)
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
+    invalid = np.isnan(logits) | np.isposinf(logits)
+    if invalid.any():
+        row, column = (int(i) for i in np.argwhere(invalid)[0])
         raise InputError(
             f"{field}[{first_row + row}][{column}]",
             found="NaN" if np.isnan(logits[row, column]) else "+inf",
@@ -94,9 +94,9 @@ def check_probabilities(
         1 by more than 0.01 (as rows of logits do).
     """
     probabilities = _matrix(values, classes, field)
-    bad = ~((probabilities >= 0) & (probabilities <= 1))
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
+    invalid = ~((probabilities >= 0) & (probabilities <= 1))
+    if invalid.any():
+        row, column = (int(i) for i in np.argwhere(invalid)[0])
         raise InputError(
             f"{field}[{first_row + row}][{column}]",
             found=f"{probabilities[row, column]:g}",
@@ -186,9 +186,9 @@ def check_weights(
         raise InputError(field, found=f"dtype {weights.dtype}", accepted="numbers")
     if weights.shape != (rows,):
         raise InputError(field, found=f"shape {weights.shape}", accepted=f"shape ({rows},)")
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    if bad.any():
-        row = int(np.argmax(bad))
+    invalid = ~(np.isfinite(weights) & (weights >= 0))
+    if invalid.any():
+        row = int(np.argmax(invalid))
         raise InputError(
             f"{field}[{row}]", found=f"{weights[row]:g}", accepted="finite numbers of at least 0"
         )

@@ -34,7 +34,7 @@ __all__ = ["run"]
 
 _TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
-_SHOWN = ("accuracy", "nll", "ece")
+_METRICS = ("accuracy", "nll", "ece")
 
 
 #: Metrics by name, ``before`` and ``after``.
@@ -70,7 +70,7 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
             judged = {}
             for name, (held_out, test_split) in example_sets.items():
                 calibrated, _ = _calibrate_through(url, name, held_out, test_split, at)
-                judged[name] = _judged(test_split, calibrated, _SHOWN)
+                judged[name] = _judged(test_split, calibrated, _METRICS)
         at("drawing")
         picture = _draw(folder, test, answer)
     metrics = _judged(test, answer)
@@ -105,11 +105,13 @@ def _judged(
 
 
 def _plain(judged: _Judged) -> dict[str, Any]:
-    return {when: {k: asdict(v) for k, v in metrics.items()} for when, metrics in judged.items()}
+    return {stage: {k: asdict(v) for k, v in metrics.items()} for stage, metrics in judged.items()}
 
 
 def _table(judged: _Judged, title: str) -> Table:
-    columns = {when: {name: metrics[name] for name in _SHOWN} for when, metrics in judged.items()}
+    columns = {
+        stage: {name: metrics[name] for name in _METRICS} for stage, metrics in judged.items()
+    }
     return metrics_table(columns, title)
 
 

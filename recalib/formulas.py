@@ -107,10 +107,10 @@ def soft_binned_error(
     log_membership = soft_bins(ops, confidence, bins, temperature)
     membership = ops.exp(log_membership) * weights[:, None] / len(confidence)
     # Weights within a bin by softmax, not by division, since a bin's total may underflow.
-    within = ops.softmax((log_membership + ops.log(weights)[:, None]).T)
-    accuracy = within @ correct
+    responsibilities = ops.softmax((log_membership + ops.log(weights)[:, None]).T)
+    accuracy = responsibilities @ correct
     if variant == "binned":
-        total = (membership.sum(0) * _power(accuracy - within @ confidence, order)).sum()
+        total = (membership.sum(0) * _power(accuracy - responsibilities @ confidence, order)).sum()
     else:
         gaps = accuracy[None, :] - confidence[:, None]
         total = (membership * _power(gaps, order)).sum()

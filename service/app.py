@@ -205,18 +205,20 @@ async def _refresh_keys(state: State) -> None:
             )
         except UnavailableError:
             pass
-        except Exception:  # the loop must go on, or later revocations are missed
-            log.exception("Keys not looked for.", extra={"action": "keys_not_looked_for"})
+        except Exception:  # the loop must continue, or later revocations are missed
+            log.exception("Revoked keys were not read.", extra={"action": "key_refresh_failed"})
 
 
 async def _refresh_issuer_keys(state: State) -> None:
-    """Refresh the issuer's keys, in a task of their own because the issuer may be slow."""
+    """Refresh the issuer's keys, in a separate task because the issuer may be slow."""
     while True:
         await asyncio.sleep(1.0)
         try:
             await state.access.refresh_issuer_keys(only_if_due=True)
-        except Exception:  # the loop must go on, or later keys are missed
-            log.exception("Issuer not asked.", extra={"action": "issuer_failed"})
+        except Exception:  # the loop must continue, or later keys are missed
+            log.exception(
+                "The keys of the issuer were not read.", extra={"action": "issuer_failed"}
+            )
 
 
 async def _refresh_aliases(state: State) -> None:
@@ -230,5 +232,5 @@ async def _refresh_aliases(state: State) -> None:
             await asyncio.wrap_future(
                 state.single_flight.submit("refresh", state.calibrators.refresh)
             )
-        except Exception:  # the loop must go on, or later promotions are missed
+        except Exception:  # the loop must continue, or later promotions are missed
             log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})

@@ -34,7 +34,7 @@ def violation_of(violation: Mapping[str, Any], body: Any) -> dict[str, str]:
     """
     return {
         "field": _field(violation, body),
-        "found": _found(violation),
+        "found": _describe(violation),
         "accepted": _accepted(violation),
     }
 
@@ -59,7 +59,7 @@ def _accepted(violation: Mapping[str, Any]) -> str:
     return "JSON" if violation["type"] == "json_invalid" else str(violation["msg"])
 
 
-def _found(violation: Mapping[str, Any]) -> str:
+def _describe(violation: Mapping[str, Any]) -> str:
     """Return the input, cut: an error must not echo a body of megabytes."""
     if violation["type"] == "json_invalid":
         return f"malformed JSON at character {violation['loc'][-1]}: {violation['ctx']['error']}"

@@ -57,10 +57,10 @@ class RpcServer:
     """
 
     def __init__(self, state: State, grace_seconds: float) -> None:
-        own = recalib_pb2.DESCRIPTOR.services_by_name
+        services = recalib_pb2.DESCRIPTOR.services_by_name
         inference = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         health = health_pb2.DESCRIPTOR.services_by_name["Health"]
-        names = [own[name].full_name for name in _SERVICES]
+        names = [services[name].full_name for name in _SERVICES]
         self._health = Health(state, [WIRE_NAME, *names])
         self._grace_seconds = grace_seconds
         self._credentials = _credentials(state.settings)
@@ -68,13 +68,14 @@ class RpcServer:
         self._stopping: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_options(state.settings.max_body_bytes))
         handlers = [
-            handler_of(own[name], kind(state), state.access) for name, kind in _SERVICES.items()
+            handler_of(services[name], kind(state), state.access)
+            for name, kind in _SERVICES.items()
         ]
         handlers.append(handler_of(inference, Inference(state), state.access, WIRE_NAME))
         handlers.append(handler_of(health, self._health, state.access))
         self._server.add_generic_rpc_handlers(tuple(handlers))
         enable_reflection(
-            self._server, [health, *(own[name] for name in _SERVICES)], (inference, WIRE_NAME)
+            self._server, [health, *(services[name] for name in _SERVICES)], (inference, WIRE_NAME)
         )
 
     async def start(self) -> int:

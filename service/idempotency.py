@@ -14,22 +14,22 @@ from recalib.errors import ConflictError
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 
-__all__ = ["ANSWERS_SECONDS", "EmptyRequest", "once"]
+__all__ = ["ANSWERS_SECONDS", "EmptyRequest", "run_once"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
-#: How long an answer is kept for whoever asks again.
+#: Time for which a response is kept for repeats.
 ANSWERS_SECONDS = 86_400.0
 
 
 class EmptyRequest(BaseModel):
-    """A request that says nothing but what its path does."""
+    """The request of an operation without a body."""
 
-    #: Of what, where the path has a name that keys are not told apart by.
+    #: The resource in the path, unless the scope of the key contains it.
     of: str = ""
 
 
-def once(
+def run_once(
     tx: Transaction,
     key: str | None,
     scope: str,
@@ -38,26 +38,26 @@ def once(
     kind: type[Answer],
     act: Callable[[], Answer],
 ) -> Answer:
-    """Return the answer to `request`, acting only if `key` is new in `scope`.
+    """Return the answer to `request`; call `act` only if `key` is new in `scope`.
 
     The answer is stored in the transaction that does the work, so that neither exists without
-    the other. Two at once meet on the key's uniqueness, and the later one gets a conflict. A key
-    means the same whichever way its request came.
+    the other. Of two simultaneous requests the later gets a conflict, because keys are unique.
+    REST and gRPC share the keys.
 
     Parameters
     ----------
-    status: which HTTP has for the answer of a request that acted.
+    status: the HTTP status of the answer to a new request.
 
     Raises
     ------
-    ConflictError: the key came before, with another request.
+    ConflictError: the key was used before, with another request.
     """
     if key is None:
         return act()
-    # What one caller was answered is not for another who says the same key.
+    # An answer is private to its caller, even if another caller uses the same key.
     if current_principal() is not ANONYMOUS:
         scope = f"{scope} by {current_principal().name}"
-    # json escapes what is no UTF-8; what the request holds has not been checked by now.
+    # The request has not been checked yet: json escapes text that is not valid Unicode.
     fingerprint = hashlib.sha256(json.dumps(request.model_dump()).encode()).hexdigest()
     stored = tx.idempotency.find(key, scope)
     if stored is not None:

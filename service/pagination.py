@@ -15,7 +15,7 @@ __all__ = ["decode_cursor", "next_cursor"]
 T = TypeVar("T")
 
 
-def next_cursor(found: Sequence[T], limit: int, position: Callable[[T], str]) -> str | None:
+def next_cursor(rows: Sequence[T], limit: int, position: Callable[[T], str]) -> str | None:
     """Return where the next page begins, opaque, or None after the last.
 
     Parameters
@@ -23,9 +23,9 @@ def next_cursor(found: Sequence[T], limit: int, position: Callable[[T], str]) ->
     found: up to `limit` + 1 items; the one over the limit says that there are more.
     position: of an item, in the order of the list.
     """
-    if len(found) <= limit:
+    if len(rows) <= limit:
         return None
-    return base64.urlsafe_b64encode(position(found[limit - 1]).encode()).decode()
+    return base64.urlsafe_b64encode(position(rows[limit - 1]).encode()).decode()
 
 
 def decode_cursor(cursor: str | None) -> str | None:

@@ -32,7 +32,7 @@ __all__ = ["EmbeddedWorkers", "serve"]
 
 log = logging.getLogger(__name__)
 
-#: Wait before a worker is restarted: one that fails at startup must not be restarted in a busy
+#: Wait before a worker is restarted: a worker that fails at startup must not be restarted in a busy
 #: loop.
 _RESTART_SECONDS = 2.0
 #: Time for a worker to return its job to the queue before it is killed.
@@ -142,7 +142,7 @@ class _Supervisor(Multiprocess):
         was_stopping = self.should_exit.is_set()
         for process in self.processes:
             # Close our copy of the child's end. Otherwise the health check of a process that has
-            # just died waits for the full timeout, as for one that hangs.
+            # just died waits for the full timeout, as for a worker that hangs.
             process.child_conn.close()
         super().keep_subprocess_alive()
         self.failed = self.should_exit.is_set() and not was_stopping

@@ -1,7 +1,7 @@
-"""A folder in memory for what the processes of one server share: files that all of them map.
+"""A folder in memory for files that all processes of a server map.
 
-Not on a disk: on a full one, whoever touches a new page of such a file is ended by SIGBUS, and so
-is whoever takes that one's place.
+It is not on a disk: when the disk is full, a process that touches a new page of such a file is
+killed by SIGBUS, and so is the process that replaces it.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from pathlib import Path
 
 __all__ = ["shared_folder"]
 
-_MEMORY = Path("/dev/shm")  # noqa: S108  (what is made there has a name of its own)
+_MEMORY = Path("/dev/shm")  # noqa: S108  (each folder has a random name)
 _PREFIX = "recalib-shared-"
 _LOCK = "lock"
 
 
 @contextlib.contextmanager
 def shared_folder() -> Iterator[Path]:
-    """Give a folder that goes with the block; those of servers that were killed go first."""
-    place = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    _sweep(place)
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place) as name:
-        beginning = Path(name) / "beginning"
-        with beginning.open("w") as lock:
+    """Yield a folder that is removed after the block; remove those of killed servers first."""
+    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    _sweep(parent)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as name:
+        unlocked = Path(name) / "unlocked"
+        with unlocked.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Nobody sees it unlocked: that would mean that its server is gone.
-            beginning.rename(Path(name) / _LOCK)
+            # Locked before it has its name: an unlocked file means that its server is gone.
+            unlocked.rename(Path(name) / _LOCK)
             yield Path(name)
 
 
-def _sweep(place: Path) -> None:
-    for folder in place.glob(f"{_PREFIX}*"):
-        # Its server lives and holds the lock, or it is somebody else's, or gone meanwhile.
+def _sweep(parent: Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        # OSError: its server runs and holds the lock, another user owns it, or it is gone.
         with contextlib.suppress(OSError), (folder / _LOCK).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""How a server process comes to its end."""
+"""Graceful shutdown of a server process."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from types import FrameType
 
 __all__ = ["GRACE_SECONDS", "on_stop_signal"]
 
-#: How long running requests may take once the server is told to stop. Together with a worker's
-#: time it stays under the 30 seconds that Kubernetes waits.
+#: Time that running requests have after a stop signal. With a worker's time it stays below the 30
+#: seconds that Kubernetes waits.
 GRACE_SECONDS = 10
 
 
 def on_stop_signal(act: Callable[[], None]) -> None:
-    """Call `act` on this event loop when the process is told to stop, and uvicorn as before.
+    """Call `act` on this event loop on SIGTERM and SIGINT, before uvicorn's own handler.
 
-    uvicorn tells the application only when its own requests have ended; whoever else has some to
-    end would begin no sooner. It puts back the signal handlers that it found when it ends.
+    uvicorn notifies the application only after its own requests have ended, which is too late for
+    gRPC. uvicorn restores the earlier signal handlers when it ends.
     """
     if threading.current_thread() is not threading.main_thread():  # a server in a test
         return
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        before = signal.getsignal(number)
+        previous = signal.getsignal(number)
 
-        def told(number: int, frame: FrameType | None, before: object = before) -> None:
+        def handle(number: int, frame: FrameType | None, previous: object = previous) -> None:
             loop.call_soon_threadsafe(act)
-            if callable(before):
-                before(number, frame)
+            if callable(previous):
+                previous(number, frame)
 
-        signal.signal(number, told)
+        signal.signal(number, handle)

@@ -42,7 +42,7 @@ class CheckpointBlobs:
 
         Raises
         ------
-        FencedError: another worker has the job; its checkpoint stays, and this one is removed.
+        FencedError: another worker has the job; its checkpoint stays, and `data` is removed.
         UnavailableError: no space; the previous checkpoint stays.
         """
         if self.closed:
@@ -71,9 +71,9 @@ class CheckpointBlobs:
             self._blobs.remove(self._current)
             self._current = None
 
-    def _record(self, digest: str | None, others: list[str]) -> None:
+    def _record(self, digest: str | None, obsolete: list[str]) -> None:
         current = {} if digest is None else {"digest": digest}
-        self._context.save_checkpoint({**current, "others": others})
+        self._context.save_checkpoint({**current, "others": obsolete})
 
     def _remove_others(self) -> None:
         for digest in self._others:

@@ -100,7 +100,7 @@ def _publish(
     card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
     if_better = request.promote == "if_better"
     promote = selection.better if if_better else bool(request.promote)
-    reason = selection.reason if if_better else "the request said so"
+    reason = selection.reason if if_better else "as requested"
     context.publish(
         model,
         dataset_name=request.dataset,

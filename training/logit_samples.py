@@ -54,17 +54,17 @@ def read_labelled_sample(
     """
     with registry.reading() as tx:
         files = tx.captures.between(model, start, end)
-        chosen = _newest(files) if newest else _oldest(files)
-        if len(chosen) < len(files):
+        selected = _newest(files) if newest else _oldest(files)
+        if len(selected) < len(files):
             if newest:
-                start = max(start, min(file.first_at for file in chosen))
+                start = max(start, min(file.first_at for file in selected))
             else:
-                end = min(end, files[len(chosen)].first_at)
+                end = min(end, files[len(selected)].first_at)
         maturity = model.monitoring.maturity_seconds
-        known = tx.labels.by_digest(model, version, start, end, maturity)
+        labels_by_digest = tx.labels.by_digest(model, version, start, end, maturity)
     samples: list[tuple[float, int, Any]] = []
     sampled = 0
-    for capture in chosen:
+    for capture in selected:
         table = _read_table(registry, capture)
         if table is None:
             continue
@@ -72,8 +72,8 @@ def read_labelled_sample(
         rows = logits.flatten().to_numpy().reshape(len(table), -1)
         sampled += len(table)
         for digest, row in zip(table["digest"].to_pylist(), rows, strict=True):
-            if digest in known:
-                predicted_at, label = known[digest]
+            if digest in labels_by_digest:
+                predicted_at, label = labels_by_digest[digest]
                 # A copy releases the memory of the file's other rows.
                 samples.append((predicted_at, label, row.copy()))
     samples.sort(key=lambda sample: sample[0])
@@ -97,8 +97,8 @@ def _read_table(registry: Registry, capture: Capture) -> Any:
 
 def _newest(files: list[Capture]) -> list[Capture]:
     """Return the newest files with at most `MAX_ROWS` rows in total, at least one file."""
-    within = np.cumsum([file.rows for file in reversed(files)]) <= MAX_ROWS
-    return files[::-1][: max(int(np.count_nonzero(within)), 1)]
+    is_within = np.cumsum([file.rows for file in reversed(files)]) <= MAX_ROWS
+    return files[::-1][: max(int(np.count_nonzero(is_within)), 1)]
 
 
 def _oldest(files: list[Capture]) -> list[Capture]:

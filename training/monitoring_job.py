@@ -78,7 +78,7 @@ def run_monitor(context: JobContext) -> None:
     for model in _models(context.registry):
         context.check_cancelled()
         try:
-            taken = watch(context.registry, model)
+            labels = watch(context.registry, model)
             compare(context.registry, model)
             if tidies:
                 tidy(context.registry, model)
@@ -89,8 +89,8 @@ def run_monitor(context: JobContext) -> None:
             fields = {"action": "monitor_failed", "model": model.name}
             log.error("Model %s cannot be monitored: %s", model.name, error, extra=fields)
             continue
-        watched += taken is not None
-        cohorts += taken or 0
+        watched += labels is not None
+        cohorts += labels or 0
     with context.finishing() as tx:
         result = {"models": watched, "cohorts": cohorts, "failed": failed}
         tx.jobs.succeed(context.lease, result)
@@ -101,14 +101,14 @@ def watch(registry: Registry, model: Model) -> int | None:
 
     Return the number of cohorts, or None for a model without a champion.
     """
-    taken = 0
+    labels = 0
     while True:
         step = _step(registry, model)
         if step is None:
             return None
-        taken += step
+        labels += step
         if step == 0:
-            return taken
+            return labels
 
 
 def tidy(registry: Registry, model: Model) -> None:
@@ -160,8 +160,8 @@ def _step(registry: Registry, model: Model) -> int | None:
     entered = status.state != before.status.get("state", "unverified")
     stale_numbers = snapshot.now - before.assessed_at > _REFRESH_SECONDS
     with registry.reading() as tx:
-        due = refit_is_due(tx, model, status.state, snapshot.now)
-    if not (cohorts or entered or stale_numbers or due or before.turn == 0):
+        reason = refit_is_due(tx, model, status.state, snapshot.now)
+    if not (cohorts or entered or stale_numbers or reason or before.turn == 0):
         return 0
     row = replace(
         before,
@@ -182,8 +182,8 @@ def _step(registry: Registry, model: Model) -> int | None:
                 tx.monitors.record(
                     model, row.version, status.state, _ACTOR, status.reason, _evidence(status)
                 )
-            if due is not None:
-                request_refit(tx, model, due)
+            if reason is not None:
+                request_refit(tx, model, reason)
     except ConflictError as error:  # another worker was faster: nothing is left to do
         log.info("%s", error, extra={"action": "monitor_overtaken", "model": model.name})
         return 0

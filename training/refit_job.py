@@ -70,7 +70,7 @@ def run_refit(context: JobContext) -> None:
         model = tx.models.get(context.payload["model"])
         champion = tx.aliases.find(model, _CHAMPION)
         if champion is None:
-            raise ConflictError(f"model {model.name!r} has no champion to be fitted anew")
+            raise ConflictError(f"model {model.name!r} has no champion to refit")
         row = tx.monitors.find(model, champion.version)
         card = converted(tx.calibrators.get(model, champion.version).card, Card)
         undecided = tx.candidates.undecided(model)

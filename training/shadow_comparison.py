@@ -1,8 +1,8 @@
 """Shadow comparison of a candidate with the champion, on the same predictions.
 
 Both are applied to sampled logits once their labels have arrived, so requests pay nothing. The
-score is the Brier score over classes, on predictions made after those that the candidate was fitted
-on. The candidate is promoted on evidence, or dropped.
+score is the Brier score over classes, on predictions made after the rows to which the candidate is
+fitted. The candidate is promoted on evidence, or dropped.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each finished run is one file below `--cache` and is never done again, so that an interrupted
 command goes on where it was. Runs go seed by seed, those that the papers put first (`LEADING`) in
 front; of all but the first seed they are the only ones, unless `--losses` says which. The table is
-written anew after each run.
+rewritten after each run.
 
 At its defaults this is what one busy core does in an hour. What the papers do, or nearly, is
 

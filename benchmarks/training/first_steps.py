@@ -2,7 +2,7 @@
 
 Selective risk: its slope where every class is as likely as every other, and each row's label is
 made a little likelier, which is all that a network can hope for. Where the slope is not below 0,
-that prediction is a local minimum, whatever the data. Kernels: the length of the gradient of β
+that prediction is a local minimum, for any data. Kernels: the length of the gradient of β
 times `kde_ece` in random logits of a standard deviation of .3 over that of cross-entropy. Above 1,
 the error of a batch's few rows outweighs their labels.
 """

@@ -153,9 +153,9 @@ def _trained(
     story: dict[str, Any] = {"objective": objective, "seed": recipe.seed, "epochs": recipe.epochs}
     started, used = time.time(), time.process_time()
     fabric = launch_fabric(recipe)
-    few = replace(splits, test=splits.test.some(range(min(_LOOKED_AT, len(splits.test)))))
+    few = replace(splits, test=splits.test.subset(range(min(_LOOKED_AT, len(splits.test)))))
     if recipe.stop.keep == "last":  # then validation rows decide nothing
-        some = splits.validation.some(range(min(_LOOKED_AT, len(splits.validation))))
+        some = splits.validation.subset(range(min(_LOOKED_AT, len(splits.validation))))
         few = replace(few, validation=some)
     arrays: dict[str, NDArray[Any]] = {}
     try:
@@ -206,7 +206,7 @@ def _shifted(test: Split, rows: int) -> list[list[Split]]:
     """Return the first test rows under each corruption at each severity; made once."""
     key = (test.digest, rows)
     if key not in _SHIFTED:
-        some = test.some(range(rows))
+        some = test.subset(range(rows))
         _SHIFTED[key] = [
             [corrupted(some, name, severity) for severity in SEVERITIES] for name in CORRUPTIONS
         ]

@@ -123,7 +123,7 @@ def _draw(path: Path, result: Replay, objective: float, name: str) -> None:
 def _warnings(result: Replay) -> list[str]:
     messages = []
     if not result.events:
-        messages.append("nothing has matured: the log is no longer than the time that labels take")
+        messages.append("nothing has matured: the log is shorter than the delay of labels")
     last_window = result.windows[-1] if result.windows else {}
     if last_window.get("selective"):
         messages.append(

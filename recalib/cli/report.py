@@ -91,8 +91,8 @@ def report(
                 },
                 "warnings": result.warnings,
                 "metrics": {
-                    when: {name: asdict(estimate) for name, estimate in metrics.items()}
-                    for when, metrics in (("before", result.before), ("after", result.after))
+                    stage: {name: asdict(estimate) for name, estimate in metrics.items()}
+                    for stage, metrics in (("before", result.before), ("after", result.after))
                 },
                 "shift": [asdict(shifted_set) for shifted_set in result.shift],
             }

@@ -61,8 +61,8 @@ def calibrate(
 ) -> Flow[NDArray[np.float32]]:
     """Return calibrated probabilities, float32 (N, K).
 
-    A large array is sent in several requests. All use one version: the one that the alias points
-    to at the start.
+    A large array is sent in several requests. All use the same version: that of the
+    alias at the start.
 
     Parameters
     ----------

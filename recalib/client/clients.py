@@ -298,19 +298,19 @@ def _check_deadline(chunks: Iterator[bytes], seconds: float | None) -> Iterator[
 
 
 def _send_chunks(stream: Stream) -> Iterator[bytes]:
-    sent = 0
+    sent_bytes = 0
     for chunk in stream.chunks():
         yield chunk
-        sent += len(chunk)
-        stream.on_sent(sent)
+        sent_bytes += len(chunk)
+        stream.on_sent(sent_bytes)
 
 
 async def _send_chunks_async(stream: Stream) -> AsyncIterator[bytes]:
     """Read in a worker thread, since a disk may be slow."""
     from anyio import to_thread
 
-    sent, chunks = 0, stream.chunks()
+    sent_bytes, chunks = 0, stream.chunks()
     while chunk := await to_thread.run_sync(next, chunks, b""):
         yield chunk
-        sent += len(chunk)
-        stream.on_sent(sent)
+        sent_bytes += len(chunk)
+        stream.on_sent(sent_bytes)

@@ -91,7 +91,7 @@ class Calibrator(msgspec.Struct, frozen=True):
 
 
 class Alias(msgspec.Struct, frozen=True):
-    """A name for a version; `champion` is the one that serves by default."""
+    """A name for a version; `champion` serves by default."""
 
     alias: str
     model: str
@@ -201,7 +201,7 @@ class MonitoringEvent(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The version that is compared with the champion, or the last one that was.
+    """The version that is compared with the champion, or was compared last.
 
     `verdict` is None during the comparison. Afterwards it is promoted, dropped, or proven, which
     means that the version can be promoted.

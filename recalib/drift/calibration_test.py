@@ -190,8 +190,8 @@ class CalibrationTest:
         q = np.concatenate([bettor.predict(confidences, odds) for bettor in self.bettors])
         path = np.cumsum(self._log_gains(q, confidences, correct), axis=1)
         self._check_rejection(self._staked[:, None] + path)
-        won = path[:, -1]
-        self._staked, self._won = self._staked + won, self._won + won
+        log_wealth = path[:, -1]
+        self._staked, self._won = self._staked + log_wealth, self._won + log_wealth
         self.labels += len(confidences)
         p, y = confidences, correct
         if len(self._open[0]):

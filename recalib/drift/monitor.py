@@ -203,8 +203,8 @@ class Monitor:
         }
         for name, segment in segments.items():
             # A segment with few labels is unverified; that is no evidence against the others.
-            bad = segment.state in ("suspect", "stale")
-            if bad and STATES.index(segment.state) > STATES.index(worst.state):
+            has_drifted = segment.state in ("suspect", "stale")
+            if has_drifted and STATES.index(segment.state) > STATES.index(worst.state):
                 worst, owner = segment, name
         if self._since is None or worst.state != self._state:
             self._state, self._since = worst.state, now

@@ -102,13 +102,13 @@ def _decide(
             f" {objective:.1%}; the test does not confirm this yet"
             f" (log E {evidence.log_evidence:.2f} of {evidence.threshold:.2f})"
         )
-    good = enough and evidence.ece_high is not None and evidence.ece_high < objective
-    if evidence.shifted and not (good and evidence.psi_covered):
+    is_calibrated = enough and evidence.ece_high is not None and evidence.ece_high < objective
+    if evidence.shifted and not (is_calibrated and evidence.psi_covered):
         return "suspect", (
             f"the confidences served have shifted (PSI {evidence.psi:.3f}, threshold"
             f" {evidence.psi_threshold:.3f}), and no labels show that this is harmless"
         )
-    if good:
+    if is_calibrated:
         shift = ", although confidences have shifted" if evidence.shifted else ""
         return "fresh", f"{_describe_ece(evidence)}, below the objective of {objective:.1%}{shift}"
     if not enough:

@@ -120,7 +120,7 @@ def summarise_window(
     n = int(sums.labelled.sum())
     traffic = int(np.maximum(sums.traffic, sums.labelled).sum())
     if n < 2:
-        return Window(weighting, level, n, traffic, 0, **_means(sums), **_NOTHING)
+        return Window(weighting, level, n, traffic, 0, **_means(sums), **_EMPTY)
     groups = _groups(sums.labelled)
 
     def grouped(values: NDArray[Any]) -> NDArray[Any]:
@@ -172,7 +172,7 @@ def label_coverage(sums: CalibrationSums) -> Coverage | None:
     return Coverage(share, min(1.0, 2 * float(min(pearson, trend))), rates)
 
 
-_NOTHING: dict[str, None] = dict.fromkeys(
+_EMPTY: dict[str, None] = dict.fromkeys(
     (
         "ece",
         "ece_floor",

@@ -141,7 +141,7 @@ class DataFile(ABC):
     def chunks(self, max_bytes: int = 8 << 20) -> Iterator[Chunk]:
         """Yield all rows in order, at most `max_bytes` of logits at a time.
 
-        A larger row is a chunk by itself. Errors count rows from 0.
+        A larger row is a separate chunk. Errors count rows from 0.
         """
         step = max(1, max_bytes // (self.classes * self.dtype.itemsize))
         row = 0

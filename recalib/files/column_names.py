@@ -21,7 +21,7 @@ from recalib.files.base import Input
 __all__ = ["Names", "array_names", "column_names"]
 
 _STEMS: dict[Input, str] = {"logits": "logit", "probabilities": "prob"}
-_OTHER: dict[Input, Input] = {"logits": "probabilities", "probabilities": "logits"}
+_OPPOSITE: dict[Input, Input] = {"logits": "probabilities", "probabilities": "logits"}
 #: Without leading zeros: `c01` is not a class number, and may occur beside `c1`.
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,6})", re.DOTALL)
 
@@ -44,7 +44,7 @@ def array_names(names: Sequence[str], declared: Input) -> Names:
     """
     _check_duplicates(names, {declared, "labels", "label"})
     if declared not in names:
-        raise _missing(names, declared, f"an array {declared!r}", _OTHER[declared] in names)
+        raise _missing(names, declared, f"an array {declared!r}", _OPPOSITE[declared] in names)
     return Names(declared, (), _labels(names))
 
 
@@ -60,13 +60,13 @@ def column_names(names: Sequence[str], declared: Input) -> Names:
     if declared in names:
         return Names(declared, (), _labels(names))
     accepted = f"a column {declared!r}, or one column a class ({_STEMS[declared]}_0, _1, ...)"
-    if _OTHER[declared] in names:
-        raise _missing(names, declared, accepted, other=True)
+    if _OPPOSITE[declared] in names:
+        raise _missing(names, declared, accepted, has_opposite=True)
     runs = _numbered_columns(names)
     runs = {p: run for p, run in runs.items() if p.lower().startswith(_STEMS[declared])} or runs
-    others = [p for p in runs if p.lower().startswith(_STEMS[_OTHER[declared]])]
-    if not runs or others:
-        raise _missing(names, declared, accepted, other=bool(others))
+    opposite_columns = [p for p in runs if p.lower().startswith(_STEMS[_OPPOSITE[declared]])]
+    if not runs or opposite_columns:
+        raise _missing(names, declared, accepted, has_opposite=bool(opposite_columns))
     if len(runs) > 1:
         listed = " and ".join(f"{prefix}0..{len(run) - 1}" for prefix, run in runs.items())
         raise InputError(declared, found=f"columns {listed[:200]}", accepted=accepted)
@@ -95,17 +95,19 @@ def _labels(names: Sequence[str]) -> str | None:
 
 
 def _check_duplicates(names: Sequence[str], relevant: set[str]) -> None:
-    seen: set[str] = set()
+    known_columns: set[str] = set()
     for name in names:
-        if name in seen and name in relevant:
+        if name in known_columns and name in relevant:
             raise InputError(name, found="this name twice", accepted="each name once")
-        seen.add(name)
+        known_columns.add(name)
 
 
-def _missing(names: Sequence[str], declared: Input, accepted: str, other: bool) -> InputError:
-    if other:
-        found = f"no {declared}, but {_OTHER[declared]}"
-        hint = f" (if {_OTHER[declared]} are meant, pass --input {_OTHER[declared]})"
+def _missing(
+    names: Sequence[str], declared: Input, accepted: str, has_opposite: bool
+) -> InputError:
+    if has_opposite:
+        found = f"no {declared}, but {_OPPOSITE[declared]}"
+        hint = f" (if {_OPPOSITE[declared]} are meant, pass --input {_OPPOSITE[declared]})"
         return InputError(declared, found=found, accepted=accepted + hint)
     listed = ", ".join(repr(name[:40]) for name in names[:8]) or "nothing"
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""

@@ -90,8 +90,8 @@ def decode_document(
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # A message of msgspec: "Expected `float | null`, got `str` - at `$.logits[0][2]`".
-        what, _, path = str(error).partition(" - at `$")
-        found = what.rpartition(", got ")[2].strip("`")
+        message, _, path = str(error).partition(" - at `$")
+        found = message.rpartition(", got ")[2].strip("`")
         place = path.strip("`.")
         if place.startswith("[") and field != "body":  # an array inside a document
             place = field + place

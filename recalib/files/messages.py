@@ -134,14 +134,14 @@ def _check_schema(schema: _Table, size: int) -> None:
     No writer refers to a field or a string twice, so all items of a valid schema add up to less
     than its size. Items that share bytes count once for each reference.
     """
-    left = size - _pairs_cost(schema, 2, size)
-    pending = schema.tables(1, left // _FIELD)
-    while pending and left >= 0:
+    available = size - _pairs_cost(schema, 2, size)
+    pending = schema.tables(1, available // _FIELD)
+    while pending and available >= 0:
         field = pending.pop()
-        left -= _FIELD + field.length(0) + _type_cost(field)
-        left -= _pairs_cost(field, 6, left)
-        pending += field.tables(5, max(0, left) // _FIELD)
-    if left < 0 or len(pending) * _FIELD > left:
+        available -= _FIELD + field.length(0) + _type_cost(field)
+        available -= _pairs_cost(field, 6, available)
+        pending += field.tables(5, max(0, available) // _FIELD)
+    if available < 0 or len(pending) * _FIELD > available:
         raise _repeated()
 
 
@@ -153,9 +153,9 @@ def _type_cost(field: _Table) -> int:
     return field.table(3).length(1) * (4 if kind == _UNION else 1)
 
 
-def _pairs_cost(owner: _Table, slot: int, left: int) -> int:
+def _pairs_cost(owner: _Table, slot: int, available: int) -> int:
     """Return the bytes of the key-value metadata in a slot."""
-    pairs = owner.tables(slot, max(0, left) // _PAIR)
+    pairs = owner.tables(slot, max(0, available) // _PAIR)
     return sum(_PAIR + pair.length(0) + pair.length(1) for pair in pairs)
 
 

@@ -1,6 +1,6 @@
 """Checks of a Parquet file's metadata, before any row is read.
 
-pyarrow reads whatever the metadata points to: from a file of 2,000 rows whose three row groups
+pyarrow does not check what the metadata points to: from a file of 2,000 rows whose three row groups
 share their pages it reads 6,000. It keeps a page of each column of a row group in memory.
 
 pyarrow ends the process if the size statistics in a damaged footer are inconsistent ("terminate

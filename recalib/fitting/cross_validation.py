@@ -154,9 +154,9 @@ def held_out(
     scores = HeldOutScores(np.empty(len(labels)), np.empty(len(labels)))
     for fold in range(count):
         out = folds == fold
-        some = None if weights is None else weights[~out]
+        training_weights = None if weights is None else weights[~out]
         fold_progress = _titled(progress, f"{candidate.name}, fold {fold + 1} of {count}")
-        fit = candidate.fitted(logits[~out], labels[~out], some, fold_progress)
+        fit = candidate.fitted(logits[~out], labels[~out], training_weights, fold_progress)
         fold_scores = _scored(candidate.map, fit.parameters, logits[out], labels[out])
         scores.nll[out], scores.brier[out] = fold_scores.nll, fold_scores.brier
         if on_fold is not None:
@@ -198,9 +198,9 @@ def mean_and_standard_error(
 def _incomparable(nll: NDArray[np.float64], labels: Integers) -> str | None:
     """Return why held-out scores (N,) do not limit confidence, or None."""
     if (labels == labels[0]).all():
-        return f"all labels are of class {labels[0]}, which say nothing of the others"
+        return f"all labels are of class {labels[0]}, so the rows show nothing about the others"
     if nll.max() < math.log(2):
-        return "no held-out row was a surprise, so that nothing shows how sure it may be"
+        return "every held-out row was predicted correctly, so the rows do not limit the confidence"
     return None
 
 

@@ -83,10 +83,10 @@ def fit(
     z, y = check_data(logits, labels, input)
     w = check_weights(weights, rows=len(z))
     if isinstance(request, Candidate):
-        chosen, choice = request, None
+        candidate, choice = request, None
     else:
-        chosen, choice = request.choose(z, y, w, progress)
-    the_map, the_objective = chosen.map, chosen.objective
+        candidate, choice = request.choose(z, y, w, progress)
+    the_map, the_objective = candidate.map, candidate.objective
     warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
     started = time.perf_counter()
     solution = solve(Problem(the_map, the_objective, z, y, w, warm, progress))
@@ -150,8 +150,8 @@ def resolve_fit(map: str, objective: str, options: Mapping[str, Any]) -> Candida
     """
     if map != AUTO:
         return Candidate(*configure_pair(map, objective, options))
-    the_objective, others = _objective_of(objective, options)
-    return AutoPolicy(configure({AUTO: Auto}, AUTO, others, field="map"), the_objective)
+    the_objective, map_options = _objective_of(objective, options)
+    return AutoPolicy(configure({AUTO: Auto}, AUTO, map_options, field="map"), the_objective)
 
 
 def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
@@ -161,8 +161,8 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
     """
     if map not in MAPS:
         raise InputError("map", found=repr(map), accepted=", ".join([*MAPS, AUTO]))
-    the_objective, others = _objective_of(objective, options)
-    the_map = configure(MAPS, map, others, field="map")
+    the_objective, map_options = _objective_of(objective, options)
+    the_map = configure(MAPS, map, map_options, field="map")
     check_pair(the_map, the_objective)
     return the_map, the_objective
 
@@ -170,9 +170,9 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
 def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:
     """Return the objective with its options, and the remaining options."""
     known = getattr(OBJECTIVES.get(name), "__dataclass_fields__", {})
-    own = {option: value for option, value in options.items() if option in known}
-    others = {option: value for option, value in options.items() if option not in known}
-    return configure(OBJECTIVES, name, own, field="objective"), others
+    objective_options = {option: value for option, value in options.items() if option in known}
+    map_options = {option: value for option, value in options.items() if option not in known}
+    return configure(OBJECTIVES, name, objective_options, field="objective"), map_options
 
 
 def check_data(
@@ -216,8 +216,8 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
     if rows < classes:
         warnings.append(f"{rows} rows for {classes} classes: too few to trust the result")
     if len(absent) > 0:
-        some = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
-        warnings.append(f"{len(absent)} of {classes} classes never occur in the labels: {some}")
+        names = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
+        warnings.append(f"{len(absent)} of {classes} classes never occur in the labels: {names}")
     return warnings
 
 
@@ -229,8 +229,11 @@ def _with_metrics(calibrator: Calibrator, logits: Floats, labels: Integers) -> C
         "after": evaluate(labels, probabilities=after, level=0.95),
     }
     metrics = {
-        when: {name: MetricValue(one.value, one.low, one.high) for name, one in estimates.items()}
-        for when, estimates in measurements.items()
+        stage: {
+            name: MetricValue(estimate.value, estimate.low, estimate.high)
+            for name, estimate in estimates.items()
+        }
+        for stage, estimates in measurements.items()
     }
     confidences = reference_histogram(after.max(axis=1))
     card = msgspec.structs.replace(calibrator.card, metrics=metrics, confidences=confidences)

@@ -25,7 +25,7 @@ from recalib.maps.lookup_table import next_power_of_two, pad_table
 __all__ = ["bin_rows", "fit_histogram_binning", "share_of_hits"]
 
 #: Bins with fewer rows than this give a warning.
-_FEW = 5
+_MIN_ROWS = 5
 #: Maximum log-odds of a bin without rows: a probability of 1 - 2e-9.
 _MAX_ODDS = 20.0
 
@@ -39,8 +39,12 @@ def fit_histogram_binning(problem: Problem) -> Solution:
     if map.target == "top_label":
         groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
         edges, share, rows = bin_rows(groups, groups.rows, map)
-        few = int((rows < _FEW).sum())
-        warnings = [f"{few} of {len(rows)} bins hold fewer than {_FEW} rows"] if few else []
+        sparse_bins = int((rows < _MIN_ROWS).sum())
+        warnings = (
+            [f"{sparse_bins} of {len(rows)} bins hold fewer than {_MIN_ROWS} rows"]
+            if sparse_bins
+            else []
+        )
         values = scipy.special.logit(share)
     else:
         edges, values, warnings = _each_class(scaled, map)

@@ -90,7 +90,7 @@ def isotonic_blocks(groups: Groups) -> Blocks:
     return Blocks(odds / rows, share, rows)
 
 
-def merge_blocks(blocks: Blocks, most: int) -> Blocks:
+def merge_blocks(blocks: Blocks, max_blocks: int) -> Blocks:
     """Return at most `most` blocks, merged so that none are too close or too steep."""
     while len(blocks.odds) > 1:
         gaps = np.diff(blocks.odds)
@@ -98,7 +98,7 @@ def merge_blocks(blocks: Blocks, most: int) -> Blocks:
         excess = np.maximum(rises / (gaps * _MAX_SLOPE), STEP / gaps)
         if (excess > 1).any():
             blocks = blocks.merged(int(np.argmax(excess)))
-        elif len(blocks.odds) > most:
+        elif len(blocks.odds) > max_blocks:
             a, b = blocks.rows[1:], blocks.rows[:-1]
             blocks = blocks.merged(int(np.argmin(a * b / (a + b) * np.diff(blocks.share) ** 2)))
         else:
@@ -106,14 +106,14 @@ def merge_blocks(blocks: Blocks, most: int) -> Blocks:
     return blocks
 
 
-def _each_class(scaled: ScaledRows, most: int, length: int) -> Solution:
+def _each_class(scaled: ScaledRows, max_blocks: int, length: int) -> Solution:
     classes = scaled.problem.classes
     knots, values = np.empty((2, classes, length))
     absent = 0
     for k, odds, hits in scaled.iter_classes():
         if (scaled.weights[hits] > 0).any():
             groups = group_by_odds(odds, hits, scaled.weights)
-            blocks = merge_blocks(isotonic_blocks(groups), most)
+            blocks = merge_blocks(isotonic_blocks(groups), max_blocks)
             knots[k] = pad_table(blocks.odds, length, 1.0)
             values[k] = pad_table(np.log(blocks.share), length)
         else:

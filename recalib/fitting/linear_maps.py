@@ -67,16 +67,16 @@ def fit_linear(problem: Problem) -> Solution:
     # Passes use their own threads, which sleep while waiting. BLAS threads spin: on a busy machine
     # 5,000 x 100 took 19 s instead of 1.
     with _threads().limit(limits=1, user_api="blas"):
-        found = _minimise(problem, nll, _theta(form, start, unit), box)
-    natural = start | _natural(form, found.x, unit)
+        minimum = _minimise(problem, nll, _theta(form, start, unit), box)
+    natural = start | _natural(form, minimum.x, unit)
     solution = Solution(
         natural,
-        objective=found.value,
-        iterations=found.steps + single.iterations,
-        converged=found.converged and single.converged,
+        objective=minimum.value,
+        iterations=minimum.steps + single.iterations,
+        converged=minimum.converged and single.converged,
         warnings=list(single.warnings),
     )
-    solution.bounds.extend(_bounds(form, single, found.x, natural, box))
+    solution.bounds.extend(_bounds(form, single, minimum.x, natural, box))
     return solution
 
 
@@ -116,23 +116,25 @@ def _objective(problem: Problem, form: _Form, temperature: float, unit: float) -
         z = z.astype(np.float64)
     masked = np.isneginf(z)
     if not masked.any():
-        x, some = form.features(z, temperature), None
+        x, active_mask = form.features(z, temperature), None
     elif problem.map.passes_masks:
-        x, some = np.where(masked, z.dtype.type(0), form.features(z, temperature)), masked
+        x, active_mask = np.where(masked, z.dtype.type(0), form.features(z, temperature)), masked
     else:  # as `Map` does
         least = np.where(masked, np.inf, z).min(axis=1, keepdims=True).astype(z.dtype)
-        x, some = form.features(np.where(masked, least, z), temperature), masked
+        x, active_mask = form.features(np.where(masked, least, z), temperature), masked
     if unit != 1.0:
         x = x / x.dtype.type(unit)
     ridge = _ridge(problem, form, unit)
-    return LinearNll(form.design, x, some, problem.labels, problem.weights, *ridge)
+    return LinearNll(form.design, x, active_mask, problem.labels, problem.weights, *ridge)
 
 
 def _ridge(problem: Problem, form: _Form, unit: float) -> tuple[Numbers, Numbers, float]:
     """Return the strengths and the centres of the map's ridges, as (K, D), slopes in `unit`, and
     how strongly the diagonal is tied.
     """
-    shapes = {name: one.shape for name, one in problem.map.parameters(problem.classes).items()}
+    shapes = {
+        name: parameter.shape for name, parameter in problem.map.parameters(problem.classes).items()
+    }
     strengths = {name: np.zeros(shape) for name, shape in shapes.items()}
     centres = dict(strengths)
     tied = 0.0
@@ -142,8 +144,8 @@ def _ridge(problem: Problem, form: _Form, unit: float) -> tuple[Numbers, Numbers
             strengths[name], centres[name] = ridge.strength, ridge.centre
             tied += ridge.tied
     plain = _Form(form.design, form.features, form.slope, form.bias)
-    each = _theta(plain, strengths, 1 / unit**2), _theta(plain, centres, unit)
-    return *each, tied / unit**2
+    strengths_and_centres = _theta(plain, strengths, 1 / unit**2), _theta(plain, centres, unit)
+    return *strengths_and_centres, tied / unit**2
 
 
 def _theta(form: _Form, parameters: Mapping[str, Numbers], unit: float) -> Numbers:
@@ -171,7 +173,7 @@ def _box(form: _Form) -> Box:
         return Box()
     free = [] if form.bias is None else [np.inf]
     # Without a warm start, slopes begin at 1 in units of the temperature.
-    low = np.array([1 / RANGE, *(-one for one in free)])
+    low = np.array([1 / RANGE, *(-bound for bound in free)])
     return Box(low, np.array([RANGE, *free]))
 
 
@@ -186,8 +188,8 @@ def _bounds(
         return reached
     ends = {"lower": np.broadcast_to(box.low, theta.shape)[:, 0]}
     ends["upper"] = np.broadcast_to(box.high, theta.shape)[:, 0]
-    for end, other in (("lower", "upper"), ("upper", "lower")):
-        there = np.flatnonzero(theta[:, 0] == ends[other if form.inverse else end])
+    for end, opposite in (("lower", "upper"), ("upper", "lower")):
+        there = np.flatnonzero(theta[:, 0] == ends[opposite if form.inverse else end])
         reached.extend(
             f"{form.slope}[{k}] at its {end} bound {natural[form.slope][k]:.6g}" for k in there
         )

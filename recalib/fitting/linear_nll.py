@@ -209,12 +209,12 @@ class LinearNll:
                 s[self.masked[rows]] = -np.inf
             s -= s.max(axis=1, keepdims=True)
             true = np.arange(len(s)), self.labels[rows]
-            own = s[true]
+            label_scores = s[true]
             g = np.exp(s, out=s)
             total = g.sum(axis=1)
             g /= total[:, None]
             p[rows] = g
-            losses = np.log(total) - own
+            losses = np.log(total) - label_scores
             g[true] -= 1
             weights = None if self.weights is None else self.weights[rows]
             if weights is not None:
@@ -225,9 +225,9 @@ class LinearNll:
             return np.append(gathered.reshape(-1), value)
 
         sums = self.total(of_chunk) / len(self.x)
-        away = theta - self.centre
-        value = float(sums[-1]) + float(np.vdot(self.strength * away, away))
-        gradient = sums[:-1].reshape(theta.shape) + 2 * self.strength * away
+        offset = theta - self.centre
+        value = float(sums[-1]) + float(np.vdot(self.strength * offset, offset))
+        gradient = sums[:-1].reshape(theta.shape) + 2 * self.strength * offset
         if self.tied:
             pull = self.pull(theta)
             value += float(np.vdot(theta, pull)) / 2
@@ -346,8 +346,8 @@ def _shared_inverse(share: Numbers, moments: Numbers, ridge: Numbers) -> Solve:
     """Return the solver that takes the blocks of all classes for multiples of one matrix.
 
     Block k is share_k C + 2 ρ I, C the features' second moments and ρ the ridge off the diagonal,
-    so that one decomposition of C inverts every block. What the ridge differs by on a class's own
-    slope and on its intercept is put right after that, by Woodbury's identity of rank 2.
+    so that one decomposition of C inverts every block. The ridge differs on the slope and the
+    intercept of a class; Woodbury's identity of rank 2 corrects for that.
     """
     classes = len(ridge)
     k = np.arange(classes)
@@ -355,11 +355,13 @@ def _shared_inverse(share: Numbers, moments: Numbers, ridge: Numbers) -> Solve:
     scales = share[:, None] * np.maximum(values, 0.0) + 2 * ridge[0, 1]
     scales = np.maximum(scales, max(_JITTER * float(scales.max()), np.finfo(np.float64).tiny))
     # The two columns of each inverse block that the correction needs: its own, and the last.
-    own = (vectors[:classes] / scales) @ vectors.T
+    inverse = (vectors[:classes] / scales) @ vectors.T
     last = (vectors[-1] / scales) @ vectors.T
     added = 2 * (np.stack([ridge[k, k], ridge[:, -1]]) - ridge[0, 1])
     # (I + diag(added) · corner)⁻¹ diag(added), for each class.
-    corner = np.stack([own[k, k], own[k, -1], last[k, k], last[k, -1]]).reshape(2, 2, classes)
+    corner = np.stack([inverse[k, k], inverse[k, -1], last[k, k], last[k, -1]]).reshape(
+        2, 2, classes
+    )
     inside = np.eye(2)[:, :, None] + added[:, None] * corner
     determinant = inside[0, 0] * inside[1, 1] - inside[0, 1] * inside[1, 0]
     # At least what rounding leaves of a matrix that is positive.
@@ -370,7 +372,7 @@ def _shared_inverse(share: Numbers, moments: Numbers, ridge: Numbers) -> Solve:
         a, b = added[0] * plain[k, k], added[1] * plain[:, -1]
         first = (inside[1, 1] * a - inside[0, 1] * b) / determinant
         second = (inside[0, 0] * b - inside[1, 0] * a) / determinant
-        plain -= first[:, None] * own
+        plain -= first[:, None] * inverse
         plain -= second[:, None] * last
         return plain
 

@@ -54,8 +54,8 @@ def fit_meta(problem: Problem) -> Solution:
     accepted = (scaled.odds >= threshold) & (scaled.weights > 0)
     single = scaled.single
     if accepted.any() and not accepted.all():
-        some = problem.subset(accepted)
-        single = fit_temperature(some.logits, some.labels, some.weights)
+        accepted_rows = problem.subset(accepted)
+        single = fit_temperature(accepted_rows.logits, accepted_rows.labels, accepted_rows.weights)
     parameters = {
         "temperature": np.array(single.temperature),
         "ranking_temperature": np.array(scaled.single.temperature),

@@ -95,8 +95,8 @@ def fit_temperature(
     if len(logits) > 4 * _SUBSAMPLE:
         # Evenly spaced rows are deterministic and independent of sorted blocks in the file.
         rows = np.linspace(0, len(logits) - 1, _SUBSAMPLE).astype(np.intp)
-        some = None if weights is None else weights[rows]
-        sample = _moments_of(logits[rows], labels[rows], some, scale)
+        sample_weights = None if weights is None else weights[rows]
+        sample = _moments_of(logits[rows], labels[rows], sample_weights, scale)
         start, at, steps = _minimise(sample, start, 1e-2)
         bend = _bend(sample, start, at)
         coarse = _moments_of(logits, labels, weights, scale, np.float32)
@@ -176,8 +176,8 @@ def _moments_of(
     masks = not np.isfinite(logits.min())
 
     def of_range(rows: slice, beta: float) -> NDArray[np.float64]:
-        some = None if weights is None else weights[rows]
-        return _sums(logits[rows], labels[rows], some, scale, beta, masks, dtype)
+        block_weights = None if weights is None else weights[rows]
+        return _sums(logits[rows], labels[rows], block_weights, scale, beta, masks, dtype)
 
     def at(beta: float) -> _Moments:
         if len(ranges) == 1:

@@ -63,13 +63,13 @@ class RowLikelihood:
 
         def pass_over(starts: range) -> None:
             for i in starts:
-                some = slice(i, i + step)
-                gaps = self._gaps[some]
-                odds = gaps * beta[some, None].astype(gaps.dtype)
+                block = slice(i, i + step)
+                gaps = self._gaps[block]
+                odds = gaps * beta[block, None].astype(gaps.dtype)
                 np.exp(odds, out=odds)
                 total = odds.sum(axis=1)
-                losses[some] = np.log(total)
-                slopes[some] = np.vecdot(odds, gaps) / total
+                losses[block] = np.log(total)
+                slopes[block] = np.vecdot(odds, gaps) / total
 
         threads = (os.cpu_count() or 1) if self._gaps.size >= _SHARED else 1
         if threads == 1:

@@ -30,12 +30,12 @@ _FACTOR = 4.0
 _WIDE, _FINE = 81, 21
 #: Smaller inputs have an eight times finer first grid: few rows make a rough objective, whose
 #: minimum a coarse grid may miss.
-_FEW, _CLOSE = 20_000, 641
+_GRID_ROWS, _CLOSE = 20_000, 641
 #: The number of local minima that are refined, and the number of refinements by ten.
 _BASINS, _LEVELS = 3, 3
 #: Larger inputs use float32: its confidences are accurate to 1e-6, which is enough to compare
 #: temperatures.
-_MANY = 2_000_000
+_MAX_VALUES = 2_000_000
 #: The largest number of parameters for a coordinate search of minutes.
 _MAX_PARAMETERS = 200
 #: Steps of a coordinate, as factors of positive parameters or summands of others.
@@ -65,9 +65,9 @@ def search_temperature(problem: Problem) -> Solution:
     if nll.bound or nll.warnings:  # no centre of a range
         return _solution(nll.temperature, value_at, nll, 0)
     ends = np.log(nll.temperature) + np.array([-1, 1]) * np.log(_FACTOR)
-    count = _CLOSE if problem.logits.size <= _FEW else _WIDE
+    count = _CLOSE if problem.logits.size <= _GRID_ROWS else _WIDE
     points, values = _evaluate_points(value_at, np.linspace(ends[0], ends[1], count), problem)
-    best = _least(points, values, np.log(nll.temperature))
+    best = _minimum(points, values, np.log(nll.temperature))
     if best in (points[0], points[-1]):
         solution = _solution(nll.temperature, value_at, nll, count)
         end = "lower" if best == points[0] else "upper"
@@ -85,7 +85,7 @@ def search_temperature(problem: Problem) -> Solution:
         points, values = _evaluate_points(value_at, np.unique(np.concatenate(around)), problem)
         count += len(points)
         step /= (_FINE - 1) / 2
-    best = _least(points, values, np.log(nll.temperature))
+    best = _minimum(points, values, np.log(nll.temperature))
     return _solution(float(np.exp(best)), value_at, nll, count)
 
 
@@ -95,7 +95,7 @@ def search_grid(problem: Problem) -> Solution:
     grid = cast("EceGrid", problem.objective).grid()
     value_at = _value_of_temperature(problem)
     points, values = _evaluate_points(value_at, np.log(grid), problem)
-    best = int(np.flatnonzero(points == _least(points, values, np.log(nll.temperature)))[0])
+    best = int(np.flatnonzero(points == _minimum(points, values, np.log(nll.temperature)))[0])
     solution = _solution(float(grid[best]), value_at, nll, len(grid))
     solution.bounds = [
         f"temperature at the {end} end of the grid, {grid[best]:.6g}"
@@ -161,7 +161,9 @@ def _coordinate_search(
     ops = NumpyOps()
     z = problem.logits.astype(np.float64, copy=False)
     weights = np.ones(len(z)) if problem.weights is None else problem.weights
-    links = {name: one.link for name, one in problem.map.parameters(problem.classes).items()}
+    links = {
+        name: parameter.link for name, parameter in problem.map.parameters(problem.classes).items()
+    }
 
     def value_at(parameters: dict[str, NDArray[np.float64]]) -> float:
         log_p = problem.map.log_probabilities(ops, z, parameters)
@@ -209,7 +211,7 @@ def _value_of_temperature(problem: Problem) -> _Function:
 
 def _gaps(logits: Floats) -> Floats:
     """Return each logit minus the largest of its row."""
-    dtype = np.float64 if logits.size <= _MANY else np.float32
+    dtype = np.float64 if logits.size <= _MAX_VALUES else np.float32
     top = logits.max(axis=1, keepdims=True).astype(np.float64)
     gaps: Floats = np.subtract(logits, top, dtype=np.float64).astype(dtype, copy=False)
     return gaps
@@ -226,7 +228,7 @@ def _evaluate_points(
     return points, values
 
 
-def _least(points: NDArray[np.float64], values: NDArray[np.float64], near: float) -> float:
+def _minimum(points: NDArray[np.float64], values: NDArray[np.float64], near: float) -> float:
     """Return the point of the smallest value, the one nearest to `near` in a tie."""
     equals = points[values == values.min()]
     return float(equals[np.argmin(np.abs(equals - near))])

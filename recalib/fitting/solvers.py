@@ -62,7 +62,7 @@ def check_pair(map: Map, objective: Objective) -> None:
         raise InputError(
             "objective",
             found=f"{objective.name!r}",
-            accepted=f"nll: {map.name} is fitted in a way of its own",
+            accepted=f"nll: {map.name} has its own solver",
         )
 
 

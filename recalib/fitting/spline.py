@@ -98,10 +98,10 @@ def fit_curve(groups: Groups, curve: Curve, smoothing: float) -> tuple[_Vector, 
     def value(numbers: _Vector) -> tuple[float, _Vector]:
         odds = start + inputs @ numbers
         loss = groups.rows @ np.logaddexp(0, odds) - groups.hits @ odds
-        away = numbers - centre
+        offset = numbers - centre
         slope = inputs.T @ (groups.rows * scipy.special.expit(odds) - groups.hits)
-        total = loss + 0.5 * strength @ away**2
-        return float(total * scale), (slope + strength * away) * scale
+        total = loss + 0.5 * strength @ offset**2
+        return float(total * scale), (slope + strength * offset) * scale
 
     result = scipy.optimize.minimize(
         value,

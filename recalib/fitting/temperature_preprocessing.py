@@ -52,11 +52,11 @@ class ScaledRows:
         rows = len(problem.labels)
         top, odds, total = np.empty(rows, np.intp), np.empty(rows), np.empty(rows)
         ops = NumpyOps()
-        for some in _blocks(rows, problem.classes):
-            z = problem.logits[some].astype(np.float64) / single.temperature
-            rest = split_top_label(ops, z)
-            top[some], odds[some] = rest.top[:, 0], rest.odds[:, 0]
-            total[some] = ops.take_along(z, rest.top)[:, 0] + np.logaddexp(-odds[some], 0.0)
+        for block in _blocks(rows, problem.classes):
+            z = problem.logits[block].astype(np.float64) / single.temperature
+            parts = split_top_label(ops, z)
+            top[block], odds[block] = parts.top[:, 0], parts.odds[:, 0]
+            total[block] = ops.take_along(z, parts.top)[:, 0] + np.logaddexp(-odds[block], 0.0)
         weights = np.ones(rows) if problem.weights is None else problem.weights
         return cls(problem, single, top, np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), total, weights)
 
@@ -73,13 +73,13 @@ class ScaledRows:
     def iter_classes(self) -> Iterator[tuple[int, _Vector, NDArray[np.bool_]]]:
         """Yield each class, its log-odds (N,) within ±`MAX_LOG_ODDS`, and a mask of its label."""
         z, labels = self.problem.logits, self.problem.labels
-        for some in _blocks(self.problem.classes, len(labels)):
-            logs = z[:, some].astype(np.float64) / self.single.temperature - self.total[:, None]
+        for block in _blocks(self.problem.classes, len(labels)):
+            logs = z[:, block].astype(np.float64) / self.single.temperature - self.total[:, None]
             with np.errstate(divide="ignore"):
                 odds = logs - np.log1p(-np.exp(np.minimum(logs, 0.0)))
-            for k, column in enumerate(odds.T, some.start):
-                own = np.where(self.top == k, self.odds, column)
-                yield k, np.clip(own, -MAX_LOG_ODDS, MAX_LOG_ODDS), labels == k
+            for k, column in enumerate(odds.T, block.start):
+                class_odds = np.where(self.top == k, self.odds, column)
+                yield k, np.clip(class_odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), labels == k
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ def mean_nll(problem: Problem, parameters: Parameters) -> float:
     """Return −1/N Σ w log p(y) of the fitted map, in nats."""
     ops = NumpyOps()
     log_p = np.empty(len(problem.labels))
-    for some in _blocks(len(log_p), problem.classes):
-        z = problem.logits[some].astype(np.float64)
+    for block in _blocks(len(log_p), problem.classes):
+        z = problem.logits[block].astype(np.float64)
         of_classes = problem.map.log_probabilities(ops, z, parameters)
-        log_p[some] = ops.pick(of_classes, problem.labels[some])
+        log_p[block] = ops.pick(of_classes, problem.labels[block])
     return -float(np.average(log_p, weights=problem.weights))
 
 

@@ -60,8 +60,8 @@ class Acls(Regulariser):
         predicted = (largest - lowest - self.margin).relu().square()[:, 0]
         gaps = (largest.detach() if detached else largest) - logits
         # The term of the predicted class is 0: its gap is 0, and M ≥ 0.
-        others = (gaps - self.margin).relu().square().sum(dim=1)
+        other_terms = (gaps - self.margin).relu().square().sum(dim=1)
         if self.variant == "released":
-            others = others / (logits.shape[1] - 1)
-        total = (self.lambda1 * predicted + self.lambda2 * others).mean()
+            other_terms = other_terms / (logits.shape[1] - 1)
+        total = (self.lambda1 * predicted + self.lambda2 * other_terms).mean()
         return total / 2 if detached else total

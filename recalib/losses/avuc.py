@@ -113,8 +113,8 @@ def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stop_gradient: bool) 
     certain = h <= kappa * math.log(logits.shape[1])
     terms = torch.where(correct, confidence, 1 - confidence)
     terms = terms * torch.where(certain, 1 - h.tanh(), h.tanh())
-    good = correct == certain
-    return _log_ratio((terms * ~good).sum(), (terms * good).sum())
+    consistent = correct == certain
+    return _log_ratio((terms * ~consistent).sum(), (terms * consistent).sum())
 
 
 def _entropy(log_p: Tensor) -> Tensor:
@@ -122,6 +122,6 @@ def _entropy(log_p: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(dim=1)
 
 
-def _log_ratio(bad: Tensor, good: Tensor) -> Tensor:
+def _log_ratio(inconsistent: Tensor, consistent: Tensor) -> Tensor:
     """Return log(1 + bad / good) of n_AU + n_IC and n_AC + n_IU."""
-    return torch.log(bad + good + 2 * _EPSILON) - torch.log(good + _EPSILON)
+    return torch.log(inconsistent + consistent + 2 * _EPSILON) - torch.log(consistent + _EPSILON)

@@ -50,9 +50,11 @@ class Cpc(Regulariser):
         # −log(p_a / (p_a + p_b)) = softplus(z_b − z_a): no probability is computed.
         label_logits = logits.gather(1, labels[:, None])
         against_label = functional.softplus(logits - label_logits)
-        others = torch.ones_like(logits).scatter(1, labels[:, None], 0.0)
-        one_vs_one = (against_label * others).sum(dim=1)
+        is_other_class = torch.ones_like(logits).scatter(1, labels[:, None], 0.0)
+        one_vs_one = (against_label * is_other_class).sum(dim=1)
         pairs = functional.softplus(logits[:, :, None] - logits[:, None, :])
-        all_pairs = (pairs * others[:, :, None] * others[:, None, :]).sum(dim=(1, 2))
+        all_pairs = (pairs * is_other_class[:, :, None] * is_other_class[:, None, :]).sum(
+            dim=(1, 2)
+        )
         # Each ordered pair has both terms of the sum.
         return (self.lambda1 * one_vs_one + 2 * self.lambda2 * all_pairs).mean()

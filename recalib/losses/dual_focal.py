@@ -69,5 +69,5 @@ class DualFocalReleased(DualFocal):
 def _label_and_rival(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p_y and the largest log p of another class, each (N,)."""
     log_p = logits.log_softmax(dim=1)
-    others = log_p.scatter(1, labels[:, None], -torch.inf)
-    return take_column(log_p, labels), others.max(dim=1).values
+    other_log_p = log_p.scatter(1, labels[:, None], -torch.inf)
+    return take_column(log_p, labels), other_log_p.max(dim=1).values

@@ -16,7 +16,7 @@ __all__ = ["EntropyPenalty"]
 class EntropyPenalty(Regulariser):
     """Negative entropy, Σ_k p_k log p_k, in nats; range [−log K, 0].
 
-    The minimum is the uniform prediction, whatever the label. Also called ECP.
+    The minimum is the uniform prediction, for any label. Also called ECP.
 
     Source: Pereyra et al., Regularizing neural networks by penalizing confident output
     distributions, ICLR workshop 2017; paper 001, section 2; paper 004, eq. 4.

@@ -79,5 +79,5 @@ class KernelError(Regulariser):
 def _top_label_pairs(log_p: Tensor) -> Tensor:
     """Return log c and log(1 − c) of each row, (N, 2)."""
     largest, prediction = log_p.max(dim=1, keepdim=True)
-    rest = log_p.scatter(1, prediction, -torch.inf).logsumexp(dim=1, keepdim=True)
-    return torch.cat([largest, rest], dim=1)
+    other_log_p = log_p.scatter(1, prediction, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return torch.cat([largest, other_log_p], dim=1)

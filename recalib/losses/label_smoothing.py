@@ -39,6 +39,6 @@ class LabelSmoothing(Loss):
         # `formulas.smoothed_cross_entropy` also handles masked classes, at twice the time.
         log_p = logits.log_softmax(dim=1)
         label = take_column(log_p, labels)
-        others = log_p.sum(dim=1) - label
+        other_log_p = log_p.sum(dim=1) - label
         share = self.smoothing / (logits.shape[1] - 1)
-        return -((1 - self.smoothing) * label + share * others).mean()
+        return -((1 - self.smoothing) * label + share * other_log_p).mean()

@@ -31,7 +31,7 @@ class SelectiveRisk(Loss):
 
     The gradient through β rewards lower confidence, and early in training it may dominate. With
     t = σ((1/K − c)/ν), c being the centre of the bin that contains 1/K, uniform probabilities are a
-    local minimum for the rows below τ, whatever their labels, if t·ln K / (K ν) > −ln(1 − t). For
+    local minimum for the rows below τ, for any labels, if t·ln K / (K ν) > −ln(1 − t). For
     `msp` and K = 10 this holds for ν < .17, including the default: an untrained network does not
     learn, and a network early in training unlearns. With ν = 1 (the paper's figure 5) it learns.
     The paper selects ν and the score on validation rows.

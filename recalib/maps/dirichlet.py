@@ -96,9 +96,9 @@ class Dirichlet(Map):
                 off_diagonal=strength_for_rows(self.strength, 5_000_000, rows),
                 intercept=intercept,
             )
-        each = strength_for_rows(self.strength, 2_500, rows) / classes**2
+        strength = strength_for_rows(self.strength, 2_500, rows) / classes**2
         zeros = np.zeros((classes, classes))
         return {
-            "matrix": Ridge(np.full((classes, classes), each), zeros),
+            "matrix": Ridge(np.full((classes, classes), strength), zeros),
             "bias": Ridge(np.full(classes, intercept / classes), np.zeros(classes)),
         }

@@ -49,9 +49,9 @@ class IntraOrderPreserving(Map):
 
     Options: `ranks` ≥ 1, `hidden` h ≥ 1, `strength`. The defaults were chosen without test data: by
     fits to 50, 300 and all rows of one half of a network's validation logits, evaluated on the
-    other half, and on labels drawn from one temperature or one that depends on the margin. At
-    strength 32 the held-out NLL was at most 0.6% above temperature scaling's (50 rows) and 1.1%
-    below it with 2,500 rows; at strength 1 it was 8% above with 50 rows.
+    other half, and on labels drawn from a constant temperature or a temperature that depends on
+    the margin. At strength 32 the held-out NLL was at most 0.6% above temperature scaling's (50
+    rows) and 1.1% below it with 2,500 rows; at strength 1 it was 8% above with 50 rows.
 
     Applying it takes a TopK of each row, which takes over twice as long as temperature scaling,
     then a shift and a multiplication.

@@ -62,10 +62,10 @@ class KnotPosition:
 def locate(ops: Ops, x: Array, knots: Array, cells: int) -> KnotPosition:
     """Return the position of each x among `cells` + 1 ascending knots, clipped to their range."""
     cell = cell_indices(ops, x, knots, cells, skip=1)
-    left = ops.gather(knots, cell)
-    width = ops.gather(knots, cell + 1.0) - left
+    left_knot = ops.gather(knots, cell)
+    width = ops.gather(knots, cell + 1.0) - left_knot
     # Clipped to [0, 1] in this order: adding 1 first would be lost for an x of 1e38.
-    fraction = 1.0 - ops.relu(1.0 - ops.relu((x - left) / width))
+    fraction = 1.0 - ops.relu(1.0 - ops.relu((x - left_knot) / width))
     return KnotPosition(cell, width, fraction)
 
 

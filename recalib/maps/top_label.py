@@ -51,9 +51,9 @@ def split_top_label(ops: Ops, logits: Array) -> TopLabelSplit:
     single_class = ops.is_masked(second)
     lowered = ops.put_along(logits, top, ops.where(single_class, largest, second))
     parts = ops.softmax(lowered)
-    own = ops.take_along(parts, top)
-    weight = ops.where(single_class, 1.0, 1.0 - own)
-    level = ops.log(own) - ops.log(weight)
+    confidence = ops.take_along(parts, top)
+    weight = ops.where(single_class, 1.0, 1.0 - confidence)
+    level = ops.log(confidence) - ops.log(weight)
     odds = ops.where(single_class, _SINGLE_CLASS_ODDS, largest - second + level)
     return TopLabelSplit(top, lowered, parts, weight, level, single_class, odds)
 

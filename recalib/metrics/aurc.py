@@ -27,7 +27,7 @@ class RiskCoverageArea(Metric):
 
     Rows with tied confidences all count with their mean accuracy, the expectation over their
     possible orders, so the order in a file does not matter. AURC is small if accuracy is high,
-    whatever the order: see `e_aurc`. The bias is of order 1/N. The interval is for infinitely many
+    for any order: see `e_aurc`. The bias is of order 1/N. The interval is for infinitely many
     rows, see `_interval`. AURC is not a calibration error and has no floor.
 
     Source: Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -113,8 +113,8 @@ class _Curve:
         The second term is the effect on rows of lower confidence: a row of high confidence moves
         them to a higher coverage, where an error counts less.
         """
-        behind = np.cumsum((self.errors * self.inverses)[::-1])[::-1]
-        later = np.append(behind[1:], 0.0) / len(self.errors)
+        suffix_sums = np.cumsum((self.errors * self.inverses)[::-1])[::-1]
+        later = np.append(suffix_sums[1:], 0.0) / len(self.errors)
         costs = _group_means(later, self.starts)
         influences: Vector = self.weights * self.errors - costs + self.errors.mean() - self.area
         return influences

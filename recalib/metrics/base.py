@@ -38,7 +38,7 @@ class Estimate:
 
 
 class State(ABC):
-    """Sums of constant size, whatever the number of rows."""
+    """Sums of constant size, for any number of rows."""
 
     @abstractmethod
     def add(self, predictions: Predictions) -> None:

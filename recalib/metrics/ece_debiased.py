@@ -94,9 +94,9 @@ def _floor(state: BinState) -> tuple[float, float]:
     pairs = np.maximum(n - 1, 1)
     counted = 0.0 if n.sum() == 1 else 1.0
 
-    def error(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
-        residuals = n * noise + drawn * (1 - 2 * gaps.confidences)
-        squares = (n * drawn**2 - counted * residuals) / pairs
+    def error(sample: NDArray[np.float64]) -> NDArray[np.float64]:
+        residuals = n * noise + sample * (1 - 2 * gaps.confidences)
+        squares = (n * sample**2 - counted * residuals) / pairs
         errors: NDArray[np.float64] = np.sqrt(np.maximum(squares @ gaps.weights, 0.0))
         return errors
 

@@ -49,9 +49,9 @@ class LabelBinnedError(Metric):
         p = predictions.confidences.astype(np.float64)
         members = [np.sort(p[where == at]) for at in np.flatnonzero(counts)]
 
-        def error(drawn: Values) -> Values:
-            accuracies = drawn + gaps.confidences
-            total: Values = sum(map(_distances, accuracies.T, members), np.zeros(len(drawn)))
+        def error(sample: Values) -> Values:
+            accuracies = sample + gaps.confidences
+            total: Values = sum(map(_distances, accuracies.T, members), np.zeros(len(sample)))
             return total / len(p)
 
         floors = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)

@@ -72,20 +72,20 @@ def _max_bins(right: NDArray[np.float64], sums: NDArray[np.float64]) -> int:
     if np.all(right[1:] >= right[:-1]):
         return rows
     changes = np.flatnonzero(right[1:] != right[:-1]) + 1
-    few = min(2 * len(changes), rows)
-    for bins in range(2, few + 1):
+    batch = min(2 * len(changes), rows)
+    for bins in range(2, batch + 1):
         if _falls(sums, bins, np.arange(bins - 1)).any():
             return bins - 1
     # Accuracy can only fall between two bins if it changes in one of them or at their common edge.
     # With more bins than changes, few pairs need a test, so many values of M are tested at once.
     step = max(1, _CHUNK // len(changes))
-    for start in range(few + 1, rows + 1, step):
+    for start in range(batch + 1, rows + 1, step):
         candidates = np.arange(start, min(start + step, rows + 1))[:, None]
         holds = ((changes + 1) * candidates - 1) // rows
         first = np.clip(np.concatenate([holds - 1, holds], axis=1), 0, candidates - 2)
-        fallen = _falls(sums, candidates, first).any(axis=1)
-        if fallen.any():
-            return int(candidates[np.argmax(fallen), 0]) - 1
+        decreases = _falls(sums, candidates, first).any(axis=1)
+        if decreases.any():
+            return int(candidates[np.argmax(decreases), 0]) - 1
     return rows
 
 

@@ -29,7 +29,7 @@ Matrix = NDArray[np.float64]
 VariancesUnder = Callable[[Vector], Vector]
 
 #: Bins whose noise is simulated; the sum of the others, which are smaller, is treated as normal.
-_DRAWN = 6
+_SIMULATED_BINS = 6
 _DRAWS = 2000
 #: The t/scale above which a gamma variable replaces the noncentral χ², which is slow there.
 _FAR = 2000.0
@@ -267,11 +267,11 @@ class _Noise:
         `extra_variance` is the variance of an independent normal term.
         """
         z = _normal_draws()[:, : len(scales), None]
-        c, distance = scales[:_DRAWN], x[:_DRAWN]
+        c, distance = scales[:_SIMULATED_BINS], x[:_SIMULATED_BINS]
         self.drawn = np.einsum("sgk,gk->s", np.abs(distance + z) - distance, c)
-        mean, variance = _folded(x[_DRAWN:])
-        c = scales[_DRAWN:]
-        self.mean = float(np.sum(c * (mean - x[_DRAWN:])))
+        mean, variance = _folded(x[_SIMULATED_BINS:])
+        c = scales[_SIMULATED_BINS:]
+        self.mean = float(np.sum(c * (mean - x[_SIMULATED_BINS:])))
         rest = float(np.sum(np.sum(c * np.sqrt(variance), axis=1) ** 2)) + extra_variance
         # A small extra variance makes the probability a smooth function.
         self.deviation = float(np.sqrt(rest + 1e-3 * np.sum(scales**2)))
@@ -334,6 +334,6 @@ def _normal_draws() -> Matrix:
     A single bin then has its exact distribution, and sums vary less than those of random draws.
     """
     scores = scipy.special.ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)
-    columns = np.tile(scores[:, None], (1, _DRAWN))
+    columns = np.tile(scores[:, None], (1, _SIMULATED_BINS))
     shuffled: Matrix = np.random.default_rng(0).permuted(columns, axis=0)
     return shuffled

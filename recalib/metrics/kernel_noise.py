@@ -83,11 +83,11 @@ class _Noise:
                     total: Values = (np.abs(least + signs * noise) - least).sum(axis=0)
                     return total / len(places)
 
-                drawn = weights @ (self.labels == outcome).astype(np.float64)
+                smoothed_labels = weights @ (self.labels == outcome).astype(np.float64)
                 expected = weights @ smoothed.probabilities[:, d]
                 self.multiplier += excess(weights @ (self.normal * sizes[:, d, None]))
-                self.calibrated += excess(drawn - expected[:, None])
-                distances = np.abs(drawn - smoothed.probabilities[rows, d, None])
+                self.calibrated += excess(smoothed_labels - expected[:, None])
+                distances = np.abs(smoothed_labels - smoothed.probabilities[rows, d, None])
                 self.floors += distances.sum(axis=0) / len(places)
 
 
@@ -135,12 +135,12 @@ def estimate_with_noise(
     distances = share * sum(
         (np.abs(smoothed.gaps).sum(axis=1) for smoothed in parts), np.zeros(rows)
     )
-    chosen = (distances - distances.mean()) @ noise.normal / rows
+    direction = (distances - distances.mean()) @ noise.normal / rows
     # Residuals of a row sum to 0 over outcomes: see `copies` of `interval_of_mean_gap`.
     variance = min(outcomes, 2) * share**2 * noise.variance + float(np.var(distances)) / rows
     tail = (1 - level) / 2
     excess = max(
-        np.quantile(share * noise.multiplier + chosen, 1 - tail),
+        np.quantile(share * noise.multiplier + direction, 1 - tail),
         np.quantile(share * noise.calibrated, 1 - tail),
     )
     low = min(max(value - float(excess), 0.0), value)
@@ -152,10 +152,10 @@ def _drawn_labels(probabilities: Values, rng: np.random.Generator) -> NDArray[np
     """Return S labels for each row, (N, S), drawn from its probabilities."""
     cumulative = np.cumsum(probabilities, axis=1)
     uniform = rng.random((len(cumulative), _DRAWS)) * cumulative[:, -1:]
-    drawn = [
+    samples = [
         np.searchsorted(row, u, side="right") for row, u in zip(cumulative, uniform, strict=True)
     ]
-    labels: NDArray[np.int32] = np.minimum(drawn, probabilities.shape[1] - 1).astype(np.int32)
+    labels: NDArray[np.int32] = np.minimum(samples, probabilities.shape[1] - 1).astype(np.int32)
     return labels
 
 

@@ -3,7 +3,7 @@
 The kernel of row i at row j is the density at p_j of a Dirichlet distribution with parameters
 α_i = p_i/h + 1, whose mode is p_i: log k = Σ_c p_ic/h · log p_jc − log B(α_i). For two classes it
 is a Beta kernel. It has no mass outside the simplex, so there is no boundary bias at 0 and 1. Each
-row is left out of its own estimate. Shapes: N rows, C classes, D outcomes.
+row is excluded from its estimate. Shapes: N rows, C classes, D outcomes.
 
 Time is N²·C; memory is a few times N·C plus one chunk.
 

@@ -44,8 +44,8 @@ def noise_of_columns(probabilities: Floats, labels: Integers) -> tuple[Values, f
     squares, extra = _squares(probabilities, labels)
     copies = min(classes, 2)
     error = float(np.sqrt(min(copies * squares.sum(), 1.0) / rows)) / classes
-    some = np.linspace(0, rows - 1, min(rows, _ROWS)).astype(np.intp)
-    excess = _multiplied(probabilities[some], labels[some], extra) * np.sqrt(len(some) / rows)
+    sample = np.linspace(0, rows - 1, min(rows, _ROWS)).astype(np.intp)
+    excess = _multiplied(probabilities[sample], labels[sample], extra) * np.sqrt(len(sample) / rows)
     return excess, error, _floors(probabilities)
 
 
@@ -55,8 +55,10 @@ def _squares(probabilities: Floats, labels: Integers) -> tuple[Values, Values]:
     E r_k² is the larger of the sample's with 4/K added errors and that of a calibrated model.
     """
     rows, classes = probabilities.shape
-    own = probabilities[np.arange(rows), labels].astype(np.float64)
-    occurred = np.bincount(labels, minlength=classes) - 2 * np.bincount(labels, own, classes)
+    label_probabilities = probabilities[np.arange(rows), labels].astype(np.float64)
+    occurred = np.bincount(labels, minlength=classes) - 2 * np.bincount(
+        labels, label_probabilities, classes
+    )
     powers = np.einsum("ik,ik->k", probabilities, probabilities, dtype=np.float64)
     observed = np.maximum(powers + occurred, 0)
     calibrated = probabilities.sum(axis=0, dtype=np.float64) - powers

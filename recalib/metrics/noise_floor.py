@@ -40,8 +40,8 @@ def noise_floor(
     variances: (B,), variances of the gaps of calibrated bins, Σp(1 − p)/n².
     """
     draws = int(np.clip(_TOTAL_DRAWS // len(counts), _MIN_DRAWS, _MAX_DRAWS))
-    drawn = drawn_gaps(counts, confidences, variances, draws)
-    errors = np.concatenate([statistic(gaps) for gaps in drawn])
+    samples = drawn_gaps(counts, confidences, variances, draws)
+    errors = np.concatenate([statistic(gaps) for gaps in samples])
     return float(errors.mean()), float(np.quantile(errors, 0.95))
 
 

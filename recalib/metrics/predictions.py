@@ -57,11 +57,11 @@ class Predictions:
             top = logits[rows].max(axis=1, keepdims=True)
             with np.errstate(over="ignore"):  # an overflowing difference is −inf, as it should be
                 shifted = np.subtract(logits[rows], top, dtype=dtype)
-                own = np.subtract(_at(logits[rows], labels[rows]), top[:, 0], dtype=np.float64)
+                margins = np.subtract(_at(logits[rows], labels[rows]), top[:, 0], dtype=np.float64)
             powers = np.exp(shifted, out=probabilities[rows])
             total = powers.sum(axis=1, dtype=np.float64)
             # Before the row is normalised: z_y − max − log Σ exp(z − max).
-            logs[rows] = np.maximum(own - np.log(total), _LOWEST)
+            logs[rows] = np.maximum(margins - np.log(total), _LOWEST)
             powers /= total[:, None].astype(dtype)
         predicted = logits.argmax(axis=1)
         return cls(probabilities, labels, predicted, logs, logits)

@@ -114,8 +114,8 @@ def _with_noise(
     scales = np.sqrt(means(residuals**2) * n)
     normal = np.random.default_rng(0).standard_normal((_NOISE_DRAWS, len(at)))
     multiplied = _integral_of_absolute(smoothed(spectra(normal * scales), bandwidth))
-    drawn = drawn_gaps(n, means(p), means(p * (1 - p)) / n, _NOISE_DRAWS)
-    calibrated = [spectra(gaps * n / len(p)) for gaps in drawn]
+    samples = drawn_gaps(n, means(p), means(p * (1 - p)) / n, _NOISE_DRAWS)
+    calibrated = [spectra(gaps * n / len(p)) for gaps in samples]
     norms = np.concatenate(
         [_integral_of_absolute(smoothed(spectrum, bandwidth)) for spectrum in calibrated]
     )

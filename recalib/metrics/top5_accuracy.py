@@ -42,16 +42,16 @@ class Top5Accuracy(StreamingMetric[MeanState]):
 
 def _in_top_5(predictions: Predictions) -> NDArray[np.bool_]:
     """Return whether fewer than 5 classes come before the label, (N,)."""
-    among = np.ones(len(predictions), np.bool_)
+    in_top_5 = np.ones(len(predictions), np.bool_)
     if predictions.classes <= _TOP:
-        return among
+        return in_top_5
     for rows in row_chunks(predictions.scores.shape):
         scores, labels = predictions.scores[rows], predictions.labels[rows]
-        own = scores[np.arange(len(scores)), labels][:, None]
+        label_scores = scores[np.arange(len(scores)), labels][:, None]
         # For most rows the count of scores at least as large as the label's is enough.
-        unclear = np.flatnonzero(np.count_nonzero(scores >= own, axis=1) > _TOP)
-        scores, labels, own = scores[unclear], labels[unclear], own[unclear]
-        before = scores > own
-        before |= (scores == own) & (np.arange(predictions.classes) < labels[:, None])
-        among[rows][unclear] = np.count_nonzero(before, axis=1) < _TOP
-    return among
+        unclear = np.flatnonzero(np.count_nonzero(scores >= label_scores, axis=1) > _TOP)
+        scores, labels, label_scores = scores[unclear], labels[unclear], label_scores[unclear]
+        before = scores > label_scores
+        before |= (scores == label_scores) & (np.arange(predictions.classes) < labels[:, None])
+        in_top_5[rows][unclear] = np.count_nonzero(before, axis=1) < _TOP
+    return in_top_5

@@ -190,11 +190,11 @@ def _shape(input: Any, batch: int) -> list[int]:
         shape[0] = batch
     free = [str(axis) for axis, size in enumerate(shape) if not isinstance(size, int)]
     if free:
-        some = "x".join(str(size) if isinstance(size, int) else "?" for size in input.shape)
+        shape_text = "x".join(str(size) if isinstance(size, int) else "?" for size in input.shape)
         raise InputError(
             f"model input {input.name}",
-            found=f"axis {', '.join(free)} free in {some}",
-            accepted=f"a shape to try: --shape {input.name}={some}, with numbers for the ?",
+            found=f"axis {', '.join(free)} free in {shape_text}",
+            accepted=f"a shape to try: --shape {input.name}={shape_text}, with numbers for the ?",
         )
     return shape
 
@@ -207,8 +207,8 @@ def _random(
     if input.type in _INTEGERS:
         dtype, end = _INTEGERS[input.type]
         return rng.integers(0, end, shape).astype(dtype)
-    known = ", ".join((*_FLOATS, *_INTEGERS))
-    raise InputError(f"model input {input.name}", found=input.type, accepted=known)
+    types = ", ".join((*_FLOATS, *_INTEGERS))
+    raise InputError(f"model input {input.name}", found=input.type, accepted=types)
 
 
 def _check(raw: NDArray[Any], source: str, classes: int) -> None:
@@ -233,8 +233,8 @@ def _unrounded(
 
 def _usable(raw: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask (N,) of the rows without overflow in the model, which float16 has."""
-    bad = np.isnan(raw) | np.isposinf(raw)
-    usable: NDArray[np.bool_] = ~bad.any(axis=1) & ~np.isneginf(raw).all(axis=1)
+    invalid = np.isnan(raw) | np.isposinf(raw)
+    usable: NDArray[np.bool_] = ~invalid.any(axis=1) & ~np.isneginf(raw).all(axis=1)
     return usable
 
 
@@ -261,5 +261,5 @@ def _refused(verb: str, error: Exception) -> InputError:
     return InputError(
         "model",
         found=f"a graph that onnxruntime cannot {verb} ({message})",
-        accepted="one that it can",
+        accepted=f"a graph that it can {verb}",
     )

@@ -127,7 +127,7 @@ class Aliases(Queries):
     def changed_since(self, revision: int) -> list[Alias]:
         """Return the aliases of all models that were last changed after `revision`."""
         models = tables.models
-        same = (
+        unchanged = (
             (_ALIAS.c.model_id == _CHANGE.c.model_id)
             & (_ALIAS.c.alias == _CHANGE.c.alias)
             & (_ALIAS.c.revision == _CHANGE.c.revision)
@@ -135,7 +135,7 @@ class Aliases(Queries):
         statement = (
             select(models.c.name.label("model"), *_COLUMNS)
             .select_from(_CHANGE)
-            .join(_ALIAS, same)
+            .join(_ALIAS, unchanged)
             .join(models, models.c.id == _ALIAS.c.model_id)
             .where(_CHANGE.c.revision > revision)
         )

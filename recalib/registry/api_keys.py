@@ -73,7 +73,7 @@ class ApiKeys(Queries):
                 models=None if models is None else sorted(set(models)),
                 created_at=created_at,
                 expires_at=None if lifetime_seconds is None else created_at + lifetime_seconds,
-                limits=_own(limits.checked()) or None,
+                limits=_overrides(limits.checked()) or None,
             ),
             conflict=f"there is or was an API key named {name!r}",
         )
@@ -112,11 +112,11 @@ class ApiKeys(Queries):
         if before.revoked_at is not None:
             raise InputError("name", found=f"{name}, which is revoked", accepted="another key")
         limits = limits.checked() if reset else limits.checked().over(before.limits)
-        own = _own(limits)
+        overrides = _overrides(limits)
         self._connection.execute(
-            update(_TABLE).where(_TABLE.c.name == name).values(limits=own or None)
+            update(_TABLE).where(_TABLE.c.name == name).values(limits=overrides or None)
         )
-        detail = ", ".join(f"{field} {value:.15g}" for field, value in own.items())
+        detail = ", ".join(f"{field} {value:.15g}" for field, value in overrides.items())
         Audit(self._connection).record(actor, "limit_key", None, name, detail or "server limits")
         return replace(before, limits=limits)
 
@@ -158,5 +158,5 @@ def _key(row: Row[Any]) -> ApiKey:
     )
 
 
-def _own(limits: Limits) -> dict[str, float]:
+def _overrides(limits: Limits) -> dict[str, float]:
     return {name: value for name, value in asdict(limits).items() if value is not None}

@@ -151,14 +151,14 @@ class _Backup:
             absent = self._copy(named)
             # A blob without a reference was removed since the snapshot; the next has no such blob.
             current = self._named_now(absent)
-            lost = {digest: owner for digest, owner in absent.items() if digest in current}
-            if lost and not self._leave_out:
-                digest, owner = next(iter(lost.items()))
+            missing_blobs = {digest: owner for digest, owner in absent.items() if digest in current}
+            if missing_blobs and not self._leave_out:
+                digest, owner = next(iter(missing_blobs.items()))
                 raise CorruptError(f"blob {digest} of {owner} is missing or damaged")
-            if lost.keys() == absent.keys():
+            if missing_blobs.keys() == absent.keys():
                 sizes = self._sizes
                 manifest.blobs = {digest: sizes[digest] for digest in named if digest in sizes}
-                manifest.left_out = lost
+                manifest.left_out = missing_blobs
                 return manifest
         raise UnavailableError("blobs are removed faster than they are copied; try again")
 

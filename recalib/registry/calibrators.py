@@ -31,16 +31,16 @@ def _serving(*, by_alias: bool) -> Select[Any]:
     version: Any = bindparam("version")
     revision: Any = null()
     if by_alias:
-        same = (aliases.c.model_id == models.c.id) & (aliases.c.alias == bindparam("alias"))
-        joined = models.outerjoin(aliases, same)
+        condition = (aliases.c.model_id == models.c.id) & (aliases.c.alias == bindparam("alias"))
+        joined = models.outerjoin(aliases, condition)
         version, revision = aliases.c.version, aliases.c.revision
-    same = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version)
+    condition = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version)
     columns = (_TABLE.c.version, _TABLE.c.parameters, revision, newest)
     return (
         select(
             models, *(column.label(name) for column, name in zip(columns, _SERVING, strict=True))
         )
-        .select_from(joined.outerjoin(_TABLE, same))
+        .select_from(joined.outerjoin(_TABLE, condition))
         .where(models.c.name == bindparam("name"))
     )
 

@@ -194,9 +194,9 @@ class Jobs(Queries):
         """
         self._end_expired_jobs()
         # created_at > now(): the clock was set back, so `run_after` means nothing.
-        due = or_(_TABLE.c.run_after <= now(), _TABLE.c.created_at > now())
-        ready = and_(_TABLE.c.state == "queued", due)
-        chosen = (
+        is_due = or_(_TABLE.c.run_after <= now(), _TABLE.c.created_at > now())
+        ready = and_(_TABLE.c.state == "queued", is_due)
+        candidate = (
             select(_TABLE.c.sequence)
             .where(_TABLE.c.kind.in_(kinds), or_(ready, _EXPIRED))
             .order_by(_TABLE.c.priority.desc(), _TABLE.c.sequence)
@@ -205,7 +205,7 @@ class Jobs(Queries):
         )
         statement = (
             update(_TABLE)
-            .where(_TABLE.c.sequence == chosen.scalar_subquery())
+            .where(_TABLE.c.sequence == candidate.scalar_subquery())
             .values(
                 state="running",
                 worker=worker,

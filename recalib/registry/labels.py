@@ -210,16 +210,16 @@ def _between(model: Model, version: int, start: float, end: float) -> list[Colum
 
 def _execute_upsert(connection: Connection, rows: list[dict[str, Any]]) -> CursorResult[Any]:
     """Run the upsert of `rows` in the way that is fast in the database."""
-    same = {"disputed": literal(False), "labelled_at": now()}
+    unchanged = {"disputed": literal(False), "labelled_at": now()}
     if connection.dialect.name == "sqlite":
-        values = sqlite.insert(_TABLE).values(same)
+        values = sqlite.insert(_TABLE).values(unchanged)
         return connection.execute(_mark_disputed(values), rows)
     # One array per column instead of thousands of parameters: a sixth of the time.
     arrays = [
         func.unnest(bindparam(name, type_=ARRAY(_TABLE.c[name].type))) for name in _ROW_COLUMNS
     ]
-    names = [*_ROW_COLUMNS, *same]
-    selected = postgresql.insert(_TABLE).from_select(names, select(*arrays, *same.values()))
+    names = [*_ROW_COLUMNS, *unchanged]
+    selected = postgresql.insert(_TABLE).from_select(names, select(*arrays, *unchanged.values()))
     return connection.execute(
         _mark_disputed(selected), {name: [row[name] for row in rows] for name in _ROW_COLUMNS}
     )

@@ -42,13 +42,13 @@ class Registry:
 
         Keep it short: in SQLite, all other writers wait for it.
         """
-        with self._begin(self._writing) as transaction:
+        with self._transaction(self._writing) as transaction:
             yield transaction
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """Read one snapshot, without blocking writers."""
-        with self._begin(self._reading) as transaction:
+        with self._transaction(self._reading) as transaction:
             yield transaction
 
     @property
@@ -88,7 +88,7 @@ class Registry:
         )
 
     @contextmanager
-    def _begin(self, engine: Engine) -> Iterator[Transaction]:
+    def _transaction(self, engine: Engine) -> Iterator[Transaction]:
         with engines.database_errors(self._engine), engine.begin() as connection:
             yield Transaction(connection)
 

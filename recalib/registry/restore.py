@@ -151,7 +151,7 @@ def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
         "from",
         found=f"a backup by Recalib {data.get('recalib')}, schema {schema}",
         accepted=migrate.development_advice(schema)
-        or f"a backup up to schema {migrate.head()}; this one needs a later Recalib",
+        or f"a backup up to schema {migrate.head()}; this backup needs a later Recalib",
     )
 
 

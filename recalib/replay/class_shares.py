@@ -109,13 +109,13 @@ def _chance_distance(first: Values, rows: int) -> float:
     It compares two halves of the first rows: on the rows whose mean is the prior, the estimate
     would return the prior. The distance is then scaled by 1/√rows of both sides.
     """
-    half, rest = first[::2], first[1::2]
-    if not len(rest):
+    half, second_half = first[::2], first[1::2]
+    if not len(second_half):
         return 0.0
     before = half.mean(axis=0)
     before /= before.sum()
-    distance = _distance(before, estimate_priors(rest, before))
-    spread = 1 / len(half) + 1 / len(rest)
+    distance = _distance(before, estimate_priors(second_half, before))
+    spread = 1 / len(half) + 1 / len(second_half)
     return distance * math.sqrt((1 / len(first) + 1 / rows) / spread)
 
 
@@ -130,9 +130,11 @@ def _rescale(probabilities: Values, before: Values, now: Values) -> Values:
     ratio = np.divide(now, before, out=np.zeros_like(now), where=before > 0)
     weighted = probabilities * ratio
     totals = weighted.sum(axis=1)
-    own = weighted[np.arange(len(weighted)), probabilities.argmax(axis=1)]
+    confidences = weighted[np.arange(len(weighted)), probabilities.argmax(axis=1)]
     # A row whose classes all have share 0 now is not rescaled.
-    rescaled: Values = np.divide(own, totals, out=probabilities.max(axis=1), where=totals > 0)
+    rescaled: Values = np.divide(
+        confidences, totals, out=probabilities.max(axis=1), where=totals > 0
+    )
     return rescaled
 
 

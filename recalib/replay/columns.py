@@ -174,13 +174,15 @@ def _confidences(batch: Any, first_row: int, classes: int | None) -> Values:
 def _delays(
     label_time: Values, time: Values, labelled: NDArray[np.bool_], first_row: int
 ) -> Values:
-    known = ~np.isnan(label_time)
+    has_label = ~np.isnan(label_time)
     accepted = f"{_SECONDS}; null without a label"
-    beyond = known & ~(np.abs(label_time) <= _LATEST)
-    _refuse("label_time", beyond, label_time, first_row, accepted)
-    _refuse("label_time", known & ~labelled, label_time, first_row, "null, since `correct` is null")
-    delay = np.where(known, label_time - time, 0.0)
-    early = known & (delay < -_SKEW_SECONDS)
+    too_large = has_label & ~(np.abs(label_time) <= _LATEST)
+    _refuse("label_time", too_large, label_time, first_row, accepted)
+    _refuse(
+        "label_time", has_label & ~labelled, label_time, first_row, "null, since `correct` is null"
+    )
+    delay = np.where(has_label, label_time - time, 0.0)
+    early = has_label & (delay < -_SKEW_SECONDS)
     accepted = "a time that is not before the prediction's"
     _refuse("label_time", early, label_time, first_row, accepted)
     return np.where(labelled, np.maximum(delay, 0.0), np.nan)
@@ -213,10 +215,10 @@ def _segments(column: Any) -> NDArray[np.object_]:
 
 
 def _refuse(
-    name: str, bad: NDArray[np.bool_], values: Values, first_row: int, accepted: str
+    name: str, invalid: NDArray[np.bool_], values: Values, first_row: int, accepted: str
 ) -> None:
-    if bad.any():
-        row = int(np.argmax(bad))
+    if invalid.any():
+        row = int(np.argmax(invalid))
         value = values[row]
         found = "null or NaN" if np.isnan(value) else f"{value:g}"
         raise InputError(f"{name}[{first_row + row}]", found=found, accepted=accepted)

@@ -84,8 +84,10 @@ class Log:
         try:
             self._stream = path.open("rb")
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "no file name"
-            raise InputError("log", found=f"{path}: {why}", accepted="a readable file") from error
+            reason = getattr(error, "strerror", None) or "no file name"
+            raise InputError(
+                "log", found=f"{path}: {reason}", accepted="a readable file"
+            ) from error
         try:
             with translate_errors("parquet"):
                 self._file = open_table(self._stream, COLUMNS)
@@ -126,12 +128,12 @@ class Log:
             first, last = math.inf, -math.inf
             for batch in self._batches(group, rows, self._names):
                 rows += len(batch.time)
-                known = batch.delay[~np.isnan(batch.delay)]
-                labelled += len(known)
+                known_delays = batch.delay[~np.isnan(batch.delay)]
+                labelled += len(known_delays)
                 first = min(first, float(batch.time.min()))
                 last = max(last, float(batch.time.max()))
                 end = max(end, float(np.max(batch.time + np.nan_to_num(batch.delay))))
-                delays += np.bincount(_cells(known), minlength=len(delays))
+                delays += np.bincount(_cells(known_delays), minlength=len(delays))
                 _add_names(names, batch)
             groups.append((first, last))
         if not rows:
@@ -182,10 +184,10 @@ class Log:
             for batch in self._raw(group, self._names):
                 time = times_of(batch)
                 inside = np.flatnonzero((time >= start) & (time < end))
-                chosen = inside[-passed % every :: every]
+                sampled = inside[-passed % every :: every]
                 passed += len(inside)
-                if len(chosen):
-                    sample = batch.take(pa.array(chosen))
+                if len(sampled):
+                    sample = batch.take(pa.array(sampled))
                     matrices.append(matrix_of(sample.column("probabilities"), 0, self.classes))
                     parts.append(rows_of(sample, 0, self.classes))
         return np.concatenate([np.zeros((0, self.classes or 0)), *matrices]), Rows.concatenate(

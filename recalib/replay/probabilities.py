@@ -37,9 +37,9 @@ def matrix_of(column: Any, first_row: int, classes: int | None) -> Floats:
     """
     lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
     expected = int(lengths[0]) if classes is None else classes
-    bad = lengths != max(expected, 0)
-    if bad.any():
-        row = int(np.argmax(bad))
+    invalid = lengths != max(expected, 0)
+    if invalid.any():
+        row = int(np.argmax(invalid))
         found = "null" if lengths[row] < 0 else f"{lengths[row]} classes"
         accepted = f"{expected} classes, as before" if expected >= 0 else "a list of probabilities"
         raise InputError(f"probabilities[{first_row + row}]", found=found, accepted=accepted)

@@ -136,8 +136,8 @@ def replay(
     InputError: the log cannot be read or has an invalid row; an option is out of range; the card
         has no confidence histogram, or another number of classes than the log.
     """
-    chosen = options or ReplayOptions()
-    MonitorOptions(alpha=chosen.alpha, tolerance=chosen.tolerance, objective=chosen.objective)
+    settings = options or ReplayOptions()
+    MonitorOptions(alpha=settings.alpha, tolerance=settings.tolerance, objective=settings.objective)
     if card is not None and card.confidences is None:
         found = "a card without the confidences of the calibration set"
         raise InputError(
@@ -146,11 +146,13 @@ def replay(
     with Log(path, None if card is None else card.classes) as log:
         progress("reading")
         survey = log.survey()
-        horizon = survey.delay_quantile(_MATURED) if chosen.maturity is None else chosen.maturity
-        cohort, cohorts = _cohorts(survey, chosen.cohort)
+        horizon = (
+            survey.delay_quantile(_MATURED) if settings.maturity is None else settings.maturity
+        )
+        cohort, cohorts = _cohorts(survey, settings.cohort)
         counts = log.counts(survey, cohort, cohorts)
         edges, reference = _reference(log, survey, cohort, counts, card)
-        monitor = Monitor(edges, reference, _monitor_options(chosen, survey, cohort))
+        monitor = Monitor(edges, reference, _monitor_options(settings, survey, cohort))
         reader = _Reader(monitor, edges, horizon, survey.end)
         for number, rows in log.slices(survey, cohort, counts):
             progress(f"cohort {number + 1} of {cohorts}")
@@ -164,7 +166,7 @@ def replay(
         late=reader.late,
         immature=reader.immature,
         maturity=horizon,
-        maturity_from="delays" if chosen.maturity is None else "given",
+        maturity_from="delays" if settings.maturity is None else "given",
         cohort=cohort,
         reference=int(reference.sum()),
         reference_from="log" if card is None else "calibrator",
@@ -283,8 +285,8 @@ def _cohorts_by_segment(
         return {"": _cohort(rows, on_time, edges)}
     cohorts = {}
     for name in dict.fromkeys(rows.segment.tolist()):
-        own = rows.segment == name
-        cohorts[name] = _cohort(rows.select(own), on_time[own], edges)
+        in_segment = rows.segment == name
+        cohorts[name] = _cohort(rows.select(in_segment), on_time[in_segment], edges)
     return cohorts
 
 

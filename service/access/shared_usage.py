@@ -81,8 +81,8 @@ class SharedUsage:
         """Return when `REQUESTS` or `ROWS` are paid for, by `time.monotonic`."""
         return float(self._cells[row + kind])
 
-    def set_until(self, row: int, kind: int, when: float) -> None:
-        self._cells[row + kind] = when
+    def set_until(self, row: int, kind: int, until: float) -> None:
+        self._cells[row + kind] = until
 
     def running(self, row: int) -> int:
         """Return the number of running requests in all processes."""
@@ -94,7 +94,7 @@ class SharedUsage:
         self._cells[cell] = max(0.0, self._cells[cell] + count)
 
     def _claim_column(self) -> int:
-        """Return a column that no other process uses until this one ends."""
+        """Return a column that no other process uses until this process ends."""
         for column in range(_RUNNING, self._width):
             try:
                 if self._file >= 0:

@@ -24,7 +24,7 @@ from service.calibrators.schemas import (
     CalibratorCreate,
     CalibratorPage,
 )
-from service.idempotency import once
+from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.job import Job
 from service.serving.loaded_calibrators import LoadedCalibrators
@@ -54,7 +54,7 @@ def create_calibrator(tx: Transaction, model: str, fit: CalibratorCreate, key: s
     """
     owner = tx.models.get(model)
     scope = f"create_calibrator {model}"
-    return once(tx, key, scope, fit, 202, Job, lambda: request_fit(tx, owner, fit))
+    return run_once(tx, key, scope, fit, 202, Job, lambda: request_fit(tx, owner, fit))
 
 
 def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
@@ -131,7 +131,7 @@ async def set_alias(
             owner = tx.models.get(model)
             point = partial(tx.aliases.set, owner, alias, change.version, actor, change.reason)
             scope = f"set_alias {model} {alias}"
-            return once(tx, key, scope, change, 200, Alias, lambda: Alias.of(point()))
+            return run_once(tx, key, scope, change, 200, Alias, lambda: Alias.of(point()))
 
     answer = await to_thread.run_sync(act)
     # Other server processes follow within `refresh_seconds`.

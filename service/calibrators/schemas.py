@@ -10,7 +10,7 @@ from recalib import registry
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
-from service.schemas.field_types import MAX_VERSION, WHOLE, Documented, Text
+from service.schemas.field_types import INTEGRAL, MAX_VERSION, Documented, Text
 from service.times import iso
 
 __all__ = [
@@ -82,7 +82,7 @@ class AliasSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: Annotated[int, Field(ge=1, le=MAX_VERSION), WHOLE]
+    version: Annotated[int, Field(ge=1, le=MAX_VERSION), INTEGRAL]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
 
 

@@ -140,7 +140,7 @@ class ReaderProcess:
                 kind = getattr(errors, answer["type"])
                 raise kind(answer["field"], found=answer["found"], accepted=answer["accepted"])
             case "MemoryError":
-                # Memory that the allocator keeps would count in the uploads after this one.
+                # Memory that the allocator keeps would count in later uploads.
                 self._end()
                 raise _failure("needs", f"more than {self._max_bytes >> 20} MiB to read")
             case "OSError":

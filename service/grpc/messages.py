@@ -104,8 +104,8 @@ def _to_protobuf_names(fields: dict[str, Any], descriptor: Any) -> dict[str, Any
 
 def _is_own(descriptor: Any) -> bool:
     """Return whether a message type is defined by Recalib; a map or a Struct is not."""
-    own = descriptor is not None and descriptor.file.package.startswith("recalib.")
-    return own and not descriptor.GetOptions().map_entry
+    is_ours = descriptor is not None and descriptor.file.package.startswith("recalib.")
+    return is_ours and not descriptor.GetOptions().map_entry
 
 
 def _prefix(enumeration: EnumDescriptor) -> str:

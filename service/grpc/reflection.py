@@ -23,7 +23,7 @@ def enable_reflection(
     services: descriptors of services that are registered under their own names.
     renamed: the descriptor of a service, and the other name under which it is registered.
     """
-    own, name = renamed
+    local_service, name = renamed
     # A separate pool: in the process-wide default pool, generated code of a client library may
     # already use the protocol's names.
     pool = DescriptorPool()
@@ -32,7 +32,7 @@ def enable_reflection(
         names.append(service.full_name)
         _add(pool, service.file)
     _add(pool, reflection_pb2.DESCRIPTOR)
-    pool.Add(_with_package(own.file, name.rpartition(".")[0]))
+    pool.Add(_with_package(local_service.file, name.rpartition(".")[0]))
     reflection.enable_server_reflection(names, server, pool)
 
 

@@ -56,8 +56,8 @@ class Health:
         while True:
             # Before the status, which may be older than a drain that begins while it is found.
             draining = self._draining.is_set()
-            known = request.service in self._services
-            status = await self._status() if known else _Status.SERVICE_UNKNOWN
+            is_known = request.service in self._services
+            status = await self._status() if is_known else _Status.SERVICE_UNKNOWN
             if status != last:
                 yield _Status(status=status)
             last = status

@@ -235,27 +235,27 @@ def _requested_outputs(request: InferRequest) -> dict[str, bool]:
     }
 
 
-def _values(tensor: InputTensor, rest: memoryview) -> Floats:
-    """Return the array (N, K) of a tensor, from `rest` if its JSON has no data."""
+def _values(tensor: InputTensor, binary: memoryview) -> Floats:
+    """Return the array (N, K) of a tensor, from `binary` if its JSON has no data."""
     field = "inputs[0]"
     dtype = dtype_of(tensor.datatype)
     rows, classes = shape_of(tensor.shape)
     size = tensor.parameters.get("binary_data_size")
     if size is None:
-        if len(rest) > 0:
-            found = f"{len(rest)} bytes behind the JSON"
+        if len(binary) > 0:
+            found = f"{len(binary)} bytes behind the JSON"
             raise InputError(f"{field}.parameters", found=found, accepted="binary_data_size")
         return _from_json(tensor, rows, classes)
     if tensor.data is not msgspec.UNSET:
         raise InputError(f"{field}.data", found="data and binary_data_size", accepted="one of them")
     expected = rows * classes * dtype.itemsize
-    if type(size) is not int or not size == expected == len(rest):
+    if type(size) is not int or not size == expected == len(binary):
         raise InputError(
             f"{field}.parameters.binary_data_size",
-            found=f"{size!r}, with {len(rest)} bytes behind the JSON"[:120],
+            found=f"{size!r}, with {len(binary)} bytes behind the JSON"[:120],
             accepted=f"{expected} bytes, as shape and datatype say",
         )
-    return from_bytes(rest, tensor.datatype).reshape(rows, classes)
+    return from_bytes(binary, tensor.datatype).reshape(rows, classes)
 
 
 def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:

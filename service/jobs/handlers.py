@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
-from service.idempotency import EmptyRequest, once
+from service.idempotency import EmptyRequest, run_once
 from service.jobs.schemas import JobPage
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.job import Job, JobState
@@ -49,4 +49,4 @@ def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
             )
         return Job.of(job)
 
-    return once(tx, key, "cancel_job", EmptyRequest(of=id), 200, Job, act)
+    return run_once(tx, key, "cancel_job", EmptyRequest(of=id), 200, Job, act)

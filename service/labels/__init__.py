@@ -1,1 +1,1 @@
-"""Labels that come late: what became of a prediction, said by its id."""
+"""Late labels: the true classes of earlier predictions, by prediction id."""

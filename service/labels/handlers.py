@@ -23,7 +23,7 @@ def add_labels(
     model: str,
     labels: Sequence[LateLabel],
     *,
-    most: int,
+    max_labels: int,
     lifetime_seconds: float,
 ) -> list[Outcome]:
     """Store labels of predictions; return their outcomes, in the same order.
@@ -33,16 +33,16 @@ def add_labels(
 
     Parameters
     ----------
-    most: maximum number of labels in a batch.
+    max_labels: maximum number of labels in a batch.
     lifetime_seconds: maximum age of a prediction.
 
     Raises
     ------
     NotFoundError: the model does not exist.
-    TooLargeError: more than `most` labels.
+    TooLargeError: more than `max_labels` labels.
     """
-    if len(labels) > most:
-        raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {most}")
+    if len(labels) > max_labels:
+        raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {max_labels}")
     with registry.reading() as tx:
         owner = tx.models.get(model)
         keys, now = tx.signing_keys.all(), tx.clock()

@@ -46,7 +46,7 @@ def add_observations(
     times: Sequence[float],
     segment: str,
     *,
-    most: int,
+    max_rows: int,
 ) -> list[Outcome]:
     """Count and label observed predictions; return the outcome of each row.
 
@@ -59,15 +59,15 @@ def add_observations(
     logits: inputs of the calibrator, (N, K).
     labels, times: (N,); time of each prediction, in seconds since 1970.
     segment: of all rows; undeclared segments are monitored together.
-    most: maximum number of rows in a batch.
+    max_rows: maximum number of rows in a batch.
 
     Raises
     ------
     InputError: the logits do not match the calibrator, the number of labels or times is not N, or
         a time is not finite.
-    TooLargeError: more than `most` rows.
+    TooLargeError: more than `max_rows` rows.
     """
-    rows = check_logits(loaded, logits, "logits", most).astype(np.float32, copy=False)
+    rows = check_logits(loaded, logits, "logits", max_rows).astype(np.float32, copy=False)
     _check_lengths(len(rows), labels, times)
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.clock()
@@ -107,13 +107,17 @@ def _read_rows(
     class_of, maturity = class_reader(model), model.monitoring.maturity_seconds
     summary = summarise_predictions(rows, loaded.calibrator.predict_float32(rows))
     results: list[tuple[Prediction, int] | Outcome] = []
-    for row, label, made_at, raw, sure, best in zip(rows, labels, times, *summary, strict=True):
+    for row, label, made_at, raw, confidence, best in zip(
+        rows, labels, times, *summary, strict=True
+    ):
         true = _class_of(class_of(label), row, made_at, now, maturity, read)
         if isinstance(true, Outcome):
             results.append(true)
             continue
         digest = _digest(loaded, number, made_at, row)
-        prediction = Prediction(model.id, loaded.version, made_at, raw, sure, best, digest, number)
+        prediction = Prediction(
+            model.id, loaded.version, made_at, raw, confidence, best, digest, number
+        )
         results.append((prediction, true))
     return results
 

@@ -113,7 +113,7 @@ def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> by
         batch.labels,
         batch.times,
         batch.segment,
-        most=state.settings.max_labels,
+        max_rows=state.settings.max_labels,
     )
     return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})
 
@@ -124,7 +124,7 @@ def _add_labels(state: State, model: str, body: bytes) -> bytes:
         state.registry,
         model,
         labels,
-        most=state.settings.max_labels,
+        max_labels=state.settings.max_labels,
         lifetime_seconds=state.settings.label_lifetime_seconds,
     )
     return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})

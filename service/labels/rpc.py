@@ -32,7 +32,7 @@ class Labels:
             self._state.registry,
             request.model,
             [_label(number, label) for number, label in enumerate(request.labels)],
-            most=settings.max_labels,
+            max_labels=settings.max_labels,
             lifetime_seconds=settings.label_lifetime_seconds,
         )
         return _answer(outcomes)
@@ -72,7 +72,7 @@ def _add_observations(
         [*request.labels, *request.label_names],
         request.times,
         request.segment,
-        most=state.settings.max_labels,
+        max_rows=state.settings.max_labels,
     )
     return _answer(outcomes)
 

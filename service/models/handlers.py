@@ -6,7 +6,7 @@ from collections import Counter
 
 from recalib.errors import InputError
 from recalib.registry import Transaction
-from service.idempotency import once
+from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.model import Model
@@ -28,7 +28,7 @@ def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: 
         tx.audit.record(actor, "create_model", model.name, model.name, f"{model.classes} classes")
         return model
 
-    return once(tx, key, "create_model", request, 201, Model, act)
+    return run_once(tx, key, "create_model", request, 201, Model, act)
 
 
 def list_models(tx: Transaction, limit: int, cursor: str | None) -> ModelPage:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.schemas.field_types import NAME, WHOLE, Documented, Text
+from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
 from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
 
@@ -24,7 +24,7 @@ class ModelCreate(BaseModel):
         description="Letters, digits, '.', '_' and '-'; at most 128 of them."
     )
     classes: (
-        Annotated[int, Field(ge=2, le=MAX_CLASSES), WHOLE]
+        Annotated[int, Field(ge=2, le=MAX_CLASSES), INTEGRAL]
         | Annotated[
             list[Text],
             Field(min_length=2, max_length=MAX_CLASSES),

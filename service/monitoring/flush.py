@@ -67,11 +67,11 @@ def flush(registry: Registry, traffic: Traffic) -> bool:
             tx.traffic.add(counts)
     except RecalibError as error:
         log.warning("Traffic counts are written later: %s", error, extra={"action": "flush_failed"})
-        lost = traffic.give_back(counts)
-        if lost:
+        lost_rows = traffic.give_back(counts)
+        if lost_rows:
             log.error(
                 "%d predictions are lost from the traffic counts.",
-                lost,
+                lost_rows,
                 extra={"action": "traffic_lost"},
             )
         return False

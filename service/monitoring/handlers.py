@@ -13,7 +13,7 @@ from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
 from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
-from service.idempotency import EmptyRequest, once
+from service.idempotency import EmptyRequest, run_once
 from service.monitoring.schemas import (
     CandidateDrop,
     CandidateReport,
@@ -103,13 +103,13 @@ def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
         tx.audit.record(current_principal().name, "create_refit", owner.name, job.id)
         return Job.of(job)
 
-    return once(tx, key, f"create_refit {model}", EmptyRequest(), 202, Job, act)
+    return run_once(tx, key, f"create_refit {model}", EmptyRequest(), 202, Job, act)
 
 
 def drop_candidate(
     tx: Transaction, model: str, drop: CandidateDrop, actor: str, key: str | None
 ) -> CandidateReport:
-    """Drop a candidate, whatever the comparison shows; the champion continues to serve.
+    """Drop a candidate, regardless of the comparison; the champion continues to serve.
 
     Idempotent: nothing is written for a candidate that has been dropped before.
 
@@ -121,7 +121,7 @@ def drop_candidate(
     owner = tx.models.get(model)
     scope = f"drop_candidate {model}"
     act = partial(_drop, tx, owner, drop, actor)
-    return once(tx, key, scope, drop, 200, CandidateReport, act)
+    return run_once(tx, key, scope, drop, 200, CandidateReport, act)
 
 
 def _drop(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) -> CandidateReport:
@@ -163,7 +163,7 @@ def set_monitoring(
         )
         return changed
 
-    return once(tx, key, f"set_monitoring {model}", settings, 200, Model, act)
+    return run_once(tx, key, f"set_monitoring {model}", settings, 200, Model, act)
 
 
 _UNSEEN: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
 
-__all__ = ["ALIAS", "MAX_VERSION", "NAME", "WHOLE", "Documented", "Text"]
+__all__ = ["ALIAS", "INTEGRAL", "MAX_VERSION", "NAME", "Documented", "Text"]
 
 #: The largest integer of the database.
 MAX_VERSION = 2**31 - 1
@@ -48,10 +48,10 @@ def _storable(text: str) -> str:
 Text = Annotated[str, AfterValidator(_storable), Documented({"pattern": r"^[^\u0000]*$"})]
 
 
-def _whole(value: Any) -> Any:
+def _integral_float_to_int(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-#: As JSON Schema has `integer`; strict types would refuse 4.0, which some encoders write for 4.
-#: It stands behind a type's bounds, or the description would lose them.
-WHOLE = BeforeValidator(_whole)
+#: Accepts 4.0 as 4, as `integer` in JSON Schema does; some encoders write 4.0 for 4. It follows the
+#: bounds in an annotation, or the OpenAPI document would lose them.
+INTEGRAL = BeforeValidator(_integral_float_to_int)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.registry import MAX_SEGMENTS, MonitoringConfig
-from service.schemas.field_types import NAME, WHOLE, Documented
+from service.schemas.field_types import INTEGRAL, NAME, Documented
 
 __all__ = ["MonitoringSettings"]
 
@@ -44,10 +44,10 @@ class MonitoringSettings(BaseModel):
         _DEFAULT.cohort_seconds,
         description="Length of a cohort of predictions that is assessed at once.",
     )
-    least_labels: Annotated[int, Field(ge=2, le=10**7), WHOLE] = Field(
+    least_labels: Annotated[int, Field(ge=2, le=10**7), INTEGRAL] = Field(
         _DEFAULT.least_labels, description="With fewer labels, a window has no state."
     )
-    window_labels: Annotated[int, Field(ge=2, le=10**7), WHOLE] = Field(
+    window_labels: Annotated[int, Field(ge=2, le=10**7), INTEGRAL] = Field(
         _DEFAULT.window_labels,
         description="Labels of a window; at least `least_labels`.",
     )

@@ -11,7 +11,7 @@ from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
 from service.access.authenticator import current_principal
-from service.idempotency import once
+from service.idempotency import run_once
 from service.schemas.job import Job
 
 __all__ = ["create_training_run", "get_training_run_file"]
@@ -42,7 +42,7 @@ def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job
         tx.audit.record(current_principal().name, "create_training_run", of_model, job.id)
         return Job.of(job)
 
-    return once(tx, key, "create_training_run", recipe, 202, Job, act)
+    return run_once(tx, key, "create_training_run", recipe, 202, Job, act)
 
 
 def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ def _splits() -> Splits:
     def split(rows: int, seed: int) -> Split:
         rng = np.random.default_rng(seed)
         pixels = rng.integers(0, 256, (rows, 8, 8, 3), dtype=np.uint8)
-        return Split.whole(Pixels(pixels), rng.integers(0, 10, rows))
+        return Split.with_all_rows(Pixels(pixels), rng.integers(0, 10, rows))
 
     return Splits(split(24, 0), split(30, 1), split(30, 2), 10, {"channels": 3})
 

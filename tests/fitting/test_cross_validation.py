@@ -80,7 +80,7 @@ def test_folds_are_stratified_by_class() -> None:
 @pytest.mark.parametrize(
     ("labels", "word"),
     [
-        ("as predicted", "no held-out row was a surprise"),
+        ("as predicted", "every held-out row was predicted correctly"),
         ("one class", "all labels are of class 2"),
     ],
 )

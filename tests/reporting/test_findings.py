@@ -79,7 +79,7 @@ def test_few_rows() -> None:
 def test_one_row_is_said_in_the_singular() -> None:
     texts = findings(evidence(draw(1, 4, 1.0), draw(600, 4, 1.0, seed=1)))
     assert "Only 1 validation row: see how wide the intervals are." in texts
-    assert "1 validation row for 4 classes: nothing can be said of single classes." in texts
+    assert "1 validation row for 4 classes: too few for results of single classes." in texts
 
 
 def test_fewer_rows_than_classes() -> None:

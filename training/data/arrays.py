@@ -81,7 +81,7 @@ class Arrays(Source):
                 accepted="(N,), or (N, H, W) for inputs (N, C, H, W)",
             )
         labels = checked_labels(labels, f"{path.name}: {self.labels}", classes)
-        return Split.whole(Array(inputs), labels)
+        return Split.with_all_rows(Array(inputs), labels)
 
 
 def _values(split: Split) -> NDArray[np.generic]:

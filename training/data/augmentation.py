@@ -22,7 +22,7 @@ Augmentation = Callable[[Batch, torch.Generator], Batch]
 _PADDING = 4
 
 
-def _none(batch: Batch, generator: torch.Generator) -> Batch:
+def _identity(batch: Batch, generator: torch.Generator) -> Batch:
     """Return the batch unchanged."""
     return batch
 
@@ -48,8 +48,8 @@ def _crop(batch: Batch, generator: torch.Generator) -> Batch:
     rows = down + torch.arange(height, device=images.device)
     columns = right + torch.arange(width, device=images.device)
     image = torch.arange(count, device=images.device)
-    cut = padded[image[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return cut.permute(0, 3, 1, 2)
+    crops = padded[image[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return crops.permute(0, 3, 1, 2)
 
 
 def _crop_flip(batch: Batch, generator: torch.Generator) -> Batch:
@@ -65,7 +65,7 @@ def _images(batch: Batch) -> Tensor:
 
 
 AUGMENTATIONS: dict[str, Augmentation] = {
-    "none": _none,
+    "none": _identity,
     "flip": _flip,
     "crop": _crop,
     "crop_flip": _crop_flip,

@@ -67,9 +67,9 @@ def brightness(images: Images, severity: int, rng: Generator) -> Images:
 
     Black becomes grey.
     """
-    more = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
+    amount = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
     value = images.max(axis=3, keepdims=True)
-    raised = np.minimum(value + more, 1.0)
+    raised = np.minimum(value + amount, 1.0)
     factor = raised / np.where(value > 0, value, 1.0)
     brighter: Images = np.where(value > 0, images * factor, raised)
     return brighter
@@ -85,11 +85,11 @@ def contrast(images: Images, severity: int, rng: Generator) -> Images:
 
 def saturate(images: Images, severity: int, rng: Generator) -> Images:
     """Scale and raise the HSV saturation, the distance of channels from the largest."""
-    factor, more = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))[severity - 1]
+    factor, offset = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))[severity - 1]
     value = images.max(axis=3, keepdims=True)
     spread = value - images.min(axis=3, keepdims=True)
     before = np.where(value > 0, spread / np.where(value > 0, value, 1.0), 0.0)
-    after = np.clip(before * factor + more, 0.0, 1.0)
+    after = np.clip(before * factor + offset, 0.0, 1.0)
     # A colourless pixel has HSV hue 0, which is red: the other two channels decrease.
     colourless = before == 0
     scale = np.where(colourless, 0.0, after / np.where(colourless, 1.0, before))
@@ -183,7 +183,7 @@ def corrupted(split: Split, name: str, severity: int, seed: int = 0) -> Split:
         found = type(split.inputs).__name__
         raise InputError("split", found=found, accepted="images")
     pixels = corrupt(split.inputs.pixels(split.rows), name, severity, seed)
-    return Split.whole(Pixels(pixels, split.inputs.scale), split.labels)
+    return Split.with_all_rows(Pixels(pixels, split.inputs.scale), split.labels)
 
 
 def _by_pillow(images: Images, change: Callable[..., object]) -> Images:

@@ -64,12 +64,12 @@ class Images(Source):
         train, labels = self._read(files, "train", self.classes, None)
         classes = self.classes or int(labels.max()) + 1
         scale = train.measured()
-        parts = {"train": Split.whole(train.scaled(scale), labels)}
+        parts = {"train": Split.with_all_rows(train.scaled(scale), labels)}
         size = (train.height, train.width)
         for name in ("validation", "test"):
             if getattr(self, name) is not None:
                 inputs, labels = self._read(files, name, classes, size)
-                parts[name] = Split.whole(inputs.scaled(scale), labels)
+                parts[name] = Split.with_all_rows(inputs.scaled(scale), labels)
         return Parts(
             parts["train"], parts.get("validation"), parts["test"], classes, {"channels": 3}
         )

@@ -38,7 +38,7 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: a key of `SOURCES`.
     options: that source's options, such as the names of its files.
     validation: rows taken from the training rows for validation, a number, or a share where below
-        1; not given where the source has validation rows of its own.
+        1; not allowed if the source has validation rows.
     stratified: whether each class gives its share, rounded by largest remainders, or chance
         decides.
     seed: of that choice, of the long tail and of `rows`.
@@ -89,12 +89,12 @@ def _divided(spec: DataSpec, parts: Parts) -> tuple[Split, Split]:
     if spec.long_tail is not None:
         if train.labels.ndim > 1:
             raise InputError("data.long_tail", found="a label for every place", accepted="none")
-        train = train.some(long_tailed(train.labels, parts.classes, spec.long_tail, spec.seed))
+        train = train.subset(long_tailed(train.labels, parts.classes, spec.long_tail, spec.seed))
     if validation is not None:
         if spec.validation is not None:
             raise InputError(
                 "data.validation",
-                found=f"{spec.validation:g}, and the source has {len(validation)} rows of its own",
+                found=f"{spec.validation:g}, and {len(validation)} validation rows of the source",
                 accepted="one of the two",
             )
         return train, validation
@@ -106,12 +106,12 @@ def _divided(spec: DataSpec, parts: Parts) -> tuple[Split, Split]:
             raise InputError(
                 "data.stratified", found="a label for every place", accepted="stratified = false"
             )
-        chosen = _stratified(train.labels, count, spec.seed)
+        rows = _stratified(train.labels, count, spec.seed)
     else:
-        chosen = np.random.default_rng(spec.seed).permutation(len(train))[:count]
+        rows = np.random.default_rng(spec.seed).permutation(len(train))[:count]
     held_out = np.zeros(len(train), dtype=bool)
-    held_out[chosen] = True
-    return train.some(np.flatnonzero(~held_out)), train.some(np.flatnonzero(held_out))
+    held_out[rows] = True
+    return train.subset(np.flatnonzero(~held_out)), train.subset(np.flatnonzero(held_out))
 
 
 def _count(size: float, rows: int) -> int:
@@ -133,20 +133,20 @@ def _stratified(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.
     exact = sizes * count / len(labels)
     takes = np.floor(exact).astype(np.int64)
     # Ties go to the smaller class number, so that the result is deterministic.
-    for more in np.argsort(-(exact - takes), kind="stable")[: count - int(takes.sum())]:
-        takes[more] += 1
+    for index in np.argsort(-(exact - takes), kind="stable")[: count - int(takes.sum())]:
+        takes[index] += 1
     rng = np.random.default_rng(seed)
-    chosen = [
+    rows = [
         rng.permutation(np.flatnonzero(labels == label))[:take]
         for label, take in zip(classes, takes, strict=True)
     ]
-    return np.concatenate(chosen)
+    return np.concatenate(rows)
 
 
 def _fewer(train: Split, rows: int, seed: int) -> Split:
     if not 1 <= rows <= len(train):
         raise InputError("data.rows", found=f"{rows}", accepted=f"1 to {len(train)}")
-    return train.some(np.sort(np.random.default_rng(seed).permutation(len(train))[:rows]))
+    return train.subset(np.sort(np.random.default_rng(seed).permutation(len(train))[:rows]))
 
 
 def _check_overlap(train: Split, validation: Split, test: Split) -> int:

@@ -37,10 +37,10 @@ def long_tailed(
     """
     sizes = np.bincount(labels, minlength=classes)
     rng = np.random.default_rng(seed)
-    chosen = []
+    rows = []
     for label, size in enumerate(long_tail_sizes(int(sizes[0]), classes, ratio)):
         if size > sizes[label]:
             found = f"{sizes[label]} rows of class {label}"
             raise InputError("data.long_tail", found=found, accepted=f"at least {size}")
-        chosen.append(rng.permutation(np.flatnonzero(labels == label))[:size])
-    return np.sort(np.concatenate(chosen))
+        rows.append(rng.permutation(np.flatnonzero(labels == label))[:size])
+    return np.sort(np.concatenate(rows))

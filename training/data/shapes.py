@@ -50,12 +50,12 @@ class Shapes(Source):
 
     def read(self, files: Files) -> Parts:
         train, validation, test = (
-            self._drawn(count, np.random.default_rng([self.seed, index]))
+            self._sample(count, np.random.default_rng([self.seed, index]))
             for index, count in enumerate((self.train, self.validation, self.test))
         )
         return Parts(train, validation, test, 1 + len(SHAPES), {"channels": 1})
 
-    def _drawn(self, count: int, rng: np.random.Generator) -> Split:
+    def _sample(self, count: int, rng: np.random.Generator) -> Split:
         labels = np.zeros((count, self.size, self.size), dtype=np.int64)
         images = np.zeros(labels.shape)
         for image, label in zip(images, labels, strict=True):
@@ -64,7 +64,7 @@ class Shapes(Source):
                 inside = _inside(int(kind), rng, self.size)
                 image[inside], label[inside] = strength, 1 + kind
         images += self.noise * rng.standard_normal(images.shape)
-        return Split.whole(Array(images[:, None]), labels)
+        return Split.with_all_rows(Array(images[:, None]), labels)
 
 
 def _inside(kind: int, rng: np.random.Generator, size: int) -> NDArray[np.bool_]:

@@ -47,7 +47,7 @@ class Split:
     rows: NDArray[np.int64]
 
     @classmethod
-    def whole(cls, inputs: Inputs, labels: NDArray[np.int64]) -> Split:
+    def with_all_rows(cls, inputs: Inputs, labels: NDArray[np.int64]) -> Split:
         """Return a split of all rows in the order of `inputs`."""
         return cls(inputs, labels, np.arange(len(inputs)))
 
@@ -58,10 +58,10 @@ class Split:
         """Return the inputs at these indices of the split, without augmentation."""
         return self.inputs.batch(self.rows[np.asarray(indices, dtype=np.int64)])
 
-    def some(self, indices: Indices) -> Split:
+    def subset(self, indices: Indices) -> Split:
         """Return the split of the rows at these indices, in that order."""
-        chosen = np.asarray(indices, dtype=np.int64)
-        return Split(self.inputs, self.labels[chosen], self.rows[chosen])
+        rows = np.asarray(indices, dtype=np.int64)
+        return Split(self.inputs, self.labels[rows], self.rows[rows])
 
     def keys(self) -> NDArray[np.bytes_]:
         """Return a digest of 16 bytes for each row; equal inputs have equal digests."""

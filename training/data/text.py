@@ -54,11 +54,11 @@ class Text(Source):
         texts, labels = self._read(files, "train", self.classes)
         vocabulary = Vocabulary.of(texts, self.least)
         classes = self.classes or int(labels.max()) + 1
-        parts = {"train": Split.whole(Words(texts, vocabulary), labels)}
+        parts = {"train": Split.with_all_rows(Words(texts, vocabulary), labels)}
         for name in ("validation", "test"):
             if getattr(self, name) is not None:
                 texts, labels = self._read(files, name, classes)
-                parts[name] = Split.whole(Words(texts, vocabulary), labels)
+                parts[name] = Split.with_all_rows(Words(texts, vocabulary), labels)
         facts = {"vocabulary": len(vocabulary)}
         return Parts(parts["train"], parts.get("validation"), parts["test"], classes, facts)
 

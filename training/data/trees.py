@@ -87,9 +87,9 @@ class Trees(Source):
         grades = np.array([tree[-1].label for tree in trees], dtype=np.int64)
         labels = (grades > 2).astype(np.int64) if self.classes == 2 else grades
         if self.form == "trees":
-            return Split.whole(TreeInputs(trees, vocabulary), labels)
+            return Split.with_all_rows(TreeInputs(trees, vocabulary), labels)
         texts = [[node.word for node in tree if node.word] for tree in trees]
-        return Split.whole(Words(texts, vocabulary), labels)
+        return Split.with_all_rows(Words(texts, vocabulary), labels)
 
 
 class TreeInputs(Inputs):
@@ -99,8 +99,8 @@ class TreeInputs(Inputs):
         self._trees = []
         for tree in trees:
             words = [vocabulary.numbers([node.word])[0] if node.word else 0 for node in tree]
-            rest = np.array([node[2:] for node in tree], dtype=np.int64)
-            self._trees.append(np.column_stack([np.array(words, dtype=np.int64), rest]))
+            children = np.array([node[2:] for node in tree], dtype=np.int64)
+            self._trees.append(np.column_stack([np.array(words, dtype=np.int64), children]))
         self._keys = keys_of([repr([node[1:] for node in tree]).encode() for tree in trees])
 
     def __len__(self) -> int:

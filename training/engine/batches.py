@@ -38,11 +38,13 @@ def epoch_steps(
     rows, then the secondary loss on the held-out rows.
     """
     if not interleaved:
-        return _cut(recipe, _shuffled(np.arange(rows), recipe.seed, epoch, 0), "both", parts)
+        return _split(recipe, _shuffled(np.arange(rows), recipe.seed, epoch, 0), "both", parts)
     held_out_rows = held_out(recipe, rows)
     other_rows = np.setdiff1d(np.arange(rows), held_out_rows)
-    first = _cut(recipe, _shuffled(other_rows, recipe.seed, epoch, 0), "primary", parts)
-    return first + _cut(recipe, _shuffled(held_out_rows, recipe.seed, epoch, 1), "secondary", parts)
+    first = _split(recipe, _shuffled(other_rows, recipe.seed, epoch, 0), "primary", parts)
+    return first + _split(
+        recipe, _shuffled(held_out_rows, recipe.seed, epoch, 1), "secondary", parts
+    )
 
 
 def held_out(recipe: Recipe, rows: int) -> NDArray[np.int64]:
@@ -66,7 +68,7 @@ def _shuffled(rows: NDArray[np.int64], seed: int, epoch: int, half: int) -> NDAr
     return np.random.default_rng([seed, _ORDER, epoch, half]).permutation(rows)
 
 
-def _cut(recipe: Recipe, rows: NDArray[np.int64], terms: Terms, parts: int) -> list[Step]:
+def _split(recipe: Recipe, rows: NDArray[np.int64], terms: Terms, parts: int) -> list[Step]:
     size = recipe.batch_size
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
     return [Step(batch, terms) for batch in batches if len(batch) >= 2 * parts]

@@ -57,7 +57,7 @@ def predict(
         raise InputError(
             "optimiser.learning_rate",
             found="a network whose logits are not finite",
-            accepted="one that converges: try a smaller rate, or a warm-up",
+            accepted="a run that converges: try a smaller rate, or a warm-up",
         )
     return answer
 

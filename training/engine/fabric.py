@@ -53,17 +53,17 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     return fabric
 
 
-def _accelerator(wanted: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
+def _accelerator(device: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
     present = torch.cuda.is_available()
-    if wanted == "cuda" and not present:
+    if device == "cuda" and not present:
         raise InputError("device", found="cuda, which torch does not see here", accepted="cpu")
-    return "cuda" if present and wanted != "cpu" else "cpu"
+    return "cuda" if present and device != "cpu" else "cpu"
 
 
-def _precision(wanted: str, accelerator: str) -> Literal["32-true", "bf16-mixed"]:
+def _precision(precision: str, accelerator: str) -> Literal["32-true", "bf16-mixed"]:
     able = accelerator == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
-    if wanted == "bf16" and not able:
+    if precision == "bf16" and not able:
         raise InputError("precision", found="bf16, which this device lacks", accepted="32")
     # CPUs support bf16, but few are faster with it.
-    automatic = wanted == "auto" and able and accelerator == "cuda"
-    return "bf16-mixed" if wanted == "bf16" or automatic else "32-true"
+    automatic = precision == "auto" and able and accelerator == "cuda"
+    return "bf16-mixed" if precision == "bf16" or automatic else "32-true"

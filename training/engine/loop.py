@@ -51,8 +51,9 @@ class Position:
     def describe(self) -> str:
         """Return a message for the user."""
         minutes, seconds = divmod(round(self.seconds_left), 60)
-        left = f"{minutes} min" if minutes else f"{seconds} s"
-        return f"{self.label}epoch {self.epoch} of {self.epochs}, loss {self.loss:.4f}, {left} left"
+        remaining = f"{minutes} min" if minutes else f"{seconds} s"
+        position = f"{self.label}epoch {self.epoch} of {self.epochs}"
+        return f"{position}, loss {self.loss:.4f}, {remaining} left"
 
 
 class Watcher(Protocol):
@@ -281,8 +282,8 @@ def _has_memorised(run: Run, record: dict[str, Any]) -> bool:
     interleave, train = run.recipe.interleave, record["train"]
     if interleave.when != "auto" or run.counters.interleaved:
         return False
-    known = train["accuracy"] >= 1 - interleave.below and train["ece"] < interleave.below
-    return bool(known and record["validation"]["ece"] > _RATIO * train["ece"])
+    has_memorised = train["accuracy"] >= 1 - interleave.below and train["ece"] < interleave.below
+    return bool(has_memorised and record["validation"]["ece"] > _RATIO * train["ece"])
 
 
 def _agree_on_buffers(run: Run) -> None:
@@ -304,7 +305,7 @@ class _Clock:
         """Start or resume an epoch of `steps` steps."""
         if run is not self._run:  # the first run, or a restarted run
             self._run = run
-            self._started, self._first = time.monotonic(), _done(run, steps)
+            self._started, self._first = time.monotonic(), _completed(run, steps)
         self._steps = steps
 
     def tick(self, rate: float) -> None:
@@ -314,7 +315,7 @@ class _Clock:
             return
         self._next = now + _EVERY_SECONDS
         run, total_steps = self._run, self._run.recipe.epochs * self._steps
-        steps_done = _done(run, self._steps)
+        steps_done = _completed(run, self._steps)
         # The mean since the start, because metrics between epochs take time too.
         pace = (now - self._started) / max(steps_done - self._first, 1)
         self._watcher.at(
@@ -329,6 +330,6 @@ class _Clock:
         )
 
 
-def _done(run: Run, steps: int) -> int:
+def _completed(run: Run, steps: int) -> int:
     """Return the number of finished steps of a run with `steps` steps in an epoch."""
     return run.counters.epoch * steps + run.counters.step

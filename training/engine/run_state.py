@@ -87,7 +87,7 @@ class Run:
             raise InputError(
                 "optimiser.learning_rate",
                 found=f"an objective that is not finite at {at}",
-                accepted="one that converges: try a smaller rate, or a warm-up",
+                accepted="a run that converges: try a smaller rate, or a warm-up",
             )
         return self.counters.loss_sum / max(self.counters.step, 1)
 
@@ -131,7 +131,7 @@ def begin(
         found = f"{recipe.loss.secondary} in {fabric.world_size} processes"
         raise InputError("loss.secondary", found=found, accepted="one process: it has a history")
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
-    model = _built(recipe, splits)
+    model = _build(recipe, splits)
     _check_inputs(recipe, splits, model)
     if initial_weights is not None:
         load_weights(model, initial_weights, new_head=recipe.model.new_head)
@@ -156,7 +156,7 @@ def check_network(recipe: Recipe, splits: Splits, max_weights: int) -> None:
         check_model(part.name, splits.classes, splits.facts, part.options, max_weights)
 
 
-def _built(recipe: Recipe, splits: Splits) -> nn.Module:
+def _build(recipe: Recipe, splits: Splits) -> nn.Module:
     with _fields_of_model(recipe.model):
         part = recipe.model
         return build(part.name, splits.classes, facts=splits.facts, **part.options)

@@ -80,13 +80,13 @@ def tune(recipe: Recipe, loaded: Loaded, output: Path, watcher: Watcher) -> dict
         trials = []
         for value in getattr(part, option):
             candidate, label = _with(best, option, value), f"trial {finished + 1} of {total}, "
-            within = _Within(watcher, label, finished, total + 1)
-            trials.append(_tried(candidate, option, value, loaded, record, within, part))
+            subwatcher = _SubWatcher(watcher, label, finished, total + 1)
+            trials.append(_tried(candidate, option, value, loaded, record, subwatcher, part))
             finished += 1
         if trials:
-            chosen = best_of(trials, part.accuracy_within)
-            best = _with(best, option, chosen.value)
-            record.keep_only(chosen)
+            best_trial = best_of(trials, part.accuracy_within)
+            best = _with(best, option, best_trial.value)
+            record.keep_only(best_trial)
     summary = run_recipe(best, loaded, output, record.checkpoints(_run(best, loaded)), watcher)
     return {**summary, "trials": [msgspec.to_builtins(trial) for trial in record.trials]}
 
@@ -102,9 +102,9 @@ def _tried(
 ) -> Trial:
     """Return a trial from the record, or train it."""
     run = _run(recipe, loaded)
-    known = record.find(option, value, run)
-    if known is not None:
-        return known
+    recorded = record.find(option, value, run)
+    if recorded is not None:
+        return recorded
     trained = train(recipe, loaded.splits, record.checkpoints(run), watcher, loaded.weights)
     measured = measure(*as_rows(trained.validation_logits, loaded.splits.validation.labels))
     accuracy, error = measured["accuracy"], measured[part.error]
@@ -151,8 +151,8 @@ class _Record:
     def find(self, option: str, value: float, run: str) -> Trial | None:
         """Return the trial if it is finished."""
         key = (option, value, run)
-        same = [trial for trial in self.trials if (trial.option, trial.value, trial.run) == key]
-        return same[0] if same else None
+        matches = [trial for trial in self.trials if (trial.option, trial.value, trial.run) == key]
+        return matches[0] if matches else None
 
     def add(self, trial: Trial) -> None:
         """Record a finished trial."""
@@ -172,11 +172,11 @@ class _Record:
                 shutil.rmtree(folder)
 
 
-class _Within:
+class _SubWatcher:
     """A watcher's view of one trial among several."""
 
-    def __init__(self, watcher: Watcher, label: str, done: int, total: int) -> None:
-        self._watcher, self._label, self._done, self._total = watcher, label, done, total
+    def __init__(self, watcher: Watcher, label: str, finished: int, total: int) -> None:
+        self._watcher, self._label, self._done, self._total = watcher, label, finished, total
 
     def check(self) -> None:
         self._watcher.check()

@@ -60,8 +60,8 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor], *, new_head: bo
     wrong = _differences(expected, tensors)
     if wrong:
         listed = "; ".join(wrong[:_LISTED])
-        more = f"; and {len(wrong) - _LISTED} more" if len(wrong) > _LISTED else ""
-        raise InputError(_FIELD, found=listed + more, accepted=_what(network))
+        suffix = f"; and {len(wrong) - _LISTED} more" if len(wrong) > _LISTED else ""
+        raise InputError(_FIELD, found=listed + suffix, accepted=_describe(network))
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(_FIELD, found=f"{name} is not finite", accepted="finite numbers")
@@ -112,7 +112,7 @@ def _shape(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)}{kind}"
 
 
-def _what(network: nn.Module) -> str:
+def _describe(network: nn.Module) -> str:
     state = network.state_dict()
     numbers = sum(tensor.numel() for tensor in state.values())
     return f"the {len(state)} tensors of a {type(network).__name__}, {numbers} numbers"

@@ -52,7 +52,7 @@ MODELS: dict[str, Make] = {
 _GROUP = "recalib.models"
 
 
-def known() -> dict[str, Make]:
+def registered_models() -> dict[str, Make]:
     """Return all models by name: built-in models and models of installed packages.
 
     Raises
@@ -102,9 +102,9 @@ def _prepared(
     name: str, classes: int, facts: Mapping[str, int] | None, options: Mapping[str, Any]
 ) -> Callable[[], nn.Module]:
     """Check the options, and return a function that makes the network."""
-    make = known().get(name)
+    make = registered_models().get(name)
     if make is None:
-        raise InputError("model", found=repr(name), accepted=", ".join(known()))
+        raise InputError("model", found=repr(name), accepted=", ".join(registered_models()))
     if classes < 2:
         raise InputError("classes", found=f"{classes}", accepted="2 or more")
     types = _options(make)
@@ -143,7 +143,7 @@ def _of_packages() -> dict[str, Make]:
     for entry in entry_points(group=_GROUP):
         if entry.name in MODELS or entry.name in models:
             raise InputError(
-                _GROUP, found=f"{entry.name} again, in {entry.value}", accepted="a name of its own"
+                _GROUP, found=f"{entry.name} again, in {entry.value}", accepted="a unique name"
             )
         try:
             models[entry.name] = entry.load()

@@ -97,12 +97,12 @@ class _PreBlock(nn.Module):
         return y + _shortcut(x, self.stride, self.more)
 
 
-def _shortcut(x: Tensor, stride: int, more: int) -> Tensor:
+def _shortcut(x: Tensor, stride: int, channels: int) -> Tensor:
     """Return every `stride`-th pixel, with `more` zero channels, half before and half after."""
-    if stride == 1 and not more:
+    if stride == 1 and not channels:
         return x
     x = x[:, :, ::stride, ::stride]
-    return functional.pad(x, (0, 0, 0, 0, more // 2, more - more // 2))
+    return functional.pad(x, (0, 0, 0, 0, channels // 2, channels - channels // 2))
 
 
 class ResNetBottleneck(nn.Module):

@@ -62,7 +62,5 @@ def is_about_size(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in message for sign in signs)
 
 
-def _refused(found: str, max_weights: int) -> InputError:
-    return InputError(
-        "options", found=found, accepted=f"a network of at most {max_weights} weights"
-    )
+def _refused(size: str, max_weights: int) -> InputError:
+    return InputError("options", found=size, accepted=f"a network of at most {max_weights} weights")

@@ -19,7 +19,7 @@ from recalib.metrics import Estimate, Predictions
 __all__ = ["Evidence", "findings"]
 
 #: Significance level: two files from the same distribution differ by chance in 0.1% of cases.
-_SURE = 1e-3
+_MAX_P_VALUE = 1e-3
 #: With fewer rows, a calibration error of a few percent is hardly measurable.
 _FEW_ROWS = 500
 #: Smallest expected count of a cell in the χ² test, by the usual rule; smaller cells are merged.
@@ -79,7 +79,7 @@ def _about_rows(evidence: Evidence) -> Iterator[str]:
     if len(evidence.validation.labels) < classes:
         yield (
             f"{_rows(len(evidence.validation.labels), 'validation')} for {classes:,} classes: "
-            "nothing can be said of single classes."
+            "too few for results of single classes."
         )
     validation, test = (
         data.logits.argmax(axis=1) == data.labels for data in (evidence.validation, evidence.test)
@@ -102,16 +102,16 @@ def _about_classes(evidence: Evidence) -> Iterator[str]:
         if 0 < len(absent) < classes:
             yield (
                 f"{len(absent):,} of {classes:,} classes never occur in the {name} labels: "
-                f"{_named(absent, evidence.name_of)}. What is said of these rests on no row."
+                f"{_named(absent, evidence.name_of)}. Results of these classes rest on no row."
             )
     if _shifted(*counts):
         shares = [count / count.sum() for count in counts]
-        most = int(np.argmax(np.abs(shares[0] - shares[1])))
+        index = int(np.argmax(np.abs(shares[0] - shares[1])))
         yield (
             "Label shift: the classes are not equally frequent in both files, most of all "
-            f"{evidence.name_of(most)}, {shares[0][most]:.1%} of validation and "
-            f"{shares[1][most]:.1%} of test rows. A calibrator fitted to one mix of classes is off "
-            "on another."
+            f"{evidence.name_of(index)}, {shares[0][index]:.1%} of validation and "
+            f"{shares[1][index]:.1%} of test rows. A calibrator that is fitted to one mix of "
+            "classes is miscalibrated on another."
         )
 
 
@@ -128,9 +128,9 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
     ece = evidence.metrics_after["ece"]
     if ece.floor_high is not None and ece.value > ece.floor_high:
         identity = evidence.comparison.recommended.card.map == "identity"
-        which = "As it is" if identity else "With the recommended calibrator"
+        subject = "As it is" if identity else "With the recommended calibrator"
         yield (
-            f"{which}, an ECE of {ece.value:.2%} is left, more than the "
+            f"{subject}, an ECE of {ece.value:.2%} is left, more than the "
             f"{ece.floor_high:.2%} that chance alone would show in so many rows one time in "
             "twenty: some miscalibration remains."
         )
@@ -156,7 +156,7 @@ def _differ(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> bool:
     if error == 0:
         return False
     z = abs(first.mean() - second.mean()) / error
-    return bool(2 * scipy.special.ndtr(-z) < _SURE)
+    return bool(2 * scipy.special.ndtr(-z) < _MAX_P_VALUE)
 
 
 def _shifted(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
@@ -176,7 +176,7 @@ def _shifted(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
         return False
     expected = np.outer(sizes, table.sum(axis=0)) / sizes.sum()
     statistic = ((table - expected) ** 2 / expected).sum()
-    return bool(scipy.special.chdtrc(table.shape[1] - 1, statistic) < _SURE)
+    return bool(scipy.special.chdtrc(table.shape[1] - 1, statistic) < _MAX_P_VALUE)
 
 
 def _named(classes: NDArray[np.intp], name_of: Callable[[int], str]) -> str:

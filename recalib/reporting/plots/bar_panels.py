@@ -63,8 +63,8 @@ def accuracy_bars(
     import altair as alt
 
     unit = alt.Scale(domain=[0, 1], nice=False)
-    hidden = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
-    axis = hidden if labels is None else percent(over, labels)
+    hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
+    axis = hidden_axis if labels is None else percent(over, labels)
     y = alt.Y("accuracy:Q", scale=unit, axis=percent(what if leftmost else None, labels or FIFTHS))
     base = alt.Chart(width=side, height=side).encode(tooltip=_tooltip(what))
     bars = base.encode(x=alt.X("from:Q", scale=unit, axis=axis), x2="to", y=y)
@@ -109,7 +109,7 @@ def diagonal() -> alt.Chart:
     return line
 
 
-def share_bars(most: float, *, leftmost: bool) -> alt.Chart:
+def share_bars(max_share: float, *, leftmost: bool) -> alt.Chart:
     """Return bars of the share of rows by confidence, with one scale for all panels."""
     import altair as alt
 
@@ -124,7 +124,7 @@ def share_bars(most: float, *, leftmost: bool) -> alt.Chart:
                 axis=percent("confidence", FIFTHS),
             ),
             x2="to",
-            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, most], nice=True), axis=share),
+            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, max_share], nice=True), axis=share),
             y2=alt.datum(0),
             tooltip=_tooltip("accuracy"),
         )

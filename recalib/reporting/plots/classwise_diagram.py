@@ -55,7 +55,7 @@ def classwise_diagram(
     if classes is not None and len(classes) != count:
         raise InputError("classes", found=f"{len(classes)} labels", accepted=f"{count} labels")
     errors = _errors(predictions, bins)
-    chosen = np.argsort(-errors, kind="stable")[:worst]
+    worst_classes = np.argsort(-errors, kind="stable")[:worst]
     panels = [
         _panel(
             f"class {k}" if classes is None else str(classes[k]),
@@ -63,18 +63,18 @@ def classwise_diagram(
             _state(predictions, int(k), bins),
             leftmost=number % _COLUMNS == 0,
         )
-        for number, k in enumerate(chosen)
+        for number, k in enumerate(worst_classes)
     ]
-    which = f"the {len(chosen)} of {count:,} with the largest error"
+    subtitle = f"the {len(worst_classes)} of {count:,} with the largest error"
     facts = [
         f"mean over all classes (class-wise ECE) {errors.mean():.2%}, n = {len(predictions):,}"
     ]
-    width = _SIDE * min(len(chosen), _COLUMNS)
+    width = _SIDE * min(len(worst_classes), _COLUMNS)
     diagram: alt.ConcatChart = alt.concat(
         *panels,
         columns=_COLUMNS,
         spacing=24,
-        title=title(f"Classes: {which}", facts, max(width, 300)),
+        title=title(f"Classes: {subtitle}", facts, max(width, 300)),
     ).resolve_scale(color="shared", strokeDash="shared")
     return styled(diagram, legend_columns=2)
 

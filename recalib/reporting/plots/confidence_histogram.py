@@ -52,9 +52,9 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     check_series(series)
     check_bins(bins)
     states = {name: state_of(predictions, bins) for name, predictions in series.items()}
-    most = max(float(state.weights.max()) for state in states.values())
+    max_share = max(float(state.weights.max()) for state in states.values())
     panels = [
-        _panel(name, state, most, leftmost=number == 0)
+        _panel(name, state, max_share, leftmost=number == 0)
         for number, (name, state) in enumerate(states.items())
     ]
     histogram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
@@ -70,13 +70,13 @@ def _rows(state: BinState) -> list[dict[str, Any]]:
     for k in np.flatnonzero(state.filled):
         share, right = float(state.count[k] / total), float(state.correct[k] / total)
         edges = {"from": float(k / state.bins), "to": float((k + 1) / state.bins)}
-        for what, low, high in (("right", 0.0, right), ("wrong", right, share)):
-            rows.append({**edges, "what": what, "low": low, "high": high, "share": high - low})
+        for outcome, low, high in (("right", 0.0, right), ("wrong", right, share)):
+            rows.append({**edges, "what": outcome, "low": low, "high": high, "share": high - low})
     return rows
 
 
 def _panel(
-    name: str, state: BinState, most: float, *, leftmost: bool
+    name: str, state: BinState, max_share: float, *, leftmost: bool
 ) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
@@ -92,7 +92,7 @@ def _panel(
             x2="to",
             y=alt.Y(
                 "low:Q",
-                scale=alt.Scale(domain=[0, most], nice=True),
+                scale=alt.Scale(domain=[0, max_share], nice=True),
                 axis=percent("rows" if leftmost else None),
             ),
             y2="high",

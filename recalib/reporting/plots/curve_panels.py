@@ -35,10 +35,10 @@ def curve_axes(*, leftmost: bool) -> dict[str, Any]:
     import altair as alt
 
     unit = alt.Scale(domain=[0, 1], nice=False)
-    hidden = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
+    hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
     accuracy = percent("accuracy" if leftmost else None, FIFTHS)
     return {
-        "x": alt.X("at:Q", scale=unit, axis=hidden),
+        "x": alt.X("at:Q", scale=unit, axis=hidden_axis),
         "y": alt.Y("accuracy:Q", scale=unit, axis=accuracy),
     }
 

@@ -70,7 +70,7 @@ def error_over_shift(
         accepted = f"{len(severities)}, one for each severity"
         raise InputError("names", found=f"{len(names)} names", accepted=accepted)
     step = min(np.diff(severities), default=1.0)
-    values = [_drawn(row, methods.index(row.method), len(methods), step) for row in checked]
+    values = [_mark(row, methods.index(row.method), len(methods), step) for row in checked]
     facts = [
         f"{LEVEL:.0%} intervals" if any(row.low is not None for row in checked) else "no intervals"
     ]
@@ -122,7 +122,7 @@ def _axis(severities: list[float], names: Sequence[str] | None) -> alt.Axis:
     )
 
 
-def _drawn(row: ShiftRow, number: int, methods: int, step: float) -> dict[str, Any]:
+def _mark(row: ShiftRow, number: int, methods: int, step: float) -> dict[str, Any]:
     aside = 0.0 if methods == 1 else _SPREAD * step * (number / (methods - 1) - 0.5)
     return {
         "series": row.method,
@@ -144,10 +144,12 @@ def _checked(rows: list[ShiftRow]) -> list[ShiftRow]:
     if times > 1:
         found = f"{pair[0]!r} at severity {pair[1]} {times} times"
         raise InputError("rows", found=found, accepted="each method once at each severity")
-    for what, most in (("method", len(PALETTE)), ("severity", _MOST_SEVERITIES)):
-        count = len({getattr(row, what) for row in rows})
-        if count > most:
-            raise InputError(f"rows.{what}", found=f"{count} different", accepted=f"at most {most}")
+    for field, limit in (("method", len(PALETTE)), ("severity", _MOST_SEVERITIES)):
+        count = len({getattr(row, field) for row in rows})
+        if count > limit:
+            raise InputError(
+                f"rows.{field}", found=f"{count} different", accepted=f"at most {limit}"
+            )
     return rows
 
 

@@ -52,12 +52,12 @@ def reliability_diagram(
     check_series(series)
     check_bins(bins)
     states = {name: state_of(predictions, bins) for name, predictions in series.items()}
-    most = max(float(state.weights.max()) for state in states.values())
+    max_share = max(float(state.weights.max()) for state in states.values())
     panels = []
     for number, (name, state) in enumerate(states.items()):
         leftmost = number == 0
         upper = _curve(series[name], leftmost) if smooth else accuracy_bars(leftmost=leftmost)
-        panels.append(_panel(name, upper, state, most, leftmost))
+        panels.append(_panel(name, upper, state, max_share, leftmost))
     diagram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
         color="shared", strokeDash="shared"
     )
@@ -65,13 +65,17 @@ def reliability_diagram(
 
 
 def _panel(
-    name: str, upper: alt.LayerChart | alt.FacetChart, state: BinState, most: float, leftmost: bool
+    name: str,
+    upper: alt.LayerChart | alt.FacetChart,
+    state: BinState,
+    max_share: float,
+    leftmost: bool,
 ) -> alt.VConcatChart:
     import altair as alt
 
     return alt.vconcat(
         upper,
-        share_bars(most, leftmost=leftmost),
+        share_bars(max_share, leftmost=leftmost),
         data=inline(bin_rows(state)),
         spacing=8,
         title=title(name, facts(state)),

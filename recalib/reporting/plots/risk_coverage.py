@@ -69,9 +69,9 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
         _WIDTH,
     )
     # The bands of the few most confident rows are wide and may exceed the plot.
-    most = max(max(row["risk"], row["high"] * (row["coverage"] == 1)) for row in curves)
+    max_risk = max(max(row["risk"], row["high"] * (row["coverage"] == 1)) for row in curves)
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
-        _bands(curves, labels, most), _oracles(best, labels), _lines(curves, labels)
+        _bands(curves, labels, max_risk), _oracles(best, labels), _lines(curves, labels)
     ).properties(width=_WIDTH, height=_HEIGHT, title=heading)
     return styled(chart, legend_columns=2)
 
@@ -145,7 +145,7 @@ def _lines(rows: list[dict[str, Any]], labels: list[str]) -> alt.Chart:
     return lines
 
 
-def _bands(rows: list[dict[str, Any]], labels: list[str], most: float) -> alt.Chart:
+def _bands(rows: list[dict[str, Any]], labels: list[str], max_risk: float) -> alt.Chart:
     """Return the bands, cut at `most`."""
     import altair as alt
 
@@ -154,7 +154,7 @@ def _bands(rows: list[dict[str, Any]], labels: list[str], most: float) -> alt.Ch
         .mark_area(opacity=0.2, clip=True)
         .encode(
             x=_axes()["x"],
-            y=alt.Y("low:Q", scale=alt.Scale(domain=[0, min(most * 1.05, 1.0)], nice=False)),
+            y=alt.Y("low:Q", scale=alt.Scale(domain=[0, min(max_risk * 1.05, 1.0)], nice=False)),
             y2="high",
             color=colours(labels, "color", _BEST),
         )

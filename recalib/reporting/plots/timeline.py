@@ -59,9 +59,9 @@ def timeline(
 
     def x(name: str, axis: bool = False) -> alt.X:
         time_axis = alt.Axis(title="prediction time (UTC)" if dated else "prediction time, seconds")
-        hidden = alt.Axis(labels=False, ticks=False, title=None)
+        hidden_axis = alt.Axis(labels=False, ticks=False, title=None)
         scale = alt.Scale(type="utc" if dated else "linear", nice=False, zero=False)
-        return alt.X(f"{name}:{kind}", scale=scale, axis=time_axis if axis else hidden)
+        return alt.X(f"{name}:{kind}", scale=scale, axis=time_axis if axis else hidden_axis)
 
     base = alt.Chart(data, width=_WIDTH, height=_HEIGHT).encode(x=x("time"), tooltip=_tooltip(kind))
     measured = base.transform_filter("isValid(datum.ece)")

@@ -131,7 +131,7 @@ def test_corrupted_split() -> None:
     """A corrupted split keeps labels, order and scale."""
     images = _images()
     scale = Scale((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
-    split = Split.whole(Pixels(images, scale), np.arange(12) % 3).some([5, 3, 8])
+    split = Split.with_all_rows(Pixels(images, scale), np.arange(12) % 3).subset([5, 3, 8])
     changed = corrupted(split, "contrast", 4)
     np.testing.assert_array_equal(changed.labels, split.labels)
     expected = scale.applied(corrupt(images[[5, 3, 8]], "contrast", 4))
@@ -147,6 +147,6 @@ def test_invalid_arguments_are_refused() -> None:
         corrupt(images, "jpeg", 6)
     with pytest.raises(InputError, match="uint8"):
         corrupt(images / 255, "jpeg", 1)  # type: ignore[arg-type]
-    numbers = Split.whole(Array(np.zeros((2, 3))), np.zeros(2, dtype=np.int64))
+    numbers = Split.with_all_rows(Array(np.zeros((2, 3))), np.zeros(2, dtype=np.int64))
     with pytest.raises(InputError, match="images"):
         corrupted(numbers, "jpeg", 1)

@@ -23,7 +23,7 @@ def splits(train: int = 120, noise: float = 1.0, seed: int = 0) -> Splits:
         labels = rng.integers(0, 3, rows)
         centres = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])
         inputs = centres[labels] + noise * rng.standard_normal((rows, 2))
-        parts.append(Split.whole(Array(inputs), labels))
+        parts.append(Split.with_all_rows(Array(inputs), labels))
     return Splits(*parts, classes=3, facts={"features": 2})
 
 

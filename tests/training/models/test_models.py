@@ -223,7 +223,7 @@ def test_names_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
         entries("mine")
         assert isinstance(build("mine", 3, features=2), nn.Module)
         entries("resnet20")
-        with pytest.raises(InputError, match="a name of its own"):
+        with pytest.raises(InputError, match="a unique name"):
             build("linear", 3, features=2)
     finally:
         training.models._of_packages.cache_clear()
