@@ -45,7 +45,7 @@ _ROUNDS, _MORE_ROUNDS = 7, 25
 class Floor:
     """Operations that a map needs besides a temperature, and the largest allowed ratio to them."""
 
-    why: str
+    reason: str
     formula: Callable[[OnnxOps, Array], Array]
     limit: float
 
@@ -133,12 +133,12 @@ def _against(
         acts["floor"] = _runner(model.SerializeToString(), logits)
     rounds = _MORE_ROUNDS if floor is None else _ROUNDS
     seconds = interleaved(acts, rounds, clock=time.thread_time)
-    best = {who: min(times) for who, times in seconds.items()}
+    best = {name: min(times) for name, times in seconds.items()}
     ratio = best["map"] / best["temperature"]
     if floor is None:
         return Goal(f"apply {name}, over temperature", ratio, 3.0, True)
-    least = best["floor"] / best["temperature"]
-    detail = f"; over temperature {ratio:.1f}, the floor {least:.1f}: {floor.why}"
+    lowest_ratio = best["floor"] / best["temperature"]
+    detail = f"; over temperature {ratio:.1f}, the floor {lowest_ratio:.1f}: {floor.why}"
     over = best["map"] / best["floor"]
     return Goal(f"apply {name}, over its floor", over, floor.limit, True, detail)
 

@@ -80,7 +80,7 @@ def _of_labels(
         for start in range(0, count, _BATCH)
     ]
     seconds = _processor(database, lambda: [_add(registry, model, batch) for batch in batches])
-    grown = database.size() - before
+    growth = database.size() - before
     to = folder / f"{database.name}.zip"
     saving = _processor(database, lambda: backup(registry, to))
     restored = _registry(other, folder / f"{database.name}-restored")
@@ -88,7 +88,7 @@ def _of_labels(
     registry.close()
     restored.close()
     return {
-        "label_bytes": grown / count,
+        "label_bytes": growth / count,
         "label_microseconds": seconds / count * 1e6,
         "backup_label_bytes": to.stat().st_size / count,
         "backup_million_labels_seconds": saving / count * 1e6,
@@ -109,7 +109,7 @@ def _add(registry: Registry, model: Model, batch: list[tuple[Prediction, int]]) 
 def _of_fits() -> dict[str, float]:
     figures = {}
     for name, rows, classes in _FITS:
-        logits, labels = _drawn(rows, classes)
+        logits, labels = _sample(rows, classes)
         recalib.fit(logits[:500], labels[:500], map=name)  # imports happen at first use
         started = time.process_time()
         fitted = recalib.fit(logits, labels, map=name)
@@ -130,19 +130,19 @@ def _of_server(folder: Path, database: Database, models: int = _MODELS) -> dict[
         before = process.memory_info().rss
         for number in range(1, models):
             _ask(client, f"m{number}", 1, 10, 1)
-        grown = process.memory_info().rss - before
+        growth = process.memory_info().rss - before
         figures = {
             "server_megabytes": before / 1e6,
-            "loaded_calibrator_kilobytes": grown / (models - 1) / 1e3,
+            "loaded_calibrator_kilobytes": growth / (models - 1) / 1e3,
         }
         figures["idle_processor_share"] = idle = _idle(process, database)
         for rows, classes, model in ((1, 10, "m0"), (32, 10, "m0"), (32, 1_000, "large")):
             count = _REQUESTS // (4 if classes > 10 else 1)
             spending = _Spending(process, database, idle)
             ids = _ask(client, model, rows, classes, count)
-            spent = spending.seconds()
-            figures[f"request_{rows}x{classes}_milliseconds"] = spent / count * 1e3
-            figures[f"requests_{rows}x{classes}_per_core_second"] = count / spent
+            used_seconds = spending.seconds()
+            figures[f"request_{rows}x{classes}_milliseconds"] = used_seconds / count * 1e3
+            figures[f"requests_{rows}x{classes}_per_core_second"] = count / used_seconds
             if (rows, classes) == (32, 10):
                 spending = _Spending(process, database, idle)
                 _label(client, ids)
@@ -155,22 +155,27 @@ class _Spending:
 
     def __init__(self, process: psutil.Process, database: Database, idle: float) -> None:
         self._process, self._database, self._idle = process, database, idle
-        self._began, self._spent = time.perf_counter(), _spent(process, database)
+        self._began, self._seconds_before = (
+            time.perf_counter(),
+            _processor_seconds(process, database),
+        )
 
     def seconds(self) -> float:
         """Return the processor seconds since the construction."""
         anyway = self._idle * (time.perf_counter() - self._began)
-        return max(_spent(self._process, self._database) - self._spent - anyway, 1e-3)
+        return max(
+            _processor_seconds(self._process, self._database) - self._seconds_before - anyway, 1e-3
+        )
 
 
 def _idle(process: psutil.Process, database: Database) -> float:
     """Return the processor share of an idle server."""
-    before = _spent(process, database)
+    before = _processor_seconds(process, database)
     time.sleep(_IDLE_SECONDS)
-    return (_spent(process, database) - before) / _IDLE_SECONDS
+    return (_processor_seconds(process, database) - before) / _IDLE_SECONDS
 
 
-def _spent(process: psutil.Process, database: Database) -> float:
+def _processor_seconds(process: psutil.Process, database: Database) -> float:
     return float(sum(process.cpu_times()[:2])) + database.spent()
 
 
@@ -182,7 +187,7 @@ def _label(client: httpx2.Client, ids: list[str]) -> None:
 
 
 def _publish(registry: Registry, classes: int, name: str, count: int) -> None:
-    fitted = recalib.fit(*_drawn(500, classes))
+    fitted = recalib.fit(*_sample(500, classes))
     card, content = fitted.card.to_dict(), fitted.to_bytes()
     for number in range(count):
         with registry.transaction() as tx:
@@ -222,7 +227,7 @@ def _is_ready(client: httpx2.Client) -> bool:
 
 def _ask(client: httpx2.Client, model: str, rows: int, classes: int, count: int) -> list[str]:
     """Calibrate the same rows repeatedly; return the ids of all predictions."""
-    body = json.dumps({"logits": _drawn(rows, classes)[0].round(3).tolist()})
+    body = json.dumps({"logits": _sample(rows, classes)[0].round(3).tolist()})
     headers, ids = {"Content-Type": "application/json"}, []
     for _ in range(count):
         answer = client.post(f"/v1/models/{model}/calibrate", content=body, headers=headers)
@@ -231,7 +236,7 @@ def _ask(client: httpx2.Client, model: str, rows: int, classes: int, count: int)
     return ids
 
 
-def _drawn(rows: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _sample(rows: int, classes: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, rows)
     logits = rng.normal(size=(rows, classes)).astype(np.float32)

@@ -75,7 +75,7 @@ PAIRS = [(law, "calibrated") for law in LAWS] + [
     ("one bin", "wrong where sure"),
     ("Beta(8, 1)", "wrong where unsure"),
 ]
-MANY = [(classes, truth) for classes in (2, 10, 100) for truth in CLASSES] + [
+MANY_CLASSES = [(classes, truth) for classes in (2, 10, 100) for truth in CLASSES] + [
     (3, "calibrated"),
     (3, "too sure"),
 ]
@@ -90,10 +90,10 @@ def _by_width(population: Population, order: float) -> float:
 def _largest(population: TopLabel, rows: Predictions) -> float:
     """Return the largest gap of the bins that contain any of these rows."""
     (column,) = population.columns
-    where = bin_indices(column.p, BINS)
-    inside = np.isin(where, bin_indices(rows.confidences, BINS))
-    sums = np.bincount(where[inside], column.gaps[inside])
-    return float((np.abs(sums) / np.maximum(np.bincount(where[inside]), 1)).max())
+    bins = bin_indices(column.p, BINS)
+    inside = np.isin(bins, bin_indices(rows.confidences, BINS))
+    sums = np.bincount(bins[inside], column.gaps[inside])
+    return float((np.abs(sums) / np.maximum(np.bincount(bins[inside]), 1)).max())
 
 
 def _swept(population: TopLabel, rows: Predictions) -> float:
@@ -207,24 +207,26 @@ def measure(names: list[str], classes: int | None, law: str, truth: str, rows: i
     ]
     draws = _DRAWS[rows] // (1 if classes is None else 5 if classes < 100 else 10)
     intervals: dict[str, list[list[float]]] = {name: [] for name in names}
-    again: dict[str, list[list[float]]] = {name: [] for name in names}
+    repeated: dict[str, list[list[float]]] = {name: [] for name in names}
     fixed: dict[str, float] = {}
     rng = np.random.default_rng(0)
     with _without_floors():
         for draw in range(draws):
-            drawn = population.draw(rows, rng)
+            sample = population.draw(rows, rng)
             for name in names:
                 if draw % _EVERY.get(name, 1):
                     continue
                 if name in _DEPENDING or name not in fixed:
-                    fixed[name] = truths[name](population, drawn)
-                estimate = METRICS[name](BINS).measure(drawn, _LEVEL)
+                    fixed[name] = truths[name](population, sample)
+                estimate = METRICS[name](BINS).measure(sample, _LEVEL)
                 assert estimate.low is not None
                 assert estimate.high is not None
                 intervals[name].append([estimate.low, estimate.high, fixed[name]])
                 if len(intervals[name]) <= _bootstrapped(name, rows, classes):
-                    again[name].append([*_bootstrap(name, drawn), fixed[name]])
-    return [_result(name, rows, population.label, intervals[name], again[name]) for name in names]
+                    repeated[name].append([*_bootstrap(name, sample), fixed[name]])
+    return [
+        _result(name, rows, population.label, intervals[name], repeated[name]) for name in names
+    ]
 
 
 #: Metrics whose true value depends on the rows drawn.
@@ -237,24 +239,24 @@ def _bootstrapped(name: str, rows: int, classes: int | None) -> int:
     return _BOOTSTRAPPED[rows] if classes is None else int(rows * classes <= 200_000)
 
 
-def _bootstrap(name: str, drawn: Predictions) -> list[float]:
+def _bootstrap(name: str, sample: Predictions) -> list[float]:
     """Return the ends of a percentile interval."""
     rng = np.random.default_rng(0)
     values = []
     for _ in range(40 if "kde" in name else _BOOTSTRAPS):
-        i = rng.integers(0, len(drawn), len(drawn))
-        p = drawn.probabilities[i]
-        same = Predictions(p, drawn.labels[i], drawn.predicted[i], np.zeros(len(i)), p)
-        values.append(METRICS[name](BINS).measure(same).value)
+        i = rng.integers(0, len(sample), len(sample))
+        p = sample.probabilities[i]
+        resampled = Predictions(p, sample.labels[i], sample.predicted[i], np.zeros(len(i)), p)
+        values.append(METRICS[name](BINS).measure(resampled).value)
     return list(np.quantile(values, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]))
 
 
 def _result(
-    name: str, rows: int, label: str, intervals: list[list[float]], again: list[list[float]]
+    name: str, rows: int, label: str, intervals: list[list[float]], repeated: list[list[float]]
 ) -> Result:
     below, above, width, true_value = _misses(intervals)
-    boot_below, boot_above, boot_width, _ = _misses(again or [[np.nan] * 3])
-    boot = 1 - boot_below - boot_above if again else np.nan
+    boot_below, boot_above, boot_width, _ = _misses(repeated or [[np.nan] * 3])
+    boot = 1 - boot_below - boot_above if repeated else np.nan
     return Result(
         name, rows, label, true_value, len(intervals), below, above, width, boot, boot_width
     )
@@ -307,26 +309,26 @@ def _results(names: list[str]) -> Iterator[Result]:
     jobs: list[tuple[int | None, str, str, int]] = []
     for rows in sorted(_DRAWS, reverse=True):
         if set(names) & set(CLASSWISE):
-            jobs += [(classes, "", truth, rows) for classes, truth in reversed(MANY)]
+            jobs += [(classes, "", truth, rows) for classes, truth in reversed(MANY_CLASSES)]
         jobs += [(None, law, truth, rows) for law, truth in PAIRS] if top else []
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for results in pool.imap_unordered(partial(_work, names), jobs):
             yield from results
 
 
-def _say_over_all(name: str, own: list[Result]) -> bool:
+def _say_over_all(name: str, results: list[Result]) -> bool:
     """Print the summary of a metric's lines; return whether it is compatible with the goal."""
-    draws = sum(result.draws for result in own)
-    covered = sum(result.coverage * result.draws for result in own) / draws
-    ratios = [result.width / result.boot_width for result in own if result.boot_width > 0]
-    lowest = min(own, key=lambda result: result.coverage)
-    met = _may_meet(covered, draws)
+    draws = sum(result.draws for result in results)
+    covered = sum(result.coverage * result.draws for result in results) / draws
+    ratios = [result.width / result.boot_width for result in results if result.boot_width > 0]
+    lowest = min(results, key=lambda result: result.coverage)
+    is_met = _may_meet(covered, draws)
     print(
-        f"{name:25}{len(own):3} lines {covered:7.1%}, lowest {lowest.coverage:.1%} of"
+        f"{name:25}{len(results):3} lines {covered:7.1%}, lowest {lowest.coverage:.1%} of"
         f" {lowest.draws}; width by the bootstrap's: median {np.median(ratios):.2f}"
-        + ("" if met else "  MISSED")
+        + ("" if is_met else "  MISSED")
     )
-    return met
+    return is_met
 
 
 def _may_meet(coverage: float, draws: int) -> bool:

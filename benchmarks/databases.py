@@ -57,14 +57,14 @@ def postgresql() -> Iterator[Database]:
             assert row is not None
             return int(row[0])
 
-        yield Database("postgresql", url, size, lambda: _spent(server))
+        yield Database("postgresql", url, size, lambda: _processor_seconds(server))
 
 
-def _spent(server: Any) -> float:
+def _processor_seconds(server: Any) -> float:
     """Return processor seconds, including ended processes, which their parent accounts for."""
     parent = psutil.Process(server.get_pid())
-    spent = sum(parent.cpu_times()[:4])
+    seconds = sum(parent.cpu_times()[:4])
     for child in parent.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            spent += sum(child.cpu_times()[:2])
-    return float(spent)
+            seconds += sum(child.cpu_times()[:2])
+    return float(seconds)

@@ -37,9 +37,9 @@ def rows_like(
         slopes *= np.exp(rng.normal(size=classes) * 0.2)
         bias += rng.normal(size=classes) * 0.5
     labels = np.empty(rows, np.int64)
-    for some in np.array_split(np.arange(rows), max(1, rows * classes // 1_000_000)):
-        noise = rng.gumbel(size=(len(some), classes))
-        labels[some] = (logits[some] * slopes + bias + noise).argmax(axis=1)
+    for block in np.array_split(np.arange(rows), max(1, rows * classes // 1_000_000)):
+        noise = rng.gumbel(size=(len(block), classes))
+        labels[block] = (logits[block] * slopes + bias + noise).argmax(axis=1)
     return logits, labels
 
 
@@ -63,16 +63,16 @@ def against(
     for name, fit in peers.items():
         fits: dict[str, Fitted] = {}
 
-        def act(who: str, of: Fit, fits: dict[str, Fitted] = fits) -> None:
-            fits[who] = of(logits, labels)
+        def act(name: str, of: Fit, fits: dict[str, Fitted] = fits) -> None:
+            fits[name] = of(logits, labels)
 
         acts = {"ours": lambda: act("ours", ours), "theirs": lambda fit=fit: act("theirs", fit)}
         # The first run loads modules, and shows how long a run takes.
         seconds = interleaved(acts, 1)
         if seconds["theirs"][0] < 15:
             seconds = interleaved(acts, times)
-        best = {who: min(several) for who, several in seconds.items()}
-        nll = {who: fitted.objective(labels) for who, fitted in fits.items()}
+        best = {name: min(several) for name, several in seconds.items()}
+        nll = {name: fitted.objective(labels) for name, fitted in fits.items()}
         detail = (
             f"; {_seconds(best['ours'])} against {_seconds(best['theirs'])}, "
             f"objective {nll['ours']:.8f} and {nll['theirs']:.8f}"
@@ -80,8 +80,8 @@ def against(
         ratio = best["theirs"] / best["ours"]
         yield Goal(f"{map}, {size}: {name}'s time over ours", ratio, limit, False, detail)
         higher = (nll["ours"] - nll["theirs"]) * 1e4
-        what = "  distance of the objectives" if both_ways else "  ours less theirs"
-        yield Goal(f"{what}, in 1e-4 nats", abs(higher) if both_ways else higher, 1, True)
+        column = "  distance of the objectives" if both_ways else "  ours less theirs"
+        yield Goal(f"{column}, in 1e-4 nats", abs(higher) if both_ways else higher, 1, True)
 
 
 def _seconds(seconds: float) -> str:

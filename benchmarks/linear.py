@@ -34,8 +34,10 @@ def run() -> Iterator[Goal]:
     """Measure 5,000 x 10 against others, and Dirichlet calibration of 5,000 x 100 alone."""
     for name, options in _MAPS.items():
         data = rows_like(5_000, 10, per_class=True)
-        same = name.startswith("structured")
-        yield from against(name, _ours(name, options), peers_of(name), data, 5, 1, both_ways=same)
+        is_structured = name.startswith("structured")
+        yield from against(
+            name, _ours(name, options), peers_of(name), data, 5, 1, both_ways=is_structured
+        )
     large = rows_like(5_000, 100, per_class=True)
     fit = _ours("dirichlet", _MAPS["dirichlet"])
     yield Goal("dirichlet with ODIR, 5,000x100, seconds", best_of(lambda: fit(*large), 2), 5, True)

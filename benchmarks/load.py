@@ -78,13 +78,13 @@ class Champions:
         #: (time of the promotion request, time of its answer, version), in order.
         self.promotions: list[tuple[float, float, int]] = []
 
-    def allowed(self, sent: float, answered: float) -> set[int]:
+    def allowed(self, sent_at: float, answered: float) -> set[int]:
         """Return the versions that may answer a request with these send and answer times."""
         versions = set()
         for at, (started, _, version) in enumerate(self.promotions):
             later = self.promotions[at + 1 :]
             replaced = later[0][1] + self.lag if later else np.inf
-            if started <= answered and sent <= replaced:
+            if started <= answered and sent_at <= replaced:
                 versions.add(version)
         return versions
 
@@ -93,11 +93,11 @@ class Champions:
         logits: NDArray[np.float32],
         numbers: NDArray[Any],
         named: int | None,
-        sent: float,
+        sent_at: float,
         answered: float,
     ) -> str:
         """Return what is wrong with an answer, or nothing; `named` is the version that it names."""
-        allowed = self.allowed(sent, answered)
+        allowed = self.allowed(sent_at, answered)
         if named is not None and named not in allowed:
             return f"version {named} answered; {sorted(allowed)} might have"
         for version in allowed if named is None else {named}:
@@ -195,14 +195,14 @@ class Load:
             await act(n)
 
     async def _request(
-        self, kind: str, verb: str, path: str, *, expected: int | None = None, **more: Any
+        self, kind: str, verb: str, path: str, *, expected: int | None = None, **options: Any
     ) -> httpx2.Response:
         """Send a request and record its time; an unexpected status is a problem."""
         started = time.monotonic()
-        answer = await self._client.request(verb, path, **more)
+        answer = await self._client.request(verb, path, **options)
         self.report.seconds[kind].append(time.monotonic() - started)
-        good = answer.is_success if expected is None else answer.status_code == expected
-        if not good:
+        is_expected = answer.is_success if expected is None else answer.status_code == expected
+        if not is_expected:
             self.report.problems[f"{kind}: {answer.status_code} {answer.text[:200]}"] += 1
         return answer
 
@@ -224,17 +224,17 @@ class Load:
         logits = batch(rng)
         kind = str(rng.choice(list(FORMS)))
         request = FORMS[kind](logits)
-        sent = time.monotonic()
+        sent_at = time.monotonic()
         answer = await client.post(request.path, content=request.body, headers=request.headers)
         answered = time.monotonic()
-        self.report.seconds[kind].append(answered - sent)
+        self.report.seconds[kind].append(answered - sent_at)
         if answer.status_code != 200:
             self.report.problems[f"{kind}: {answer.status_code} {answer.text[:200]}"] += 1
             return
         headers = {name.lower(): value for name, value in answer.headers.items()}
         numbers = request.numbers((headers, answer.content))
         named = named_by(kind, headers, answer.content)
-        self._check(kind, logits, numbers, named, sent, answered)
+        self._check(kind, logits, numbers, named, sent_at, answered)
 
     async def _call_on(self, rng: np.random.Generator) -> None:
         """Calibrate over gRPC, with a new connection from time to time."""
@@ -256,16 +256,16 @@ class Load:
         logits = batch(rng)
         kind = str(rng.choice(list(RPCS)))
         rpc = RPCS[kind]
-        sent = time.monotonic()
+        sent_at = time.monotonic()
         answer = await channel.unary_unary(
             rpc.method,
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=rpc.answer.FromString,
         )(rpc.request(logits), timeout=60)
         answered = time.monotonic()
-        self.report.seconds[kind].append(answered - sent)
+        self.report.seconds[kind].append(answered - sent_at)
         content, named = rpc.read(answer)
-        self._check(kind, logits, np.frombuffer(content, "<f4"), named, sent, answered)
+        self._check(kind, logits, np.frombuffer(content, "<f4"), named, sent_at, answered)
 
     def _check(self, kind: str, logits: NDArray[np.float32], *answer: Any) -> None:
         problem = self.champions.problem(logits, *answer)
@@ -312,8 +312,8 @@ class Load:
         return int(job["result"]["version"])
 
     async def _err(self, n: int) -> None:
-        verb, path, status, more = WRONG[n % len(WRONG)]
-        await self._request(f"wrong, {status}", verb, path, expected=status, **more)
+        verb, path, status, options = WRONG[n % len(WRONG)]
+        await self._request(f"wrong, {status}", verb, path, expected=status, **options)
 
     async def _scrape(self, n: int) -> None:
         await self._request("metrics", "GET", "/metrics")

@@ -51,17 +51,17 @@ def _on(database: str, url: str, home: Path) -> list[Goal]:
     _register(url, home)
     with _served(url, home) as (base, process):
         before = _resident(process)
-        seconds, again = _first_calls(base)
-        grown = _resident(process) - before
+        seconds, second_seconds = _first_calls(base)
+        growth = _resident(process) - before
         promoted = _promotions(base)
     p50, p99 = np.percentile(seconds, [50, 99]) * 1e3
-    warm50, warm99 = np.percentile(again, [50, 99]) * 1e3
+    warm50, warm99 = np.percentile(second_seconds, [50, 99]) * 1e3
     first = f"; p50 {p50:.1f} ms; second calls: {warm50:.1f} and {warm99:.1f} ms"
-    each = f"; {grown / _MIB:.0f} MiB for {_MODELS} calibrators"
+    memory = f"; {growth / _MIB:.0f} MiB for {_MODELS} calibrators"
     slowest = f"; seconds until both processes agree, median {np.median(promoted):.2f}"
     return [
         Goal(f"{database}: p99 of first calls, ms", p99, 20, True, first),
-        Goal(f"{database}: KiB for a calibrator", grown / _MODELS / 1024, 192, True, each),
+        Goal(f"{database}: KiB for a calibrator", growth / _MODELS / 1024, 192, True, memory),
         Goal(f"{database}: slowest promotion, s", max(promoted), 1, True, slowest),
     ]
 

@@ -46,15 +46,15 @@ def _ece() -> Goal:
 
     def plain() -> None:
         p = confidences.astype(np.float64)
-        where = np.minimum((np.ceil(p * _BINS)).astype(np.intp) - 1, _BINS - 1)
-        counts = np.bincount(where, minlength=_BINS)
-        gaps = np.bincount(where, correct, _BINS) - np.bincount(where, p, _BINS)
+        bins = np.minimum((np.ceil(p * _BINS)).astype(np.intp) - 1, _BINS - 1)
+        counts = np.bincount(bins, minlength=_BINS)
+        gaps = np.bincount(bins, correct, _BINS) - np.bincount(bins, p, _BINS)
         values["plain"] = float(np.abs(gaps).sum() / counts.sum())
 
     best = _best({"ours": ours, "plain": plain}, 15)
-    _same(values["ours"], values["plain"])
-    what = f"{metric.name} of 1,000,000 confidences, over numpy.bincount"
-    return Goal(what, best["ours"] / best["plain"], 1.5, True)
+    _require_equal(values["ours"], values["plain"])
+    title = f"{metric.name} of 1,000,000 confidences, over numpy.bincount"
+    return Goal(title, best["ours"] / best["plain"], 1.5, True)
 
 
 def _classwise() -> Iterator[Goal]:
@@ -69,23 +69,25 @@ def _classwise() -> Iterator[Goal]:
     def plain() -> None:
         """Compare class-wise ECE. Plain NumPy uses `bincount` over all cells of class and bin."""
         rows, classes = p.shape
-        where = np.clip(np.ceil(p * _BINS).astype(np.intp) - 1, 0, _BINS - 1)
-        cells = (where + np.arange(classes) * _BINS).ravel()
+        bins = np.clip(np.ceil(p * _BINS).astype(np.intp) - 1, 0, _BINS - 1)
+        cells = (bins + np.arange(classes) * _BINS).ravel()
         confidence = np.bincount(cells, p.ravel(), classes * _BINS)
-        own = where[np.arange(rows), labels] + labels * _BINS
+        own = bins[np.arange(rows), labels] + labels * _BINS
         occurred = np.bincount(own, minlength=classes * _BINS)
         values["plain"] = float(np.abs(occurred - confidence).sum() / (rows * classes))
 
     best = _best({"ours": ours, "plain": plain}, 5)
-    _same(values["ours"], values["plain"])
-    what = "classwise_ece, 10,000x1000"
-    yield Goal(f"{what}, over plain NumPy", best["ours"] / best["plain"], 0.5, True)
+    _require_equal(values["ours"], values["plain"])
+    title = "classwise_ece, 10,000x1000"
+    yield Goal(f"{title}, over plain NumPy", best["ours"] / best["plain"], 0.5, True)
     loop = _torchmetrics(p, labels, values)
     if loop is None:
         return
     seconds = _best({"theirs": loop}, 1)["theirs"]
-    _same(values["ours"], values["theirs"])
-    yield Goal(f"{what}: torchmetrics' time in a loop over ours", seconds / best["ours"], 10, False)
+    _require_equal(values["ours"], values["theirs"])
+    yield Goal(
+        f"{title}: torchmetrics' time in a loop over ours", seconds / best["ours"], 10, False
+    )
 
 
 def _torchmetrics(
@@ -118,8 +120,8 @@ def _every() -> Goal:
         powers /= powers.sum(axis=1, keepdims=True)
 
     best = _best({"ours": lambda: evaluate(labels, logits=logits), "softmax": softmax}, 5)
-    what = "every metric but those on request, 25,000x1000, over one NumPy softmax"
-    return Goal(what, best["ours"] / best["softmax"], 5, True)
+    title = "every metric but those on request, 25,000x1000, over one NumPy softmax"
+    return Goal(title, best["ours"] / best["softmax"], 5, True)
 
 
 def _logits(rows: int, classes: int) -> tuple[Numbers, Labels]:
@@ -136,7 +138,7 @@ def _best(acts: dict[str, Callable[[], object]], times: int) -> dict[str, float]
     return {name: min(of) for name, of in seconds.items()}
 
 
-def _same(ours: float, other: float) -> None:
+def _require_equal(ours: float, other: float) -> None:
     """Exit if the results differ: a ratio is meaningful only for equal results."""
     if abs(ours - other) > 1e-5 * max(ours, other) + 1e-9:
         raise AssertionError(f"measured {ours} and {other}")

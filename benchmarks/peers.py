@@ -209,8 +209,8 @@ def _torch_uncertainty(name: str, **options: Any) -> Fit:
 def _odir(scaler: Any, lambda_reg: float, mu_reg: float) -> float:
     matrix, bias = (tensor.detach().double().numpy() for tensor in scaler.inv_temperature)
     classes = len(bias)
-    apart = (matrix**2).sum() - (matrix.diagonal() ** 2).sum()
-    return float(lambda_reg * apart / (classes * (classes - 1)) + mu_reg * (bias**2).mean())
+    off_diagonal = (matrix**2).sum() - (matrix.diagonal() ** 2).sum()
+    return float(lambda_reg * off_diagonal / (classes * (classes - 1)) + mu_reg * (bias**2).mean())
 
 
 #: For each library, the module to import, and its fits by the name of our map.

@@ -66,11 +66,11 @@ class Column:
     #: Cache of errors by bandwidth: there are few, and each takes a tenth of a second.
     known: dict[float, float] = field(default_factory=dict)
 
-    def binned(self, where: NDArray[np.intp], bins: int) -> tuple[Values, Values, Values]:
+    def binned(self, cells: NDArray[np.intp], bins: int) -> tuple[Values, Values, Values]:
         """Return the shares, mean confidences and gaps of the nonempty bins."""
-        counts = np.bincount(where, minlength=bins)
+        counts = np.bincount(cells, minlength=bins)
         at = counts > 0
-        sums = [np.bincount(where, column, bins)[at] / counts[at] for column in (self.p, self.gaps)]
+        sums = [np.bincount(cells, column, bins)[at] / counts[at] for column in (self.p, self.gaps)]
         return counts[at] / len(self.p), sums[0], sums[1]
 
     def by_width(self) -> tuple[Values, Values, Values]:
@@ -79,8 +79,8 @@ class Column:
 
     def by_mass(self, bins: int, order: float) -> float:
         """Return Σ w|g|^order over bins of equal counts."""
-        where = np.arange(len(self.p)) * bins // len(self.p)
-        shares, _, gaps = self.binned(where, bins)
+        cells = np.arange(len(self.p)) * bins // len(self.p)
+        shares, _, gaps = self.binned(cells, bins)
         return float(shares @ np.abs(gaps) ** order)
 
     def farthest(self) -> float:
@@ -139,10 +139,10 @@ class TopLabel(Population):
     def distance(self) -> float:
         """1/R Σ |accuracy of the bin − p|."""
         (column,) = self.columns
-        where = bin_indices(column.p, BINS)
-        counts = np.maximum(np.bincount(where, minlength=BINS), 1)
-        accuracy = np.bincount(where, column.p + column.gaps, BINS) / counts
-        return float(np.abs(accuracy[where] - column.p).mean())
+        bins = bin_indices(column.p, BINS)
+        counts = np.maximum(np.bincount(bins, minlength=BINS), 1)
+        accuracy = np.bincount(bins, column.p + column.gaps, BINS) / counts
+        return float(np.abs(accuracy[bins] - column.p).mean())
 
     @property
     def area(self) -> float:
@@ -155,8 +155,8 @@ class TopLabel(Population):
     def smooth(self) -> float:
         """The σ that smECE_σ equals, on a grid."""
         (column,) = self.columns
-        where = np.rint(column.p * _CELLS).astype(np.intp)
-        masses = np.bincount(where, column.gaps / len(column.p), _CELLS + 1)
+        cells = np.rint(column.p * _CELLS).astype(np.intp)
+        masses = np.bincount(cells, column.gaps / len(column.p), _CELLS + 1)
         masses[1:-1] /= 2
         spectrum = scipy.fft.dct(masses, type=1)
 

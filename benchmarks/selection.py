@@ -56,17 +56,17 @@ def _compare(experiment: Experiment, preserve_accuracy: bool) -> float:
     temperature = resolve_fit("temperature", "nll", {})
     assert isinstance(temperature, Candidate)
     assert not isinstance(policy, Candidate)
-    pairs, chosen = [], Counter[str]()
+    pairs, counts = [], Counter[str]()
     for _ in range(experiment.draws):
         rows, test = experiment.draw(rng)
         winner, _ = policy.choose(rows.logits, rows.labels, None, None)
-        chosen[winner.name] += 1
+        counts[winner.name] += 1
         base = _nll(temperature, rows, test)
         pairs.append((base, base if winner == temperature else _nll(winner, rows, test)))
     bases, autos = (np.mean([pair[i].mean() for pair in pairs]) for i in (0, 1))
     bound = float(np.quantile(_resampled(pairs, rng), 0.95))
     mark = "" if bound <= _LIMIT else "  <<<" if experiment.alike else "  (not alike)"
-    names = ", ".join(f"{name} {count}" for name, count in chosen.most_common())
+    names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
     print(
         f"{experiment.name:45s} {bases:11.4f} {autos:8.4f} {autos / bases - 1:+9.2%} {bound:+8.2%}"
         f"  {names}{mark}",

@@ -138,11 +138,11 @@ def _digits(seed: int) -> Half:
     """Logits of a small, overfitted network on rows outside its training set."""
     images, digits = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(digits))
-    trained, rest = order[:300], order[300:]
+    trained, remaining = order[:300], order[300:]
     network = MLPClassifier((32,), alpha=0, learning_rate_init=0.01, random_state=seed)
     network.fit(images[trained], digits[trained])
-    hidden = np.maximum(images[rest] @ network.coefs_[0] + network.intercepts_[0], 0)
-    return hidden @ network.coefs_[1] + network.intercepts_[1], digits[rest]
+    hidden_layer = np.maximum(images[remaining] @ network.coefs_[0] + network.intercepts_[0], 0)
+    return hidden_layer @ network.coefs_[1] + network.intercepts_[1], digits[remaining]
 
 
 if __name__ == "__main__":

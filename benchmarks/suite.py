@@ -157,7 +157,7 @@ def _drawer_of(data: str, model: str) -> Callable[[Generator], Draw]:
         x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-9)
         seed = int(rng.integers(2**31))
         order = rng.permutation(len(y))
-        train, rest = np.split(order, [len(y) * 3 // 10])
+        train, remaining = np.split(order, [len(y) * 3 // 10])
         classifier = {
             "naive Bayes": GaussianNB(var_smoothing=1e-3),
             "logistic": LogisticRegression(C=10, max_iter=1000),
@@ -165,7 +165,9 @@ def _drawer_of(data: str, model: str) -> Callable[[Generator], Draw]:
             "network": MLPClassifier((50,), max_iter=200, tol=0, n_iter_no_change=200,
                                      random_state=seed),
         }[model]  # fmt: skip
-        return _halves(_outputs(_quietly(classifier, x[train], y[train]), x[rest], y[rest]), rng)
+        return _halves(
+            _outputs(_quietly(classifier, x[train], y[train]), x[remaining], y[remaining]), rng
+        )
 
     return draw
 

@@ -70,7 +70,7 @@ def counting_seconds(rows: int, classes: int, requests: int = 20_000) -> float:
     )  # fmt: skip
     model = Model(1, "m", classes, None, 1, "anna", 0.0, MonitoringConfig())
     answer = np.random.default_rng(0).dirichlet(np.ones(classes), rows).astype(np.float32)
-    least = np.inf
+    lowest = np.inf
     for _ in range(5):
         traffic = Traffic()
         stream = traffic.stream(model, 1, card)
@@ -78,9 +78,9 @@ def counting_seconds(rows: int, classes: int, requests: int = 20_000) -> float:
         for _ in range(requests):
             stream.add(answer)
         counted = traffic.take()
-        least = min(least, (time.perf_counter() - started) / requests)
+        lowest = min(lowest, (time.perf_counter() - started) / requests)
         assert sum(row.predictions for row in counted) == rows * requests
-    return float(least)
+    return float(lowest)
 
 
 def _size(registry: Registry) -> int:

@@ -49,10 +49,10 @@ def main() -> None:
                     survey_url(**arguments)
 
                 megabytes = path.stat().st_size / 1e6
-                for where, call in (("child", in_child), ("here", in_process)):
+                for process, call in (("child", in_child), ("here", in_process)):
                     (first, first_cpu), (following, cpu) = _measure(call, reader)
                     print(
-                        f"{path.name:16}{megabytes:6.1f}{where:>8}"
+                        f"{path.name:16}{megabytes:6.1f}{process:>8}"
                         f"{first:9.3f}{first_cpu:7.3f}{following:8.3f}{cpu:7.3f}"
                     )
     for reader in readers:

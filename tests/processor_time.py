@@ -42,8 +42,8 @@ class _Meter:
 
 
 def _seconds_used() -> float:
-    own = os.times()
-    finished = own.user + own.system + own.children_user + own.children_system
+    seconds = os.times()
+    finished = seconds.user + seconds.system + seconds.children_user + seconds.children_system
     return finished + sum(_seconds_of(pid) for pid in _descendants(os.getpid()))
 
 

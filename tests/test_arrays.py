@@ -8,7 +8,7 @@ import pytest
 from recalib.arrays import check_labels, check_logits, check_probabilities, log_probabilities
 from recalib.errors import InputError
 
-GOOD = np.array([[1.0, 2.0], [3.0, -np.inf]])
+VALID = np.array([[1.0, 2.0], [3.0, -np.inf]])
 
 BAD_LOGITS = [
     ("NaN", [[1.0, np.nan]], "logits[0][1]", "NaN"),
@@ -27,19 +27,19 @@ BAD_LOGITS = [
 
 
 @pytest.mark.parametrize(
-    ("values", "field", "found"), [b[1:] for b in BAD_LOGITS], ids=[b[0] for b in BAD_LOGITS]
+    ("values", "field", "description"), [b[1:] for b in BAD_LOGITS], ids=[b[0] for b in BAD_LOGITS]
 )
-def test_invalid_logits_are_rejected(values: object, field: str, found: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_invalid_logits_are_rejected(values: object, field: str, description: str) -> None:
+    with pytest.raises(InputError) as excinfo:
         check_logits(values)
-    assert caught.value.field == field
-    assert found in caught.value.found
-    assert caught.value.accepted
+    assert excinfo.value.field == field
+    assert description in excinfo.value.found
+    assert excinfo.value.accepted
 
 
 def test_wrong_number_of_classes_is_rejected() -> None:
     with pytest.raises(InputError, match=r"logits: found 2 classes; accepted: 3 classes"):
-        check_logits(GOOD, classes=3)
+        check_logits(VALID, classes=3)
 
 
 def test_row_numbers_are_global_across_chunks() -> None:
@@ -49,7 +49,7 @@ def test_row_numbers_are_global_across_chunks() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_float_dtypes_are_kept(dtype: type) -> None:
-    assert check_logits(GOOD.astype(dtype)).dtype == dtype
+    assert check_logits(VALID.astype(dtype)).dtype == dtype
 
 
 def test_huge_finite_logits_are_accepted() -> None:
@@ -72,30 +72,30 @@ BAD_LABELS = [
 
 
 @pytest.mark.parametrize(
-    ("values", "field", "found"), [b[1:] for b in BAD_LABELS], ids=[b[0] for b in BAD_LABELS]
+    ("values", "field", "description"), [b[1:] for b in BAD_LABELS], ids=[b[0] for b in BAD_LABELS]
 )
-def test_invalid_labels_are_rejected(values: object, field: str, found: str) -> None:
-    with pytest.raises(InputError) as caught:
-        check_labels(values, logits=GOOD)
-    assert caught.value.field == field
-    assert found in caught.value.found
+def test_invalid_labels_are_rejected(values: object, field: str, description: str) -> None:
+    with pytest.raises(InputError) as excinfo:
+        check_labels(values, logits=VALID)
+    assert excinfo.value.field == field
+    assert description in excinfo.value.found
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.float32])
 def test_integral_labels_of_any_dtype_are_accepted(dtype: type) -> None:
-    labels = check_labels(np.array([1, 0], dtype), logits=GOOD)
+    labels = check_labels(np.array([1, 0], dtype), logits=VALID)
     assert labels.dtype == np.int64
     assert labels.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "description"),
     [([[2.0, -1.0]], "2"), ([[0.5, 0.4]], "a sum of 0.9"), ([[np.nan, 1.0]], "nan")],
 )
-def test_logits_passed_as_probabilities_are_rejected(values: object, found: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_logits_passed_as_probabilities_are_rejected(values: object, description: str) -> None:
+    with pytest.raises(InputError) as excinfo:
         check_probabilities(values)
-    assert found in caught.value.found
+    assert description in excinfo.value.found
 
 
 def test_float16_probabilities_of_many_classes_are_accepted() -> None:

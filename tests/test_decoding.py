@@ -56,18 +56,18 @@ print("read")
         "decoder_of(module.A7).decode(text), converted(plain, module.Plain)",
     ],
 )
-def test_threads_that_read_a_class_for_the_first_time(read: str) -> None:
+def test_threads_can_decode_a_new_type_concurrently(read: str) -> None:
     """Runs in a child process, since unprotected msgspec crashes."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", _MANY_THREADS.replace("READ", read)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr
+    assert (process.returncode, process.stdout) == (0, "read\n"), process.stderr
 
 
-def test_what_is_read() -> None:
+def test_fields_are_decoded() -> None:
     assert decoder_of(list[int]).decode(b"[1, 2]") == [1, 2]
     assert decoder_of(Card) is decoder_of(Card)
     assert converted({"a": 1}, dict[str, int]) == {"a": 1}

@@ -119,7 +119,7 @@ def test_indexes_list_every_page(folder: str) -> None:
     )
 
 
-def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (_ROOT / "docs" / "python.md").read_text()
     namespace: dict[str, object] = {}
@@ -128,7 +128,7 @@ def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "t.calib").exists()
 
 
-def test_the_python_page_lists_the_public_names() -> None:
+def test_python_page_lists_the_public_names() -> None:
     text = (_ROOT / "docs" / "python.md").read_text()
     names = set(re.findall(r"`(?:recalib\.)?(\w+)", text))
     methods = {name for name in dir(Client) if not name.startswith("_")}

@@ -33,11 +33,11 @@ _HEAVY = {
 def loaded_by(code: str) -> set[str]:
     """Return the heavy packages that a new interpreter has loaded after `code`."""
     program = f"import sys\n{code}\nprint(*{_HEAVY!r} & set(sys.modules), file=sys.stderr)"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], cwd=_ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return set(done.stderr.splitlines()[-1].split())
+    assert process.returncode == 0, process.stderr
+    return set(process.stderr.splitlines()[-1].split())
 
 
 def test_server_start_loads_no_optional_package() -> None:

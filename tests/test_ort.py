@@ -20,7 +20,7 @@ warm_up()
 """
 
 
-def kept(code: str, folder: Path) -> list[str]:
+def stored_files(code: str, folder: Path) -> list[str]:
     """Return the files that a program writes to its user's home.
 
     It has no variable but those named here: in what looks like CI, onnxruntime is silent by itself.
@@ -30,22 +30,22 @@ def kept(code: str, folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_nothing_is_kept_to_report(tmp_path: Path) -> None:
+def test_onnxruntime_stores_no_telemetry(tmp_path: Path) -> None:
     """Neither the library's session nor the server's; one module loads onnxruntime for both."""
-    assert kept(_SESSION + _SERVER, tmp_path) == []
+    assert stored_files(_SESSION + _SERVER, tmp_path) == []
 
 
-def test_otherwise_there_would_be_something(tmp_path: Path) -> None:
+def test_unprotected_onnxruntime_stores_telemetry(tmp_path: Path) -> None:
     """Fails once onnxruntime needs no such protection any more."""
-    assert any("deviceid" in name for name in kept("import onnxruntime", tmp_path))
+    assert any("deviceid" in name for name in stored_files("import onnxruntime", tmp_path))
 
 
 def test_onnxruntime_is_imported_in_one_module() -> None:
     loads = re.compile(r"^\s*(import onnxruntime|from onnxruntime)|import_module\(.onnxruntime")
-    found = {
+    modules = {
         str(path.relative_to(_ROOT))
         for package in ("recalib", "service", "training")
         for path in (_ROOT / package).rglob("*.py")
         if any(loads.search(line) for line in path.read_text().splitlines())
     }
-    assert found == {"recalib/ort.py"}
+    assert modules == {"recalib/ort.py"}

@@ -31,7 +31,7 @@ milestones = [2]
 """
 
 
-def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
+def test_toml_and_json_are_equivalent(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(_TOML)
     recipe = read_recipe(tmp_path / "a.toml")
     (tmp_path / "a.json").write_text(recipe.model_dump_json(exclude_unset=True))
@@ -68,13 +68,13 @@ def test_toml_and_json_say_the_same(tmp_path: Path) -> None:
         ({"tune": {}}, "^tune: .*values to try"),
     ],
 )
-def test_what_is_wrong_is_named(more: dict[str, Any], message: str) -> None:
+def test_invalid_field_is_named(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Recipe.of({**_LEAST, **more})
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw", "adam", "adagrad"])
-def test_a_record_with_every_default_is_the_recipe(optimiser: str) -> None:
+def test_defaults_are_recorded(optimiser: str) -> None:
     """As in `recipe.json` of a run."""
     recipe = Recipe.of({**_LEAST, "optimiser": {"name": optimiser}})
     assert Recipe.of(json.loads(recipe.model_dump_json())) == recipe
@@ -86,7 +86,7 @@ def test_schema_lists_the_losses_of_the_catalogue() -> None:
     assert fields["secondary"]["anyOf"][0]["enum"] == list(SECONDARY)
 
 
-def test_four_point_zero_is_four() -> None:
+def test_integral_floats_are_accepted_as_integers() -> None:
     assert Recipe.of({**_LEAST, "epochs": 4.0}).epochs == 4
 
 
@@ -100,7 +100,7 @@ def test_four_point_zero_is_four() -> None:
         ("a.toml", None, r"No such file"),
     ],
 )
-def test_files_that_are_no_recipe(
+def test_invalid_recipe_files_are_rejected(
     tmp_path: Path, name: str, content: str | None, message: str
 ) -> None:
     if content is not None:

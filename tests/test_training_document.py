@@ -30,7 +30,7 @@ _PARTS: dict[str, type[BaseModel]] = {
 }
 
 
-def said(default: Any) -> str:
+def format_default(default: Any) -> str:
     """Return a default as the page writes it."""
     if default is PydanticUndefined or isinstance(default, BaseModel):
         return ""
@@ -44,7 +44,7 @@ def test_every_field_is_listed_with_its_default(heading: str) -> None:
     section = _PAGE.split(f"{heading}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\| [^|]*\|$", section, re.MULTILINE)
     fields = _PARTS[heading].model_fields
-    assert dict(rows) == {name: said(one.default) for name, one in fields.items()}
+    assert dict(rows) == {name: format_default(recipe.default) for name, recipe in fields.items()}
     assert len(rows) == len(fields)
 
 
@@ -54,7 +54,7 @@ def test_every_file_is_listed() -> None:
     assert set(named) == {*FILES, "checkpoint.safetensors"}
 
 
-def test_what_data_can_say_is_listed() -> None:
+def test_data_options_are_listed() -> None:
     row = re.search(r"^\| `data` .*$", _PAGE, re.MULTILINE)
     assert row is not None
     named = re.findall(r"`(\w+)`", row[0])[1:]
@@ -65,5 +65,5 @@ def test_what_data_can_say_is_listed() -> None:
 
 
 @pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", _PAGE, re.DOTALL))
-def test_recipes_of_the_page_are_recipes(text: str) -> None:
+def test_recipes_on_the_page_are_valid(text: str) -> None:
     Recipe.of(tomllib.loads(text))

@@ -36,12 +36,12 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     )
     if listed.returncode:
         pytest.skip("not a checkout of git")
-    built: list[Path] = []
+    wheels: list[Path] = []
     for name, what in (("one", ("--wheel",)), ("other", ())):
         folder = tmp_path_factory.mktemp(name)
         for file in listed.stdout.decode().split("\0"):
-            wanted = file.startswith(("recalib/", "service/", "training/")) or "/" not in file
-            if file and wanted and (_ROOT / file).is_file():
+            extras = file.startswith(("recalib/", "service/", "training/")) or "/" not in file
+            if file and extras and (_ROOT / file).is_file():
                 (folder / "source" / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(_ROOT / file, folder / "source" / file)
         subprocess.run(
@@ -49,14 +49,14 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             env={**os.environ, "SOURCE_DATE_EPOCH": _EPOCH},
             check=True,
         )
-        built += (folder / "out").glob("*.whl")
-    return built
+        wheels += (folder / "out").glob("*.whl")
+    return wheels
 
 
 def test_wheel_build_is_reproducible(wheels: list[Path]) -> None:
-    one, other = wheels
-    assert one.name == other.name
-    assert one.read_bytes() == other.read_bytes()
+    first, second = wheels
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_wheel_contains_every_source_file(wheels: list[Path]) -> None:
@@ -80,7 +80,7 @@ def test_installed_wheel_works_without_the_source(wheels: list[Path], tmp_path: 
         wheel.extractall(installed)
 
     def run(*command: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", *command],
             cwd=work,
             env={**os.environ, "PYTHONPATH": str(installed), "RECALIB_HOME": str(work / "home")},
@@ -88,8 +88,8 @@ def test_installed_wheel_works_without_the_source(wheels: list[Path], tmp_path: 
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     names = ("recalib", "service.app", "service.grpc_server", "training.main")
     text = "; ".join(f"import {name}; print({name}.__file__)" for name in names)

@@ -83,9 +83,9 @@ def _print_delays(rows: Sequence[Row], detectors: Sequence[str]) -> None:
             power = "" if row.power is None else f"{row.power:7.0%}"
             cells.append(f"{delay:>13}{power:>7}")
         print(f"{name:26}" + "".join(cells))
-    for everywhere, what in ((True, "everywhere"), (False, "where confidences are exactly right")):
+    for everywhere, scope in ((True, "everywhere"), (False, "where confidences are exactly right")):
         comparison = verdict(rows, everywhere=everywhere)
-        print(f"\nhold 5% {what}: {', '.join(comparison.holding) or 'none'}")
+        print(f"\nhold 5% {scope}: {', '.join(comparison.holding) or 'none'}")
         quickest = ", ".join(
             f"{kind}: {name or 'nobody'}" for kind, name in comparison.rivals.items()
         )

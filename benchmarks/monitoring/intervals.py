@@ -89,9 +89,9 @@ def _measured(law: str, truth: str, labels: int, weighting: str, draws: int) -> 
 def _true(law: str, truth: str, edges: Values) -> dict[str, float]:
     """Return the errors of the population in these bins."""
     p = LAWS[law].ppf((np.arange(_RANKS) + 0.5) / _RANKS)
-    where = np.searchsorted(edges, p, side="right")
-    counts = np.bincount(where, minlength=15)
-    gaps = np.bincount(where, TRUTHS[truth](p) - p, 15) / np.maximum(counts, 1)
+    bins = np.searchsorted(edges, p, side="right")
+    counts = np.bincount(bins, minlength=15)
+    gaps = np.bincount(bins, TRUTHS[truth](p) - p, 15) / np.maximum(counts, 1)
     shares = counts / _RANKS
     ece = float(shares @ np.abs(gaps))
     return {"ece": ece, "ece_widest": ece, "ce": float(np.sqrt(shares @ gaps**2))}

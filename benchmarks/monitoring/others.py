@@ -42,8 +42,8 @@ def flags(streams: int) -> dict[str, float]:
         for name, rate in zip(counts, rates, strict=True):
             sums = CalibrationSums.empty(_EDGES)
             sums.add_traffic(p)
-            chosen = rng.random(_TRAFFIC) < rate
-            sums.add_labels(p[chosen], y[chosen])
+            is_labelled = rng.random(_TRAFFIC) < rate
+            sums.add_labels(p[is_labelled], y[is_labelled])
             coverage = label_coverage(sums)
             counts[name] += coverage is not None and coverage.selective
     return {name: count / streams for name, count in counts.items()}

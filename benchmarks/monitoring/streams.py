@@ -142,8 +142,8 @@ def _arrival(rng: np.random.Generator) -> Rows:
     """As `delayed`, but in order of arrival, over ten mean delays."""
     p = _confidences(rng, LABELS)
     y = _right(rng, p)
-    came = 10 * np.arange(LABELS) / LABELS + rng.exponential(np.where(y == 1, 2.0, 1.0))
-    order = np.argsort(came)
+    arrived_at = 10 * np.arange(LABELS) / LABELS + rng.exponential(np.where(y == 1, 2.0, 1.0))
+    order = np.argsort(arrived_at)
     return p[order], y[order]
 
 

@@ -28,8 +28,8 @@ class Side:
     def of(self, story: Mapping[str, Any], metric: str) -> float:
         """Return the number in a run's story."""
         measured = story["measured"][self.map]
-        where = measured["shifted"][self.severity - 1] if self.severity else measured["test"]
-        return float(where[metric])
+        results = measured["shifted"][self.severity - 1] if self.severity else measured["test"]
+        return float(results[metric])
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _lower(paper: str, low: str, high: str, metric: str = "ece") -> Claim:
 _L2 = "ece_l2_equal_mass"
 _CLASSES = 10
 #: How far apart two seeds of one objective may lie here: less between two runs says nothing.
-_APART = 0.03
+_MIN_DIFFERENCE = 0.03
 CLAIMS: tuple[Claim, ...] = (
     _lower("004, table 1", "FLSD-53", "CE"),
     _lower("004, table 1", "FLSD-53", "Brier"),
@@ -128,13 +128,13 @@ def has_learnt(story: Mapping[str, Any]) -> bool:
     return bool(story["measured"][""]["test"]["accuracy"] > 2 / _CLASSES)
 
 
-def verdict(claim: Claim, done: Mapping[str, Sequence[Mapping[str, Any]]]) -> Verdict:
+def verdict(claim: Claim, stories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Verdict:
     """Return what runs by objective say of a claim; runs of one seed are compared.
 
     Runs that have not learnt are left out.
     """
-    lows = {story["seed"]: story for story in done.get(claim.low.objective, ())}
-    highs = {story["seed"]: story for story in done.get(claim.high.objective, ())}
+    lows = {story["seed"]: story for story in stories.get(claim.low.objective, ())}
+    highs = {story["seed"]: story for story in stories.get(claim.high.objective, ())}
     seeds = sorted(lows.keys() & highs.keys())
     if not seeds:
         return Verdict(0, "", "not run")
@@ -147,7 +147,7 @@ def verdict(claim: Claim, done: Mapping[str, Sequence[Mapping[str, Any]]]) -> Ve
     ])  # fmt: skip
     points, mean = gaps * 100, float(gaps.mean())
     difference = f"{points.mean():+.1f}"
-    clear = abs(mean) > _APART
+    clear = abs(mean) > _MIN_DIFFERENCE
     if len(seeds) > 1:
         error = float(gaps.std(ddof=1)) / math.sqrt(len(seeds))
         difference += f" ± {error * 100:.1f}"

@@ -86,8 +86,10 @@ def descend(loss: str, inputs: NDArray[np.float64], labels: NDArray[np.int64]) -
     logits = inputs[_TRAIN:] @ direction
     wrong = (logits > 0) != labels[_TRAIN:]
     confidence = 1 / (1 + np.exp(-np.abs(logits)))
-    sure = float((confidence[wrong] > 0.9).mean())
-    return Outcome(direction, path, float(np.abs(logits).mean()), sure, 1 - float(wrong.mean()))
+    overconfident = float((confidence[wrong] > 0.9).mean())
+    return Outcome(
+        direction, path, float(np.abs(logits).mean()), overconfident, 1 - float(wrong.mean())
+    )
 
 
 def compare(seed: int) -> dict[str, Outcome]:

@@ -43,9 +43,9 @@ OBJECTIVES = ("nll", "classwise_scaled_nll")
 
 def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
     """Return test ECE, class-wise ECE, NLL and accuracy by ``map objective``."""
-    ways = [("identity", "nll"), *((map_, objective) for map_ in MAPS for objective in OBJECTIVES)]
+    pairs = [("identity", "nll"), *((map_, objective) for map_ in MAPS for objective in OBJECTIVES)]
     metrics = {}
-    for map_, objective in ways:
+    for map_, objective in pairs:
         fitted = recalib.fit(
             arrays["validation_logits"], arrays["validation_labels"], map=map_, objective=objective
         )

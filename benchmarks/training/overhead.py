@@ -64,9 +64,9 @@ def measure(
         return lambda: torch.autograd.grad(_value(losses[name], logits, labels), logits)
 
     step_seconds = _shortest({"step": step}, max(times // 5, 1), device)["step"]
-    alone = _shortest({name: gradient(name) for name in losses}, times, device)
-    rest = step_seconds - alone["cross_entropy"]
-    return {name: Cost(alone[name], rest + alone[name]) for name in names}
+    loss_seconds = _shortest({name: gradient(name) for name in losses}, times, device)
+    other_seconds = step_seconds - loss_seconds["cross_entropy"]
+    return {name: Cost(loss_seconds[name], other_seconds + loss_seconds[name]) for name in names}
 
 
 def _shortest(

@@ -100,7 +100,7 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
     """
     epochs = budget.epochs
     # Named only where they are used, so that what a run is known by does not change.
-    more = {"interleave": Interleave(when="always")} if objective in INTERLEAVED else {}
+    parts = {"interleave": Interleave(when="always")} if objective in INTERLEAVED else {}
     rate = {} if budget.rate is None else {"learning_rate": budget.rate}
     return Recipe(
         data={},
@@ -113,7 +113,7 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
         device=budget.device,  # type: ignore[arg-type]
         augmentation="crop_flip" if budget.size >= 32 else "none",
         measured_rows=_LOOKED_AT,
-        **more,
+        **parts,
     )
 
 
@@ -153,20 +153,20 @@ def _trained(
     story: dict[str, Any] = {"objective": objective, "seed": recipe.seed, "epochs": recipe.epochs}
     started, used = time.time(), time.process_time()
     fabric = launch_fabric(recipe)
-    few = replace(splits, test=splits.test.subset(range(min(_LOOKED_AT, len(splits.test)))))
+    subset = replace(splits, test=splits.test.subset(range(min(_LOOKED_AT, len(splits.test)))))
     if recipe.stop.keep == "last":  # then validation rows decide nothing
-        some = splits.validation.subset(range(min(_LOOKED_AT, len(splits.validation))))
-        few = replace(few, validation=some)
+        validation = splits.validation.subset(range(min(_LOOKED_AT, len(splits.validation))))
+        subset = replace(subset, validation=validation)
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        trained = train(recipe, few, _Nowhere(), Unwatched(), fabric=fabric)
+        trained = train(recipe, subset, _Nowhere(), Unwatched(), fabric=fabric)
     except InputError as error:
         story["diverged"] = str(error)
     else:
         part = recipe.model
         network = build(part.name, splits.classes, facts=splits.facts, **part.options)
         network.load_state_dict(trained.weights)
-        arrays = _said(fabric, fabric.setup_module(network), splits, shifted)
+        arrays = _message(fabric, fabric.setup_module(network), splits, shifted)
         story["history"] = trained.history
         story["measured"] = measured(arrays)
     story["seconds"] = round(time.time() - started, 1)
@@ -177,7 +177,7 @@ def _trained(
     return buffer.getvalue()
 
 
-def _said(
+def _message(
     fabric: Fabric, network: nn.Module, splits: Splits, shifted: int
 ) -> dict[str, NDArray[Any]]:
     """Return what a network says of validation and test rows, and of shifted ones."""
@@ -186,11 +186,11 @@ def _said(
         arrays[f"{name}_logits"] = predict(fabric, network, split)
         arrays[f"{name}_labels"] = split.labels
     if shifted:
-        each = [
+        values = [
             [predict(fabric, network, split) for split in severities]
             for severities in _shifted(splits.test, shifted)
         ]
-        arrays["shifted_logits"] = np.array(each)
+        arrays["shifted_logits"] = np.array(values)
         arrays["shifted_labels"] = splits.test.labels[:shifted]
     return arrays
 
@@ -206,9 +206,9 @@ def _shifted(test: Split, rows: int) -> list[list[Split]]:
     """Return the first test rows under each corruption at each severity; made once."""
     key = (test.digest, rows)
     if key not in _SHIFTED:
-        some = test.subset(range(rows))
+        sample = test.subset(range(rows))
         _SHIFTED[key] = [
-            [corrupted(some, name, severity) for severity in SEVERITIES] for name in CORRUPTIONS
+            [corrupted(sample, name, severity) for severity in SEVERITIES] for name in CORRUPTIONS
         ]
     return _SHIFTED[key]
 

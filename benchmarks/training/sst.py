@@ -46,9 +46,9 @@ OBJECTIVES = {
 _METRICS = ("accuracy", "ece", "ece_equal_mass", "nll")
 
 
-def recipe_for(objective: str, seed: int, asked: argparse.Namespace) -> Recipe:
+def recipe_for(objective: str, seed: int, options: argparse.Namespace) -> Recipe:
     """Return what is trained."""
-    sizes = {"width": asked.width, "embedding": asked.embedding}
+    sizes = {"width": options.width, "embedding": options.embedding}
     return Recipe(
         data={},
         model=ModelPart(name="tree_lstm", options=sizes),
@@ -57,26 +57,26 @@ def recipe_for(objective: str, seed: int, asked: argparse.Namespace) -> Recipe:
             name="adagrad", learning_rate=0.05, weight_decay=1e-4, schedule="constant"
         ),
         stop=Stop(keep="best"),
-        epochs=asked.epochs,
-        batch_size=asked.batch,
+        epochs=options.epochs,
+        batch_size=options.batch,
         seed=seed,
-        device=asked.device,
+        device=options.device,
         measured_rows=200,
     )
 
 
 def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
     """Return test metrics before (``""``) and after temperature scaling (``"TS"``)."""
-    found = {}
+    results = {}
     for name, map_ in (("", "identity"), ("TS", "temperature")):
         fitted = recalib.fit(arrays["validation_logits"], arrays["validation_labels"], map=map_)
-        said = evaluate(
+        estimates = evaluate(
             arrays["test_labels"],
             probabilities=fitted.predict(arrays["test_logits"]),
             metrics=_METRICS,
         )
-        found[name] = {metric: float(one.value) for metric, one in said.items()}
-    return found
+        results[name] = {metric: float(estimate.value) for metric, estimate in estimates.items()}
+    return results
 
 
 def main() -> None:
@@ -92,34 +92,34 @@ def main() -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--cache", type=Path, default=_HERE.parent / "results" / "sst")
     parser.add_argument("--output", type=Path, default=_HERE.parent / "results" / "sst" / "sst.md")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
     if not (folder / "sst-trees.parquet").is_file():
         sys.exit(f"no sst-trees.parquet in {folder}: set RECALIB_DATA to its folder")
     torch.set_num_threads(1)
-    options = {"file": "sst-trees.parquet", "phrases": asked.phrases}
+    options = {"file": "sst-trees.parquet", "phrases": arguments.phrases}
     splits = load(DataSpec("trees", options), folder)
-    done: dict[str, list[dict[str, Any]]] = {name: [] for name in asked.losses}
-    for seed in asked.seeds:
-        for objective in asked.losses:
-            recipe = recipe_for(objective, seed, asked)
-            story = finish(asked.cache, splits, objective, recipe, measure).story
+    by_objective: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.losses}
+    for seed in arguments.seeds:
+        for objective in arguments.losses:
+            recipe = recipe_for(objective, seed, arguments)
+            story = finish(arguments.cache, splits, objective, recipe, measure).story
             print(
                 f"{objective}, seed {seed}: {story.get('diverged', story['seconds'])}", flush=True
             )
             if "measured" in story:
-                done[objective].append(story["measured"])
-    said = markdown(done, splits)
-    asked.output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(asked.output, said.encode())
-    print(said)
+                by_objective[objective].append(story["measured"])
+    text = markdown(by_objective, splits)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(arguments.output, text.encode())
+    print(text)
 
 
-def markdown(done: Mapping[str, Sequence[dict[str, Any]]], splits: Splits) -> str:
+def markdown(by_objective: Mapping[str, Sequence[dict[str, Any]]], splits: Splits) -> str:
     """Return the table of what `measure` found, objective by objective and seed by seed."""
     titles = {"accuracy": "accuracy", "ece": "ECE", "ece_equal_mass": "AdaECE", "nll": "NLL"}
-    shown = [(n, m) for n in ("", "TS") for m in _METRICS]
-    heads = [f"{titles[m]} {f'after {n}' if n else ''}".strip() for n, m in shown]
+    columns = [(n, m) for n in ("", "TS") for m in _METRICS]
+    heads = [f"{titles[m]} {f'after {n}' if n else ''}".strip() for n, m in columns]
     lines = [
         "# Training losses on SST-2: under-trained",
         "",
@@ -131,9 +131,9 @@ def markdown(done: Mapping[str, Sequence[dict[str, Any]]], splits: Splits) -> st
         f"| objective | seeds | {' | '.join(heads)} |",
         f"|---|--:|{'--:|' * len(heads)}",
     ]
-    for objective, measured in done.items():
+    for objective, measured in by_objective.items():
         if measured:
-            cells = [cell([one[n][m] for one in measured], titles[m]) for n, m in shown]
+            cells = [cell([metrics[n][m] for metrics in measured], titles[m]) for n, m in columns]
             lines.append(f"| {objective} | {len(measured)} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 

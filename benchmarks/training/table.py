@@ -23,7 +23,7 @@ __all__ = ["cell", "write"]
 
 Story = dict[str, Any]
 Value = Callable[[Story], float]
-_SHOWN = {
+_METRICS = {
     "accuracy": "accuracy",
     "ece": "ECE",
     "ece_l2_equal_mass": "ℓ2 ECE",
@@ -38,7 +38,7 @@ def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) 
     stories = [run.story for run in runs]
     path.parent.mkdir(parents=True, exist_ok=True)
     # Of each run's history the last epoch: all of it is in the run's file.
-    kept = [
+    runs_without_history = [
         story | {"history": story["history"][-1:]} if "history" in story else story
         for story in stories
     ]
@@ -46,29 +46,32 @@ def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) 
         "command": _command(),
         "budget": vars(budget) | {"under_trained": budget.under_trained},
         "data": splits.digests,
-        "runs": kept,
+        "runs": runs_without_history,
     }
     write_atomically(path.with_suffix(".json"), json.dumps(document, indent=1).encode())
     write_atomically(path.with_suffix(".md"), _markdown(stories, budget, splits).encode())
 
 
 def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
-    done: dict[str, list[Story]] = {}
+    by_objective: dict[str, list[Story]] = {}
     for story in stories:
-        done.setdefault(story["objective"], []).append(story)
-    whole = {name: [story for story in some if "measured" in story] for name, some in done.items()}
+        by_objective.setdefault(story["objective"], []).append(story)
+    finished = {
+        name: [story for story in runs if "measured" in story]
+        for name, runs in by_objective.items()
+    }
     parts = [_head(stories, budget, splits)]
     for name in MAPS:
         parts.append(f"## Test, {f'after {name}' if name else 'the networks themselves'}\n")
-        shown = {title: _test(name, metric) for metric, title in _SHOWN.items()}
+        columns = {title: _test(name, metric) for metric, title in _METRICS.items()}
         if not name:
-            shown = {"training accuracy": _training_accuracy, **shown}
-        parts.append(_table(whole, shown))
+            columns = {"training accuracy": _training_accuracy, **columns}
+        parts.append(_table(finished, columns))
     parts.append(_shift_head(budget))
     for name in MAPS:
         parts.append(f"### {f'After {name}' if name else 'The networks themselves'}\n")
-        shown = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
-        parts.append(_table(whole, shown))
+        columns = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
+        parts.append(_table(finished, columns))
     diverged = [story for story in stories if "diverged" in story]
     if diverged:
         parts.append("## Diverged\n")
@@ -77,7 +80,7 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
             for story in diverged
         ]
         parts.append("")
-    parts.append(_claims(whole))
+    parts.append(_claims(finished))
     return "\n".join(parts)
 
 
@@ -103,28 +106,28 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
     if budget.under_trained:
         lines += [
             "**Under-trained**: the papers train networks with 100 times the weights on 45,000 "
-            "images of 32x32 for 200 to 350 epochs, to accuracies of 95%. What these small "
-            "networks share with theirs is that they fit their training images far better than "
-            "others, and are too sure. A claim that does not come out here is not refuted.",
+            "images of 32x32 for 200 to 350 epochs, to accuracies of 95%. Like theirs, these "
+            "small networks fit their training images far better than other images, and are "
+            "overconfident. A claim that does not hold here is not refuted.",
             "",
         ]
     lines += [
-        "Percent, but for NLL (nats); the mean over seeds, with its standard error where there are "
-        "several. †: has not learnt at this rate and length: right less than twice as often as "
-        "chance, so that its calibration says nothing.",
+        "In percent, NLL in nats; the mean over seeds, with its standard error if there are "
+        "several. †: has not learnt at this rate and length: its accuracy is below twice that of "
+        "chance, so its calibration is not meaningful.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _table(done: dict[str, list[Story]], shown: dict[str, Value]) -> str:
+def _table(by_objective: dict[str, list[Story]], columns: dict[str, Value]) -> str:
     lines = [
-        "| objective | seeds | " + " | ".join(shown) + " |",
-        "|---|--:|" + "--:|" * len(shown),
+        "| objective | seeds | " + " | ".join(columns) + " |",
+        "|---|--:|" + "--:|" * len(columns),
     ]
-    for name, stories in done.items():
+    for name, stories in by_objective.items():
         if stories:
-            cells = [cell([of(story) for story in stories], title) for title, of in shown.items()]
+            cells = [cell([of(story) for story in stories], title) for title, of in columns.items()]
             mark = "" if all(has_learnt(story) for story in stories) else " †"
             lines.append(f"| {name}{mark} | {len(stories)} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
@@ -164,23 +167,21 @@ def _shift_head(budget: Budget) -> str:
     )
 
 
-def _claims(done: dict[str, list[Story]]) -> str:
+def _claims(by_objective: dict[str, list[Story]]) -> str:
     lines = [
-        "## What the papers find, and what is found here",
+        "## Claims of the papers, and results here",
         "",
-        "By the same seeds on both sides. A difference is *seen* where it is of one sign for "
-        "every seed and, where there are several, more than twice its standard error. Of one "
-        "seed it is, where it is more than three points, as far as two seeds of one objective "
-        "lie apart.",
+        "Both sides use the same seeds. A difference is *seen* if it has the same sign for every "
+        "seed and, with several seeds, is more than twice its standard error. With one seed it "
+        "must exceed three points, the distance between two seeds of one objective.",
         "",
         "| paper | claim | seeds | difference, points | here |",
         "|---|---|--:|--:|---|",
     ]
     for claim in CLAIMS:
-        said = verdict(claim, done)
-        lines.append(
-            f"| {claim.paper} | {claim.text} | {said.seeds} | {said.difference} | {said.here} |"
-        )
+        result = verdict(claim, by_objective)
+        cells = (claim.paper, claim.text, result.seeds, result.difference, result.here)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join([*lines, ""])
 
 

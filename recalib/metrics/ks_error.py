@@ -135,10 +135,10 @@ def _floor(confidences: Floats) -> tuple[float, float]:
 
 def _supremum(probability: float) -> float:
     """Return the quantile of max over [0, 1] of |Brownian motion|."""
-    return float(scipy.optimize.brentq(lambda x: _survival(x) - probability, 0.01, 10))
+    return float(scipy.optimize.brentq(lambda x: _supremum_cdf(x) - probability, 0.01, 10))
 
 
-def _survival(x: float) -> float:
+def _supremum_cdf(x: float) -> float:
     """Return P(max over [0, 1] of |Brownian motion| ≤ x); Erdős and Kac (1946)."""
     odd = 2 * np.arange(200) + 1
     signs = np.where(odd % 4 == 1, 1, -1)

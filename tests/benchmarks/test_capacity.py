@@ -14,21 +14,21 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql"])
-def test_labels_and_their_backup(name: str, tmp_path: Path) -> None:
+def test_labels_and_backup_have_a_size(name: str, tmp_path: Path) -> None:
     """A label has a digest of 16 bytes and five numbers of 8."""
     with ExitStack() as stack:
         database, other = (
             stack.enter_context(sqlite(tmp_path / place) if name == "sqlite" else postgresql())
             for place in ("one", "other")
         )
-        found = _of_labels(tmp_path, database, other, 2_000)
-    assert set(found) == {
+        sizes = _of_labels(tmp_path, database, other, 2_000)
+    assert set(sizes) == {
         "label_bytes",
         "label_microseconds",
         "backup_label_bytes",
         "backup_million_labels_seconds",
         "restore_million_labels_seconds",
     }
-    assert 45 < found["label_bytes"] < 200
-    assert 16 < found["backup_label_bytes"] < found["label_bytes"]
-    assert all(one > 0 for one in found.values())
+    assert 45 < sizes["label_bytes"] < 200
+    assert 16 < sizes["backup_label_bytes"] < sizes["label_bytes"]
+    assert all(size > 0 for size in sizes.values())

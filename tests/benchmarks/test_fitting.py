@@ -12,22 +12,22 @@ from benchmarks.timing import Goal, interleaved
 from recalib.maps import MAPS
 
 
-def test_an_objective_is_the_likelihood_and_the_penalty() -> None:
+def test_objective_is_likelihood_plus_penalty() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 4))
     labels = np.arange(50) % 4
-    found = Fitted(lambda: scipy.special.softmax(logits, axis=1), lambda: 0.25)
+    fitted = Fitted(lambda: scipy.special.softmax(logits, axis=1), lambda: 0.25)
     logs = scipy.special.log_softmax(logits, axis=1)
     expected = 0.25 - np.mean([logs[i, label] for i, label in enumerate(labels)])
-    assert found.objective(labels) == pytest.approx(expected, rel=1e-12)
+    assert fitted.objective(labels) == pytest.approx(expected, rel=1e-12)
 
 
-def test_scikit_learn_ends_at_our_optimum() -> None:
+def test_scikit_learn_reaches_the_same_optimum() -> None:
     """The goals are its time divided by ours, and the difference of the objectives."""
     data = fitting.rows_like(400, 5)
     here = {"scikit-learn": peers.PEERS["scikit-learn"][1]["temperature"]}
-    ratio, apart = fitting.against("temperature", fitting._temperature, here, data, 1, 1)
+    ratio, distance = fitting.against("temperature", fitting._temperature, here, data, 1, 1)
     assert "scikit-learn" in ratio.what
-    assert abs(apart.ratio) < 1e-4
+    assert abs(distance.ratio) < 1e-4
 
 
 def test_missing_library_is_named_and_skipped(
@@ -35,14 +35,14 @@ def test_missing_library_is_named_and_skipped(
 ) -> None:
     monkeypatch.setattr(peers, "install", lambda listed: None)
     here = {"scikit-learn": peers.PEERS["scikit-learn"]}
-    nobody = ("no_such_module", here["scikit-learn"][1])
-    monkeypatch.setattr(peers, "PEERS", {"nobody's": nobody, **here})
+    missing_library = ("no_such_module", here["scikit-learn"][1])
+    monkeypatch.setattr(peers, "PEERS", {"nobody's": missing_library, **here})
     assert list(peers_of("temperature")) == ["scikit-learn"]
-    told = capsys.readouterr().out
-    assert told.startswith("nobody's: not installed (ModuleNotFoundError")
+    output = capsys.readouterr().out
+    assert output.startswith("nobody's: not installed (ModuleNotFoundError")
 
 
-def test_labels_follow_the_slopes_and_intercepts() -> None:
+def test_labels_follow_slopes_and_intercepts() -> None:
     """Rows are drawn in parts of one distribution, and depend on the seed only."""
     logits, labels = fitting.rows_like(3_000, 1_000)
     assert np.array_equal(labels, fitting.rows_like(3_000, 1_000)[1])

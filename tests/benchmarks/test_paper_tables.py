@@ -106,7 +106,7 @@ def test_status_is_1_if_a_cell_is_not_reproduced(
 
 
 @pytest.mark.slow
-def test_the_rows_are_those_of_the_paper(splits: tuple[Split, Split]) -> None:
+def test_rows_match_the_paper(splits: tuple[Split, Split]) -> None:
     """Uncalibrated: 4.75 (93.56)."""
     test = splits[1]
     ece, accuracy = percent(NumpyOps().softmax(test.logits.astype("float64")), test.labels)
@@ -117,7 +117,9 @@ def test_the_rows_are_those_of_the_paper(splits: tuple[Split, Split]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["nll", "classwise nd", "focal"])
 @pytest.mark.parametrize("map", MAPS)
-def test_the_published_digits(map: str, objective: str, splits: tuple[Split, Split]) -> None:
+def test_published_digits_are_reproduced(
+    map: str, objective: str, splits: tuple[Split, Split]
+) -> None:
     """Within 0.03 points of ECE, the rounding of both and float32's last steps; the accuracy is
     a count of rows, and has to be the same."""
     ece, accuracy = by_protocol(map, objective, *splits)

@@ -43,7 +43,7 @@ def _trials(rate: float) -> list[Trial]:
     return [Trial(rate * machine, 1, 2, 1e6 / rate, 50) for machine in (1, 3, 2)]
 
 
-def test_every_contestant_asks_for_what_it_can_answer() -> None:
+def test_every_contestant_sends_valid_requests() -> None:
     for name, contestant in CONTESTANTS.items():
         requests = contestant.requests(batches())
         assert set(requests) == set(cases) - ({BINARY} if name == "MLServer" else set())
@@ -58,7 +58,7 @@ def test_rows_round_trip_as_json(field: str | None) -> None:
     assert np.array_equal(request.numbers(({}, answer)).astype(np.float32), _LOGITS)
 
 
-def test_tensors_are_the_protocols() -> None:
+def test_tensors_follow_the_protocol() -> None:
     """Our parser reads the requests that the peers receive."""
     from service.inference.tensors import parse
 
@@ -70,14 +70,14 @@ def test_tensors_are_the_protocols() -> None:
     assert np.array_equal(question.values, _LOGITS)
 
 
-def test_an_answer_must_be_the_softmax_of_logits_over_the_temperature() -> None:
+def test_wrong_answer_is_rejected() -> None:
     right = scipy.special.softmax(_LOGITS.astype(np.float64) / 2, axis=1)
     assert wrong(right.astype(np.float32).reshape(-1), _LOGITS, {5: 2.0}) == ""
     assert "off by" in wrong(right, _LOGITS, {5: 2.001})
     assert "14 numbers, not 15" in wrong(right.reshape(-1)[:-1], _LOGITS, {5: 2.0})
 
 
-def test_ratios_are_of_the_same_round() -> None:
+def test_ratios_compare_the_same_round() -> None:
     """A machine that is faster for one round does not change the ratios."""
     ours = [Trial(rate, 1, 1, 1, 1) for rate in (200, 600, 100)]
     theirs = [Trial(rate, 1, 1, 1, 1) for rate in (100, 300, 50)]
@@ -97,8 +97,10 @@ def test_goals() -> None:
         JSON: {OURS: _trials(100), ENDPOINT: _trials(80)},
         BINARY: {OURS: _trials(100), BARE: _trials(160)},
     }
-    found = {goal.what.partition(" under ")[2] + goal.what[:3]: goal for goal in goals(measured, 1)}
-    assert {what: (round(goal.ratio, 3), goal.met) for what, goal in found.items()} == {
+    goals_by_name = {
+        goal.what.partition(" under ")[2] + goal.what[:3]: goal for goal in goals(measured, 1)
+    }
+    assert {what: (round(goal.ratio, 3), goal.met) for what, goal in goals_by_name.items()} == {
         "the best model server (BentoML)1x1": (4.0, True),
         "FastAPI with pydantic1x1": (2.0, False),
         "FastAPI with pydantic32x": (1.25, False),
@@ -106,7 +108,7 @@ def test_goals() -> None:
     }
 
 
-def test_the_table_and_json_hold_everything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_and_json_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
     measured = {SMALL: {OURS: _trials(100), BARE: _trials(200)}}
     show(measured, 2)
     printed = capsys.readouterr().out
@@ -215,11 +217,11 @@ def _is_alive(process: psutil.Process) -> bool:
 
 def _with_folder(folder: Path) -> list[int]:
     """Return the processes that run in a folder."""
-    found = []
+    results = []
     for process in psutil.process_iter():
         try:
             if Path(process.cwd()).is_relative_to(folder):
-                found.append(process.pid)
+                results.append(process.pid)
         except (psutil.Error, OSError):
             continue
-    return found
+    return results

@@ -24,5 +24,5 @@ def test_storage_grows_with_buckets_and_not_with_traffic(tmp_path: Path) -> None
     assert busy["megabytes"] * (MAX_SEGMENTS + 1) / 10 < 50
 
 
-def test_what_is_counted_is_what_was_answered() -> None:
+def test_counts_equal_the_answered_rows() -> None:
     assert counting_seconds(3, 10, 500) > 0

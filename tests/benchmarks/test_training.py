@@ -39,7 +39,7 @@ def _splits() -> Splits:
 def _story(
     objective: str, seed: int, ece: float, shifted: float = 0.2, accuracy: float = 0.4
 ) -> dict[str, Any]:
-    said = {
+    output = {
         name: {
             "test": {**dict.fromkeys(METRICS, ece), "accuracy": accuracy},
             "shifted": [{"ece_l2_equal_mass": shifted}] * 5,
@@ -47,7 +47,7 @@ def _story(
         for name in MAPS
     }
     return {
-        "objective": objective, "seed": seed, "measured": said, "seconds": 1.0,
+        "objective": objective, "seed": seed, "measured": output, "seconds": 1.0,
         "processor_seconds": 1.0, "device": "CPU", "history": [{"train": {"accuracy": 0.5}}],
     }  # fmt: skip
 
@@ -61,7 +61,7 @@ def test_objectives_are_valid_and_claims_use_them() -> None:
 
 
 @pytest.mark.parametrize(("classes", "nu"), [(10, 0.1), (10, 1.0), (50, 0.02)])
-def test_the_slope_of_selective_risk_where_nothing_is_known(classes: int, nu: float) -> None:
+def test_selective_risk_slope_at_uniform_predictions(classes: int, nu: float) -> None:
     """By hand: below the threshold β' ln K − β for each unit that a row gets surer, above it −β."""
     # The bin of 1/K: all rows are in it.
     centre = (np.floor(15 / classes) + 0.5) / 15
@@ -73,7 +73,7 @@ def test_the_slope_of_selective_risk_where_nothing_is_known(classes: int, nu: fl
     assert first_steps.slope(classes, "msp", nu) == pytest.approx(expected, rel=1e-4)
 
 
-def test_objectives_let_a_network_begin_to_learn() -> None:
+def test_network_learns_with_every_objective() -> None:
     """Not so the paper's ν, and the bandwidth of the source's example, with ten classes."""
     nu = OBJECTIVES["selective risk"].options["nu"]
     assert first_steps.slope(10, "msp", 0.1) > 0 > first_steps.slope(10, "msp", nu)
@@ -82,20 +82,20 @@ def test_objectives_let_a_network_begin_to_learn() -> None:
     assert first_steps.outweighs(64, 10, bandwidth) < 1
 
 
-def test_the_command_line_sets_the_budget() -> None:
-    asked = (
+def test_command_line_sets_the_budget() -> None:
+    arguments = (
         "--model wide_resnet --size 32 --rows 9 --epochs 7 --shifted 5 --device cuda --batch 3"
         " --width 0 --rate 0.02"
     )
     expected = Budget("wide_resnet", 32, 9, 7, 5, "cuda", None, 3, 0.02, 0)
-    found = command.budget_of(command.parser().parse_args(asked.split()))
-    assert found == expected
+    budget = command.budget_of(command.parser().parse_args(arguments.split()))
+    assert budget == expected
     assert command.budget_of(command.parser().parse_args([])) == Budget()
-    recipe = recipe_for("CE", 1, found)
+    recipe = recipe_for("CE", 1, budget)
     assert (recipe.batch_size, recipe.optimiser.rate, recipe.model.options) == (3, 0.02, {})
 
 
-def test_the_schedule_is_the_paper_s() -> None:
+def test_schedule_matches_the_paper() -> None:
     """At 350 epochs, the rate falls after 150 and 250."""
     recipe = recipe_for("CE", 1, Budget(epochs=350, size=32))
     assert recipe.optimiser.milestones == pytest.approx([150, 250])
@@ -110,7 +110,7 @@ def test_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
     splits = _splits()
 
     def sizes(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-        return {name: list(one.shape) for name, one in arrays.items()}
+        return {name: list(array.shape) for name, array in arrays.items()}
 
     recipe = recipe_for("CE + CRL", 1, _BUDGET)
     first = finish(tmp_path, splits, "CE + CRL", recipe, sizes, 5)
@@ -140,15 +140,15 @@ def test_diverged_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise InputError("optimiser.learning_rate", found="NaN", accepted="less")
 
     monkeypatch.setattr(running, "train", diverge)
-    found = finish(tmp_path, _splits(), "CE", recipe_for("CE", 1, _BUDGET), measure)
-    assert "found NaN" in found.story["diverged"]
-    assert not found.arrays
+    run = finish(tmp_path, _splits(), "CE", recipe_for("CE", 1, _BUDGET), measure)
+    assert "found NaN" in run.story["diverged"]
+    assert not run.arrays
     good = Finished(_story("Brier", 1, 0.04), {})
-    write(tmp_path / "table", [found, good], _BUDGET, _splits())
+    write(tmp_path / "table", [run, good], _BUDGET, _splits())
     assert "- CE, seed 1: optimiser.learning_rate" in (tmp_path / "table.md").read_text()
 
 
-def test_measured_before_and_after_maps() -> None:
+def test_metrics_are_measured_before_and_after_maps() -> None:
     """The network's own numbers are those of its softmax, and temperature makes NLL smaller."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 400)
@@ -159,15 +159,15 @@ def test_measured_before_and_after_maps() -> None:
         "shifted_logits": np.tile(logits[200:, None, None], (1, 2, 5, 1)).transpose(1, 2, 0, 3),
         "shifted_labels": labels[200:],
     }  # fmt: skip
-    found = measure(arrays)
-    assert set(found) == set(MAPS)
+    metrics = measure(arrays)
+    assert set(metrics) == set(MAPS)
     accuracy = (logits[200:].argmax(axis=1) == labels[200:]).mean()
-    assert found[""]["test"]["accuracy"] == pytest.approx(accuracy)
-    assert found["TS"]["test"]["nll"] < found[""]["test"]["nll"]
+    assert metrics[""]["test"]["accuracy"] == pytest.approx(accuracy)
+    assert metrics["TS"]["test"]["nll"] < metrics[""]["test"]["nll"]
     # Not shifted at all here: the same rows twice for each severity.
-    for one in found.values():
-        for severity in one["shifted"]:
-            assert severity["nll"] == pytest.approx(one["test"]["nll"], rel=1e-6)
+    for values in metrics.values():
+        for severity in values["shifted"]:
+            assert severity["nll"] == pytest.approx(values["test"]["nll"], rel=1e-6)
 
 
 def test_verdicts() -> None:
@@ -177,8 +177,8 @@ def test_verdicts() -> None:
         "CE": [_story("CE", seed, 0.10) for seed in (1, 2, 3)],
         "CE + ACLS": [_story("CE + ACLS", 1, 0.05)],
     }
-    one = verdict(claim, stories)
-    assert (one.seeds, one.difference, one.here) == (1, "+5.0", "seen, by one seed")
+    result = verdict(claim, stories)
+    assert (result.seeds, result.difference, result.here) == (1, "+5.0", "seen, by one seed")
     stories["CE + ACLS"] = [_story("CE + ACLS", 1, 0.08)]
     assert verdict(claim, stories).here == "no difference seen"
     stories["CE + ACLS"] = [_story("CE + ACLS", s, e) for s, e in ((1, 0.07), (2, 0.08), (3, 0.07))]
@@ -202,7 +202,7 @@ def test_table(tmp_path: Path) -> None:
     """Means with standard errors where there are several seeds, and the warning."""
     runs = [_story("CE", 1, 0.10), _story("CE", 2, 0.12), _story("Brier", 1, 0.04)]
     runs.append(_story("AURC", 1, 0.01, accuracy=0.11))
-    write(tmp_path / "table", [Finished(one, {}) for one in runs], _BUDGET, _splits())
+    write(tmp_path / "table", [Finished(run, {}) for run in runs], _BUDGET, _splits())
     text = (tmp_path / "table.md").read_text()
     assert "**Under-trained**" in text
     assert "| CE | 2 | 50.0 ± 0.0 | 40.0 ± 0.0 | 11.0 ± 1.0 |" in text
@@ -218,8 +218,8 @@ def test_linear_model(seed: int) -> None:
 
     Cross-entropy ends where another solver does.
     """
-    found = linear_model.compare(seed)
-    entropy, focal = found["cross_entropy"], found["focal"]
+    comparison = linear_model.compare(seed)
+    entropy, focal = comparison["cross_entropy"], comparison["focal"]
     inputs, labels = linear_model.draw(seed)
     known = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10)
     known.fit(inputs[:4000], labels[:4000])
@@ -230,19 +230,19 @@ def test_linear_model(seed: int) -> None:
     assert entropy.weights @ focal.weights > 0.999 * entropy.norm * focal.norm
 
 
-def test_long_tail_measures_every_map_both_ways() -> None:
+def test_long_tail_measures_every_map_and_objective() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 300)
     logits = 3 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
-    found = long_tail.measure(
+    metrics = long_tail.measure(
         {
             "validation_logits": logits[:150], "validation_labels": labels[:150],
             "test_logits": logits[150:], "test_labels": labels[150:],
         }
     )  # fmt: skip
-    assert len(found) == 1 + 2 * len(long_tail.MAPS)
-    plain, scaled = found["temperature nll"], found["temperature classwise_scaled_nll"]
-    assert plain["nll"] < found["identity nll"]["nll"]
+    assert len(metrics) == 1 + 2 * len(long_tail.MAPS)
+    plain, scaled = metrics["temperature nll"], metrics["temperature classwise_scaled_nll"]
+    assert plain["nll"] < metrics["identity nll"]["nll"]
     assert plain["accuracy"] == scaled["accuracy"]
     assert plain["ece"] != scaled["ece"]
 
@@ -254,14 +254,14 @@ def test_treebank() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 300)
     logits = 5 * (np.eye(2)[labels] + rng.normal(size=(300, 2)))
-    found = sst.measure(
+    metrics = sst.measure(
         {
             "validation_logits": logits[:150], "validation_labels": labels[:150],
             "test_logits": logits[150:], "test_labels": labels[150:],
         }
     )  # fmt: skip
-    assert found["TS"]["nll"] < found[""]["nll"]
-    assert found["TS"]["accuracy"] == found[""]["accuracy"]
+    assert metrics["TS"]["nll"] < metrics[""]["nll"]
+    assert metrics["TS"]["accuracy"] == metrics[""]["accuracy"]
 
 
 def test_tables_of_several_seeds() -> None:
@@ -274,15 +274,15 @@ def test_tables_of_several_seeds() -> None:
         for way in ways
     ]
     done: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
-    for one in by_seed:
-        for way, metrics in one.items():
+    for metrics_by_way in by_seed:
+        for way, metrics in metrics_by_way.items():
             done[way].append(metrics)
     text = long_tail.markdown(done, _BUDGET, _splits())
     assert "| temperature | nll | 25.0 ± 5.0 | 25.0 ± 5.0 | 25.0 ± 5.0 | 0.250 ± 0.050 |" in text
     assert "| class_temperature | 7.0 ± 1.0 | 7.0 ± 1.0 |" in text
     measured = {"accuracy": 0.8, "ece": 0.05, "ece_equal_mass": 0.04, "nll": 0.5}
-    found = {"CE": [{"": measured, "TS": {**measured, "ece": 0.03}}], "Brier": []}
-    lines = sst.markdown(found, _splits()).splitlines()
+    stories = {"CE": [{"": measured, "TS": {**measured, "ece": 0.03}}], "Brier": []}
+    lines = sst.markdown(stories, _splits()).splitlines()
     assert "| CE | 1 | 80.0 | 5.0 | 4.0 | 0.500 | 80.0 | 3.0 | 4.0 | 0.500 |" in lines
     assert not any("Brier" in line for line in lines)
 

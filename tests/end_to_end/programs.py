@@ -47,16 +47,16 @@ T = TypeVar("T")
 
 def recalib_command(*arguments: object) -> list[str]:
     """Return the command line of `recalib ARGUMENTS`."""
-    return [sys.executable, "-m", "recalib.cli", *(str(one) for one in arguments)]
+    return [sys.executable, "-m", "recalib.cli", *(str(argument) for argument in arguments)]
 
 
 def until(look: Callable[[], T], what: str) -> T:
     """Poll `look` until it returns a true value, and return that."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (seen := look()):
+    while not (value := look()):
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.05)
-    return seen
+    return value
 
 
 class Programs:
@@ -93,8 +93,10 @@ class Programs:
 
     def environment(self, **settings: object) -> dict[str, str]:
         """Return an environment with these settings and no other RECALIB_ variables."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("RECALIB_", "PROMETHEUS"))}
-        given = {f"RECALIB_{name.upper()}": str(value) for name, value in settings.items()}
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith(("RECALIB_", "PROMETHEUS"))
+        }
+        variables = {f"RECALIB_{name.upper()}": str(value) for name, value in settings.items()}
         usual = {
             "RECALIB_HOME": str(self.home),
             # Any free port: tests run in parallel.
@@ -104,7 +106,7 @@ class Programs:
             "TMPDIR": str(self.temporary),
             _MARK: self._mark,
         }
-        return {**kept, **usual, **given}
+        return {**inherited, **usual, **variables}
 
     def serve(self, *arguments: object, verify: Any = True, **settings: object) -> Server:
         """Start `recalib serve` on a free port, and return once it is ready.
@@ -130,13 +132,13 @@ class Programs:
 
     def alive(self) -> list[psutil.Process]:
         """Return every running process that `start` created, descendants included."""
-        found = []
+        ports = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 running = process.status() != psutil.STATUS_ZOMBIE
                 if running and process.environ().get(_MARK) == self._mark:
-                    found.append(process)
-        return found
+                    ports.append(process)
+        return ports
 
     def clean_up(self) -> None:
         """Kill all remaining processes."""
@@ -189,24 +191,24 @@ class Server:
 
     def children(self, command: str) -> list[psutil.Process]:
         """Return running children whose command line has the word `command`."""
-        found = []
+        processes = []
         for child in psutil.Process(self.process.pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if child.status() != psutil.STATUS_ZOMBIE and command in child.cmdline():
-                    found.append(child)
-        return found
+                    processes.append(child)
+        return processes
 
     def listening(self, url: str) -> set[int]:
         """Return the server processes that listen at the port of `url`."""
         port = int(url.rpartition(":")[2])
         own = psutil.Process(self.process.pid)
-        found = set()
+        ports = set()
         for process in (own, *own.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                for one in process.net_connections("tcp"):
-                    if one.status == psutil.CONN_LISTEN and one.laddr.port == port:
-                        found.add(process.pid)
-        return found
+                for connection in process.net_connections("tcp"):
+                    if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                        ports.add(process.pid)
+        return ports
 
     def ask(self, verb: str, path: str, **more: Any) -> Any:
         """Return the JSON of a request that must succeed."""
@@ -237,9 +239,9 @@ class Server:
     def finished(self, job: str) -> dict[str, Any]:
         """Wait for the job's end, which must be success."""
         until(lambda: self.job(job)["state"] not in ("queued", "running"), f"job {job}")
-        found = self.job(job)
-        assert found["state"] == "succeeded", found
-        return found
+        job_record = self.job(job)
+        assert job_record["state"] == "succeeded", job_record
+        return job_record
 
     def versions(self, model: str = "digits") -> list[dict[str, Any]]:
         """Return all versions of a model, in order."""
@@ -287,7 +289,7 @@ def half_an_upload(server: Server, body: bytes) -> socket.socket:
 
 def received(programs: Programs) -> int:
     """Return how many bytes of unfinished uploads have reached the disk."""
-    return sum(one.stat().st_size for one in programs.home.glob("blobs/temporary/*"))
+    return sum(path.stat().st_size for path in programs.home.glob("blobs/temporary/*"))
 
 
 def probabilities_of(answer: Any) -> NDArray[np.float32]:

@@ -18,15 +18,15 @@ pytestmark = pytest.mark.slow
 
 
 def _recalib(programs: Programs, *arguments: object, **settings: object) -> Any:
-    done = subprocess.run(
+    process = subprocess.run(
         recalib_command(*arguments, "--json"),
         env=programs.environment(**settings),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return json.loads(done.stdout)
+    assert (process.returncode, process.stderr) == (0, ""), process
+    return json.loads(process.stdout)
 
 
 @pytest.mark.parametrize("empty_database_url", ["postgresql"], indirect=True)
@@ -45,15 +45,15 @@ def test_restored_backup_serves_the_same_answers(
         assert _label(server.client, labelled)["accepted"] == 10
         key = _recalib(programs, "keys", "create", "web", "--scope", "admin")["key"]
         with _traffic(server.url):
-            made = _recalib(programs, "backup", to)
-        assert made["rows"]["calibrators"] == 1
+            backup = _recalib(programs, "backup", to)
+        assert backup["rows"]["calibrators"] == 1
         assert server.stop() == 0
     there = {
         "database_url": empty_database_url,
         "blob_url": (programs.folder / "other-blobs").as_uri(),
     }
     restored = _recalib(programs, "restore", to, **there)
-    assert restored["rows"] == made["rows"]
+    assert restored["rows"] == backup["rows"]
     with programs.serve("--require-keys", "--job-workers", 0, **there) as server:
         server.client.headers["Authorization"] = f"Bearer {key}"
         after = server.calibrate(rows[:20])
@@ -74,7 +74,7 @@ def test_restored_backup_serves_the_same_answers(
 
 
 def _label(client: httpx2.Client, ids: list[str]) -> Any:
-    body = [{"prediction_id": one, "label": 1} for one in ids]
+    body = [{"prediction_id": prediction_id, "label": 1} for prediction_id in ids]
     answer = client.post("/v1/models/digits/labels", json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()["counts"]
@@ -83,14 +83,14 @@ def _label(client: httpx2.Client, ids: list[str]) -> Any:
 @contextlib.contextmanager
 def _traffic(url: str) -> Any:
     """Write continuously."""
-    over, made = threading.Event(), []
+    over, statuses = threading.Event(), []
 
     def write() -> None:
         with httpx2.Client(base_url=url, timeout=120) as client:
             while not over.is_set():
-                name = f"m{len(made)}"
+                name = f"m{len(statuses)}"
                 client.post("/v1/models", json={"name": name, "classes": 2}).raise_for_status()
-                made.append(name)
+                statuses.append(name)
                 over.wait(0.05)
 
     thread = threading.Thread(target=write)
@@ -100,4 +100,4 @@ def _traffic(url: str) -> Any:
     finally:
         over.set()
         thread.join()
-    assert made
+    assert statuses

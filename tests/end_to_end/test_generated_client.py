@@ -61,18 +61,18 @@ def generated(
         files = {"--path": "openapi.json", "--config": "config.yaml"}
         named = [part for option in files.items() for part in option]
         place = tmp_path / "generated_recalib"
-        done = subprocess.run(
+        process = subprocess.run(
             [*generator, *named, "--output-path", place],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert process.returncode == 0, process.stdout + process.stderr
         monkeypatch.syspath_prepend(tmp_path)
-        found = Generated(server)
-        with found.client:
-            yield found
+        client = Generated(server)
+        with client.client:
+            yield client
     for name in [name for name in sys.modules if name.startswith("generated_recalib")]:
         del sys.modules[name]
 
@@ -89,10 +89,10 @@ def test_generated_client_runs_the_whole_workflow(generated: Generated) -> None:
     dataset = ask("datasets.upload_dataset", "digits", "validation", body=file)
     assert (dataset.rows, dataset.metrics["accuracy"].value) == (600, pytest.approx(0.7, abs=0.3))
     listed = ask("datasets.list_datasets", "digits", limit=1)
-    assert [one.name for one in listed.items] == ["validation"]
+    assert [dataset.name for dataset in listed.items] == ["validation"]
 
-    wanted = model("CalibratorCreate")(dataset="validation", promote=False)
-    job = ask("calibrators.create_calibrator", "digits", body=wanted)
+    expected = model("CalibratorCreate")(dataset="validation", promote=False)
+    job = ask("calibrators.create_calibrator", "digits", body=expected)
     until(lambda: ask("jobs.get_job", job.id).finished_at, "the fit's end")
     version = ask("jobs.get_job", job.id).result["version"]
     assert ask("calibrators.get_calibrator", "digits", version).card["map"] == "temperature"
@@ -120,4 +120,4 @@ def _see_problems(generated: Generated) -> None:
     bad = generated.model("ModelCreate")(name="a b", classes=4)
     refused = generated.ask("models.create_model", body=bad)
     assert isinstance(refused, generated.model("Problem"))
-    assert [(one.field, one.found) for one in refused.errors] == [("name", "'a b'")]
+    assert [(error.field, error.found) for error in refused.errors] == [("name", "'a b'")]

@@ -32,13 +32,13 @@ def with_champion(server: Server) -> None:
 def served_by(server: Server) -> set[int]:
     """Return the processes that have accepted gRPC connections."""
     port = int(server.grpc_url.rpartition(":")[2])
-    found = set()
+    addresses = set()
     for process in psutil.Process(server.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            for one in process.net_connections("tcp"):
-                if one.status == psutil.CONN_ESTABLISHED and one.laddr.port == port:
-                    found.add(process.pid)
-    return found
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port == port:
+                    addresses.add(process.pid)
+    return addresses
 
 
 def test_several_processes_share_the_port(programs: Programs) -> None:
@@ -80,7 +80,7 @@ def test_several_processes_share_the_port(programs: Programs) -> None:
 @pytest.fixture(
     params=["by another program", "by a server of ours", "by a server of ours that starts"]
 )
-def taken(request: pytest.FixtureRequest, programs: Programs) -> Iterator[int]:
+def used_port(request: pytest.FixtureRequest, programs: Programs) -> Iterator[int]:
     """A port in use; SO_REUSEPORT would otherwise share it."""
     if request.param == "by another program":
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -96,13 +96,13 @@ def taken(request: pytest.FixtureRequest, programs: Programs) -> Iterator[int]:
             yield int(announced["grpc_url"].rpartition(":")[2])
 
 
-def test_grpc_port_in_use_is_reported(programs: Programs, taken: int) -> None:
+def test_grpc_port_in_use_is_reported(programs: Programs, used_port: int) -> None:
     """Status 2 and one line, before anything starts."""
     other = programs.folder / "other"
-    process = programs.start("serve", "--port", 0, "--grpc-port", taken, home=other)
+    process = programs.start("serve", "--port", 0, "--grpc-port", used_port, home=other)
     assert process.wait(PATIENCE_SECONDS) == 2
     assert programs.log_of(process) == (
-        f"error: grpc_port: found {taken} (Address already in use); "
+        f"error: grpc_port: found {used_port} (Address already in use); "
         "accepted: a free port, or -1 for no gRPC\n"
     )
     assert not (other / "recalib.db").exists()
@@ -113,5 +113,9 @@ def test_server_without_grpc(programs: Programs) -> None:
     with programs.serve("--grpc-port", -1, "--job-workers", 0) as server:
         assert server.grpc_url is None
         own = psutil.Process(server.process.pid)
-        listening = [one for one in own.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+        listening = [
+            connection
+            for connection in own.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
         assert len(listening) == 1

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.slow
 
 
 def _keys(programs: Programs, *arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         recalib_command("keys", *arguments, "--home", programs.home),
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def test_server_requires_api_keys(programs: Programs) -> None:

@@ -78,17 +78,17 @@ class _Queue:
 
     def finished(self, job_id: str) -> Job:
         until(lambda: self.job(job_id).finished_at, "the end of the run")
-        found = self.job(job_id)
-        assert found.state == "succeeded", found.error
-        return found
+        actual = self.job(job_id)
+        assert actual.state == "succeeded", actual.error
+        return actual
 
     def files(self, job_id: str) -> dict[str, str]:
         """Return the digests of a run's artifacts, without the durations of epochs."""
         result = self.job(job_id).result
         assert result is not None
-        found = {name: one["digest"] for name, one in result["files"].items()}
-        del found["metrics.jsonl"]
-        return found
+        digests = {name: file["digest"] for name, file in result["files"].items()}
+        del digests["metrics.jsonl"]
+        return digests
 
     def epochs(self, job_id: str) -> list[dict[str, Any]]:
         """Return the epoch records of a run."""
@@ -116,9 +116,9 @@ def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     All three come to the same weights, logits and results, byte for byte, and the epochs before the
     end of a worker are not done again.
     """
-    alone = queue.ask()
+    job_id = queue.ask()
     first = queue.worker()
-    queue.finished(alone)
+    queue.finished(job_id)
 
     # kill -9: the lease expires.
     killed = queue.ask()
@@ -130,8 +130,8 @@ def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     first.wait()
     assert 0 < len(before) < _EPOCHS
     second = queue.worker()
-    found = queue.finished(killed)
-    assert (found.attempts, queue.files(killed)) == (2, queue.files(alone))
+    actual = queue.finished(killed)
+    assert (actual.attempts, queue.files(killed)) == (2, queue.files(job_id))
     # Durations come from the first worker.
     assert queue.epochs(killed)[: len(before)] == before
 
@@ -140,13 +140,13 @@ def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     until(lambda: "digest" in (queue.job(stopped).checkpoint or {}), "a checkpoint")
     second.send_signal(signal.SIGTERM)
     assert second.wait(PATIENCE_SECONDS) == 0
-    found = queue.job(stopped)
-    assert (found.state, found.attempts) == ("queued", 0)
+    actual = queue.job(stopped)
+    assert (actual.state, actual.attempts) == ("queued", 0)
     before = queue.checkpoint(stopped)
     assert 0 < len(before) < _EPOCHS
     # A third worker, in this process.
     handlers = {TRAIN: training_handler(queue.programs.folder, max_weights=1_000_000)}
     assert Worker(queue.registry, handlers, name="third").work_once(threading.Event())
-    found = queue.finished(stopped)
-    assert (found.attempts, queue.files(stopped)) == (1, queue.files(alone))
+    actual = queue.finished(stopped)
+    assert (actual.attempts, queue.files(stopped)) == (1, queue.files(job_id))
     assert queue.epochs(stopped)[: len(before)] == before

@@ -13,7 +13,7 @@ from tests.fitting.conftest import draw
 from tests.service.conftest import NPY, npy
 
 
-def test_upload_fit_promote_calibrate_and_take_it_home(
+def test_upload_fit_promote_calibrate_and_export(
     programs: Programs, empty_database_url: str
 ) -> None:
     """The served probabilities equal those of the downloaded parameter file, on each database."""
@@ -40,7 +40,7 @@ def test_upload_fit_promote_calibrate_and_take_it_home(
     calib.write_bytes(parameters)
     np.savez(data, logits=rows)
     command = recalib_command("apply", calib, data, "-o", out, "--json")
-    done = subprocess.run(command, check=True, capture_output=True)
-    assert json.loads(done.stdout)["rows"] == 50
+    process = subprocess.run(command, check=True, capture_output=True)
+    assert json.loads(process.stdout)["rows"] == 50
     with np.load(out) as archive:
         np.testing.assert_array_equal(archive["probabilities"], probabilities_of(answer))

@@ -25,7 +25,7 @@ def counted(programs: Programs, database_url: str) -> int:
         model = tx.models.get("digits")
         rows = tx.traffic.between(model, 1, 0, 1e11)
     registry.close()
-    return sum(one.predictions for one in rows)
+    return sum(row.predictions for row in rows)
 
 
 def test_traffic_counts_of_processes_add_up_and_survive_kill(
@@ -44,22 +44,22 @@ def test_traffic_counts_of_processes_add_up_and_survive_kill(
             ids = server.calibrate(rows[:10])["prediction_ids"]
         until(lambda: counted(programs, empty_database_url) == 200, "all traffic")
         server.calibrate(rows[:7])
-        items = [{"prediction_id": one, "label": 0} for one in ids]
+        items = [{"prediction_id": prediction_id, "label": 0} for prediction_id in ids]
         server.ask("POST", "/v1/models/digits/labels", json=items)
         server.kill()
     until(lambda: not programs.alive(), "the children to end")
-    left = counted(programs, empty_database_url)
-    assert left in (200, 207)
+    counts = counted(programs, empty_database_url)
+    assert counts in (200, 207)
     slow = {"database_url": empty_database_url, "flush_seconds": 3600}
     with programs.serve("--job-workers", 0, **slow) as again:
-        items = [{"prediction_id": one, "label": 0} for one in ids]
+        items = [{"prediction_id": prediction_id, "label": 0} for prediction_id in ids]
         answer = again.ask("POST", "/v1/models/digits/labels", json=items)
         assert answer["counts"]["duplicate"] == len(ids)
         again.calibrate(rows[:30])
-        assert counted(programs, empty_database_url) == left
+        assert counted(programs, empty_database_url) == counts
         assert again.stop() == 0
     # A stopped server flushes everything.
-    assert counted(programs, empty_database_url) == left + 30
+    assert counted(programs, empty_database_url) == counts + 30
 
 
 #: Seconds instead of hours, so that the test takes a minute.
@@ -99,11 +99,11 @@ class Traffic:
         logits, labels = draw(rows, 4, self.temperature, seed=self._seed)
         answer = self.server.calibrate(logits)
         pairs = zip(answer["prediction_ids"], labels.tolist(), strict=True)
-        items = [{"prediction_id": one, "label": label} for one, label in pairs]
+        items = [{"prediction_id": prediction_id, "label": label} for prediction_id, label in pairs]
         self._late.append((time.monotonic() + 0.5, items))
         while self._late and self._late[0][0] <= time.monotonic():
-            _, due = self._late.pop(0)
-            self.server.ask("POST", "/v1/models/digits/labels", json=due)
+            _, items_due = self._late.pop(0)
+            self.server.ask("POST", "/v1/models/digits/labels", json=items_due)
         return probabilities_of(answer)
 
     def until(self, *kinds: str) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ class Traffic:
             for _ in range(4):
                 self.send()
             story: list[dict[str, Any]] = self.report()["events"][::-1]
-            rest = iter([one["kind"] for one in story])
+            rest = iter([event["kind"] for event in story])
             return story if all(kind in rest for kind in kinds) else []
 
         return until(look, f"{kinds}")
@@ -147,10 +147,10 @@ def test_drift_is_detected_and_repaired_automatically(
             until(lambda: _is_as_good_as_perfect(server, traffic), "a calibrated drifted stream")
 
         history = server.ask("GET", "/v1/models/digits/aliases/champion/history")["items"]
-        assert [(one["actor"], one["to_version"]) for one in history][-2] == ("monitor", 2)
-        told = {kind: next(one for one in story if one["kind"] == kind) for kind in _KINDS}
-        assert told["promoted"]["evidence"]["mean_difference"] > 0
-        stale = told["stale"]
+        assert [(change["actor"], change["to_version"]) for change in history][-2] == ("monitor", 2)
+        events = {kind: next(event for event in story if event["kind"] == kind) for kind in _KINDS}
+        assert events["promoted"]["evidence"]["mean_difference"] > 0
+        stale = events["stale"]
         assert (stale["version"], stale["actor"]) == (1, "monitor")
         assert stale["evidence"]["log_evidence"] > 0
         assert "version 1 is stale" in server.log()
@@ -162,21 +162,21 @@ def _is_as_good_as_perfect(server: Server, traffic: Traffic) -> bool:
     """Return whether ECE on the drifted stream is below the 95th percentile of its floor."""
     for _ in range(10):
         traffic.send()
-    found, floor = _errors(server, traffic)
-    return traffic.report()["state"] == "fresh" and found < floor
+    errors, floor = _errors(server, traffic)
+    return traffic.report()["state"] == "fresh" and errors < floor
 
 
 def _errors(server: Server, traffic: Traffic, **query: Any) -> tuple[float, float]:
     """Return ECE on 1,500 drifted rows, and the 95th percentile of its noise floor."""
     logits, truth = draw(1_500, 4, traffic.temperature, seed=10_000)
     parts = [server.calibrate(part, ids=0, **query) for part in np.split(logits, 5)]
-    answered = np.concatenate([probabilities_of(one) for one in parts])
+    answered = np.concatenate([probabilities_of(part) for part in parts])
     draws = np.random.default_rng(0)
     ends = np.cumsum(answered.astype(np.float64), axis=1)
 
     def ece(labels: NDArray[Any]) -> float:
-        found = evaluate(labels, probabilities=answered, metrics=["ece"])["ece"]
-        return float(found.value)
+        ece = evaluate(labels, probabilities=answered, metrics=["ece"])["ece"]
+        return float(ece.value)
 
     floor = [
         ece((draws.random((len(answered), 1)) > ends).sum(axis=1).clip(max=3)) for _ in range(100)

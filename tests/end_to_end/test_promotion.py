@@ -47,7 +47,7 @@ def test_promotions_under_load(server: Server) -> None:
     _agree(server, 1)
 
     # Alternate between the versions while six threads send requests.
-    seen: Counter[int] = Counter()
+    versions: Counter[int] = Counter()
     over, failures = threading.Event(), []
 
     def hammer() -> None:
@@ -58,23 +58,23 @@ def test_promotions_under_load(server: Server) -> None:
                     failures.append(answer.text)
                     continue
                 version = answer.json()["calibrator"]["version"]
-                seen[version] += 1
-                found = probabilities_of(answer.json())
-                if not np.array_equal(found, expected[version]):
+                versions[version] += 1
+                probabilities = probabilities_of(answer.json())
+                if not np.array_equal(probabilities, expected[version]):
                     failures.append(f"not the probabilities of version {version}")
 
     threads = [threading.Thread(target=hammer) for _ in range(6)]
     for thread in threads:
         thread.start()
     for step in range(30):
-        before = sum(seen.values())
+        before = sum(versions.values())
         server.promote(step % 2 + 1)
-        until(lambda n=before: sum(seen.values()) > n + 10 or failures, "more answers")  # type: ignore[misc]
+        until(lambda n=before: sum(versions.values()) > n + 10 or failures, "more answers")  # type: ignore[misc]
     over.set()
     for thread in threads:
         thread.join()
     assert failures == []
-    assert set(seen) == {1, 2}
+    assert set(versions) == {1, 2}
 
     server.promote(2)
     _agree(server, 2)
@@ -112,12 +112,12 @@ def _agree(server: Server, version: int) -> None:
 
 def _metrics_add_up(server: Server) -> None:
     """A scrape of either process has the requests of both."""
-    asked = 40
+    count = 40
     before = _calibrations(server)
-    for _ in range(asked):
+    for _ in range(count):
         _ask_anew(server)
     for _ in range(10):
-        assert _calibrations(server) == before + asked
+        assert _calibrations(server) == before + count
 
 
 def _calibrations(server: Server) -> float:

@@ -31,21 +31,21 @@ def test_responses_match_the_openapi_description(programs: Programs, tmp_path: P
         server.upload(*draw(60, 3, 2.0))
         server.finished(server.ask_fit(promote=True))
         program = [sys.executable, "-m", "schemathesis.cli"]
-        how = ["--config-file", _CONFIGURATION, "run", f"{server.url}/openapi.json"]
-        done = subprocess.run(
-            [*program, *how, "--no-color", "--generation-database", "none", *_bounds()],
+        arguments = ["--config-file", _CONFIGURATION, "run", f"{server.url}/openapi.json"]
+        process = subprocess.run(
+            [*program, *arguments, "--no-color", "--generation-database", "none", *_bounds()],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert process.returncode == 0, process.stdout + process.stderr
         # Each phase must have covered every operation.
         paths = server.ask("GET", "/openapi.json")["paths"]
-        operations = sum(len(one) for one in paths.values())
-        assert f"Tested: {operations}" in done.stdout
+        operations = sum(len(path) for path in paths.values())
+        assert f"Tested: {operations}" in process.stdout
         for phase in ("Coverage", "Fuzzing", "Stateful"):
-            assert f"✅ {phase}" in done.stdout
+            assert f"✅ {phase}" in process.stdout
         assert "Traceback" not in server.log()
         assert server.stop() == 0
 

@@ -98,9 +98,9 @@ def test_failing_server_processes_end_the_server(
             monkeypatch.setattr(_Supervisor, "handle_signals", _Supervisor.handle_term)
             _run_server(settings, listener)
         else:
-            with pytest.raises(SystemExit) as ended:
+            with pytest.raises(SystemExit) as excinfo:
                 _run_server(settings, listener)
-            assert ended.value.code == STARTUP_FAILURE
+            assert excinfo.value.code == STARTUP_FAILURE
 
 
 def _half_a_request(server: Server) -> socket.socket:

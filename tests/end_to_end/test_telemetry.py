@@ -35,34 +35,36 @@ class Collector:
 
     def take(self, content: bytes) -> None:
         for of in ExportTraceServiceRequest.FromString(content).resource_spans:
-            named = {one.key: one.value.string_value for one in of.resource.attributes}
+            named = {
+                attribute.key: attribute.value.string_value for attribute in of.resource.attributes
+            }
             program = named["service.name"]
-            self.told += [(program, one) for scope in of.scope_spans for one in scope.spans]
+            self.told += [(program, span) for scope in of.scope_spans for span in scope.spans]
 
     def of_trace(self, trace: str) -> dict[str, tuple[str, Any]]:
         """Return the spans of a trace by name."""
-        return {one.name: (who, one) for who, one in self.told if one.trace_id.hex() == trace}
+        return {span.name: (who, span) for who, span in self.told if span.trace_id.hex() == trace}
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    found = Collector()
+    collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
             assert self.path == "/v1/traces"
-            found.take(content)
+            collector.take(content)
             self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        found.url = f"http://127.0.0.1:{server.server_port}"
+        collector.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield found
+        yield collector
         server.shutdown()
         thread.join()
 
@@ -76,7 +78,7 @@ def attributes(one: Any) -> dict[str, Any]:
 def test_trace_continues_through_the_job_queue(programs: Programs, collector: Collector) -> None:
     """From the client to the worker; small requests and RPCs have spans as well."""
     rows, labels = draw(200, 4, 3.0)
-    sent = [{"traceparent": f"00-{one}-{PARENT}-01"} for one in TRACES]
+    sent = [{"traceparent": f"00-{trace}-{PARENT}-01"} for trace in TRACES]
     environment = {"otlp_endpoint": collector.url + "/", "log_format": "json", "access_log": True}
     with programs.serve(**environment) as server:
         server.model()
@@ -101,21 +103,21 @@ def test_trace_continues_through_the_job_queue(programs: Programs, collector: Co
         log = server.log()
 
     of_fit = collector.of_trace(TRACES[0])
-    who, request = of_fit["POST /v1/models/{model}/calibrators"]
-    assert (who, request.parent_span_id.hex()) == ("recalib-server", PARENT)
+    program, request = of_fit["POST /v1/models/{model}/calibrators"]
+    assert (program, request.parent_span_id.hex()) == ("recalib-server", PARENT)
     assert attributes(request)["http.response.status_code"] == 202
-    who, done = of_fit["job fit"]
-    assert (who, done.parent_span_id) == ("recalib-worker", request.span_id)
+    program, done = of_fit["job fit"]
+    assert (program, done.parent_span_id) == ("recalib-worker", request.span_id)
     assert attributes(done)["recalib.job.id"] == job
     assert done.start_time_unix_nano >= request.start_time_unix_nano
     assert done.status.code == Status.STATUS_CODE_UNSET
 
-    who, small = collector.of_trace(TRACES[1])["POST /v1/models/{model}/calibrate"]
-    assert (who, small.parent_span_id.hex()) == ("recalib-server", PARENT)
+    program, small = collector.of_trace(TRACES[1])["POST /v1/models/{model}/calibrate"]
+    assert (program, small.parent_span_id.hex()) == ("recalib-server", PARENT)
     assert small.end_time_unix_nano > small.start_time_unix_nano
     _, rpc = collector.of_trace(TRACES[2])["recalib.v1.Models/ListModels"]
     assert attributes(rpc)["rpc.grpc.status_code"] == "OK"
-    names = [one.name for _, one in collector.told]
+    names = [span.name for _, span in collector.told]
     assert names.count("GET /v1/models/{model}") == 1  # of a trace of its own
     # The logs of both programs have the same trace ids.
     assert f'"request_id": "{TRACES[1]}"' in log
@@ -133,7 +135,7 @@ def test_disabled_telemetry_imports_nothing() -> None:
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', "
         "'opentelemetry.exporter', 'opentelemetry.proto'))])"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "[]\n"
+    assert process.stdout == "[]\n"

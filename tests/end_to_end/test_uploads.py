@@ -97,7 +97,7 @@ def _archive(rows: int) -> Iterator[bytes]:
         directory += entry
         yield head
         yield from contents
-        offset += len(head) + sum(len(one) for one in contents)
+        offset += len(head) + sum(len(content) for content in contents)
     end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 2, 2, len(directory), offset, 0)
     yield directory + end
 
@@ -110,9 +110,9 @@ def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
 def _zip_headers(name: str, contents: list[bytes], offset: int) -> tuple[bytes, bytes]:
     """Return the local header and the directory entry of a stored member."""
     checksum = 0
-    for one in contents:
-        checksum = zlib.crc32(one, checksum)
-    size, text = sum(len(one) for one in contents), name.encode()
+    for content in contents:
+        checksum = zlib.crc32(content, checksum)
+    size, text = sum(len(content) for content in contents), name.encode()
     common = struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 0, checksum, size, size, len(text), 0)
     local = struct.pack("<I", 0x04034B50) + common + text
     entry = struct.pack("<IH", 0x02014B50, 20) + common

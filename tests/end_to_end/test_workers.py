@@ -56,15 +56,15 @@ def test_two_workers_share_a_queue(programs: Programs, empty_database_url: str) 
         for worker in workers:
             until(lambda w=worker: "is ready" in programs.log_of(w), "a worker")  # type: ignore[misc]
         jobs = [server.ask_fit(model) for _ in range(4) for model in models]
-        found = [server.finished(job) for job in jobs]
-        assert {one["attempts"] for one in found} == {1}
+        finished = [server.finished(job) for job in jobs]
+        assert {job["attempts"] for job in finished} == {1}
         for model in models:
-            mine = [one for one in found if one["model"] == model]
+            mine = [job for job in finished if job["model"] == model]
             versions = server.versions(model)
-            assert [one["version"] for one in versions] == [1, 2, 3, 4]
-            assert {one["job"] for one in versions} == {one["id"] for one in mine}
-            assert {one["job"]: one["version"] for one in versions} == {
-                one["id"]: one["result"]["version"] for one in mine
+            assert [version["version"] for version in versions] == [1, 2, 3, 4]
+            assert {entry["job"] for entry in versions} == {entry["id"] for entry in mine}
+            assert {version["job"]: version["version"] for version in versions} == {
+                job["id"]: job["result"]["version"] for job in mine
             }
     done = Counter(worker.pid for worker in workers for _ in _done_by(programs.log_of(worker)))
     assert sum(done.values()) == len(jobs)
@@ -87,9 +87,9 @@ def _kill_in_the_middle(server: Server, worker: psutil.Process, job: str) -> Non
 
 
 def _published_once(server: Server, job: str) -> None:
-    found = server.finished(job)
-    assert found["attempts"] == 2
-    assert [one["job"] for one in server.versions()] == [job]
+    job_record = server.finished(job)
+    assert job_record["attempts"] == 2
+    assert [version["job"] for version in server.versions()] == [job]
     assert server.calibrate(np.zeros((1, _CLASSES)))["calibrator"]["version"] == 1
 
 

@@ -14,13 +14,13 @@ _FILE = Path(__file__).parents[2] / "examples" / "dense_prediction.py"
 def test_example() -> None:
     """Temperature scaling improves the likelihood and keeps predictions."""
     example = runpy.run_path(str(_FILE))
-    found = example["compare"](32, 1)
-    assert list(found) == [
+    comparison = example["compare"](32, 1)
+    assert list(comparison) == [
         "cross-entropy", "cross-entropy, calibrated",
         "focal 3 + SB-ECE", "focal 3 + SB-ECE, calibrated",
     ]  # fmt: skip
     for name in ("cross-entropy", "focal 3 + SB-ECE"):
-        before, after = found[name], found[f"{name}, calibrated"]
+        before, after = comparison[name], comparison[f"{name}, calibrated"]
         assert after["accuracy"].value == pytest.approx(before["accuracy"].value)
         assert after["nll"].value < before["nll"].value
 

@@ -15,10 +15,10 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("name", "objective"), [("cross-entropy", "CE"), ("focal", "FLSD-53")])
-def test_they_are_the_benchmark_s(name: str, objective: str) -> None:
+def test_logits_match_the_benchmark(name: str, objective: str) -> None:
     """Metrics of the float16 files equal those of seed 1 in the committed table."""
     runs = json.loads((_ROOT / "benchmarks/training/cifar10.json").read_text())["runs"]
-    (run,) = [one for one in runs if (one["objective"], one["seed"]) == (objective, 1)]
+    (run,) = [entry for entry in runs if (entry["objective"], entry["seed"]) == (objective, 1)]
     paths = [
         _ROOT / f"examples/cifar10-resnet8-{name}-{split}.npz" for split in ("validation", "test")
     ]
@@ -30,8 +30,8 @@ def test_they_are_the_benchmark_s(name: str, objective: str) -> None:
     before = recalib.evaluate(test.labels, logits=logits)
     after = recalib.evaluate(test.labels, probabilities=fitted.predict(logits))
     for metrics, map_ in ((before, ""), (after, "TS")):
-        said = run["measured"][map_]["test"]
+        output = run["measured"][map_]["test"]
         # In float16 the two largest logits of a few rows of 10,000 are equal.
-        assert metrics["accuracy"] == pytest.approx(said["accuracy"], abs=5e-4)
-        assert metrics["nll"] == pytest.approx(said["nll"], abs=2e-4)
-        assert metrics["ece"] == pytest.approx(said["ece"], abs=1e-3)
+        assert metrics["accuracy"] == pytest.approx(output["accuracy"], abs=5e-4)
+        assert metrics["nll"] == pytest.approx(output["nll"], abs=2e-4)
+        assert metrics["ece"] == pytest.approx(output["ece"], abs=1e-3)

@@ -36,16 +36,16 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--database", choices=["sqlite", "postgresql", "both"], default="both")
-    given = parser.parse_args()
-    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
-    names = ["sqlite", "postgresql"] if given.database == "both" else [given.database]
+    options = parser.parse_args()
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    names = ["sqlite", "postgresql"] if options.database == "both" else [options.database]
     for name in names:
         _say(f"{name}, seed {seed}")
         with tempfile.TemporaryDirectory(prefix="recalib-faults-") as folder:
             programs = Programs(Path(folder))
             try:
                 with _database(name, programs) as url:
-                    _run(programs, url, random.Random(seed), given.minutes * 60 / len(names))
+                    _run(programs, url, random.Random(seed), options.minutes * 60 / len(names))
             finally:
                 programs.clean_up()
     return 0
@@ -81,15 +81,15 @@ def _run(programs: Programs, url: str, dice: random.Random, seconds: float) -> N
                 if server.process.poll() is None:
                     _stops(server)
             until(lambda: not programs.alive(), "the children to end")
-            kept = (ledger.uploads, ledger.promotions, ledger.labels, ledger.fits)
-            told = [sum(entry.acknowledged for entry in one) for one in kept]
-            _say(f"  {dict(faults)}: {told} and {ledger.predicted} predictions stand")
+            logs = (ledger.uploads, ledger.promotions, ledger.labels, ledger.fits)
+            acknowledged = [sum(entry.acknowledged for entry in entries) for entries in logs]
+            _say(f"  {dict(faults)}: {acknowledged} and {ledger.predicted} predictions stand")
         with programs.serve("--port", port, **settings) as server:
             ledger.check(server)
             for fit in ledger.fits:
                 server.finished(fit.content)
-            of_jobs = [one.job_id for one in _versions(ledger.registry)]
-            assert sorted(of_jobs[2:]) == sorted(one.content for one in ledger.fits)
+            of_jobs = [version.job_id for version in _versions(ledger.registry)]
+            assert sorted(of_jobs[2:]) == sorted(fit.content for fit in ledger.fits)
             _stops(server)
 
 

@@ -252,8 +252,8 @@ class Ledger:
         current = 1
         for entry in self.promotions:
             # A promotion to the current version succeeds without a history entry.
-            lost = entry.acknowledged and entry.key not in reasons and entry.content != current
-            assert not lost, f"{entry.key} is lost"
+            is_lost = entry.acknowledged and entry.key not in reasons and entry.content != current
+            assert not is_lost, f"{entry.key} is lost"
             current = entry.content if entry.key in reasons else current
 
     def _check_labels(self, server: Server) -> None:

@@ -39,7 +39,7 @@ def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) 
         later = read_ids(
             early, keys, model=model.id, now=time.time() + 3600, lifetime_seconds=86400
         )
-        assert all(isinstance(one, Prediction) for one in later)
+        assert all(isinstance(prediction, Prediction) for prediction in later)
 
         # The clock is now behind: predictions look old, and labels for them are accepted.
         programs.command = partial(command_ahead, -3600)
@@ -55,7 +55,7 @@ def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) 
 
 
 def _check_too_early(server: Server, ids: list[str]) -> None:
-    batch = [{"prediction_id": one, "label": 1} for one in ids]
+    batch = [{"prediction_id": prediction_id, "label": 1} for prediction_id in ids]
     answer: dict[str, Any] = server.ask("POST", f"/v1/models/{MODEL}/labels", json=batch)
     assert answer["counts"]["invalid"] == len(ids)
     assert "the clocks of server and database disagree" in answer["items"][0]["reason"]

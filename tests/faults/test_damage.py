@@ -78,7 +78,7 @@ def _flip_a_bit_of_parameters(registry: Registry, version: int) -> None:
 
 
 def _flip_a_bit_of_the_blob(programs: Programs) -> Path:
-    (blob,) = [one for one in programs.home.glob("blobs/??/*") if one.is_file()]
+    (blob,) = [path for path in programs.home.glob("blobs/??/*") if path.is_file()]
     data = bytearray(blob.read_bytes())
     data[len(data) // 2] ^= 1
     blob.write_bytes(data)
@@ -127,7 +127,7 @@ def test_torn_or_truncated_sqlite_log(programs: Programs, tmp_path: Path) -> Non
             server.kill()
         log = Path(f"{database}-wal")
         # Copy now: closing the last connection removes the log.
-        files = {one: one.read_bytes() for one in (database, log)}
+        files = {path: path.read_bytes() for path in (database, log)}
 
     for share in (0.9, 0.5, 0.1, 0.0):
         folder = tmp_path / f"cut-{share}"
@@ -136,8 +136,8 @@ def test_torn_or_truncated_sqlite_log(programs: Programs, tmp_path: Path) -> Non
         (folder / log.name).write_bytes(files[log][: int(share * len(files[log]))])
         _check_prefix(Registry(f"sqlite:///{folder / database.name}", "memory://"), ledger)
 
-    for one, content in files.items():
-        one.write_bytes(content)
+    for path, content in files.items():
+        path.write_bytes(content)
     Path(f"{database}-shm").unlink(missing_ok=True)
     with log.open("ab") as file:  # half of a commit that never was
         file.write(np.random.default_rng(0).bytes(5_000))
@@ -159,13 +159,13 @@ def _check_prefix(registry: Registry, ledger: Ledger) -> None:
             registry.close()
             return
         history = tx.aliases.history(model[0], "champion", 100_000)[::-1]
-        reasons = [one.reason for one in history if one.reason.startswith("reason")]
-        asked = [one.key for one in ledger.promotions]
-        assert reasons == asked[: len(reasons)]
+        reasons = [change.reason for change in history if change.reason.startswith("reason")]
+        requested = [promotion.key for promotion in ledger.promotions]
+        assert reasons == requested[: len(reasons)]
         if history:
             assert tx.aliases.get(model[0], "champion").version == history[-1].to_version
-        names = [one.name for one in tx.datasets.page(model[0], None, 10_000)]
-        numbers = sorted(int(one[5:]) for one in names if one.startswith("data-"))
+        names = [dataset.name for dataset in tx.datasets.page(model[0], None, 10_000)]
+        numbers = sorted(int(name[5:]) for name in names if name.startswith("data-"))
         assert numbers == list(range(len(numbers)))
         labelled = tx.connection.exec_driver_sql("SELECT count(*) FROM labels").scalar_one()
         assert labelled % 12 == 0

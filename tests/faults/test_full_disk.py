@@ -100,10 +100,10 @@ def test_temporarily_full_disk(disk: Path, database_on_it: str, programs: Progra
             for fit in ledger.fits:
                 server.finished(fit.content)
             ledger.check(server)
-            of_jobs = [one["job"] for one in server.versions()]
+            of_jobs = [version["job"] for version in server.versions()]
             assert of_jobs.count(job) == 1
             assert len(of_jobs) == len(set(of_jobs))
-            assert [one.name for one in programs.home.glob("blobs/temporary/*")] == []
+            assert [path.name for path in programs.home.glob("blobs/temporary/*")] == []
             assert server.stop() == 0
             assert "Traceback" not in server.log()
         assert not shared.exists()
@@ -115,11 +115,11 @@ def _running_fit(server: Server, worker: object) -> str:
     while True:
         body = {"dataset": "large", "map": "vector", "promote": False}
         job: str = server.ask("POST", f"/v1/models/{MODEL}/calibrators", json=body)["id"]
-        seen = until(
+        answer = until(
             lambda job=job: _state(server, job) not in ("queued", "") and _state(server, job),
             "the fit to begin",
         )
-        if seen == "running":
+        if answer == "running":
             return job
 
 

@@ -34,7 +34,7 @@ _DEATHS = [
 ]
 
 
-def test_no_orphans(programs: Programs) -> None:
+def test_killed_server_leaves_no_orphans(programs: Programs) -> None:
     """Server processes and workers end with the server, and its port is free."""
     with programs.serve("--workers", 2) as server:
         until(lambda: server.children("worker"), "the embedded worker")

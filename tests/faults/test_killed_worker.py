@@ -68,8 +68,8 @@ def test_workers_killed_while_publishing(
         candidate = tx.candidates.latest(model)
         assert candidate is not None
         assert candidate.version == 3
-        assert [one.kind for one in tx.monitors.events(model, 9)] == ["refitted"]
-    assert [_job(registry, one).attempts for one in (fit, refit)] == [2, 2]
+        assert [event.kind for event in tx.monitors.events(model, 9)] == ["refitted"]
+    assert [_job(registry, job).attempts for job in (fit, refit)] == [2, 2]
     worker.terminate()
     assert worker.wait() == 0
     assert "Traceback" not in programs.log_of(worker)
@@ -106,4 +106,4 @@ def _job(registry: Registry, job: Job) -> Job:
 
 def _versions(registry: Registry, model: Model) -> list[int]:
     with registry.reading() as tx:
-        return [one.version for one in tx.calibrators.page(model, None, 9)]
+        return [calibrator.version for calibrator in tx.calibrators.page(model, None, 9)]

@@ -49,8 +49,8 @@ def test_database_outage_and_recovery(programs: Programs) -> None:
             ledger.check(server)
             for fit in ledger.fits:
                 server.finished(fit.content)
-            of_jobs = [one["job"] for one in server.versions()]
-            assert sorted(of_jobs[2:]) == sorted(one.content for one in ledger.fits)
+            of_jobs = [version["job"] for version in server.versions()]
+            assert sorted(of_jobs[2:]) == sorted(fit.content for fit in ledger.fits)
             assert "recalib_registry_up 1.0" in server.client.get("/metrics").text
             assert server.children("worker") == [worker]
             assert server.stop() == 0

@@ -17,7 +17,7 @@ def command_ahead(seconds: float, *arguments: object) -> list[str]:
     """Return the command line of `recalib ARGUMENTS` with that clock."""
     return [
         *(sys.executable, "-m", "tests.faults.wrong_clock", str(seconds)),
-        *(str(one) for one in arguments),
+        *(str(argument) for argument in arguments),
     ]
 
 

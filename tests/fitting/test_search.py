@@ -138,7 +138,7 @@ def test_large_inputs_are_searched_in_float32(monkeypatch: pytest.MonkeyPatch) -
     logits, labels = draw(500, 20, 2.0)
     problem = problem_of("temperature", "sb_ece", logits, labels)
     wide = search_temperature(problem)
-    monkeypatch.setattr(search, "_MANY", 0)
+    monkeypatch.setattr(search, "_MAX_VALUES", 0)
     narrow = search_temperature(problem)
     assert search._gaps(logits).dtype == np.float32
     assert narrow.objective != wide.objective

@@ -10,7 +10,7 @@ import scipy.special
 import scipy.stats
 
 from recalib.metrics import METRICS, Predictions, ks_noise
-from recalib.metrics.ks_error import _within
+from recalib.metrics.ks_error import _supremum_cdf
 from tests.draws import few_or_many
 from tests.metrics.rows import measure, rows
 
@@ -48,10 +48,10 @@ def test_cancelling_gaps_count_up_to_their_largest_sum() -> None:
 
 def test_brownian_supremum_matches_published_quantiles() -> None:
     """Shorack and Wellner, Empirical Processes (1986), and the reflection bound beyond 3."""
-    assert _within(1.9600) == pytest.approx(0.9, abs=1e-4)
-    assert _within(2.2414) == pytest.approx(0.95, abs=1e-4)
+    assert _supremum_cdf(1.9600) == pytest.approx(0.9, abs=1e-4)
+    assert _supremum_cdf(2.2414) == pytest.approx(0.95, abs=1e-4)
     for x in (3.0, 5.0):
-        assert _within(x) == pytest.approx(1 - 4 * scipy.stats.norm.sf(x), abs=1e-9)
+        assert _supremum_cdf(x) == pytest.approx(1 - 4 * scipy.stats.norm.sf(x), abs=1e-9)
 
 
 @pytest.mark.usefixtures("without_floors")

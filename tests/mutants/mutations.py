@@ -97,7 +97,7 @@ _METRICS = _group(
         ("(predictions.correct - p) / len(p)", "(predictions.correct + p) / len(p)"),
         ("-x * (x - 1) * (x - 2) / 6", "x * (x - 1) * (x - 2) / 6"),
     ],
-    recalib__metrics__top5_accuracy=[("scores > own", "scores >= own")],
+    recalib__metrics__top5_accuracy=[("scores > label_scores", "scores >= label_scores")],
     recalib__metrics__mean_metrics=[
         ("/ (state.count - 1)", "/ state.count"),
         ("centre = (k + z2 / 2)", "centre = (k + z2)"),
@@ -272,7 +272,7 @@ _SERVICE = _group(
         ("likeliest[:, ::-1]", "likeliest"),
     ],
     service__serving__json_numbers=[("if len(numbers) == count else None", "")],
-    service__inference__tensors=[("not size == expected == len(rest)", "not size == len(rest)")],
+    service__inference__tensors=[("not size == expected == len(binary)", "not size == len(binary)")],
     service__labels__observations=[
         ("if made_at < now - maturity:", "if False:"),
         ("// bucket_seconds) * bucket_seconds", "// bucket_seconds)"),

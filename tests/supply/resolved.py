@@ -23,15 +23,15 @@ _INSTALLERS = {"uv"}
 def main() -> int:
     """Print every difference; return 1 if there is one."""
     uv = str(Path(sys.executable).with_name("uv"))
-    done = subprocess.run(
+    process = subprocess.run(
         [uv, "pip", "compile", "--quiet", "--python", sys.executable, "--all-extras", "--no-header",
          "--no-annotate", "-c", "constraints.txt", "pyproject.toml"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if done.returncode:
-        print(done.stderr, file=sys.stderr)  # noqa: T201
-        return done.returncode
-    lines = [Requirement(line) for line in done.stdout.splitlines() if line.strip()]
+    if process.returncode:
+        print(process.stderr, file=sys.stderr)  # noqa: T201
+        return process.returncode
+    lines = [Requirement(line) for line in process.stdout.splitlines() if line.strip()]
     resolved = {canonicalize_name(item.name): str(item.specifier) for item in lines}
     pinned = {name: str(pin.specifier) for name, pin in pins().items() if name not in _INSTALLERS}
     for name in sorted(resolved.keys() | pinned.keys()):
