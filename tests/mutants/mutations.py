@@ -272,7 +272,9 @@ _SERVICE = _group(
         ("likeliest[:, ::-1]", "likeliest"),
     ],
     service__serving__json_numbers=[("if len(numbers) == count else None", "")],
-    service__inference__tensors=[("not size == expected == len(binary)", "not size == len(binary)")],
+    service__inference__tensors=[
+        ("not size == expected == len(binary)", "not size == len(binary)")
+    ],
     service__labels__observations=[
         ("if made_at < now - maturity:", "if False:"),
         ("// bucket_seconds) * bucket_seconds", "// bucket_seconds)"),
