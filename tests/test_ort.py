@@ -23,7 +23,7 @@ warm_up()
 def stored_files(code: str, folder: Path) -> list[str]:
     """Return the files that a program writes to its user's home.
 
-    It has no variable but those named here: in what looks like CI, onnxruntime is silent by itself.
+    It has no variable but those named here: in CI, onnxruntime sends no telemetry by default.
     """
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(_ROOT)}
     subprocess.run([sys.executable, "-B", "-c", code], env=environment, cwd=folder, check=True)

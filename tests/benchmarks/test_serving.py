@@ -175,8 +175,8 @@ def test_all_processes_end_with_the_context(tmp_path: Path) -> None:
     assert not any(_is_alive(process) for process in started)
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-def test_servers_end_when_the_benchmark_is_stopped(tmp_path: Path, told: signal.Signals) -> None:
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
+def test_servers_end_when_the_benchmark_is_stopped(tmp_path: Path, stop_signal: signal.Signals) -> None:
     mark = {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "benchmarks.serving", "--against", BARE, "--rounds", "1"]
     if missing():
@@ -193,7 +193,7 @@ def test_servers_end_when_the_benchmark_is_stopped(tmp_path: Path, told: signal.
     while not (started := below.children(recursive=True)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(told)
+    process.send_signal(stop_signal)
     assert process.wait(120) != 0
     assert not any(_is_alive(child) for child in started)
     assert list(tmp_path.iterdir()) == []

@@ -125,7 +125,7 @@ def test_invalid_files_are_rejected(
     assert cli.files() == before
 
 
-#: Commands that are wrong whatever the data: the field, a part of what was found.
+#: Commands that are wrong for any data: the field, a part of what was found.
 COMMANDS = [
     ("fit val.npz -o y.calib --map magic", "map", "'magic'"),
     ("fit val.npz -o y.calib --objective luck", "objective", "'luck'"),

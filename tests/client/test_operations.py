@@ -60,7 +60,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
 
 #: Operations that the client excludes on purpose.
 ABSENT = {
-    "livez": "for whoever restarts processes",
+    "livez": "for a supervisor that restarts processes",
     "metrics": "for Prometheus",
 }
 #: Path prefix of the Open Inference Protocol, which other clients use.

@@ -370,7 +370,7 @@ def test_stop_grace_period_is_long_enough() -> None:
 
 
 def test_selectors_match_their_pods() -> None:
-    """Each selector matches the pods of its own resource only."""
+    """Each selector matches the pods of its resource only."""
     labels = {name: pod["metadata"]["labels"] for name, pod in PODS.items()}
 
     def found(selector: dict[str, str]) -> set[str]:

@@ -31,7 +31,7 @@ class Collector:
 
     url: str = ""
     #: Pairs of program and span.
-    told: list[tuple[str, Any]] = field(default_factory=list)
+    spans: list[tuple[str, Any]] = field(default_factory=list)
 
     def take(self, content: bytes) -> None:
         for of in ExportTraceServiceRequest.FromString(content).resource_spans:
@@ -39,11 +39,11 @@ class Collector:
                 attribute.key: attribute.value.string_value for attribute in of.resource.attributes
             }
             program = named["service.name"]
-            self.told += [(program, span) for scope in of.scope_spans for span in scope.spans]
+            self.spans += [(program, span) for scope in of.scope_spans for span in scope.spans]
 
     def of_trace(self, trace: str) -> dict[str, tuple[str, Any]]:
         """Return the spans of a trace by name."""
-        return {span.name: (who, span) for who, span in self.told if span.trace_id.hex() == trace}
+        return {span.name: (program, span) for program, span in self.spans if span.trace_id.hex() == trace}
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def test_trace_continues_through_the_job_queue(programs: Programs, collector: Co
     assert small.end_time_unix_nano > small.start_time_unix_nano
     _, rpc = collector.of_trace(TRACES[2])["recalib.v1.Models/ListModels"]
     assert attributes(rpc)["rpc.grpc.status_code"] == "OK"
-    names = [span.name for _, span in collector.told]
-    assert names.count("GET /v1/models/{model}") == 1  # of a trace of its own
+    names = [span.name for _, span in collector.spans]
+    assert names.count("GET /v1/models/{model}") == 1  # in a separate trace
     # The logs of both programs have the same trace ids.
     assert f'"request_id": "{TRACES[1]}"' in log
     assert f'"job_id": "{job}"' in log

@@ -55,7 +55,7 @@ def test_rest_and_grpc_speak_tls(programs: Programs, certificates: Certificates)
         with pytest.raises(httpx2.TransportError):
             httpx2.get(server.url.replace("https", "http") + "/livez", timeout=30)
         with pytest.raises(httpx2.TransportError):
-            httpx2.get(server.url + "/livez", timeout=30)  # signed by nobody known
+            httpx2.get(server.url + "/livez", timeout=30)  # signed by an unknown authority
         credentials = grpc.ssl_channel_credentials(certificates.root.read_bytes())
         with grpc.secure_channel(server.grpc_url, credentials) as channel:
             stub = Stub(channel, OWN["Models"])

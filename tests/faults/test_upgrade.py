@@ -11,7 +11,7 @@ from tests.faults.ledger import open_ledger
 
 pytestmark = pytest.mark.slow
 
-#: Changes that the next version may make to tables of this one, and the statements that undo them.
+#: Changes that the next version may make to tables of this version, and statements that undo them.
 _FORWARD = [
     "ALTER TABLE datasets ADD COLUMN note TEXT",
     "ALTER TABLE labels ADD COLUMN weight FLOAT NOT NULL DEFAULT 1",

@@ -114,7 +114,7 @@ def test_suffix_selects_the_format(name: str, write: Writer, tmp_path: Path) -> 
 
 
 @every_writer
-def test_the_caller_s_stream_stays_open(name: str, write: Writer) -> None:
+def test_stream_of_the_caller_stays_open(name: str, write: Writer) -> None:
     stream = io.BytesIO(write(*example()))
     stream.seek(5)  # reading starts at the beginning, from any position
     read(stream, format=name, labels="optional")

@@ -11,7 +11,7 @@ from tests.losses.definitions import top
 from tests.losses.test_losses import batch
 
 
-def test_value_is_the_mean_over_pairs_of_eq_18():
+def test_value_is_the_mean_of_eq_18_over_pairs():
     logits, labels = batch()
     history = [i * 7 % 5 for i in range(len(labels))]
     loss = LOSSES["crl"](samples=100).eval()
@@ -27,7 +27,7 @@ def test_value_is_the_mean_over_pairs_of_eq_18():
     assert loss(logits, labels, indices=indices) == pytest.approx(total / (n * (n - 1)))
 
 
-def test_gradient_of_a_pair_is_that_of_its_confidences():
+def test_pair_gradient_matches_the_definition():
     """Paper 001, S1.5, eq. 19: λ p(1 − p) at ŷ, −λ p_ŷ p_j elsewhere, the other row's reversed."""
     logits = torch.tensor([[2.0, 0.0, 1.0], [0.5, 1.0, 0.0]], dtype=torch.float64)
     logits.requires_grad_()
@@ -42,7 +42,7 @@ def test_gradient_of_a_pair_is_that_of_its_confidences():
         torch.testing.assert_close(logits.grad[row], sign * expected)
 
 
-def test_history_counts_what_training_got_right_and_nothing_else():
+def test_history_counts_correct_training_predictions():
     logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
     labels = torch.tensor([0, 1, 1])
     indices = torch.tensor([5, 0, 2])
@@ -53,7 +53,7 @@ def test_history_counts_what_training_got_right_and_nothing_else():
     assert loss.history.tolist() == [2, 0, 0, 0, 0, 2]
 
 
-def test_a_checkpoint_keeps_the_history():
+def test_checkpoint_keeps_the_history():
     logits, labels = batch(8)
     loss = LOSSES["crl"]()
     loss(logits, labels, indices=torch.arange(8) * 3)
@@ -76,7 +76,7 @@ def test_a_checkpoint_keeps_the_history():
         torch.arange(8) + 3,
     ],
 )
-def test_bad_indices_are_refused_and_count_nothing(indices):
+def test_invalid_indices_are_refused_and_not_counted(indices):
     logits, labels = batch(8)
     loss = LOSSES["crl"](samples=10)
     with pytest.raises(InputError, match="indices"):

@@ -38,7 +38,7 @@ def test_cross_entropy_is_p_minus_q():
     close(gradient("cross_entropy", logits, labels), logits.softmax(1) - one_hot(logits, labels))
 
 
-def test_label_smoothing_moves_the_target():
+def test_label_smoothing_gradient_is_p_minus_smoothed_target():
     """Paper 001, eqs. 4 and 5, for ε = α K/(K−1): α of the label, spread over the others."""
     logits, labels = batch()
     k = logits.shape[1]
@@ -73,7 +73,7 @@ def test_sample_dependent_focal_has_the_g_of_its_row():
     )
 
 
-def test_gamma_of_proposition_2():
+def test_gamma_matches_proposition_2():
     """g(p0, γ*) = 1, larger below p0 and smaller above; 4.85 at .2 and 3.07 at .25."""
     assert gamma_for(0.2) == pytest.approx(4.85, abs=0.005)
     assert gamma_for(0.25) == pytest.approx(3.07, abs=0.005)
@@ -83,14 +83,14 @@ def test_gamma_of_proposition_2():
         assert g(p0 / 2, gamma) > 1 > g((1 + p0) / 2, gamma)
 
 
-def test_gammas_from_p0_stand_in_for_a_table():
+def test_gammas_can_be_computed_from_p0():
     logits, labels = batch(100)
     with_gamma = LOSSES["focal_sample_dependent"](gamma=(gamma_for(0.2), gamma_for(0.25)))
     with_p0 = LOSSES["focal_sample_dependent"](p0=(0.2, 0.25))
     assert with_p0(logits, labels) == with_gamma(logits, labels)
 
 
-def test_scheduled_focal_steps_down_at_the_papers_epochs():
+def test_scheduled_focal_decreases_at_the_epochs_of_the_paper():
     """Of 350 epochs: 5 for the first 100, 3 for the next 150, 2 for the last 100."""
     logits, labels = batch()
     loss = LOSSES["focal_scheduled"]()
@@ -99,7 +99,7 @@ def test_scheduled_focal_steps_down_at_the_papers_epochs():
         assert loss(logits, labels) == LOSSES["focal"](gamma=float(gamma))(logits, labels)
 
 
-def test_inverse_focal_turns_round_from_a_gamma_of_3_6():
+def test_inverse_focal_gradient_changes_sign_above_gamma_3_6():
     """Its slope in p_y is positive somewhere for γ = 3.7, and nowhere for 3.5: paper 002, C.2."""
     p = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
     slopes = {}
@@ -155,7 +155,7 @@ def test_mdca_has_the_gradient_of_eq_10():
     close(gradient("mdca", logits, labels), p * (signs - (p @ signs)[:, None]))
 
 
-def test_mdcas_row_of_table_2_is_near_where_one_class_rules():
+def test_mdca_gradient_approximates_table_2():
     """λ p(1 − p) for ŷ and −λ p_j (1 + p_ŷ) elsewhere, up to twice Σ_{k≠ŷ} p_k."""
     logits = torch.tensor([[9.0, 0.0, 1.0, 0.5]] * 6, dtype=torch.float64)
     labels = torch.tensor([0, 1, 2, 3, 1, 2])  # overconfident in class 0, under in all others
@@ -191,7 +191,7 @@ def test_cpc_has_the_gradients_of_eqs_5_and_6():
             np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_avuc_gs_has_avucs_value_and_no_gradient_through_confidence():
+def test_avuc_gs_stops_the_gradient_of_confidence():
     """The gradient is that of the terms with c held: appendix F of paper 000."""
     logits, labels = batch()
     assert LOSSES["avuc_gs"]()(logits, labels) == LOSSES["avuc"]()(logits, labels)
@@ -217,7 +217,7 @@ def test_avuc_gs_has_avucs_value_and_no_gradient_through_confidence():
     )
 
 
-def test_avuc_rewards_confidence_in_wrong_rows_and_its_successors_do_not():
+def test_only_avuc_rewards_confidence_in_errors():
     """A wrong and certain row, surer still: what paper 000 holds against avuc, section 4.2."""
     logits = torch.tensor([[6.0, 0.0, 0.0], [0.3, 0.0, 0.1]], dtype=torch.float64)
     labels = torch.tensor([1, 0])
@@ -266,7 +266,7 @@ def test_selective_risk_has_the_gradient_of_eq_27(kind):
     )
 
 
-def test_mmce_is_quiet_where_nothing_is_wrong():
+def test_mmce_has_a_finite_gradient_without_errors():
     """All right, with confidence 1 up to rounding: the root of nothing has a finite gradient."""
     for scale in (20.0, 40.0, 80.0, 1e4):
         logits = (torch.eye(6) * scale).requires_grad_()

@@ -65,7 +65,7 @@ def call(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 @pytest.mark.parametrize(("rows", "classes"), [(24, 5), (7, 2), (3, 11)])
-def test_value_is_the_definitions(name, options, rows, classes):
+def test_value_matches_the_definition(name, options, rows, classes):
     """An independent loop over rows, in float64, gives the same number."""
     for seed in range(5):
         logits, labels = batch(rows, classes, seed)
@@ -80,7 +80,7 @@ STOPPED = {"avuc_gs", "selective_risk"}
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_gradient_is_the_values_slope(name, options):
+def test_gradient_matches_finite_differences(name, options):
     """Finite differences in float64, at points away from kinks."""
     if name in STOPPED:
         pytest.skip("its gradient is stopped on purpose, see test_gradients.py")
@@ -92,7 +92,7 @@ def test_gradient_is_the_values_slope(name, options):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_classes_have_no_order(name):
+def test_class_order_does_not_matter(name):
     logits, labels = batch()
     order = torch.tensor([3, 0, 4, 1, 2])
     renamed = torch.empty_like(order)
@@ -104,7 +104,7 @@ def test_classes_have_no_order(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"crl"}))
-def test_rows_have_no_order(name):
+def test_order_of_rows_does_not_matter(name):
     logits, labels = batch()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
     loss = LOSSES[name]()
@@ -114,7 +114,7 @@ def test_rows_have_no_order(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_have_no_zero(name):
+def test_shifted_logits_have_the_same_loss(name):
     """What is added to all logits of a row changes nothing."""
     logits, labels = batch()
     loss = LOSSES[name]()
@@ -125,7 +125,7 @@ def test_logits_have_no_zero(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"crl"}))
-def test_dense_predictions_are_rows(name):
+def test_dense_predictions_equal_rows(name):
     """(N, K, H, W) with labels (N, H, W) is the same as their rows one by one."""
     logits, labels = batch(24, 5)
     dense = logits.reshape(2, 3, 4, 5).movedim(-1, 1)
@@ -135,7 +135,7 @@ def test_dense_predictions_are_rows(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_smaller_floats(name, dtype):
+def test_half_precision_is_accurate(name, dtype):
     """In float32 or from halves, the value is that in float64 of the same logits."""
     logits, labels = batch(64, 10, scale=4)
     small = logits.to(dtype).requires_grad_()
@@ -265,7 +265,7 @@ def test_bad_options_are_refused(name, options, field):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_options_come_from_a_file_and_go_to_one(name):
+def test_options_round_trip_through_a_file(name):
     """What a configuration names, `configure` makes; an unknown option is refused."""
     loss = configure(LOSSES, name, {}, field="loss")
     assert isinstance(loss, LOSSES[name])
@@ -277,7 +277,7 @@ def test_options_come_from_a_file_and_go_to_one(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_loss_is_a_module(name):
+def test_loss_is_a_module(name):
     """It can be part of another, moved, saved and printed."""
     module = torch.nn.ModuleDict({"loss": LOSSES[name]()})
     module.to(torch.device("cpu")).train()
@@ -288,7 +288,7 @@ def test_a_loss_is_a_module(name):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 @pytest.mark.parametrize("name", NAMES)
-def test_cuda_is_the_cpu_in_float64(name):
+def test_cuda_matches_the_cpu_in_float64(name):
     logits, labels = batch(64, 10)
     loss = LOSSES[name]()
     expected = float(call(loss, logits, labels))

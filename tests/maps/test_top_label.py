@@ -63,7 +63,7 @@ def test_equal_odds_do_not_change_probabilities() -> None:
 def test_logits_and_probabilities_are_consistent(
     logits: NDArray[np.float64], odds: NDArray[np.float64]
 ) -> None:
-    """Whatever the logits: rows that sum to one, and the same prediction, of equals the first.
+    """For any logits: rows sum to one, and predictions stay the same; the first of equals wins.
 
     A logit of 1e30 has rounding errors of 1e14, but a difference of two has none under it.
     """

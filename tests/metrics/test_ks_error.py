@@ -85,7 +85,7 @@ def softmaxes(rng: np.random.Generator, classes: int) -> np.ndarray:
 def test_classwise_interval_covers_the_true_value(
     classes: int, off: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In 93% of 60 draws at least. Labels are half of `off` of the time class 0, whatever p."""
+    """In 93% of 60 draws at least. Labels are class 0 in half of `off` of the rows, for any p."""
     monkeypatch.setattr(ks_noise, "_floors", lambda _: np.zeros(1))  # which take most of the time
     rng = np.random.default_rng(0)
     big = np.random.default_rng(1)

@@ -109,7 +109,7 @@ def _judge(copy: Path, mutation: Mutation, *, rest: bool) -> _Outcome:
         caught_by, output = _run_tests(copy, *mutation.tests)
         if rest and not output:
             ignored = [f"--ignore={path}" for path in mutation.tests]
-            # This one would notice any mutation.
+            # This test would notice any mutation.
             ignored.append("--ignore=tests/mutants")
             caught_by, output = _run_tests(copy, *ignored, "tests")
     finally:

@@ -91,7 +91,7 @@ def export(network: Any, path: Path, by: str) -> None:
 
 @pytest.mark.parametrize("by", [pytest.param("dynamo", marks=pytest.mark.slow), "torchscript"])
 @pytest.mark.parametrize("map", ["temperature", "structured_matrix", "isotonic"])
-def test_a_network_of_torch(map: str, by: str, network: Any, tmp_path: Path) -> None:
+def test_torch_network_can_be_fused(map: str, by: str, network: Any, tmp_path: Path) -> None:
     """One file answers what torch's network and then the fitted calibrator answer."""
     torch = pytest.importorskip("torch")
     images, labels = digits()
@@ -120,7 +120,7 @@ def convert(pipeline: Pipeline, path: Path, zipmap: bool) -> None:
 
 
 @pytest.mark.parametrize("map", ["temperature", "dirichlet", "beta"])
-def test_a_pipeline_of_scikit_learn(map: str, pipeline: Pipeline, tmp_path: Path) -> None:
+def test_scikit_learn_pipeline_can_be_fused(map: str, pipeline: Pipeline, tmp_path: Path) -> None:
     """Its labels stay, its operators are of another domain, and it answers probabilities."""
     images, labels = digits()
     before = pipeline.predict_proba(images)
@@ -138,8 +138,8 @@ def test_a_pipeline_of_scikit_learn(map: str, pipeline: Pipeline, tmp_path: Path
     assert np.abs(expected - before[ROWS]).max() > 0.01
 
 
-def test_a_list_of_dictionaries_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
-    """What skl2onnx writes unless told otherwise; nothing is written."""
+def test_dictionary_output_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+    """The default output of skl2onnx; nothing is written."""
     images, labels = digits()
     calibrator = recalib.fit(
         pipeline.predict_proba(images[FITTED]), labels[FITTED], input="probabilities"

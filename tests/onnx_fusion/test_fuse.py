@@ -56,7 +56,7 @@ def test_every_map_can_be_fused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("opset", [13, 15, 17, 18, 20, 21, 22])
-def test_the_opset_of_the_model_is_kept(name: str, opset: int, tmp_path: Path) -> None:
+def test_opset_of_the_model_is_preserved(name: str, opset: int, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     fuse(save(classifier(opset=opset), tmp_path), calibrator(name), out)
     assert [(entry.domain, entry.version) for entry in onnx.load(out).opset_import] == [("", opset)]
@@ -64,7 +64,7 @@ def test_the_opset_of_the_model_is_kept(name: str, opset: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 12])
-def test_an_older_model_is_converted(opset: int, tmp_path: Path) -> None:
+def test_older_opset_is_converted(opset: int, tmp_path: Path) -> None:
     softmax = helper.make_node("Softmax", ["scores"], ["p"], axis=1)
     outputs = [typed(name, TensorProto.FLOAT, ["N", CLASSES]) for name in ("scores", "p")]
     model = save(classifier(opset=opset, more=[softmax], outputs=outputs), tmp_path)
@@ -74,8 +74,8 @@ def test_an_older_model_is_converted(opset: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_any_float_is_taken(dtype: str, tmp_path: Path) -> None:
-    """The new output is float32 whatever the model computes in."""
+def test_every_float_type_is_accepted(dtype: str, tmp_path: Path) -> None:
+    """The new output is float32 for every precision of the model."""
     model = save(classifier(dtype=FLOATS[dtype]), tmp_path)
     fuse(model, calibrator(), tmp_path / "out.onnx")
     answer = answers(tmp_path / "out.onnx", x=some_x(dtype=np.dtype(dtype).type))
@@ -84,19 +84,19 @@ def test_any_float_is_taken(dtype: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_fixed_number_of_rows_stays_fixed(rows: int, tmp_path: Path) -> None:
+def test_fixed_batch_size_is_preserved(rows: int, tmp_path: Path) -> None:
     fuse(save(classifier(rows=rows), tmp_path), calibrator(), tmp_path / "out.onnx")
     output = onnx.load(tmp_path / "out.onnx").graph.output[1]
     assert [d.dim_value for d in output.type.tensor_type.shape.dim] == [rows, CLASSES]
 
 
-def test_the_symbol_of_the_rows_is_kept(tmp_path: Path) -> None:
+def test_symbolic_batch_size_is_preserved(tmp_path: Path) -> None:
     fuse(save(classifier(rows="batch"), tmp_path), calibrator(), tmp_path / "out.onnx")
     output = onnx.load(tmp_path / "out.onnx").graph.output[1]
     assert output.type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
-def test_names_that_are_taken_are_left_alone(tmp_path: Path) -> None:
+def test_existing_names_are_not_reused(tmp_path: Path) -> None:
     """Also those of a subgraph, which sees the names around it."""
     model = classifier(output="probabilities")
     inner = helper.make_graph(
@@ -120,12 +120,12 @@ def test_names_that_are_taken_are_left_alone(tmp_path: Path) -> None:
     ]
 
 
-def test_the_output_can_be_replaced(tmp_path: Path) -> None:
+def test_output_can_be_replaced(tmp_path: Path) -> None:
     fuse(save(classifier(), tmp_path), calibrator(), tmp_path / "out.onnx", keep=False)
     assert list(answers(tmp_path / "out.onnx", x=some_x())) == ["probabilities"]
 
 
-def test_a_softmax_is_what_the_caller_says(tmp_path: Path) -> None:
+def test_declared_softmax_is_used(tmp_path: Path) -> None:
     """Said to be probabilities, it is undone; not said, there is a warning, and no guess."""
     softmax = helper.make_node("Softmax", ["scores"], ["p"], axis=1)
     output = [typed("p", TensorProto.FLOAT, ["N", CLASSES])]
@@ -141,7 +141,7 @@ def test_a_softmax_is_what_the_caller_says(tmp_path: Path) -> None:
     assert "probabilities" in guessed.proof.warnings[0]
 
 
-def test_masks_of_the_model_are_kept(tmp_path: Path) -> None:
+def test_masks_of_the_model_are_preserved(tmp_path: Path) -> None:
     """A model may add −inf for classes that a row cannot have."""
     model = classifier(output="all")
     mask = np.array([0, -np.inf, 0, 0], np.float32)
@@ -154,7 +154,7 @@ def test_masks_of_the_model_are_kept(tmp_path: Path) -> None:
     np.testing.assert_allclose(answer.sum(axis=1), 1, rtol=1e-6)
 
 
-def test_weights_in_other_files_stay_there(tmp_path: Path) -> None:
+def test_external_weights_are_not_copied(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     model = classifier()
     onnx.save(model, path, save_as_external_data=True, location="weights", size_threshold=0)
@@ -187,7 +187,7 @@ def test_free_axes_need_a_shape(tmp_path: Path) -> None:
         fuse(path, calibrator(), tmp_path / "out.onnx", shapes={"imge": (1,)})
 
 
-def test_token_ids_and_masks_are_made_up(tmp_path: Path) -> None:
+def test_token_ids_and_masks_are_generated(tmp_path: Path) -> None:
     ids, mask = (typed(name, TensorProto.INT64, ["N", 6]) for name in ("ids", "mask"))
     table = np.random.default_rng(0).normal(size=(2, CLASSES)).astype(np.float32)
     graph = helper.make_graph(
@@ -212,7 +212,7 @@ def test_token_ids_and_masks_are_made_up(tmp_path: Path) -> None:
 
 
 def _wrong_classes(model: ModelProto) -> None:
-    """Nothing to change: the calibrator is the one that is wrong."""
+    """Nothing to change: the calibrator itself is wrong."""
 
 
 def _integers(model: ModelProto) -> None:
@@ -278,7 +278,7 @@ def _fused_already(model: ModelProto) -> None:
         (_fused_already, 4, "holds a calibrator already"),
     ],
 )
-def test_what_cannot_be_fused_is_refused(change, classes: int, line: str, tmp_path: Path) -> None:
+def test_unsupported_model_is_refused(change, classes: int, line: str, tmp_path: Path) -> None:
     """One line that says why, and nothing written."""
     model = classifier()
     change(model)
@@ -289,7 +289,7 @@ def test_what_cannot_be_fused_is_refused(change, classes: int, line: str, tmp_pa
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_what_is_not_proven_is_not_written(
+def test_unproven_graph_is_not_written(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A graph that is not the calibrator's: one temperature for another, a ten-thousandth away."""
@@ -302,7 +302,7 @@ def test_what_is_not_proven_is_not_written(
 
 
 @pytest.mark.parametrize("data", [b"", b"no onnx", b"\x08", bytes(range(256))])
-def test_a_damaged_file_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_damaged_model_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(data)
     with pytest.raises(InputError, match=r"model: found .*; accepted: "):
         fuse(tmp_path / "model.onnx", calibrator(), tmp_path / "out.onnx")
@@ -310,14 +310,14 @@ def test_a_damaged_file_is_refused(data: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
-def test_a_file_cut_short_is_refused(share: float, tmp_path: Path) -> None:
+def test_truncated_model_is_refused(share: float, tmp_path: Path) -> None:
     content = classifier().SerializeToString()
     (tmp_path / "model.onnx").write_bytes(content[: int(len(content) * share)])
     with pytest.raises(InputError, match=r"model"):
         fuse(tmp_path / "model.onnx", calibrator(), tmp_path / "out.onnx")
 
 
-def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+def test_unusable_files_are_refused(tmp_path: Path) -> None:
     path = save(classifier(), tmp_path)
     with pytest.raises(InputError, match=r"model: .*No such file"):
         fuse(tmp_path / "none.onnx", calibrator(), tmp_path / "out.onnx")
@@ -327,7 +327,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         fuse(path, calibrator(), tmp_path / "none" / "out.onnx")
 
 
-def test_an_old_model_with_weights_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_old_model_with_external_weights_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     old = classifier(opset=11)
     onnx.save(old, path, save_as_external_data=True, location="w", size_threshold=0)
@@ -335,7 +335,7 @@ def test_an_old_model_with_weights_elsewhere_is_refused(tmp_path: Path) -> None:
         fuse(path, calibrator(), tmp_path / "out.onnx")
 
 
-def test_a_calibrator_of_logits_takes_no_probabilities(tmp_path: Path) -> None:
+def test_calibrator_of_logits_refuses_probabilities(tmp_path: Path) -> None:
     """Where a map sees shifts, the logarithm of a softmax is not the logits it was fitted on."""
     softmax = helper.make_node("Softmax", ["scores"], ["p"], axis=1)
     output = [typed("p", TensorProto.FLOAT, ["N", CLASSES])]
@@ -344,5 +344,5 @@ def test_a_calibrator_of_logits_takes_no_probabilities(tmp_path: Path) -> None:
         fuse(path, calibrator("class_temperature"), tmp_path / "o.onnx", input="probabilities")
 
 
-def test_it_is_public() -> None:
+def test_fuse_is_public() -> None:
     assert recalib.fuse is fuse

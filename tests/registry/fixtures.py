@@ -2,7 +2,7 @@
 
 Each test that asks for `database_url` or `registry` runs twice, once a database. A database is
 migrated once per session and then copied, so that a fresh one costs milliseconds. Under
-pytest-xdist each worker process has a server of its own.
+pytest-xdist each worker process has a separate server.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def start_postgresql() -> Iterator[Any]:
 
 
 def execute(url: str, *statements: str) -> None:
-    """Run statements on a PostgreSQL, each by itself."""
+    """Run statements on a PostgreSQL, each in its transaction."""
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())

@@ -1,4 +1,4 @@
-"""Aliases: moved atomically, written down, and noticed by whoever polls the revision."""
+"""Aliases: changed atomically, recorded, and visible to servers that poll the revision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recalib.registry import Registry
 from tests.registry.scenes import a_model, a_version
 
 
-def test_an_alias_says_where_it_points_and_who_did_so(registry: Registry) -> None:
+def test_alias_has_a_version_and_an_actor(registry: Registry) -> None:
     """`set`, `get`, `all` and `page` agree."""
     model = a_model(registry)
     a_version(registry, model)
@@ -27,7 +27,7 @@ def test_an_alias_says_where_it_points_and_who_did_so(registry: Registry) -> Non
     assert (alias.version, alias.actor, alias.reason) == (1, "anna", "the first")
 
 
-def test_every_move_is_in_the_history(registry: Registry) -> None:
+def test_every_change_is_in_the_history(registry: Registry) -> None:
     """Newest first, from where to where; a roll back is a move like any other."""
     model = a_model(registry)
     for _ in range(2):
@@ -44,7 +44,7 @@ def test_every_move_is_in_the_history(registry: Registry) -> None:
     assert older == [history[1]]
 
 
-def test_a_move_that_rolls_back_leaves_no_trace(registry: Registry) -> None:
+def test_rolled_back_change_leaves_no_trace(registry: Registry) -> None:
     """Alias, history and revision change together or not at all."""
     model = a_model(registry)
     a_version(registry, model, promote="champion")
@@ -57,7 +57,7 @@ def test_a_move_that_rolls_back_leaves_no_trace(registry: Registry) -> None:
         assert len(tx.aliases.history(model, "champion")) == tx.aliases.revision() == 1
 
 
-def test_setting_what_is_set_already_changes_nothing(registry: Registry) -> None:
+def test_setting_the_same_version_changes_nothing(registry: Registry) -> None:
     """A repeated request makes no entry and wakes no server."""
     model = a_model(registry)
     a_version(registry, model, promote="champion")
@@ -67,7 +67,7 @@ def test_setting_what_is_set_already_changes_nothing(registry: Registry) -> None
         assert tx.aliases.revision() == 1
 
 
-def test_an_alias_points_at_versions_of_its_own_model(registry: Registry) -> None:
+def test_alias_points_to_versions_of_its_model(registry: Registry) -> None:
     """Neither at a number not yet published, nor at another model's."""
     model, other = a_model(registry), a_model(registry, "vit")
     a_version(registry, other)
@@ -76,7 +76,7 @@ def test_an_alias_points_at_versions_of_its_own_model(registry: Registry) -> Non
 
 
 @pytest.mark.parametrize("alias", ["7", "", "a/b"])
-def test_an_alias_cannot_read_as_a_version(registry: Registry, alias: str) -> None:
+def test_alias_cannot_look_like_a_version(registry: Registry, alias: str) -> None:
     """Requests may name either in the same place."""
     model = a_model(registry)
     a_version(registry, model)
@@ -84,7 +84,7 @@ def test_an_alias_cannot_read_as_a_version(registry: Registry, alias: str) -> No
         tx.aliases.set(model, alias, 1, "anna", "")
 
 
-def test_revisions_become_visible_in_their_order(registry: Registry) -> None:
+def test_revisions_become_visible_in_order(registry: Registry) -> None:
     """A poller that has seen a revision has seen every smaller one.
 
     Two models are promoted at once. The second may not finish before the first has, or a poller

@@ -132,7 +132,7 @@ def job_states(registry: Registry) -> list[tuple[str, int, bool]]:
     return [(job.state, job.attempts, job.worker is None) for job in jobs]
 
 
-def test_what_comes_back_is_what_went_in(registry: Registry, opposite: Registry, to: Path) -> None:
+def test_restored_rows_equal_the_original(registry: Registry, opposite: Registry, to: Path) -> None:
     """Every row of every table, every blob, and probabilities to the last bit; both ways."""
     full(registry)
     messages: list[str] = []
@@ -163,8 +163,8 @@ def test_what_comes_back_is_what_went_in(registry: Registry, opposite: Registry,
     assert here.tobytes() == there.tobytes()
 
 
-def test_a_running_job_is_queued_again(registry: Registry, elsewhere: Registry, to: Path) -> None:
-    """Without its counting as an attempt; whoever still runs it has an old fence."""
+def test_running_job_is_requeued(registry: Registry, elsewhere: Registry, to: Path) -> None:
+    """It does not count as an attempt; the earlier worker has an old fence."""
     with registry.transaction() as tx:
         tx.jobs.enqueue("fit", {}, priority=9)
     running = a_lease(registry)
@@ -183,7 +183,7 @@ def test_a_running_job_is_queued_again(registry: Registry, elsewhere: Registry, 
         assert again.fence > running.fence + 1_000_000
 
 
-def test_new_rows_are_numbered_on(registry: Registry, opposite: Registry, to: Path) -> None:
+def test_new_rows_continue_the_numbering(registry: Registry, opposite: Registry, to: Path) -> None:
     """A database that counts from 1 again would refuse the next model."""
     with registry.transaction() as tx:
         first = tx.models.create("one", None, 2, "anna")
@@ -195,7 +195,7 @@ def test_new_rows_are_numbered_on(registry: Registry, opposite: Registry, to: Pa
         tx.jobs.enqueue("fit", {})
 
 
-def test_it_is_made_while_the_registry_is_used(
+def test_backup_runs_while_the_registry_changes(
     registry: Registry, elsewhere: Registry, to: Path
 ) -> None:
     """Rows are of one moment, and blobs that come and go meanwhile are there or not named."""
@@ -229,9 +229,7 @@ def test_it_is_made_while_the_registry_is_used(
         elsewhere.blobs.verify(digest)
 
 
-def test_a_blob_that_is_lost_or_damaged_is_said(
-    here: Registry, elsewhere: Registry, to: Path
-) -> None:
+def test_missing_or_damaged_blob_is_reported(here: Registry, elsewhere: Registry, to: Path) -> None:
     """And there is no backup without it, unless that is asked for."""
     some(here)
     with here.reading() as tx:
@@ -249,7 +247,7 @@ def test_a_blob_that_is_lost_or_damaged_is_said(
         elsewhere.blobs.open(lost)
 
 
-def test_nothing_is_overwritten(here: Registry, to: Path, tmp_path: Path) -> None:
+def test_existing_file_is_not_overwritten(here: Registry, to: Path, tmp_path: Path) -> None:
     to.write_text("mine")
     with pytest.raises(InputError, match=r"to: found .*which exists"):
         backup(here, to)
@@ -265,7 +263,7 @@ def test_nothing_is_overwritten(here: Registry, to: Path, tmp_path: Path) -> Non
     assert not list(tmp_path.glob(".*"))
 
 
-def test_two_at_once_to_one_name(here: Registry, to: Path) -> None:
+def test_concurrent_backups_to_one_name_conflict(here: Registry, to: Path) -> None:
     def again(_: str) -> None:
         with pytest.raises(InputError, match="another backup is writing"):
             backup(here, to)
@@ -274,9 +272,7 @@ def test_two_at_once_to_one_name(here: Registry, to: Path) -> None:
     assert read_manifest(to).tables["models"].rows == 0
 
 
-def test_a_registry_with_anything_in_it_is_not_replaced(
-    here: Registry, elsewhere: Registry, to: Path
-) -> None:
+def test_nonempty_registry_is_not_replaced(here: Registry, elsewhere: Registry, to: Path) -> None:
     """Unless asked to; what a server makes for itself as it starts is not anything."""
     some(here)
     backup(here, to)
@@ -294,7 +290,7 @@ def test_a_registry_with_anything_in_it_is_not_replaced(
     assert [row.name for row in all_rows(elsewhere)["models"]] == ["resnet"]
 
 
-def test_not_while_somebody_uses_it(registry: Registry, opposite: Registry, to: Path) -> None:
+def test_registry_in_use_is_not_restored(registry: Registry, opposite: Registry, to: Path) -> None:
     """An idle connection is enough: its owner goes by what it has read."""
     backup(registry, to)
     opposite.migrate()
@@ -307,7 +303,7 @@ def test_not_while_somebody_uses_it(registry: Registry, opposite: Registry, to: 
     restore(opposite, to)
 
 
-def test_an_older_schema_is_upgraded(
+def test_older_schema_is_upgraded(
     registry: Registry, elsewhere: Registry, to: Path, request: pytest.FixtureRequest
 ) -> None:
     """A backup made before an upgrade is restored after it."""
@@ -330,7 +326,7 @@ def test_an_older_schema_is_upgraded(
         ("schema", "0006", "upgrade it to 0009 with commit"),
     ],
 )
-def test_a_backup_of_another_version_is_refused(
+def test_backup_of_another_version_is_refused(
     here: Registry, elsewhere: Registry, to: Path, field: str, value: Any, accepted: str
 ) -> None:
     """The error says what to do."""
@@ -341,7 +337,7 @@ def test_a_backup_of_another_version_is_refused(
         restore(elsewhere, other, force=True)
 
 
-def test_a_later_versions_database_is_not_replaced(
+def test_database_of_a_later_version_is_not_replaced(
     here: Registry, elsewhere: Registry, to: Path
 ) -> None:
     backup(here, to)
@@ -367,9 +363,7 @@ def _rewritten(
                 new.writestr(name, content)
 
 
-def test_what_is_no_whole_backup_changes_nothing(
-    here: Registry, elsewhere: Registry, to: Path
-) -> None:
+def test_incomplete_backup_changes_nothing(here: Registry, elsewhere: Registry, to: Path) -> None:
     """Cut short, bent or left out anywhere, or something else altogether."""
     some(here)
     backup(here, to)
@@ -426,7 +420,7 @@ def _killed(at: int, act: Callable[[Callable[[str], None]], object]) -> bool:
         os._exit(0)
 
 
-def test_kill_9_leaves_nothing_half_done(
+def test_killed_backup_or_restore_leaves_a_consistent_state(
     registry: Registry, opposite: Registry, to: Path, tmp_path: Path
 ) -> None:
     """Of a backup no file by its name; of a restore the registry that was there before."""
@@ -487,7 +481,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_blobs_in_a_bucket(bucket: str, elsewhere: Registry, to: Path, tmp_path: Path) -> None:
+def test_blobs_in_a_bucket_are_restored(
+    bucket: str, elsewhere: Registry, to: Path, tmp_path: Path
+) -> None:
     """Which has neither folders nor renames that are safe; from there and to there."""
     here = Registry(f"sqlite:///{tmp_path}/bucket.db", f"{bucket}/here")
     here.migrate()
@@ -510,7 +506,7 @@ def test_blobs_in_a_bucket(bucket: str, elsewhere: Registry, to: Path, tmp_path:
     again.close()
 
 
-def test_a_database_file_is_its_owners_only(elsewhere: Registry, tmp_path: Path) -> None:
+def test_database_file_is_private(elsewhere: Registry, tmp_path: Path) -> None:
     """It holds the keys that sign."""
     elsewhere.migrate()
     elsewhere.check()
@@ -518,7 +514,7 @@ def test_a_database_file_is_its_owners_only(elsewhere: Registry, tmp_path: Path)
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
-def test_digests_are_those_of_sha256sum(here: Registry, to: Path) -> None:
+def test_digests_match_sha256sum(here: Registry, to: Path) -> None:
     """So that a backup can be looked through without Recalib."""
     some(here)
     manifest = backup(here, to)

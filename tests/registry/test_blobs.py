@@ -36,7 +36,7 @@ def _keep(store: BlobStore, data: bytes = _DATA) -> str:
         return blob.commit()
 
 
-def test_a_blob_can_be_removed_and_once_more(store: BlobStore) -> None:
+def test_blob_can_be_removed_twice(store: BlobStore) -> None:
     digest = _keep(store)
     other = _keep(store, b"others")
     store.remove(digest)
@@ -48,7 +48,7 @@ def test_a_blob_can_be_removed_and_once_more(store: BlobStore) -> None:
         store.remove("../" + digest)
 
 
-def test_what_was_committed_can_be_read(store: BlobStore) -> None:
+def test_committed_blob_can_be_read(store: BlobStore) -> None:
     """Counted and hashed on the way, under its digest, seekable."""
     with store.writer() as blob:
         blob.write(_DATA[:5])
@@ -62,7 +62,7 @@ def test_what_was_committed_can_be_read(store: BlobStore) -> None:
     assert _files(store) == [f"/{_DIGEST[:2]}/{_DIGEST}"]
 
 
-def test_what_was_written_can_be_checked_before_it_counts(store: BlobStore) -> None:
+def test_written_blob_can_be_checked_before_the_commit(store: BlobStore) -> None:
     """The temporary file is seekable; nothing can be added once it was looked at."""
     with store.writer() as blob:
         blob.write(_DATA)
@@ -75,7 +75,7 @@ def test_what_was_written_can_be_checked_before_it_counts(store: BlobStore) -> N
     store.verify(_DIGEST)
 
 
-def test_without_a_commit_nothing_is_left(store: BlobStore) -> None:
+def test_uncommitted_blob_is_removed(store: BlobStore) -> None:
     """Whether the block ends or an error leaves it."""
     with store.writer() as blob:
         blob.write(_DATA)
@@ -86,13 +86,13 @@ def test_without_a_commit_nothing_is_left(store: BlobStore) -> None:
         store.open(_DIGEST)
 
 
-def test_the_same_bytes_are_kept_once(store: BlobStore) -> None:
+def test_equal_blobs_are_stored_once(store: BlobStore) -> None:
     """The second writer's temporary file is dropped."""
     assert _keep(store) == _keep(store)
     assert len(_files(store)) == 1
 
 
-def test_a_truncated_blob_is_found_out_and_replaced(store: BlobStore) -> None:
+def test_truncated_blob_is_detected_and_replaced(store: BlobStore) -> None:
     """`verify` tells; uploading the bytes again repairs."""
     _keep(store)
     store.filesystem.pipe_file(store.path(_DIGEST), _DATA[:3])
@@ -103,13 +103,13 @@ def test_a_truncated_blob_is_found_out_and_replaced(store: BlobStore) -> None:
 
 
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", _DIGEST.upper(), _DIGEST + "\n"])
-def test_only_digests_name_blobs(store: BlobStore, digest: str) -> None:
+def test_blob_names_must_be_digests(store: BlobStore, digest: str) -> None:
     """No path gets through."""
     with pytest.raises(InputError, match="digest"):
         store.open(digest)
 
 
-def test_sweeping_removes_what_killed_writers_left(store: BlobStore) -> None:
+def test_files_of_killed_writers_are_swept(store: BlobStore) -> None:
     """Old temporary files go, young ones and committed blobs stay."""
     assert store.sweep() == 0
     _keep(store)
@@ -121,13 +121,13 @@ def test_sweeping_removes_what_killed_writers_left(store: BlobStore) -> None:
     assert len(_files(store)) == 1
 
 
-def test_an_unknown_kind_of_store_is_refused() -> None:
+def test_unknown_kind_of_store_is_refused() -> None:
     """With what would be accepted."""
     with pytest.raises(InputError, match="blob_url"):
         BlobStore("carrier-pigeon://coop").open(_DIGEST)
 
 
-def test_a_full_disk_is_said_so_and_left_clean(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     """The room that the failed upload took is free again."""
     with small_disk(tmp_path / "small", 1) as folder:
         store = BlobStore(folder.as_uri())
@@ -137,7 +137,7 @@ def test_a_full_disk_is_said_so_and_left_clean(tmp_path: Path) -> None:
         _keep(store)
 
 
-def test_a_full_device_is_said_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_full_device_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The kernel's own full device, for machines that cannot mount a small disk."""
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")

@@ -13,7 +13,7 @@ from tests.registry.scenes import a_lease, a_model, a_version, claimed
 _CONTENT = ("validation", {"map": "beta"}, b"\x00numbers\xff")
 
 
-def test_a_version_comes_back_as_it_was_published(registry: Registry) -> None:
+def test_published_version_is_read_back(registry: Registry) -> None:
     """The card, the bytes, and what it came from."""
     model, lease = a_model(registry), a_lease(registry)
     with registry.transaction() as tx:
@@ -46,7 +46,7 @@ def test_pages_are_in_order_of_version(registry: Registry) -> None:
         assert [calibrator.version for calibrator in tx.calibrators.page(model, 2, 2)] == [3]
 
 
-def test_concurrent_publishers_number_their_versions_without_gaps(registry: Registry) -> None:
+def test_concurrent_publishers_number_versions_without_gaps(registry: Registry) -> None:
     """Also when every third of them fails after it got its number."""
     model = a_model(registry)
     with registry.transaction() as tx:
@@ -78,7 +78,7 @@ def test_concurrent_publishers_number_their_versions_without_gaps(registry: Regi
     ]
 
 
-def test_a_fenced_worker_publishes_nothing(registry: Registry) -> None:
+def test_fenced_worker_publishes_nothing(registry: Registry) -> None:
     """No version, no number used up, no alias moved."""
     model, paused = a_model(registry), a_lease(registry, lease_seconds=-1)
     claimed(registry, "the next")
@@ -90,15 +90,15 @@ def test_a_fenced_worker_publishes_nothing(registry: Registry) -> None:
     assert a_version(registry, model) == 1
 
 
-def test_a_worker_that_is_late_but_not_replaced_still_publishes(registry: Registry) -> None:
-    """A lease that ran out and was not taken is good; nobody can take it during the publishing."""
+def test_late_worker_publishes_unless_it_was_replaced(registry: Registry) -> None:
+    """An expired but unclaimed lease is valid; it cannot be claimed during the publishing."""
     model, late = a_model(registry), a_lease(registry, lease_seconds=-1)
     with registry.transaction() as tx:
         assert tx.calibrators.publish(late, model, *_CONTENT, None, "") == 1
         tx.jobs.succeed(late, {})
 
 
-def test_a_job_publishes_once(registry: Registry) -> None:
+def test_job_publishes_once(registry: Registry) -> None:
     """Even where a handler, by mistake, publishes without finishing its job and then again."""
     model, lease = a_model(registry), a_lease(registry)
     with registry.transaction() as tx:
@@ -109,8 +109,8 @@ def test_a_job_publishes_once(registry: Registry) -> None:
         assert tx.models.get("resnet").latest_version == 1
 
 
-def test_an_unknown_dataset_publishes_nothing(registry: Registry) -> None:
-    """A calibrator may have no dataset, but not one that does not exist."""
+def test_unknown_dataset_publishes_nothing(registry: Registry) -> None:
+    """A calibrator may have no dataset, but not an unknown dataset."""
     model, lease = a_model(registry), a_lease(registry)
     with pytest.raises(NotFoundError), registry.transaction() as tx:
         tx.calibrators.publish(lease, model, "nowhere", {}, b"", None, "")

@@ -32,7 +32,7 @@ def test_now_is_seconds_since_the_epoch(registry: Registry) -> None:
     assert value == pytest.approx(time.time(), abs=60)
 
 
-def test_a_wrong_clock_in_the_worker_changes_no_lease(
+def test_wrong_clock_of_a_worker_changes_no_lease(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker a day ahead does not find every lease expired, nor grant one of a day."""
@@ -47,7 +47,7 @@ def test_a_wrong_clock_in_the_worker_changes_no_lease(
         assert tx.jobs.claim("right", [KIND], 60) is not None
 
 
-def test_jobs_from_the_future_are_done_now(registry: Registry) -> None:
+def test_jobs_from_the_future_are_claimed_now(registry: Registry) -> None:
     """The database's clock was set back by an hour: nothing waits until it is as late again."""
     with registry.transaction() as tx:
         tx.jobs.enqueue(KIND, {})

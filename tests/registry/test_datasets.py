@@ -11,7 +11,7 @@ from tests.registry.scenes import a_model
 _SIZES = ("0" * 64, 5_000_000_000, 2, 6_000_000_000_000, "text/csv")
 
 
-def test_a_dataset_comes_back_as_it_was_created(registry: Registry) -> None:
+def test_created_dataset_is_read_back(registry: Registry) -> None:
     """Sizes may exceed 32 bits, metrics are any JSON."""
     model = a_model(registry)
     metrics = {"ece": {"value": 0.1, "low": None}}
@@ -23,7 +23,7 @@ def test_a_dataset_comes_back_as_it_was_created(registry: Registry) -> None:
     assert (created.input, created.metrics) == ("probabilities", metrics)
 
 
-def test_a_name_is_taken_within_its_model_only(registry: Registry) -> None:
+def test_names_are_unique_within_a_model(registry: Registry) -> None:
     """Two models may each have a dataset of a name, one model not two."""
     model = a_model(registry)
     a_model(registry, "vit")  # has one of that name as well
@@ -31,7 +31,7 @@ def test_a_name_is_taken_within_its_model_only(registry: Registry) -> None:
         tx.datasets.create(model, "validation", *_SIZES, "logits", {})
 
 
-def test_an_unknown_dataset_is_not_found(registry: Registry) -> None:
+def test_unknown_dataset_is_not_found(registry: Registry) -> None:
     """`get` raises and names the model, `find` returns None."""
     model = a_model(registry)
     with registry.reading() as tx:
@@ -40,14 +40,14 @@ def test_an_unknown_dataset_is_not_found(registry: Registry) -> None:
             tx.datasets.get(model, "test")
 
 
-def test_only_logits_and_probabilities_go_in(registry: Registry) -> None:
+def test_input_must_be_logits_or_probabilities(registry: Registry) -> None:
     """What the numbers are is said, never guessed."""
     model = a_model(registry)
     with registry.transaction() as tx, pytest.raises(InputError, match="input"):
         tx.datasets.create(model, "d", *_SIZES, "scores", {})  # type: ignore[arg-type]
 
 
-def test_pages_follow_each_other(registry: Registry) -> None:
+def test_pages_are_in_order(registry: Registry) -> None:
     """The cursor is the last name of the page before."""
     model = a_model(registry)
     with registry.transaction() as tx:

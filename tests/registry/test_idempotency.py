@@ -8,8 +8,8 @@ from recalib.errors import ConflictError
 from recalib.registry import Registry
 
 
-def test_the_first_answer_comes_back_in_its_scope(registry: Registry) -> None:
-    """Another scope has keys of its own."""
+def test_stored_answer_is_returned_in_its_scope(registry: Registry) -> None:
+    """Another scope has separate keys."""
     with registry.transaction() as tx:
         tx.idempotency.store("key", "anna POST /models", "abc", 201, b'{"a": 1}')
     with registry.reading() as tx:
@@ -19,7 +19,7 @@ def test_the_first_answer_comes_back_in_its_scope(registry: Registry) -> None:
     assert (stored.fingerprint, stored.status, stored.body) == ("abc", 201, b'{"a": 1}')
 
 
-def test_of_two_requests_with_a_key_one_commits_its_work(registry: Registry) -> None:
+def test_only_one_of_two_requests_with_a_key_commits(registry: Registry) -> None:
     """The later one's work rolls back with its answer."""
 
     def request(name: str) -> None:
@@ -34,7 +34,7 @@ def test_of_two_requests_with_a_key_one_commits_its_work(registry: Registry) -> 
         assert [model.name for model in tx.models.page(None, 10)] == ["first"]
 
 
-def test_old_answers_are_purged_and_young_ones_stay(registry: Registry) -> None:
+def test_only_old_answers_are_purged(registry: Registry) -> None:
     """Age is by the database's clock."""
     with registry.transaction() as tx:
         tx.idempotency.store("key", "scope", "abc", 201, b"")

@@ -1,6 +1,6 @@
 """The queue: order, leases, fences, retries, cancelling.
 
-Leases of negative length have run out when they are given: no test waits for one.
+Leases of negative length expire immediately, so that no test waits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _get(registry: Registry, job_id: str) -> Job:
         return tx.jobs.get(job_id)
 
 
-def test_a_job_waits_with_what_it_was_given(registry: Registry) -> None:
+def test_queued_job_keeps_its_payload(registry: Registry) -> None:
     """State, payload, model and defaults."""
     model = a_model(registry)
     with registry.transaction() as tx:
@@ -37,7 +37,7 @@ def test_a_job_waits_with_what_it_was_given(registry: Registry) -> None:
         tx.jobs.get("nothing")
 
 
-def test_a_job_enqueued_in_a_failed_transaction_never_was(registry: Registry) -> None:
+def test_failed_transaction_enqueues_no_job(registry: Registry) -> None:
     """Work and its cause commit together."""
     with suppress(RuntimeError), registry.transaction() as tx:
         tx.jobs.enqueue(KIND, {})
@@ -46,7 +46,7 @@ def test_a_job_enqueued_in_a_failed_transaction_never_was(registry: Registry) ->
         assert tx.jobs.claim("w", [KIND], 60) is None
 
 
-def test_higher_priority_first_then_the_oldest(registry: Registry) -> None:
+def test_jobs_are_claimed_by_priority_then_age(registry: Registry) -> None:
     """Priorities may be negative."""
     jobs = {
         name: _enqueue(registry, priority=rank)
@@ -56,7 +56,7 @@ def test_higher_priority_first_then_the_oldest(registry: Registry) -> None:
     assert order == [jobs[name].id for name in ("high", "first", "second", "low")]
 
 
-def test_a_worker_claims_only_kinds_that_it_knows(registry: Registry) -> None:
+def test_worker_claims_only_known_kinds(registry: Registry) -> None:
     """The others wait for a worker that does."""
     _enqueue(registry)
     with registry.transaction() as tx:
@@ -64,7 +64,7 @@ def test_a_worker_claims_only_kinds_that_it_knows(registry: Registry) -> None:
         assert tx.jobs.claim("w", ["train", KIND], 60) is not None
 
 
-def test_a_job_for_later_is_not_claimed_now(registry: Registry) -> None:
+def test_future_job_is_not_claimed(registry: Registry) -> None:
     """Later by the database's clock."""
     _enqueue(registry, run_after_seconds=3600)
     with registry.transaction() as tx:
@@ -82,9 +82,7 @@ def test_many_claimers_get_each_job_once(registry: Registry) -> None:
         assert sorted(threads.map(claim, range(20))) == sorted(jobs)
 
 
-def test_a_claimer_of_postgresql_does_not_wait_for_another(
-    registry: Registry, database_url: str
-) -> None:
+def test_postgresql_claims_do_not_block_each_other(registry: Registry, database_url: str) -> None:
     """SKIP LOCKED: while one claim is uncommitted, another takes the next job."""
     if database_url.startswith("sqlite"):
         pytest.skip("SQLite has one writer at a time")
@@ -94,8 +92,8 @@ def test_a_claimer_of_postgresql_does_not_wait_for_another(
     assert [lease and lease.job.id for lease in leases] == [first.id, second.id]
 
 
-def test_an_expired_lease_passes_on_and_fences_the_first(registry: Registry) -> None:
-    """Whatever the paused worker tries, it is refused; the second finishes."""
+def test_expired_lease_fences_the_first_worker(registry: Registry) -> None:
+    """Every action of the paused worker is refused; the second worker finishes."""
     paused = a_lease(registry, lease_seconds=-1)
     second = claimed(registry, "second")
     assert (second.job.id, second.job.attempts, second.fence) == (
@@ -119,8 +117,8 @@ def test_an_expired_lease_passes_on_and_fences_the_first(registry: Registry) -> 
     assert (job.state, job.result, job.worker) == ("succeeded", {"version": 1}, "second")
 
 
-def test_a_heartbeat_keeps_the_lease_and_takes_progress_along(registry: Registry) -> None:
-    """Even one that comes late, as long as nobody has taken the job."""
+def test_heartbeat_extends_the_lease_and_stores_progress(registry: Registry) -> None:
+    """Also after its lease has expired, unless another worker has claimed the job."""
     lease = a_lease(registry, lease_seconds=-1)
     with registry.transaction() as tx:
         assert tx.jobs.heartbeat(lease, 60, {"fraction": 0.5}) is False
@@ -129,7 +127,7 @@ def test_a_heartbeat_keeps_the_lease_and_takes_progress_along(registry: Registry
         assert tx.jobs.get(lease.job.id).progress == {"fraction": 0.5}
 
 
-def test_a_job_that_kills_its_workers_fails_in_the_end(registry: Registry) -> None:
+def test_job_that_kills_its_workers_fails(registry: Registry) -> None:
     """Each expired lease has cost an attempt; the error says what happened."""
     lease = a_lease(registry, lease_seconds=-1, max_attempts=2)
     claimed(registry, lease_seconds=-1)
@@ -142,7 +140,7 @@ def test_a_job_that_kills_its_workers_fails_in_the_end(registry: Registry) -> No
     assert job.finished_at is not None
 
 
-def test_a_failure_is_tried_again_until_the_attempts_are_used_up(registry: Registry) -> None:
+def test_failed_job_is_retried_until_no_attempts_are_left(registry: Registry) -> None:
     """The last error stays."""
     lease = a_lease(registry, max_attempts=2)
     with registry.transaction() as tx:
@@ -159,7 +157,7 @@ def test_a_failure_is_tried_again_until_the_attempts_are_used_up(registry: Regis
     assert (job.state, job.error, job.attempts) == ("failed", "second", 2)
 
 
-def test_a_retry_waits(registry: Registry) -> None:
+def test_retry_is_delayed(registry: Registry) -> None:
     """Not before the time that the failure asked for."""
     lease = a_lease(registry)
     with registry.transaction() as tx:
@@ -168,7 +166,7 @@ def test_a_retry_waits(registry: Registry) -> None:
         assert tx.jobs.get(lease.job.id).state == "queued"
 
 
-def test_a_permanent_failure_is_not_tried_again(registry: Registry) -> None:
+def test_permanent_failure_is_not_retried(registry: Registry) -> None:
     """No delay means never."""
     lease = a_lease(registry)
     with registry.transaction() as tx:
@@ -187,7 +185,7 @@ def test_any_error_text_can_be_stored(registry: Registry) -> None:
     assert len(error) == 4000
 
 
-def test_a_released_job_has_lost_no_attempt(registry: Registry) -> None:
+def test_released_job_loses_no_attempt(registry: Registry) -> None:
     """It can be claimed at once, and its checkpoint is still there."""
     lease = a_lease(registry, max_attempts=1)
     with registry.transaction() as tx:
@@ -198,7 +196,7 @@ def test_a_released_job_has_lost_no_attempt(registry: Registry) -> None:
     assert again.job.checkpoint == {"epoch": 3}
 
 
-def test_a_queued_job_is_cancelled_at_once(registry: Registry) -> None:
+def test_queued_job_is_cancelled_immediately(registry: Registry) -> None:
     """And never claimed."""
     job = _enqueue(registry)
     with registry.transaction() as tx:
@@ -207,7 +205,7 @@ def test_a_queued_job_is_cancelled_at_once(registry: Registry) -> None:
     assert _get(registry, job.id).finished_at is not None
 
 
-def test_a_running_job_is_asked_to_stop(registry: Registry) -> None:
+def test_cancelling_a_running_job_requests_a_stop(registry: Registry) -> None:
     """Its next heartbeat hears it; the worker says when it has stopped."""
     lease = a_lease(registry)
     with registry.transaction() as tx:
@@ -219,7 +217,7 @@ def test_a_running_job_is_asked_to_stop(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("how", ["expires", "fails", "is released"])
-def test_a_job_asked_to_stop_does_not_run_again(registry: Registry, how: str) -> None:
+def test_job_with_a_stop_request_is_not_claimed_again(registry: Registry, how: str) -> None:
     """However its attempt ends, it ends cancelled."""
     lease = a_lease(registry, lease_seconds=-1)
     with registry.transaction() as tx:
@@ -232,7 +230,7 @@ def test_a_job_asked_to_stop_does_not_run_again(registry: Registry, how: str) ->
     assert _get(registry, lease.job.id).state == "cancelled"
 
 
-def test_a_finished_job_is_left_alone(registry: Registry) -> None:
+def test_finished_job_does_not_change(registry: Registry) -> None:
     """Cancelling it changes nothing; an unknown one is not found."""
     lease = a_lease(registry)
     with registry.transaction() as tx:
@@ -243,7 +241,7 @@ def test_a_finished_job_is_left_alone(registry: Registry) -> None:
             tx.jobs.cancel("nothing")
 
 
-def test_a_unique_job_exists_once_while_it_is_unfinished(registry: Registry) -> None:
+def test_unfinished_unique_job_exists_once(registry: Registry) -> None:
     """A periodic job that is still waiting or running is not doubled; a finished one makes room."""
     first = _enqueue(registry, unique="sweep")
     assert _enqueue(registry, unique="sweep").id == first.id
@@ -254,8 +252,8 @@ def test_a_unique_job_exists_once_while_it_is_unfinished(registry: Registry) -> 
     assert _enqueue(registry, unique="sweep").id != first.id
 
 
-def test_many_schedulers_make_one_unique_job(registry: Registry) -> None:
-    """The index decides between those that looked at the same time."""
+def test_concurrent_schedulers_enqueue_one_unique_job(registry: Registry) -> None:
+    """The unique index decides between simultaneous schedulers."""
 
     def schedule(_: int) -> str:
         return _enqueue(registry, unique="sweep").id
@@ -278,7 +276,7 @@ def test_pages_are_newest_first_and_filtered(registry: Registry) -> None:
         assert tx.jobs.counts() == {(KIND, "cancelled"): 1, (KIND, "queued"): 3}
 
 
-def test_finished_jobs_of_a_kind_that_comes_again_are_removed(registry: Registry) -> None:
+def test_old_finished_jobs_of_a_kind_are_pruned(registry: Registry) -> None:
     """But for the newest, those of other kinds, and any that is unfinished."""
 
     def ended(kind: str) -> None:

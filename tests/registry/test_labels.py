@@ -1,4 +1,4 @@
-"""Labels: the first of a prediction stands, whoever else sends one and however many at once."""
+"""Labels: the first label of a prediction stands, also with concurrent senders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def everything(registry: Registry, model: Model, version: int = 1) -> list[Label
         return tx.labels.between(model, version, 0, 1e11)
 
 
-def test_a_label_is_kept_with_what_its_prediction_said(registry: Registry) -> None:
+def test_label_is_stored_with_its_prediction(registry: Registry) -> None:
     """By model, version and the time of the prediction."""
     model, other = a_model(registry), a_model(registry, "other")
     with registry.transaction() as tx:
@@ -52,13 +52,13 @@ def test_a_label_is_kept_with_what_its_prediction_said(registry: Registry) -> No
         assert tx.labels.between(model, 1, 1e9 + 3, 1e9 + 4) == [row]
 
 
-def test_nothing_to_add_is_added(registry: Registry) -> None:
+def test_empty_batch_adds_nothing(registry: Registry) -> None:
     model = a_model(registry)
     with registry.transaction() as tx:
         assert tx.labels.add(model, []) == []
 
 
-def test_the_first_label_stands_and_another_leaves_a_mark(registry: Registry) -> None:
+def test_conflicting_label_marks_the_first_as_disputed(registry: Registry) -> None:
     """The same label again changes nothing, not even the time at which it came."""
     model = a_model(registry)
 
@@ -77,8 +77,8 @@ def test_the_first_label_stands_and_another_leaves_a_mark(registry: Registry) ->
     assert everything(registry, model) == [marked]
 
 
-def test_a_batch_is_worked_through_in_its_order(registry: Registry) -> None:
-    """Two labels for one prediction in one batch are as two batches."""
+def test_batch_is_processed_in_order(registry: Registry) -> None:
+    """Two labels for a prediction in one batch have the outcomes of two batches."""
     model = a_model(registry)
     first, second, third = prediction(1), prediction(2), prediction(3)
     with registry.transaction() as tx:
@@ -104,7 +104,7 @@ _BATCHES = st.lists(
 
 @settings(max_examples=60)
 @given(_BATCHES)
-def test_batches_do_what_one_label_after_the_other_would(
+def test_batch_equals_single_labels(
     sqlite_template: Path, batches: list[list[tuple[int, int]]]
 ) -> None:
     """Against a dictionary."""
@@ -131,7 +131,7 @@ def test_batches_do_what_one_label_after_the_other_would(
 
 
 @pytest.mark.parametrize("size", [1, 999, 2500])
-def test_large_batches(registry: Registry, size: int) -> None:
+def test_large_batches_are_stored(registry: Registry, size: int) -> None:
     """More rows than one statement of SQLite's takes; half of them are there already."""
     model = a_model(registry)
     with registry.transaction() as tx:
@@ -166,10 +166,10 @@ print(json.dumps(answers))
 
 @pytest.mark.parametrize("labels", [(1, 1, 1), (1, 2, 3)])
 @pytest.mark.slow
-def test_processes_that_label_the_same_predictions(
+def test_concurrent_labels_of_the_same_predictions_are_stored_once(
     registry: Registry, database_url: str, labels: tuple[int, ...]
 ) -> None:
-    """Each prediction is new to exactly one of them, and the others are told what that one said.
+    """Each label is accepted from exactly one process; the others get its outcome.
 
     One goes through each batch backwards, so that locks taken in the order of arrival would end
     in a deadlock.
@@ -206,7 +206,7 @@ def test_processes_that_label_the_same_predictions(
         assert row.disputed == (len(set(labels)) > 1)
 
 
-def test_rows_go_when_their_ids_have_expired(registry: Registry) -> None:
+def test_rows_are_purged_after_their_ids_expire(registry: Registry) -> None:
     """By the time of the prediction, an hour later than needed, in steps of bounded size."""
     model = a_model(registry)
     for _ in range(2):
@@ -235,7 +235,7 @@ def test_rows_go_when_their_ids_have_expired(registry: Registry) -> None:
     assert everything(registry, model, version=2) == []
 
 
-def test_a_cohort_is_read_by_the_primary_key(registry: Registry, database_url: str) -> None:
+def test_cohort_query_uses_the_primary_key(registry: Registry, database_url: str) -> None:
     """However many labels there are of other times and versions."""
     model = a_model(registry)
     with registry.transaction() as tx:

@@ -71,7 +71,7 @@ def test_a_database_at_0009_is_up_to_date(database_at_0009: str, blob_url: str) 
 
 
 @pytest.mark.usefixtures("later_version")
-def test_a_later_migration_keeps_all_rows(database_at_0009: str, blob_url: str) -> None:
+def test_later_migration_keeps_all_rows(database_at_0009: str, blob_url: str) -> None:
     """From 0009 forward, back and forward again."""
     registry = Registry(database_at_0009, blob_url)
     engine = connect_to(database_at_0009)
@@ -90,7 +90,7 @@ def test_a_later_migration_keeps_all_rows(database_at_0009: str, blob_url: str) 
     engine.dispose()
 
 
-def test_the_next_migration_is_written_from_the_tables(
+def test_next_migration_is_written_from_the_tables(
     migrations_copy: Path, empty_database_url: str
 ) -> None:
     """`python -m recalib.registry.migrations MESSAGE`, after a column was added to the tables."""
@@ -109,7 +109,7 @@ def test_the_next_migration_is_written_from_the_tables(
     engine.dispose()
 
 
-def test_a_development_schema_is_refused_with_advice(registry: Registry) -> None:
+def test_development_schema_is_refused_with_advice(registry: Registry) -> None:
     """This version cannot upgrade revisions before 0009; the error names the commit that can."""
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE alembic_version SET version_num = '0006'"))
@@ -120,14 +120,14 @@ def test_a_development_schema_is_refused_with_advice(registry: Registry) -> None
     assert all_rows(registry) == before
 
 
-def test_migrations_make_exactly_the_tables(database_url: str) -> None:
+def test_migrated_schema_equals_the_tables(database_url: str) -> None:
     """Tables, columns, types, keys and indexes: nothing is missing, nothing is left over."""
     engine = connect_to(database_url)
     assert _differences(engine) == []
     engine.dispose()
 
 
-def test_migrations_can_be_taken_back_and_applied_again(database_url: str) -> None:
+def test_migrations_can_be_downgraded_and_reapplied(database_url: str) -> None:
     """Down to an empty database and up again."""
     engine = connect_to(database_url)
     migrate.downgrade(engine)
@@ -137,7 +137,7 @@ def test_migrations_can_be_taken_back_and_applied_again(database_url: str) -> No
     engine.dispose()
 
 
-def test_check_tells_an_empty_database_and_a_newer_one(empty_database_url: str) -> None:
+def test_check_reports_empty_and_newer_databases(empty_database_url: str) -> None:
     """Migrating helps the first only; a program that runs already goes on with the second."""
     registry = Registry(empty_database_url, "memory://")
     with pytest.raises(UnavailableError, match="at nothing"):
@@ -153,7 +153,7 @@ def test_check_tells_an_empty_database_and_a_newer_one(empty_database_url: str) 
     registry.close()
 
 
-def test_using_a_database_that_was_never_migrated_says_so(empty_database_url: str) -> None:
+def test_unmigrated_database_is_reported(empty_database_url: str) -> None:
     """A worker that starts before the server waits for it, as for a database that is away."""
     registry = Registry(empty_database_url, "memory://")
     with pytest.raises(UnavailableError, match="models"), registry.reading() as tx:
@@ -162,7 +162,7 @@ def test_using_a_database_that_was_never_migrated_says_so(empty_database_url: st
 
 
 @pytest.mark.slow
-def test_processes_that_start_at_once_migrate_once(empty_database_url: str) -> None:
+def test_concurrent_processes_migrate_once(empty_database_url: str) -> None:
     """Servers and workers of one deployment; the later ones wait and find nothing to do."""
     command = (
         "import sys; from recalib.registry import Registry; "
@@ -174,7 +174,7 @@ def test_processes_that_start_at_once_migrate_once(empty_database_url: str) -> N
     assert [process.wait(60) for process in processes] == [0] * 4
 
 
-def test_threads_of_one_process_migrate_once(empty_database_url: str) -> None:
+def test_concurrent_threads_migrate_once(empty_database_url: str) -> None:
     """As when several servers are embedded in one program."""
 
     def start(_: int) -> None:
@@ -187,7 +187,7 @@ def test_threads_of_one_process_migrate_once(empty_database_url: str) -> None:
         list(threads.map(start, range(4)))
 
 
-def test_a_failed_migration_leaves_nothing_behind(empty_database_url: str) -> None:
+def test_failed_migration_changes_nothing(empty_database_url: str) -> None:
     """Schema changes roll back with their transaction, in both databases."""
     engine = connect_to(empty_database_url)
     with writing(engine).begin() as connection:
@@ -201,7 +201,7 @@ def test_a_failed_migration_leaves_nothing_behind(empty_database_url: str) -> No
     engine.dispose()
 
 
-def test_a_folder_that_does_not_exist_is_made_for_sqlite(tmp_path: object) -> None:
+def test_missing_folder_is_created_for_sqlite(tmp_path: object) -> None:
     """The first start of a fresh installation."""
     registry = Registry(f"sqlite:///{tmp_path}/new/folder/recalib.db", "memory://")
     registry.migrate()

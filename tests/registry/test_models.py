@@ -10,7 +10,7 @@ from recalib.errors import ConflictError, InputError, NotFoundError
 from recalib.registry import Model, Registry
 
 
-def test_a_model_comes_back_as_it_was_created(registry: Registry) -> None:
+def test_created_model_is_read_back(registry: Registry) -> None:
     """`create` and `get` return the same record, labels as a tuple."""
     with registry.transaction() as tx:
         created = tx.models.create("cat-or-dog", ("cat", "dog"), 2, actor="anna")
@@ -20,7 +20,7 @@ def test_a_model_comes_back_as_it_was_created(registry: Registry) -> None:
     assert (created.latest_version, created.created_by) == (0, "anna")
 
 
-def test_an_unknown_model_is_not_found(registry: Registry) -> None:
+def test_unknown_model_is_not_found(registry: Registry) -> None:
     """The error carries the kind and the name."""
     with registry.reading() as tx, pytest.raises(NotFoundError) as caught:
         tx.models.get("nobody")
@@ -40,7 +40,7 @@ def test_names_that_could_be_paths_are_refused(registry: Registry, name: str) ->
     ("labels", "classes", "field"),
     [(None, 1, "classes"), (("a",), 2, "labels"), (("a", "a"), 2, "labels")],
 )
-def test_classes_must_be_at_least_two_and_labels_one_each(
+def test_invalid_classes_and_labels_are_refused(
     registry: Registry, labels: tuple[str, ...] | None, classes: int, field: str
 ) -> None:
     """One class leaves nothing to calibrate; labels name each class once."""
@@ -49,7 +49,7 @@ def test_classes_must_be_at_least_two_and_labels_one_each(
     assert caught.value.field == field
 
 
-def test_a_taken_name_is_a_conflict_and_the_transaction_goes_on(registry: Registry) -> None:
+def test_used_name_is_a_conflict_and_keeps_the_transaction(registry: Registry) -> None:
     """The failed insert takes nothing else of the transaction with it."""
     with registry.transaction() as tx:
         tx.models.create("m", None, 2, actor="anna")
@@ -60,8 +60,8 @@ def test_a_taken_name_is_a_conflict_and_the_transaction_goes_on(registry: Regist
         assert [model.classes for model in tx.models.page(None, 10)] == [2, 4]
 
 
-def test_of_many_that_create_the_same_name_at_once_one_wins(registry: Registry) -> None:
-    """The others get `ConflictError`, whatever they saw before."""
+def test_concurrent_creators_of_a_name_have_one_winner(registry: Registry) -> None:
+    """The others get `ConflictError`, even if they read the name as free before."""
 
     def create(actor: int) -> Model | None:
         try:
@@ -76,7 +76,7 @@ def test_of_many_that_create_the_same_name_at_once_one_wins(registry: Registry) 
         assert [tx.models.get("m")] == created
 
 
-def test_pages_follow_each_other_in_byte_order(registry: Registry) -> None:
+def test_pages_are_in_byte_order(registry: Registry) -> None:
     """Capitals sort before small letters in both databases."""
     names = ["B", "a", "Z", "a.b", "a-b", "b", "0"]
     with registry.transaction() as tx:

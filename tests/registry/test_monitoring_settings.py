@@ -11,7 +11,7 @@ from recalib.registry import MAX_SEGMENTS, MonitoringConfig, Registry
 from tests.registry.scenes import a_model
 
 
-def test_it_is_kept_with_the_model_and_can_be_changed(registry: Registry) -> None:
+def test_settings_are_stored_with_the_model_and_can_change(registry: Registry) -> None:
     model, settings = (
         a_model(registry),
         MonitoringConfig(alpha=0.01, segments=("eu", "us"), capture=0.25),
@@ -65,12 +65,12 @@ BAD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=str)
-def test_what_cannot_be_declared(bad: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(bad))):
         MonitoringConfig(**bad)
 
 
-def test_what_a_later_version_stored_besides_is_left_alone() -> None:
+def test_fields_of_a_later_version_are_ignored() -> None:
     stored = {**MonitoringConfig(segments=("eu",)).to_dict(), "unheard_of": 1}
     assert MonitoringConfig.of(stored) == MonitoringConfig(segments=("eu",))
     assert MonitoringConfig.of(None) == MonitoringConfig()

@@ -15,7 +15,7 @@ from tests.registry.fixtures import execute, start_postgresql
 _postgresql = contextlib.contextmanager(start_postgresql)
 
 
-def test_nobody_listens() -> None:
+def test_unreachable_database_is_unavailable() -> None:
     """One line that names the place, and not the password."""
     registry = Registry("postgresql://me:secret-word@127.0.0.1:1/db", "memory://")
     for use in (registry.check, registry.migrate):
@@ -27,7 +27,7 @@ def test_nobody_listens() -> None:
     registry.close()
 
 
-def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+def test_unreadable_database_file_is_reported(tmp_path: Path) -> None:
     """A folder stands where SQLite's file should be."""
     registry = Registry(f"sqlite:///{tmp_path}", "memory://")
     with pytest.raises(UnavailableError, match="unable to open"):
@@ -45,8 +45,8 @@ def test_urls_of_other_databases_are_refused(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_dropped_connection_is_replaced(postgresql_url: str, registry: Registry) -> None:
-    """What the pool kept open may be dead by the next use; nobody sees that."""
+def test_dropped_connection_is_replaced(postgresql_url: str, registry: Registry) -> None:
+    """A pooled connection may be closed by its next use; callers do not notice."""
     with registry.reading() as tx:
         dialect = tx.connection.dialect.name
     if dialect == "postgresql":
@@ -58,7 +58,7 @@ def test_a_dropped_connection_is_replaced(postgresql_url: str, registry: Registr
     registry.check()
 
 
-def test_a_connection_dropped_in_a_transaction_undoes_it(
+def test_dropped_connection_rolls_back_its_transaction(
     postgresql_url: str, registry: Registry
 ) -> None:
     """The caller may try the whole block again."""
@@ -82,7 +82,7 @@ def test_a_connection_dropped_in_a_transaction_undoes_it(
         assert tx.models.page(None, 9) == []
 
 
-def test_a_server_that_stops_and_starts_again() -> None:
+def test_restarted_database_server_is_used_again() -> None:
     """Unavailable in between, as before afterwards."""
     with _postgresql() as server:
         registry = Registry(server.get_uri(), "memory://")
@@ -100,7 +100,7 @@ def test_a_server_that_stops_and_starts_again() -> None:
         registry.close()
 
 
-def test_a_connection_in_use_is_closed_when_it_comes_back(registry: Registry) -> None:
+def test_connection_in_use_is_closed_on_return(registry: Registry) -> None:
     """A call that outlives its registry, on another thread, leaves no connection open."""
     with registry.reading() as tx:
         connection: Any = tx.connection.connection.dbapi_connection

@@ -20,7 +20,7 @@ def _age(registry: Registry, days: float) -> None:
         )
 
 
-def test_the_first_use_makes_a_key_and_later_ones_find_it(registry: Registry) -> None:
+def test_first_use_creates_the_key(registry: Registry) -> None:
     """32 random bytes, which nothing shows that shows a key."""
     with registry.reading() as tx:
         assert tx.signing_keys.newest() is None
@@ -33,7 +33,7 @@ def test_the_first_use_makes_a_key_and_later_ones_find_it(registry: Registry) ->
     assert str(key.secret) not in repr(key)
 
 
-def test_rotation_keeps_the_old_key_until_its_ids_have_expired(registry: Registry) -> None:
+def test_rotation_keeps_the_old_key_until_its_ids_expire(registry: Registry) -> None:
     """A month after it was replaced, not after it was made, with a day for the unexpected."""
     with registry.transaction() as tx:
         first = tx.signing_keys.first()
@@ -51,11 +51,11 @@ def test_rotation_keeps_the_old_key_until_its_ids_have_expired(registry: Registr
     with registry.transaction() as tx:
         assert tx.signing_keys.purge(30 * _DAY) == 1
         assert tx.signing_keys.all() == {2: second}
-        # The one that signs stays, however old it is.
+        # The signing key stays, however old it is.
         assert tx.signing_keys.purge(0) == 0
 
 
-def test_revoking_leaves_the_newest_key_alone(registry: Registry) -> None:
+def test_newest_key_is_not_revoked(registry: Registry) -> None:
     """And numbers are not used again."""
     with registry.transaction() as tx:
         assert tx.signing_keys.revoke() == 0
@@ -67,8 +67,8 @@ def test_revoking_leaves_the_newest_key_alone(registry: Registry) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_start_at_once_share_one_key(database_url: str) -> None:
-    """Whoever comes first makes it, and all sign with that one."""
+def test_concurrent_processes_share_a_key(database_url: str) -> None:
+    """The first process creates the key, and all sign with it."""
     command = (
         "import sys; from recalib.registry import Registry\n"
         "registry = Registry(sys.argv[1], 'memory://')\n"

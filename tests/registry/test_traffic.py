@@ -1,4 +1,4 @@
-"""Counts of predictions: they add up, whoever brings them, and grow coarser with age."""
+"""Counts of predictions: summed over processes, and merged with age."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ for turn in range(30):
 
 
 @pytest.mark.slow
-def test_processes_that_count_at_once_lose_nothing(registry: Registry, database_url: str) -> None:
+def test_concurrent_counts_are_complete(registry: Registry, database_url: str) -> None:
     """The same rows in opposite orders: neither overwrites, and neither waits in a circle."""
     model = a_model(registry)
     processes = [
@@ -85,7 +85,7 @@ def test_processes_that_count_at_once_lose_nothing(registry: Registry, database_
     assert {row.predictions for row in rows} == {90}
 
 
-def test_old_buckets_are_put_together_and_forgotten(registry: Registry) -> None:
+def test_old_buckets_are_merged_and_deleted(registry: Registry) -> None:
     """Nothing is counted twice, nothing lost, and what comes late is taken along."""
     model = a_model(registry)
     with registry.transaction() as tx:

@@ -49,7 +49,7 @@ def log(now: NDArray[Any], noise: float = 1.0, rows: int = 16_000) -> dict[str, 
     return {"time": time, "probabilities": lists(p), "correct": p.argmax(axis=1) == label}
 
 
-def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
+def test_changed_class_shares_are_estimated_and_confirmed(tmp_path: Path):
     columns = log(_NOW)
     result = replay(write(tmp_path / "a.parquet", columns, row_group_size=3_000))
     shares = result.class_shares
@@ -77,7 +77,7 @@ def test_shares_of_classes_are_found_and_labels_confirm_them(tmp_path: Path):
     np.testing.assert_allclose(some.now, _NOW, atol=0.06)
 
 
-def test_where_it_is_another_drift_labels_say_that_rescaling_repairs_nothing(tmp_path: Path):
+def test_rescaling_does_not_help_with_other_drift(tmp_path: Path):
     """Classes occur as before, and the classifier knows less: nothing is gained by shares."""
     result = replay(write(tmp_path / "a.parquet", log(_BEFORE, noise=2.5)))
     shares = result.class_shares
@@ -89,7 +89,7 @@ def test_where_it_is_another_drift_labels_say_that_rescaling_repairs_nothing(tmp
 
 
 @pytest.mark.parametrize("window", [2_000, 500])
-def test_chance_alone_moves_shares_of_many_classes(tmp_path: Path, window: int):
+def test_estimated_shares_of_many_classes_vary_by_chance(tmp_path: Path, window: int):
     """Fifty classes of which nothing has changed: what is found is about what chance makes."""
     rng = np.random.default_rng(1)
     odds = 3 * rng.normal(size=(8_000, 50))
@@ -108,11 +108,11 @@ def test_chance_alone_moves_shares_of_many_classes(tmp_path: Path, window: int):
     assert shares.moved_by_chance < 1.6 * shares.moved
 
 
-def test_a_log_too_short_to_compare_says_nothing_of_shares(tmp_path: Path):
+def test_short_log_has_no_class_shares(tmp_path: Path):
     assert replay(write(tmp_path / "a.parquet", log(_NOW, rows=3_000))).class_shares is None
 
 
-def test_the_largest_probability_is_the_confidence(tmp_path: Path):
+def test_confidence_is_the_largest_probability(tmp_path: Path):
     """With or without the column, in any order of rows; without probabilities nothing is said."""
     columns = log(_NOW, rows=8_000)
     largest = np.stack(columns["probabilities"].to_pylist()).max(axis=1)
@@ -126,7 +126,7 @@ def test_the_largest_probability_is_the_confidence(tmp_path: Path):
     assert result.to_dict()["windows"] == full_result.to_dict()["windows"]
 
 
-def test_bins_and_comparison_are_the_calibration_set_s(tmp_path: Path):
+def test_bins_and_comparison_use_the_calibration_set(tmp_path: Path):
     """A log that is unlike the calibration set from its first row on is found by nothing else."""
     card = fit(*draw(3_000, 3, 1.0), map="temperature").card
     path = write(tmp_path / "a.parquet", log(_BEFORE))
@@ -149,7 +149,7 @@ def with_confidences(card: Any, probabilities: NDArray[Any]) -> Any:
     )
 
 
-def test_a_card_without_confidences_or_of_other_classes_is_refused(tmp_path: Path):
+def test_unsuitable_card_is_refused(tmp_path: Path):
     card = fit(*draw(500, 4, 1.0), map="temperature").card
     path = write(tmp_path / "a.parquet", log(_NOW, rows=100))
     with pytest.raises(InputError) as refused:
@@ -175,7 +175,7 @@ def test_a_card_without_confidences_or_of_other_classes_is_refused(tmp_path: Pat
         ({"confidence": [0.5, float("nan")]}, "confidence[1]", "NaN"),
     ],
 )
-def test_what_is_no_row_of_probabilities_is_refused_by_name(
+def test_invalid_probabilities_are_refused(
     tmp_path: Path, changes: dict[str, Any], field: str, found: str
 ):
     columns = {"time": [1.0, 2.0], "correct": [True, False]}

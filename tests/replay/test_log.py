@@ -1,4 +1,4 @@
-"""Logs: read in order of time whatever their order, in bounded memory, and refused where wrong."""
+"""Logs: sorted by time, read in bounded memory, and refused if invalid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(path: Path, cohorts: int = 7) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("most", [1, 300, 1 << 20])
-def test_any_order_of_rows_is_read_in_order_of_time(tmp_path: Path, most: int):
+def test_rows_are_sorted_by_time(tmp_path: Path, most: int):
     """Shuffled, in small row groups and a few rows at a time: the same cohorts."""
     columns = pa.table({**log(1_000), "segment": ["web", "app"] * 500})
     shuffled = columns.take(np.random.default_rng(0).permutation(1_000))
@@ -50,7 +50,7 @@ def test_any_order_of_rows_is_read_in_order_of_time(tmp_path: Path, most: int):
     np.testing.assert_array_equal(np.concatenate([x["time"] for x in first]), columns["time"])
 
 
-def test_cohorts_without_rows_are_there(tmp_path: Path):
+def test_empty_cohorts_are_included(tmp_path: Path):
     path = write(
         tmp_path / "a.parquet",
         {"time": [0.0, 10.0], "confidence": [0.5, 0.5], "correct": [True, None]},
@@ -58,7 +58,7 @@ def test_cohorts_without_rows_are_there(tmp_path: Path):
     assert [len(part["time"]) for part in read(path, 5)] == [1, 0, 0, 0, 1]
 
 
-def test_a_survey_counts(tmp_path: Path):
+def test_survey_counts_rows(tmp_path: Path):
     columns = log(5_000)
     with Log(write(tmp_path / "a.parquet", columns, row_group_size=700)) as opened:
         survey = opened.survey()
@@ -89,7 +89,7 @@ def test_a_survey_counts(tmp_path: Path):
         ("confidence", pa.array([0, 1, 1], pa.int32())),
     ],
 )
-def test_columns_may_be_of_several_types(tmp_path: Path, name: str, values: pa.Array):
+def test_columns_may_have_several_types(tmp_path: Path, name: str, values: pa.Array):
     columns = {"time": [1.0, 2.0, 3.0], "confidence": [0.5] * 3, "correct": [True, False, None]}
     parts = read(write(tmp_path / "a.parquet", {**columns, name: values}), 1)
     (rows,) = parts
@@ -138,7 +138,7 @@ def small(**changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_bad_rows_are_refused_with_their_place(tmp_path: Path, columns, field: str):
+def test_invalid_rows_are_refused_with_their_position(tmp_path: Path, columns, field: str):
     if field == "log":
         columns = {
             **columns,
@@ -151,7 +151,7 @@ def test_bad_rows_are_refused_with_their_place(tmp_path: Path, columns, field: s
     assert refused.value.field == field
 
 
-def test_many_segments_are_refused(tmp_path: Path):
+def test_too_many_segments_are_refused(tmp_path: Path):
     columns = {**log(200), "segment": [str(k) for k in range(200)]}
     with (
         Log(write(tmp_path / "a.parquet", columns)) as opened,
@@ -161,7 +161,7 @@ def test_many_segments_are_refused(tmp_path: Path):
     assert refused.value.field == "segment"
 
 
-def test_two_columns_of_a_name_are_refused(tmp_path: Path):
+def test_duplicate_columns_are_refused(tmp_path: Path):
     table = pa.table(
         [[1.0], [0.5], [True], [0.4]], names=["time", "confidence", "correct", "confidence"]
     )
@@ -171,7 +171,7 @@ def test_two_columns_of_a_name_are_refused(tmp_path: Path):
     assert refused.value.field == "confidence"
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path):
+def test_invalid_log_is_refused(tmp_path: Path):
     path = write(tmp_path / "a.parquet", log(2_000))
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -187,7 +187,7 @@ def test_what_is_no_log_is_refused(tmp_path: Path):
         opened.survey()
 
 
-def test_what_claims_more_than_it_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_with_false_sizes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """As in uploads: before Arrow makes room for it."""
     (tmp_path / "a.parquet").write_bytes(claimed_columns(900_000))
     with pytest.raises(InputError, match="Exceeded size limit"):

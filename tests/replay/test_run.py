@@ -22,7 +22,7 @@ def states(result) -> list[str]:
     return [event.status.state for event in result.events]
 
 
-def test_drift_is_found_soon_after_it_began(tmp_path: Path):
+def test_drift_is_detected_soon_after_its_onset(tmp_path: Path):
     """Half-way, after 15 days; the time is a prediction's, and evidence grew from about then."""
     columns = log()
     result = replay(write(tmp_path / "a.parquet", columns))
@@ -52,7 +52,7 @@ def test_the_order_of_rows_makes_no_difference(tmp_path: Path):
     assert replay(tmp_path / "other.parquet").to_dict() == result.to_dict()
 
 
-def test_errors_that_are_labelled_first_do_not_bend_cohorts(tmp_path: Path):
+def test_early_labels_of_errors_do_not_bias_cohorts(tmp_path: Path):
     """Labels of errors come at once, all others a day later; in order of arrival, that is drift.
 
     What comes within the horizon is used, later labels are counted, and young cohorts left out.
@@ -71,12 +71,12 @@ def test_errors_that_are_labelled_first_do_not_bend_cohorts(tmp_path: Path):
     impatient = replay(path, ReplayOptions(maturity=3_600.0, cohort=_DAY / 2))
     assert impatient.maturity_from == "given"
     assert impatient.late == pytest.approx(np.count_nonzero(right), rel=0.05)
-    # Nobody should wait for errors alone: that is selection by outcome.
+    # Labels must not be awaited for errors alone: that would select by outcome.
     assert impatient.state == "stale"
     assert impatient.windows[-1]["selective"]
 
 
-def test_a_segment_that_drifts_is_named(tmp_path: Path):
+def test_drifting_segment_is_named(tmp_path: Path):
     first, second = log(10_000, drift=None), log(4_000, drift=0.3, seed=1)
     joined = pa.concat_tables([pa.table(first), pa.table(second)])
     segments = pa.array(["web"] * 10_000 + ["app"] * 4_000)
@@ -90,7 +90,7 @@ def test_a_segment_that_drifts_is_named(tmp_path: Path):
     assert last.to_dict()["segment"] == "app"
 
 
-def test_a_log_without_labels_times_or_length(tmp_path: Path):
+def test_minimal_log_is_replayed(tmp_path: Path):
     """The least that a log may hold; nothing is made up."""
     columns = {"time": [5.0], "confidence": [0.9], "correct": pa.nulls(1)}
     single = replay(write(tmp_path / "one.parquet", columns))
@@ -103,13 +103,13 @@ def test_a_log_without_labels_times_or_length(tmp_path: Path):
     assert result.state == "fresh"
 
 
-def test_nothing_matured(tmp_path: Path):
+def test_log_without_matured_labels_has_no_events(tmp_path: Path):
     result = replay(write(tmp_path / "a.parquet", log(500)), ReplayOptions(maturity=90 * _DAY))
     assert (result.state, result.events, result.windows) == ("unverified", [], [])
     assert result.immature == 500
 
 
-def test_cohorts_of_a_given_length(tmp_path: Path):
+def test_cohort_length_is_configurable(tmp_path: Path):
     path = write(tmp_path / "a.parquet", log(2_000))
     result = replay(path, ReplayOptions(cohort=_DAY, maturity=0.0))
     assert (result.cohort, len(result.windows)) == (_DAY, 30)

@@ -74,7 +74,7 @@ def slow_point(t: float, p: np.ndarray, y: np.ndarray, sigma: float) -> tuple[fl
     return t + residuals / total, total, squares
 
 
-def test_the_smooth_curve_and_its_band_are_those_of_a_slow_loop() -> None:
+def test_smooth_curve_and_band_match_a_loop() -> None:
     """Within 1e-4, which is what rows gain by standing at the mean of their fine bin."""
     predictions = some_predictions(rows=300)
     p, y = predictions.confidences, predictions.correct.astype(float)
@@ -113,7 +113,7 @@ def test_the_band_of_a_calibrated_model_covers_the_diagonal(draws: int) -> None:
     assert covered / points >= 0.93
 
 
-def test_pieces_do_not_join_what_no_row_is_between() -> None:
+def test_curve_has_gaps_where_there_are_no_rows() -> None:
     p = np.repeat([0.55, 0.95], 500)
     curve = smooth_curve(state_of(binary(p, np.arange(1000) % 2 == 0), FINE_BINS), 0.95)
     steps = np.diff(curve.confidence) > 0.006
@@ -121,7 +121,7 @@ def test_pieces_do_not_join_what_no_row_is_between() -> None:
     np.testing.assert_array_equal(np.diff(curve.piece) > 0, steps)
 
 
-def test_the_classes_drawn_are_the_worst_by_a_slow_loop() -> None:
+def test_worst_classes_match_a_loop() -> None:
     """Bins, errors and their order, from one row and class at a time."""
     predictions = some_predictions(rows=200)
     errors = []
@@ -148,13 +148,13 @@ def test_the_classes_drawn_are_the_worst_by_a_slow_loop() -> None:
     assert "n = 200" in chart["title"]["subtitle"][0]
 
 
-def test_all_classes_where_there_are_fewer_and_numbers_where_there_are_no_labels() -> None:
+def test_few_classes_are_all_drawn_and_numbered_without_names() -> None:
     chart = classwise_diagram(some_predictions(), worst=12).to_dict()
     titles = [panel["title"]["text"] for panel in chart["concat"]]
     assert sorted(titles) == [f"class {k}" for k in range(4)]
 
 
-def test_the_histogram_counts_right_and_wrong_rows() -> None:
+def test_histogram_counts_right_and_wrong_rows() -> None:
     predictions = some_predictions(rows=200)
     chart = confidence_histogram({"a": predictions}, bins=10)
     expected: dict[tuple[int, str], int] = {}
@@ -172,7 +172,7 @@ def test_the_histogram_counts_right_and_wrong_rows() -> None:
     assert marks["mean confidence"] == pytest.approx(predictions.confidences.mean())
 
 
-def test_risk_is_that_of_a_slow_loop_with_ties_by_expectation() -> None:
+def test_risk_with_ties_matches_a_loop() -> None:
     """400 rows, whose every second is one of the 200 coverages; and half of all rows tie."""
     predictions = some_predictions(rows=400)
     p = np.round(predictions.confidences, 1)
@@ -190,7 +190,7 @@ def test_risk_is_that_of_a_slow_loop_with_ties_by_expectation() -> None:
         assert point["risk"] == pytest.approx(np.mean(surest[: 2 * number]), abs=2e-6)
 
 
-def test_the_band_of_risk_is_wilsons_interval_of_the_rows_kept() -> None:
+def test_risk_band_is_the_wilson_interval() -> None:
     """Those of 200 coverages that are whole numbers of 300 rows, as scipy has it."""
     predictions = some_predictions(rows=300)
     order = np.argsort(-predictions.confidences)
@@ -205,7 +205,7 @@ def test_the_band_of_risk_is_wilsons_interval_of_the_rows_kept() -> None:
             assert (point["low"], point["high"]) == pytest.approx((ends.low, ends.high), abs=2e-6)
 
 
-def test_the_band_of_risk_covers_the_risk_of_infinitely_many_rows() -> None:
+def test_risk_band_covers_the_true_risk() -> None:
     """Confidences uniform in [1/2, 1] and true: of the surest share c, (1 − p) averages c/4."""
     rng = np.random.default_rng(0)
 
@@ -236,7 +236,7 @@ def test_a_band_of_few_rows_does_not_squash_the_curve() -> None:
     assert domain[1] >= points[-1]["high"]
 
 
-def test_the_best_order_has_every_error_last() -> None:
+def test_optimal_order_has_all_errors_last() -> None:
     predictions = some_predictions(rows=400)
     rights = int(predictions.correct.sum())
     order = [0] * rights + [1] * (400 - rights)
@@ -246,7 +246,7 @@ def test_the_best_order_has_every_error_last() -> None:
         assert point["risk"] == pytest.approx(np.mean(order[: 2 * number]), abs=2e-6)
 
 
-def test_shift_draws_the_rows_it_is_given_and_no_interval_where_there_is_none() -> None:
+def test_shift_plot_draws_rows_and_available_intervals() -> None:
     rows = table_with(error_over_shift(SHIFT, n=500), "severity")
     drawn = [(r["series"], r["severity"], r["value"], r["low"], r["high"]) for r in rows]
     assert drawn == SHIFT
@@ -254,7 +254,7 @@ def test_shift_draws_the_rows_it_is_given_and_no_interval_where_there_is_none() 
     assert rows[1]["at"] != rows[2]["at"]
 
 
-def test_severities_may_have_names_and_counts_of_their_own(tmp_path: Path) -> None:
+def test_severities_may_have_names(tmp_path: Path) -> None:
     chart = error_over_shift(SHIFT, n=[500, 2000], names=["clear", f"fog {HOSTILE}"])
     assert chart.to_dict()["title"]["subtitle"][1] == "n = 500 to 2,000"
     save(chart, tmp_path / "a.svg")
@@ -301,7 +301,7 @@ def test_no_rows_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_confidences_that_are_none_are_refused(name: str) -> None:
+def test_invalid_confidences_are_refused(name: str) -> None:
     p = np.array([[np.nan, np.nan], [0.5, 0.5]])
     broken = Predictions.from_probabilities(p, np.zeros(2, np.int64))
     with pytest.raises(InputError, match="confidences from nan"):
@@ -319,7 +319,7 @@ def test_confidences_that_are_none_are_refused(name: str) -> None:
         ("risk", 9, "1 to 8"),
     ],
 )
-def test_how_many_series(name: str, count: int, accepted: str) -> None:
+def test_too_many_series_are_refused(name: str, count: int, accepted: str) -> None:
     with pytest.raises(InputError, match=f"found {count} series; accepted: {accepted}"):
         PICTURES[name]({str(k): saturated(1) for k in range(count)})
 
@@ -334,7 +334,7 @@ def test_how_many_series(name: str, count: int, accepted: str) -> None:
         ({"classes": ["a"]}, "classes"),
     ],
 )
-def test_class_wise_options_out_of_range(options: dict, field: str) -> None:
+def test_invalid_class_wise_options_are_refused(options: dict, field: str) -> None:
     with pytest.raises(InputError) as caught:
         classwise_diagram(some_predictions(), **options)
     assert caught.value.field == field
@@ -354,7 +354,7 @@ def test_class_wise_options_out_of_range(options: dict, field: str) -> None:
         ([("a", k, 0.1, 0, 0.2) for k in range(51)], "rows.severity"),
     ],
 )
-def test_shift_rows_that_cannot_be_drawn(rows: list, field: str) -> None:
+def test_invalid_shift_rows_are_refused(rows: list, field: str) -> None:
     with pytest.raises(InputError) as caught:
         error_over_shift(rows, n=500)
     assert caught.value.field == field

@@ -56,7 +56,7 @@ def good(rows: int = 3000) -> tuple[tuple[Logits, Any], tuple[Logits, Any]]:
     return draw(rows, 4, 2.0, seed=1), draw(rows, 4, 2.0, seed=2)
 
 
-def test_nothing_to_say_where_all_is_well() -> None:
+def test_good_model_has_no_findings() -> None:
     assert findings(evidence(*good())) == []
 
 
@@ -70,25 +70,25 @@ def test_false_alarms_are_rare() -> None:
     assert sum(len(texts) for texts in reports) <= 4
 
 
-def test_few_rows() -> None:
+def test_few_rows_are_reported() -> None:
     texts = findings(evidence(*good(120)))
     assert "Only 120 validation rows: see how wide the intervals are." in texts
     assert "Only 120 test rows: see how wide the intervals are." in texts
 
 
-def test_one_row_is_said_in_the_singular() -> None:
+def test_single_row_is_in_the_singular() -> None:
     texts = findings(evidence(draw(1, 4, 1.0), draw(600, 4, 1.0, seed=1)))
     assert "Only 1 validation row: see how wide the intervals are." in texts
     assert "1 validation row for 4 classes: too few for results of single classes." in texts
 
 
-def test_fewer_rows_than_classes() -> None:
+def test_fewer_rows_than_classes_are_reported() -> None:
     texts = findings(evidence(draw(30, 50, 1.0), draw(3000, 50, 1.0, seed=1)))
     assert any(text.startswith("30 validation rows for 50 classes") for text in texts)
 
 
 @pytest.mark.parametrize("absent_from", ["validation", "test"])
-def test_a_class_never_seen_is_named(absent_from: str) -> None:
+def test_absent_class_is_named(absent_from: str) -> None:
     validation, test = good()
     logits, labels = validation if absent_from == "validation" else test
     selected = labels != 3
@@ -102,13 +102,13 @@ def test_a_class_never_seen_is_named(absent_from: str) -> None:
     assert any(text.startswith("Label shift") for text in texts)
 
 
-def test_of_many_classes_never_seen_five_are_named() -> None:
+def test_five_of_many_absent_classes_are_named() -> None:
     text = module._named(np.arange(9), lambda k: f"class {k}")
     assert text == "class 0, class 1, class 2, class 3, class 4 and 4 more"
     assert module._named(np.arange(2), lambda k: f"class {k}") == "class 0, class 1"
 
 
-def test_label_shift_names_the_class_and_its_shares() -> None:
+def test_label_shift_names_a_class_and_its_shares() -> None:
     validation, (logits, labels) = good()
     selected = (labels != 1) | (np.arange(len(labels)) % 3 == 0)
     texts = findings(evidence(validation, (logits[selected], labels[selected])))
@@ -117,7 +117,7 @@ def test_label_shift_names_the_class_and_its_shares() -> None:
     assert f"class 1, {shares[0]:.1%} of validation and {shares[1]:.1%} of test rows" in shift
 
 
-def test_the_test_of_shift_is_pearsons() -> None:
+def test_label_shift_test_matches_pearson() -> None:
     """As scipy has it, where no class is rare."""
     rng = np.random.default_rng(0)
     for scale in (0.0, 0.1, 0.3, 0.6):
@@ -128,7 +128,7 @@ def test_the_test_of_shift_is_pearsons() -> None:
         assert module._shifted(first, second) == (expected < 1e-3)
 
 
-def test_rare_classes_are_taken_together() -> None:
+def test_rare_classes_are_merged() -> None:
     """A thousand classes of a row or two each are no shift, however they differ."""
     rng = np.random.default_rng(0)
     first, second = (rng.multinomial(1000, np.ones(1000) / 1000) for _ in range(2))
@@ -137,14 +137,14 @@ def test_rare_classes_are_taken_together() -> None:
     assert not module._shifted(nothing + 1, nothing + 1)
 
 
-def test_accuracies_that_differ() -> None:
+def test_different_accuracies_are_reported() -> None:
     validation, (logits, labels) = good()
     wrong = np.where(np.arange(len(labels)) % 5 == 0, (labels + 1) % 4, labels)
     texts = findings(evidence(validation, (logits, wrong)))
     assert any("more than chance explains: the files are not of one kind" in text for text in texts)
 
 
-def test_the_same_file_and_the_same_rows() -> None:
+def test_equal_files_and_shared_rows_are_reported() -> None:
     validation, (logits, labels) = good()
     (text,) = findings(evidence(validation, validation, same_file=True))
     assert text.startswith("Both files are the same")
@@ -153,7 +153,7 @@ def test_the_same_file_and_the_same_rows() -> None:
     assert text.startswith("10 of 3,000 test rows are in the validation file too")
 
 
-def test_what_the_fit_says() -> None:
+def test_warnings_of_the_fit_are_reported() -> None:
     """Separable rows: the temperature's bound is passed on, in the fit's words."""
     logits, _ = draw(600, 3, 1.0)
     separable = (logits, logits.argmax(axis=1))
@@ -163,7 +163,7 @@ def test_what_the_fit_says() -> None:
     assert any(text.startswith("A bound was reached: temperature at its lower") for text in texts)
 
 
-def test_miscalibration_that_is_left() -> None:
+def test_remaining_miscalibration_is_reported() -> None:
     facts = evidence(*good())
     estimates = dict(facts.metrics_after)
     estimates["ece"] = Estimate(0.05, 0.04, 0.06, floor=0.01, floor_high=0.02)

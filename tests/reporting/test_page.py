@@ -48,7 +48,7 @@ def browser() -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_browser_shows_it_all(page: Path, browser: list[str]) -> None:
+def test_browser_shows_every_part(page: Path, browser: list[str]) -> None:
     """Every picture is drawn, every table is filled, and nothing fails on the console."""
     process = subprocess.run(
         [*browser, f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", page.as_uri()],
@@ -80,13 +80,13 @@ def test_a_screenshot_is_not_blank(page: Path, browser: list[str], tmp_path: Pat
     assert not wide.any(), "the page is wider than the window"
 
 
-def test_it_names_nothing_on_the_network(page: Path) -> None:
+def test_page_has_no_external_references(page: Path) -> None:
     text = page.read_text()
     assert "default-src 'none'" in text
     own = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"(src|href)\s*=", own)
 
 
-def test_it_stays_small(page: Path) -> None:
+def test_page_stays_small(page: Path) -> None:
     """Vega and what is drawn; not a point for each row."""
     assert page.stat().st_size < 2_000_000

@@ -47,7 +47,7 @@ def drawn_rows(specification: dict) -> list[list[dict]]:
     return [specification["datasets"][owner["data"]["name"]] for owner in owners]
 
 
-def test_the_data_drawn_are_the_sums_of_the_bins(chart) -> None:
+def test_plotted_data_are_sums_of_bins(chart) -> None:
     """Counts, accuracies and confidences are BinState's; their weighted gaps are the ECE."""
     for seed, rows in enumerate(drawn_rows(chart.to_dict())):
         state = BinState(15)
@@ -66,7 +66,7 @@ def test_the_data_drawn_are_the_sums_of_the_bins(chart) -> None:
         assert drawn == pytest.approx(ExpectedCalibrationError(15).estimate(state).value)
 
 
-def test_a_panel_says_its_ece_with_interval_and_its_rows(chart) -> None:
+def test_panel_shows_ece_interval_and_rows(chart) -> None:
     ece = ExpectedCalibrationError(15).measure(some_predictions(), 0.95)
     title = chart.to_dict()["hconcat"][0]["title"]
     assert title["text"] == "before"
@@ -75,7 +75,7 @@ def test_a_panel_says_its_ece_with_interval_and_its_rows(chart) -> None:
     assert "n = 500" in title["subtitle"]
 
 
-def test_png_is_a_png_at_twice_the_size(chart, tmp_path: Path) -> None:
+def test_png_has_twice_the_size(chart, tmp_path: Path) -> None:
     save(chart, tmp_path / "a.png")
     data = (tmp_path / "a.png").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -114,15 +114,13 @@ def test_json_is_the_specification(chart, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text()) == json.loads(chart.to_json())
 
 
-def test_suffixes_count_in_any_case(chart, tmp_path: Path) -> None:
+def test_suffixes_are_case_insensitive(chart, tmp_path: Path) -> None:
     save(chart, tmp_path / "A.JSON")
     assert (tmp_path / "A.JSON").stat().st_size > 0
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.png.txt", ".png"])
-def test_an_unknown_suffix_is_refused_before_and_on_saving(
-    name: str, chart, tmp_path: Path
-) -> None:
+def test_unknown_suffix_is_refused(name: str, chart, tmp_path: Path) -> None:
     for refuse in (check_suffix, lambda path: save(chart, path)):
         with pytest.raises(InputError, match=r"\.png, \.svg, \.html, \.json") as caught:
             refuse(tmp_path / name)
@@ -131,12 +129,12 @@ def test_an_unknown_suffix_is_refused_before_and_on_saving(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_known_suffix_is_accepted(suffix: str) -> None:
+def test_known_suffix_is_accepted(suffix: str) -> None:
     check_suffix(f"a{suffix}")
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".json"])
-def test_a_failed_save_leaves_nothing_behind(suffix: str, chart, tmp_path: Path) -> None:
+def test_failed_save_leaves_no_file(suffix: str, chart, tmp_path: Path) -> None:
     """A folder in the way of the file, and a folder that does not exist."""
     (tmp_path / f"a{suffix}").mkdir()
     for path in (tmp_path / f"a{suffix}", tmp_path / "missing" / f"a{suffix}"):
@@ -145,7 +143,7 @@ def test_a_failed_save_leaves_nothing_behind(suffix: str, chart, tmp_path: Path)
     assert [file.name for file in tmp_path.iterdir()] == [f"a{suffix}"]
 
 
-def test_a_failed_rendering_keeps_the_file_that_was_there(
+def test_failed_rendering_keeps_the_old_file(
     chart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args, **options) -> bytes:
@@ -176,7 +174,7 @@ def test_one_bin_is_enough() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_one_series_or_two(count: int) -> None:
+def test_one_or_two_series_are_drawn(count: int) -> None:
     with pytest.raises(InputError, match="one or two"):
         reliability_diagram({str(k): saturated(1) for k in range(count)})
 
@@ -198,7 +196,7 @@ def test_real_logits_show_their_known_error(real_data: Path) -> None:
     assert subtitle[2] == "n = 10,000"
 
 
-def test_without_its_packages_it_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch):
     """They are an extra, which what only serves goes without."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(UnsupportedError, match=r"vl_convert; .*'recalib\[pictures\]'"):

@@ -20,12 +20,12 @@ def record(epoch: int, wrong: float | None) -> dict[str, Any]:
 
 
 def values_of(chart: dict[str, Any], data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a panel's points: its own, or those that altair put at the top."""
+    """Return a panel's points, in the panel or at the top of the specification."""
     rows: list[dict[str, Any]] = data.get("values") or chart["datasets"][data["name"]]
     return rows
 
 
-def test_curves_show_every_record() -> None:
+def test_curves_show_all_records() -> None:
     """Six panels, points in order; a mean over no rows has no point."""
     chart = training_curves([record(1, 2.5), record(2, None)], "run").to_dict()
     panels = [panel for row in chart["vconcat"] for panel in row["hconcat"]]
@@ -44,6 +44,6 @@ def test_curves_show_every_record() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 5001])
-def test_no_records_or_too_many(count: int) -> None:
+def test_invalid_number_of_records_is_refused(count: int) -> None:
     with pytest.raises(InputError, match=r"^records: found"):
         training_curves([record(1, None)] * count)

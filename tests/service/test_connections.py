@@ -39,7 +39,7 @@ _MAX_BODY_BYTES = 400_000
 
 
 class Server:
-    """The application in an event loop of its own thread; uvicorn servers can be started on it."""
+    """The application in the event loop of a separate thread; uvicorn servers start there."""
 
     def __init__(self, settings: Settings) -> None:
         self.app: Any = create_app(settings)
@@ -120,7 +120,7 @@ class Connection:
         self._file = self.socket.makefile("rb")
 
     def send(self, *pieces: bytes) -> None:
-        """Send pieces with pauses, so that the server reads each by itself."""
+        """Send pieces with pauses, so that the server reads each separately."""
         for index, piece in enumerate(pieces):
             if index:
                 time.sleep(0.02)

@@ -40,7 +40,7 @@ def caught_up(registry: Registry, model: Model) -> int:
     return cohort_count
 
 
-def test_a_model_without_a_champion_is_not_watched(registry: Registry) -> None:
+def test_model_without_champion_is_not_monitored(registry: Registry) -> None:
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 4, "anna")
     assert watch(registry, model) is None
@@ -86,7 +86,7 @@ def test_labels_that_come_too_late_do_not_count(registry: Registry) -> None:
     assert row.status["evidence"]["traffic"] == 130
 
 
-def test_calibrated_labels_make_it_fresh_and_drift_makes_it_stale(
+def test_calibrated_labels_are_fresh_and_drift_is_stale(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each change of state is in the audit trail and in the log, with the evidence."""

@@ -74,7 +74,7 @@ def test_images(tmp_path: Path, memory: int) -> None:
     assert splits.facts == {"channels": 3}
 
 
-def test_images_in_structs(tmp_path: Path) -> None:
+def test_images_in_structs_are_read(tmp_path: Path) -> None:
     """A struct column is read by its field `bytes`."""
     values = _images(tmp_path, "train.parquet")
     _images(tmp_path, "test.parquet", seed=1)
@@ -105,7 +105,7 @@ def test_images_of_several_sizes(tmp_path: Path) -> None:
     ],
     ids=["none", "claims"],
 )
-def test_a_damaged_file_of_images(tmp_path: Path, content: bytes, found: str) -> None:
+def test_damaged_image_file_is_refused(tmp_path: Path, content: bytes, found: str) -> None:
     """Raised before Arrow allocates the declared size."""
     _images(tmp_path, "test.parquet", seed=1)
     (tmp_path / "train.parquet").write_bytes(content)
@@ -115,7 +115,7 @@ def test_a_damaged_file_of_images(tmp_path: Path, content: bytes, found: str) ->
 
 
 @pytest.mark.parametrize("what", ["cut", "text", "none"])
-def test_a_damaged_image(tmp_path: Path, what: str) -> None:
+def test_damaged_image_is_refused(tmp_path: Path, what: str) -> None:
     """The row of an image that cannot be decoded is named."""
     _images(tmp_path, "train.parquet")
     values = _images(tmp_path, "test.parquet", seed=1)

@@ -93,7 +93,7 @@ def test_phrases(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_treebank(real_data: Path) -> None:
+def test_treebank_is_read(real_data: Path) -> None:
     """SST-2 has 6,920, 872 and 1,821 sentences; words are those between the brackets."""
     splits = load(DataSpec("trees", {"file": "sst-trees.parquet"}), real_data)
     assert [len(split) for split in (splits.train, splits.validation, splits.test)] == [

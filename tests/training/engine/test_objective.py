@@ -41,7 +41,7 @@ def test_objective_is_the_sum_of_its_terms(primary: str, secondary: str) -> None
     assert composed(_Z, _Y, terms="secondary") == 0.3 * value_of(secondary)
 
 
-def test_without_a_secondary_it_is_the_primary() -> None:
+def test_objective_without_secondary_is_the_primary() -> None:
     assert compose(primary="focal", options={"gamma": 2})(_Z, _Y) == value_of("focal", gamma=2.0)
 
 

@@ -98,7 +98,7 @@ def test_options_are_tuned_in_order_and_keep_the_best_so_far(
     assert summary["validation"]["ece_l2_equal_mass"] == last.error
 
 
-def test_no_trial_is_done_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_trial_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tuning that is interrupted at the fourth trial resumes with it, with the same result."""
     uninterrupted = tune(WANTED, Loaded(splits(), None), tmp_path / "alone", Onlooker())
     with monkeypatch.context() as patch:

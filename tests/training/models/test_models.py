@@ -72,7 +72,7 @@ def test_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_alone_and_together(name: str) -> None:
+def test_predictions_do_not_depend_on_the_batch(name: str) -> None:
     """In evaluation a row's logits do not depend on other rows; the seed determines the weights."""
     model, inputs = _built(name).eval(), _inputs(name)
     with torch.no_grad():
@@ -195,7 +195,7 @@ def test_networks_of_any_size_beyond_the_limit_are_refused(
         check_model(name, 10, {}, options, 100_000_000)
 
 
-def test_a_network_of_a_package_that_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncountable_network_of_a_package_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs the values of its weights during construction, so it is not checked."""
 
     def make(classes: int, *, width: int = 2) -> nn.Module:
@@ -209,7 +209,7 @@ def test_a_network_of_a_package_that_cannot_be_counted(monkeypatch: pytest.Monke
         check_model("mine", 3, {}, {}, 8)
 
 
-def test_names_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_packages_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package adds a name by an entry point; built-in names are reserved."""
 
     def entries(*names: str) -> None:
@@ -229,6 +229,6 @@ def test_names_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
         training.models._of_packages.cache_clear()
 
 
-def test_a_network_without_a_head() -> None:
+def test_network_without_a_head_is_refused() -> None:
     with pytest.raises(InputError, match="a layer called head"):
         head(nn.Linear(2, 2))
