@@ -176,7 +176,9 @@ def test_all_processes_end_with_the_context(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
-def test_servers_end_when_the_benchmark_is_stopped(tmp_path: Path, stop_signal: signal.Signals) -> None:
+def test_servers_end_when_the_benchmark_is_stopped(
+    tmp_path: Path, stop_signal: signal.Signals
+) -> None:
     mark = {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "benchmarks.serving", "--against", BARE, "--rounds", "1"]
     if missing():

@@ -43,7 +43,11 @@ class Collector:
 
     def of_trace(self, trace: str) -> dict[str, tuple[str, Any]]:
         """Return the spans of a trace by name."""
-        return {span.name: (program, span) for program, span in self.spans if span.trace_id.hex() == trace}
+        return {
+            span.name: (program, span)
+            for program, span in self.spans
+            if span.trace_id.hex() == trace
+        }
 
 
 @pytest.fixture
