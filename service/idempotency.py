@@ -1,4 +1,4 @@
-"""The same request again gets the first one's answer, and does nothing."""
+"""Idempotency keys: a repeated request returns the stored answer and changes nothing."""
 
 from __future__ import annotations
 

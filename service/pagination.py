@@ -1,4 +1,4 @@
-"""Lists in pages: an opaque cursor says where the next one begins."""
+"""Lists in pages: an opaque cursor is the start of the next page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 def next_cursor(rows: Sequence[T], limit: int, position: Callable[[T], str]) -> str | None:
-    """Return where the next page begins, opaque, or None after the last.
+    """Return the opaque start of the next page, or None after the last page.
 
     Parameters
     ----------
-    found: up to `limit` + 1 items; the one over the limit says that there are more.
+    rows: up to `limit` + 1 items; the last shows that there is another page.
     position: of an item, in the order of the list.
     """
     if len(rows) <= limit:

@@ -128,7 +128,7 @@ def _too_few(rows: LabelledSample, model: Model, onset: float | None) -> str:
     since = "" if onset is None else f" since the drift began ({_timestamp(onset)})"
     return (
         f"{len(rows)} predictions{since} have both kept logits ({rows.sampled}) and a "
-        f"label, and {monitoring.least_labels} are needed; more come with time, with a `capture` "
+        f"label, and {monitoring.least_labels} are needed; more arrive with time, with a `capture` "
         f"rate above {monitoring.capture:g}, or with more labels"
     )
 
@@ -190,7 +190,7 @@ def _drop_proven_candidate(tx: Transaction, model: Model, actor: str, version: i
     if proven is None or proven.verdict != "proven":
         return
     if tx.candidates.drop(model, proven.version):
-        reason = f"candidate {version} was asked for, and takes its place"
+        reason = f"candidate {version} was requested, and replaces it"
         tx.monitors.record(model, proven.version, "dropped", actor, reason)
 
 

@@ -47,7 +47,7 @@ def compare(registry: Registry, model: Model) -> str | None:
     if champion.version == candidate.version:
         return _end(registry, model, step, "promoted", "it was promoted by a user", now)
     if champion.version != candidate.champion:
-        reason = f"the champion it was compared with has made way for {champion.version}"
+        reason = f"the champion of the comparison was replaced by version {champion.version}"
         return _end(registry, model, step, "dropped", reason, now)
     if candidate.verdict is not None:
         return None

@@ -51,7 +51,7 @@ class IssuerKeys:
         self._document: Any = None
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
-        self._failure = "it has not been asked yet"
+        self._failure = "its keys have not been requested yet"
         #: Number of key changes: a token that older keys verified may no longer be valid.
         self.changes = 0
 
@@ -92,7 +92,7 @@ class IssuerKeys:
         return any((id, algorithm) in self._keys for algorithm in self._oidc.algorithms)
 
     def should_refresh(self, id: str | None) -> bool:
-        """Return whether a key is unknown and the issuer may be asked for it now."""
+        """Return whether a key is unknown and it may be requested from the issuer now."""
         return not self.knows(id) and self._is_past(self._tried_at, _MIN_INTERVAL_SECONDS)
 
     def refresh(self) -> None:
@@ -101,7 +101,7 @@ class IssuerKeys:
             document = self._fetch()
             keys = self._parse(document)
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-            self._failure = f"the issuer {self._oidc.issuer} cannot be asked for its keys ({error})"
+            self._failure = f"the issuer {self._oidc.issuer} does not return its keys ({error})"
             self._tried_at = self._clock()
             log.warning("%s", self._failure, extra={"action": "issuer_failed"})
             raise UnavailableError(self._failure) from None
@@ -157,7 +157,7 @@ def _key(item: dict[str, Any], algorithm: str) -> PyJWK | None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: only a trusted party may say where the keys are."""
+    """Refuses redirects: only a trusted party may name the URL of the keys."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -173,5 +173,5 @@ def _get(url: str) -> Any:
         while chunk := cast("bytes", response.read1(2**16)):
             content += chunk
             if len(content) > _MAX_BYTES or time.monotonic() > deadline:
-                raise ValueError(f"{url} says too much, or too slowly")
+                raise ValueError(f"{url} returns too much, or too slowly")
     return json.loads(content)

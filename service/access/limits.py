@@ -106,7 +106,7 @@ class Limiter:
             name = {REQUESTS: "requests", ROWS: "rows"}[kind]
             LIMITED.labels(name).inc()
             wait = max(1, math.ceil(until - now - _BURST_SECONDS))
-            raise LimitedError(f"{principal.name!r} may ask for {rate:g} {name} a second", wait)
+            raise LimitedError(f"{principal.name!r} is limited to {rate:g} {name} a second", wait)
         self._shared_usage.set_until(row, kind, until + count / rate)
 
 
@@ -152,7 +152,7 @@ class FailedAttempts:
         if over > 0:
             LIMITED.labels("failed_attempts").inc()
             wait = max(1, math.ceil(over))
-            raise LimitedError("too many wrong keys have come from this address", wait)
+            raise LimitedError("too many wrong keys from this address", wait)
 
 
 def _network(address: str) -> str:

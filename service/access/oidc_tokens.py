@@ -84,7 +84,7 @@ class TokenVerifier:
         if algorithm not in self._oidc.algorithms:
             _refuse(f"it is not signed by one of {', '.join(self._oidc.algorithms)}")
         if self.keys.should_refresh(id):
-            raise SigningKeyUnknownError("the issuer is being asked for its keys")
+            raise SigningKeyUnknownError("the keys of the issuer are being fetched")
         key = self.keys.find(id, str(algorithm))
         if key is None:
             _refuse("its key is none of the issuer's")

@@ -54,7 +54,7 @@ class SharedUsage:
         self._column = self._claim_column()
 
     def row(self, name: str) -> int:
-        """Return where a caller's row begins; an unused row may pass to another caller."""
+        """Return the offset of a caller's row; an unused row may be given to another caller."""
         mark = _mark(name)
         first = int(mark) % _ROWS * self._width
         if self._cells[first] == mark:

@@ -30,6 +30,6 @@ def list_audit(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> AuditPage:
-    """Say who did what to which object and when, newest first; for admins."""
+    """List changes with actor, object and time, newest first; needs the scope `admin`."""
     with state.registry.reading() as tx:
         return handlers.list_audit(tx, actor, action, model, limit, cursor)

@@ -109,7 +109,7 @@ def _champion_families(stored: Stored) -> Iterable[Any]:
     )
     needed = GaugeMetricFamily(
         "recalib_window_labels_needed",
-        "Labels below which a window says nothing, as the model declares.",
+        "Minimum number of labels of a window, as the model declares.",
         labels=owner,
     )
     assessed = GaugeMetricFamily(

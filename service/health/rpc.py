@@ -21,13 +21,13 @@ _Status = pb.HealthCheckResponse
 
 
 class Health:
-    """`grpc.health.v1.Health`: what `/readyz` says, and not serving while the server drains.
+    """`grpc.health.v1.Health`: the state of `/readyz`; not serving while the server drains.
 
-    All services are in the same state, since all need the same things.
+    All services are in the same state, since all have the same requirements.
 
     Parameters
     ----------
-    services: their names on the wire; the empty name, which stands for all, is one besides.
+    services: their names on the wire; the empty name stands for all of them and is added.
     """
 
     def __init__(self, state: State, services: Iterable[str]) -> None:
@@ -36,7 +36,7 @@ class Health:
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
-        """From now on, nothing is served."""
+        """Report `NOT_SERVING` from now on."""
         self._draining.set()
 
     async def check(self, request: pb.HealthCheckRequest, context: Context) -> Any:
@@ -54,7 +54,7 @@ class Health:
         """Yield the state whenever it has changed; a service that is none may become one."""
         last = None
         while True:
-            # Before the status, which may be older than a drain that begins while it is found.
+            # Before the status, which may be older than a drain that starts meanwhile.
             draining = self._draining.is_set()
             is_known = request.service in self._services
             status = await self._status() if is_known else _Status.SERVICE_UNKNOWN

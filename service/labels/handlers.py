@@ -76,7 +76,7 @@ def note_labels(model: Model, outcomes: Sequence[Outcome]) -> None:
 
 
 def counts_of(outcomes: Sequence[Outcome]) -> dict[Status, int]:
-    """Return how many labels had each status."""
+    """Return the number of labels by status."""
     counts = Counter(outcome.status for outcome in outcomes)
     return {status: counts[status] for status in STATUSES}
 

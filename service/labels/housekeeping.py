@@ -59,7 +59,7 @@ def purge(registry: Registry, lifetime_seconds: float, audit_seconds: float) -> 
     """Remove labels whose ids have expired, keys that sign no valid id, stored responses that have
     expired, and what the audit trail is no longer to have.
 
-    Return how many labels. Several processes may do so at once.
+    Return the number of labels. Several processes may do this concurrently.
     """
     removed = 0
     try:

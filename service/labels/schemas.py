@@ -65,7 +65,7 @@ class LabelOutcome(BaseModel):
 
 
 class LabelCounts(BaseModel):
-    """How many labels had each status."""
+    """Number of labels by status."""
 
     accepted: int
     duplicate: int

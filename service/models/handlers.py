@@ -20,7 +20,7 @@ def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: 
     Raises
     ------
     InputError: the name is not valid, or labels repeat.
-    ConflictError: the name is taken, or `key` came with another request.
+    ConflictError: the name is taken, or `key` was used for another request.
     """
 
     def act() -> Model:

@@ -48,7 +48,7 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
     version = None if champion is None else champion.version
     row = None if version is None else tx.monitors.find(owner, version)
     status = _UNSEEN if row is None else row.status
-    no_champion = "the model has no champion, so that nothing is watched"
+    no_champion = "the model has no champion to monitor"
     return MonitoringReport(
         model=owner.name,
         version=version,

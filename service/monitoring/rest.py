@@ -31,14 +31,14 @@ router = Router(
 
 @router.get("", operation_id="get_monitoring")
 def get_monitoring(model: str, state: StateDependency) -> MonitoringReport:
-    """Say how a model's champion holds up: state, evidence, windows and what has happened."""
+    """Return the state of a model's champion: evidence, windows and events."""
     with state.registry.reading() as tx:
         return handlers.get_monitoring(tx, model)
 
 
 @router.post("/refit", status_code=202, responses=problems(409, 422), operation_id="create_refit")
 def create_refit(model: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
-    """Ask for a candidate, fitted on kept logits; it becomes the champion only on evidence."""
+    """Request a candidate, fitted on sampled logits; it is promoted only on evidence."""
     with state.registry.transaction() as tx:
         return handlers.create_refit(tx, model, idempotency_key)
 
@@ -51,7 +51,7 @@ def drop_candidate(
     reason: Annotated[Text, Query(max_length=500, description="Kept in the audit trail.")] = "",
     idempotency_key: IdempotencyKey = None,
 ) -> CandidateReport:
-    """Give a candidate up, while it is compared or has proven better; the champion goes on."""
+    """Drop a candidate that is compared or proven better; the champion continues to serve."""
     drop = CandidateDrop(version=version, reason=reason)
     with state.registry.transaction() as tx:
         return handlers.drop_candidate(tx, model, drop, current_principal().name, idempotency_key)
@@ -64,6 +64,6 @@ def set_monitoring(
     state: StateDependency,
     idempotency_key: IdempotencyKey = None,
 ) -> Model:
-    """Say what of a model is watched, and how, from now on; what is left out has its default."""
+    """Replace the monitoring settings of a model; omitted fields get their default."""
     with state.registry.transaction() as tx:
         return handlers.set_monitoring(tx, model, body, idempotency_key)

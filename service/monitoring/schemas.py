@@ -97,7 +97,7 @@ class MonitoringReport(BaseModel):
     onset: str | None = Field(description="Estimated start of the drift, by prediction time.")
     segments: list[SegmentReport]
     windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")
-    late_labels: int = Field(description="Labels that came too late to count.")
+    late_labels: int = Field(description="Labels that arrived too late to count.")
     assessed_at: str | None
     events: list[MonitoringEvent] = Field(description="Newest first.")
     candidate: CandidateReport | None

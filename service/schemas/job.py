@@ -22,7 +22,7 @@ class Progress(BaseModel):
 
 
 class Job(BaseModel):
-    """A job and what came of it."""
+    """A job and its result."""
 
     id: str
     kind: str

@@ -23,7 +23,7 @@ class TrainingRuns:
         self._state = state
 
     def create_training_run(self, request: pb.CreateTrainingRunRequest, context: Context) -> pb.Job:
-        """Ask for a run."""
+        """Request a training run."""
         recipe = Recipe.of(struct_to_dict(request.recipe))
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:

@@ -87,7 +87,7 @@ def test_unmonitored_and_unknown_models(cli: Cli, server: Server) -> None:
     result = cli("monitoring", "unwatched", "--server", server.url)
     assert result.out.splitlines() == [
         "unwatched, no champion: unverified",
-        "the model has no champion, so that nothing is watched",
+        "the model has no champion to monitor",
     ]
     result = cli("monitoring", "nobody", "--server", server.url)
     assert (result.status, result.out) == (2, "")

@@ -44,7 +44,7 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: of that choice, of the long tail and of `rows`.
     long_tail: the ratio of the last class's rows to the first's, paper 003 eq. 16; thins out the
         rows that training and validation share, never the test's.
-    rows: how many training rows to keep, by chance: for a small budget.
+    rows: number of training rows to keep, drawn at random; for a small budget.
     """
 
     source: str
@@ -150,7 +150,7 @@ def _fewer(train: Split, rows: int, seed: int) -> Split:
 
 
 def _check_overlap(train: Split, validation: Split, test: Split) -> int:
-    """Return how many test rows are also training rows; refuse splits that overlap by half.
+    """Return the number of test rows among the training rows; refuse splits that overlap by half.
 
     Published data contain a few duplicates; they are counted. A split of which at least half is
     also in another split is a mistake.

@@ -109,7 +109,7 @@ def load_state(
         raise InputError(
             "output",
             found="a checkpoint of another recipe or other data",
-            accepted="an empty folder, or the recipe and data that the run there began with",
+            accepted="an empty folder, or the recipe and data of the run in it",
         )
     model.load_state_dict(tensors.get("model"))
     objective.load_state_dict(tensors.get("objective"))

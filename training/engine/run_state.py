@@ -166,7 +166,7 @@ def _build(recipe: Recipe, splits: Splits) -> nn.Module:
 def _fields_of_model(part: ModelPart) -> Iterator[None]:
     """Translate errors to the fields of a recipe."""
     for option in _OURS & set(part.options):
-        accepted = "nothing: the data say"
+        accepted = "nothing: the data determine it"
         raise InputError(f"model.options.{option}", found="a value", accepted=accepted)
     try:
         yield
