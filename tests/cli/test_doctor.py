@@ -91,7 +91,7 @@ def test_issuer_is_checked(
     issuer.stop()
     status, checks = doctor()
     assert (status, checks["oidc"][0]) == (1, "failed")
-    assert "cannot be asked for its keys" in checks["oidc"][1]
+    assert "does not return its keys" in checks["oidc"][1]
 
 
 def test_waiting_failed_and_orphaned_jobs_are_reported(doctor: Any, registry: Registry) -> None:

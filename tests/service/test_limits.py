@@ -316,7 +316,7 @@ def test_too_many_requests_or_rows_are_429(limited: Limited) -> None:
     assert (answer.status_code, answer.json()["title"]) == (429, "Too many requests")
     assert answer.headers["content-type"] == "application/problem+json"
     assert 900 <= int(answer.headers["retry-after"]) <= 1000
-    assert answer.json()["detail"].startswith("'slow' may ask for 0.001 requests a second")
+    assert answer.json()["detail"].startswith("'slow' is limited to 0.001 requests a second")
     # On every route.
     models = limited.client.get("/v1/models", headers=limited.header("slow"))
     assert models.status_code == 429

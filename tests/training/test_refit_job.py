@@ -321,12 +321,12 @@ def test_manual_promotion_waits_for_a_user(registry: Registry, drifted: Model) -
         request_refit(tx, drifted, "asked")
     work(registry, REFIT)
     assert story(registry, drifted)[-2:] == [(2, "dropped"), (3, "refitted")]
-    assert "candidate 3 was asked for" in last_reason(registry, drifted, 1)
+    assert "candidate 3 was requested" in last_reason(registry, drifted, 1)
 
 
 @pytest.mark.parametrize(
     ("served", "verdict", "word"),
-    [(2, "promoted", "it was promoted by a user"), (3, "dropped", "has made way for 3")],
+    [(2, "promoted", "it was promoted by a user"), (3, "dropped", "was replaced by version 3")],
 )
 def test_proven_candidate_ends_when_the_champion_changes(
     registry: Registry, served: int, verdict: str, word: str
