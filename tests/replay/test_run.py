@@ -37,13 +37,13 @@ def test_drift_is_detected_soon_after_its_onset(tmp_path: Path):
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_a_calibrated_log_ends_fresh(tmp_path: Path):
+def test_calibrated_log_ends_fresh(tmp_path: Path):
     result = replay(write(tmp_path / "a.parquet", log(drift=None)), _LONG_COHORTS)
     assert result.state == "fresh"
     assert "stale" not in states(result)
 
 
-def test_the_order_of_rows_makes_no_difference(tmp_path: Path):
+def test_row_order_does_not_matter(tmp_path: Path):
     table = pa.table(log(3_000))
     columns = dict(zip(table.column_names, table.columns, strict=True))
     result = replay(write(tmp_path / "one.parquet", columns))

@@ -101,7 +101,7 @@ def test_smooth_curve_and_band_match_a_loop() -> None:
 
 
 @few_or_many(150, 400)
-def test_the_band_of_a_calibrated_model_covers_the_diagonal(draws: int) -> None:
+def test_band_of_a_calibrated_model_covers_the_diagonal(draws: int) -> None:
     """95% at each point, of the mean over points of all curves: 93% and more is close enough."""
     rng = np.random.default_rng(0)
     covered, points = 0, 0
@@ -224,7 +224,7 @@ def test_risk_band_covers_the_true_risk() -> None:
     assert np.mean(covered) >= 0.93
 
 
-def test_a_band_of_few_rows_does_not_squash_the_curve() -> None:
+def test_wide_band_does_not_change_the_scale() -> None:
     chart = risk_coverage({"a": some_predictions(rows=50)})
     points = table_with(chart, "risk", "low")
     (domain,) = [
@@ -266,7 +266,7 @@ def test_severities_may_have_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_the_size_does_not_grow_with_the_rows(name: str) -> None:
+def test_plot_size_does_not_grow_with_rows(name: str) -> None:
     """100,000 rows give no more than 200 kB: two bytes a row."""
     rng = np.random.default_rng(0)
     p = 0.5 + rng.beta(4, 1, 100_000) / 2
@@ -287,7 +287,7 @@ def test_every_picture_renders_with_any_title(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_few_saturated_rows_are_drawn(name: str, tmp_path: Path) -> None:
+def test_saturated_rows_are_drawn(name: str, tmp_path: Path) -> None:
     series = {"a": saturated(1, 1), "b": saturated(0, 3)}
     save(PICTURES[name](series), tmp_path / "a.svg")
     assert "NaN" not in (tmp_path / "a.svg").read_text()

@@ -158,7 +158,7 @@ def test_failed_rendering_keeps_the_old_file(
 
 
 @pytest.mark.parametrize("correct", [(0, 2), (3,)])
-def test_confidences_that_are_all_one_fill_one_bin(correct: tuple[int], tmp_path: Path) -> None:
+def test_equal_confidences_fill_one_bin(correct: tuple[int], tmp_path: Path) -> None:
     chart = reliability_diagram({f"{count} correct": saturated(count) for count in correct})
     for count, (row,) in zip(correct, drawn_rows(chart.to_dict()), strict=True):
         assert (row["from"], row["to"]) == (pytest.approx(14 / 15), 1)
