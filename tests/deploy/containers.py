@@ -71,13 +71,13 @@ class Containers:
 
     def volume(self, name: str) -> Path:
         """Return the folder of a volume."""
-        path = self.folder / "volumes" / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        found = self.folder / "volumes" / name
+        found.mkdir(parents=True, exist_ok=True)
+        return found
 
     def run(self, service: str, command: list[str] | None = None) -> str:
         """Run a service, or another command in its place, to its end; return its output."""
-        completed = subprocess.run(
+        done = subprocess.run(
             self.confined(service, self._words(service, command)),
             env=self._environment(service),
             stdin=subprocess.DEVNULL,
@@ -86,8 +86,8 @@ class Containers:
             timeout=120,
             check=False,
         )
-        assert completed.returncode == 0, f"{service}: {completed.stdout}{completed.stderr}"
-        return completed.stdout
+        assert done.returncode == 0, f"{service}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def start(self, service: str) -> subprocess.Popen[bytes]:
         """Start a service; its output goes to a file of its name."""
@@ -105,25 +105,25 @@ class Containers:
     def until_healthy(self, service: str) -> None:
         """Run the health check until it succeeds."""
         _, *words = SERVICES[service]["healthcheck"]["test"]
-        command, output = self._program(service, words), ""
+        command, said = self._program(service, words), ""
 
         def look() -> bool:
-            nonlocal output
-            completed = subprocess.run(
+            nonlocal said
+            asked = subprocess.run(
                 command,
                 env=self._environment(service),
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            output = completed.stdout + completed.stderr
-            return completed.returncode == 0
+            said = asked.stdout + asked.stderr
+            return asked.returncode == 0
 
         try:
             until(look, f"{service} to be healthy")
         except AssertionError as error:
             log = (self.folder / f"{service}.log").read_text()
-            raise AssertionError(f"{error}: {output}\n{log[-4000:]}") from None
+            raise AssertionError(f"{error}: {said}\n{log[-4000:]}") from None
 
     def clean_up(self) -> None:
         """End all remaining services; `Programs` ends their children."""
@@ -144,8 +144,8 @@ class Containers:
         # Whole words only: /prometheus is a mount and part of /etc/prometheus.
         tops = {f"/{target.split('/')[1]}" for _, target, _ in mounts(service)}
         head, _, path = text.rpartition("=")
-        value = f"{root}{path}" if path[:1] == "/" and f"/{path.split('/')[1]}" in tops else path
-        return f"{head}={value}" if head else value
+        found = f"{root}{path}" if path[:1] == "/" and f"/{path.split('/')[1]}" in tops else path
+        return f"{head}={found}" if head else found
 
     def confined(self, service: str, words: list[str]) -> list[str]:
         """Return a command whose file system is writable only where the service may write."""
@@ -168,19 +168,19 @@ class Containers:
         return self._program(service, [*entry, *(command or SERVICES[service].get("command", []))])
 
     def _program(self, service: str, words: list[str]) -> list[str]:
-        program, *rest = [self.localized(service, word) for word in words]
+        program, *rest = [self.localized(service, one) for one in words]
         if program == "recalib":
             return recalib_command(*rest)
-        executable = sys.executable if program == "python" else shutil.which(program)
-        assert executable is not None, program
-        return [executable, *rest]
+        found = sys.executable if program == "python" else shutil.which(program)
+        assert found is not None, program
+        return [found, *rest]
 
     def _environment(self, service: str) -> dict[str, str]:
-        variables = {
+        given = {
             name: self.localized(service, str(value))
             for name, value in SERVICES[service].get("environment", {}).items()
         }
-        return {**self._programs.environment(), **variables, **self.settings(service)}
+        return {**self._programs.environment(), **given, **self.settings(service)}
 
     def settings(self, service: str) -> dict[str, str]:
         """Return the settings that differ from the container: ports, which this machine shares."""

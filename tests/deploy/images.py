@@ -24,11 +24,11 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 def stage(name: str) -> str:
     """Return the lines of a stage."""
-    match = re.search(
+    found = re.search(
         rf"^FROM \S+ AS {name}\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL
     )
-    assert match is not None, name
-    return match[1]
+    assert found is not None, name
+    return found[1]
 
 
 #: Extras of the serving image.
@@ -42,15 +42,15 @@ def needed(extras: set[str]) -> set[str]:
     found: dict[str, set[str]] = {}
     waiting = [("recalib", extras)]
     while waiting:
-        name, requested = waiting.pop()
-        if name in found and requested <= found[name]:
+        name, wanted = waiting.pop()
+        if name in found and wanted <= found[name]:
             continue
-        found.setdefault(name, set()).update(requested)
+        found.setdefault(name, set()).update(wanted)
         for text in distribution(name).requires or ():
-            requirement = Requirement(text)
-            marker = requirement.marker
+            one = Requirement(text)
+            marker = one.marker
             if marker is None or any(marker.evaluate({"extra": e}) for e in {"", *found[name]}):
-                waiting.append((canonicalize_name(requirement.name), requirement.extras))
+                waiting.append((canonicalize_name(one.name), one.extras))
     return set(found)
 
 
@@ -59,30 +59,28 @@ def is_cut(file: str, patterns: Sequence[str] = CUT) -> bool:
     path = PurePosixPath(file)
     parts = [path, *path.parents][:-1]
     return any(
-        fnmatch(f"lib/python/site-packages/{part}", pattern)
-        for part in parts
-        for pattern in patterns
+        fnmatch(f"lib/python/site-packages/{part}", one) for part in parts for one in patterns
     )
 
 
 def main() -> int:
     """Print the size of each package before and after removal, largest first, and the sums."""
-    sizes = []
+    found = []
     for name in needed(SERVING) - {"recalib"}:
-        total = remaining = 0
+        whole = left = 0
         for file in distribution(name).files or ():
             path = distribution(name).locate_file(file)
             if file.suffix != ".pyc" and path.is_file():
                 size = path.stat().st_size
-                total += size
-                remaining += 0 if is_cut(str(file)) else size
-        sizes.append((remaining, total, name))
+                whole += size
+                left += 0 if is_cut(str(file)) else size
+        found.append((left, whole, name))
     write = sys.stdout.write
     write("    MB  of MB\n")
-    for remaining, total, name in sorted(sizes, reverse=True)[:12]:
-        write(f"{remaining / 1e6:6.1f} {total / 1e6:6.1f}  {name}\n")
-    sums = [sum(size[k] for size in sizes) / 1e6 for k in (0, 1)]
-    write(f"{sums[0]:6.1f} {sums[1]:6.1f}  all {len(sizes)}\n")
+    for left, whole, name in sorted(found, reverse=True)[:12]:
+        write(f"{left / 1e6:6.1f} {whole / 1e6:6.1f}  {name}\n")
+    sums = [sum(one[k] for one in found) / 1e6 for k in (0, 1)]
+    write(f"{sums[0]:6.1f} {sums[1]:6.1f}  all {len(found)}\n")
     return 0
 
 

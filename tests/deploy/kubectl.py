@@ -32,11 +32,11 @@ def rendered(folder: Path) -> str:
     if kubectl is None:
         assert "kubectl" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip("no kubectl, whose kustomize renders the folders (make kubectl)")
-    process = subprocess.run(
+    done = subprocess.run(
         [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
     )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def install() -> None:

@@ -19,13 +19,13 @@ from service.run import _STOP_SECONDS
 from service.shutdown import GRACE_SECONDS
 from tests.deploy.composed import ROOT, SERVICES, STACK, mounts, once, settings_in
 
-OURS = [name for name, service in SERVICES.items() if "build" in service]
+OURS = [name for name, one in SERVICES.items() if "build" in one]
 _SECRETS = {name for name in STACK["volumes"] if name.endswith("-secrets")}
 
 
 def test_compose_file_is_valid() -> None:
     """Checked by the schema of the Compose specification."""
-    process = subprocess.run(
+    done = subprocess.run(
         [
             Path(sys.executable).with_name("check-jsonschema"),
             "--builtin-schema",
@@ -36,7 +36,7 @@ def test_compose_file_is_valid() -> None:
         text=True,
         check=False,
     )
-    assert process.returncode == 0, process.stdout + process.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "${" not in yaml.safe_dump(STACK), "every variable has a default"
 
 
@@ -90,9 +90,9 @@ def test_store_listens_with_keys_only() -> None:
 def test_every_dependency_has_a_condition(name: str) -> None:
     """Long-running services must be healthy, others must succeed; `secrets` comes first."""
     before = SERVICES[name].get("depends_on", {})
-    for other, condition in before.items():
+    for other, wanted in before.items():
         expected = "service_completed_successfully" if once(other) else "service_healthy"
-        assert condition == {"condition": expected}
+        assert wanted == {"condition": expected}
     assert before or name == "secrets"
 
 
@@ -115,11 +115,9 @@ def test_compose_file_contains_no_secrets() -> None:
         for variable, value in environment.items():
             if re.search(r"PASSWORD|SECRET|KEY|CREDENTIAL|DATABASE_URL", variable):
                 assert str(value).startswith("/secrets/"), variable
-        secret_mounts = {
-            source: read_only for source, _, read_only in mounts(name) if source in _SECRETS
-        }
+        held = {source: read_only for source, _, read_only in mounts(name) if source in _SECRETS}
         if name == "secrets":
-            assert set(secret_mounts) == _SECRETS
+            assert set(held) == _SECRETS
             continue
         assert all(held.values())
         own = {
@@ -154,7 +152,7 @@ def test_commands_exist_in_the_cli() -> None:
     assert {word for word in SERVICES["backup"]["command"] if word.startswith("--")} <= options
     made = commands["keys"].commands["create"]
     options = [word for word in SERVICES["key"]["command"] if word.startswith("--")]
-    assert set(options) <= {option for parameter in command.params for option in parameter.opts}
+    assert set(options) <= {option for one in made.params for option in one.opts}
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -174,7 +172,7 @@ def test_ports_agree() -> None:
     environment = SERVICES["server"]["environment"]
     ports = [environment["RECALIB_PORT"], environment["RECALIB_GRPC_PORT"]]
     assert ports == [str(settings[name].default) for name in ("port", "grpc_port")]
-    assert SERVICES["server"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in ports]
+    assert SERVICES["server"]["ports"] == [f"127.0.0.1:{one}:{one}" for one in ports]
     assert f"\nEXPOSE {' '.join(ports)}\n" in (ROOT / "Dockerfile").read_text()
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     assert [str(config["scrape_configs"][0]["dns_sd_configs"][0]["port"])] == ports[:1]
@@ -217,7 +215,7 @@ def test_grafana_provisioning_paths_exist() -> None:
     """Data source and dashboards are at the provisioned paths."""
     folder = ROOT / "deploy" / "grafana" / "provisioning"
     source = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())["datasources"]
-    assert [entry["type"] for entry in source] == ["prometheus"]
+    assert [one["type"] for one in source] == ["prometheus"]
     assert source[0]["url"] == "http://prometheus:9090"
     provider = yaml.safe_load((folder / "dashboards" / "recalib.yml").read_text())["providers"][0]
     targets = {target: place for place, target, _ in mounts("grafana")}

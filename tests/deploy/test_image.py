@@ -21,15 +21,15 @@ from tests.supply.image_requirements import FOLDER, read_requirements
 from tests.supply.requirements import pins
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-_PACKAGES = _PROJECT["tool"]["setuptools"]["packages"]["find"]
+_FOUND = _PROJECT["tool"]["setuptools"]["packages"]["find"]
 
 
 def test_hadolint_finds_nothing() -> None:
     hadolint = shutil.which("hadolint")
     if hadolint is None:
         pytest.skip("no hadolint; `make lint-deploy` brings its own")
-    process = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, check=False)
-    assert process.returncode == 0, process.stdout.decode()
+    done = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
 
 
 @pytest.mark.parametrize("name", ["serve", "worker", "worker-gpu"])
@@ -46,12 +46,12 @@ def test_every_image_runs_unprivileged_with_a_health_check(name: str) -> None:
 
 
 def test_every_built_image_is_a_target_of_the_dockerfile() -> None:
-    targets = {service["build"]["target"] for service in SERVICES.values() if "build" in service}
-    assert targets == {"serve", "worker", "worker-gpu"}
-    for service in SERVICES.values():
-        if "build" in service:
-            assert stage(service["build"]["target"])
-            assert service["image"].startswith(f"recalib-{service['build']['target']}:")
+    built = {one["build"]["target"] for one in SERVICES.values() if "build" in one}
+    assert built == {"serve", "worker", "worker-gpu"}
+    for one in SERVICES.values():
+        if "build" in one:
+            assert stage(one["build"]["target"])
+            assert one["image"].startswith(f"recalib-{one['build']['target']}:")
 
 
 def requirements(name: str) -> dict[str, str]:
@@ -194,29 +194,28 @@ print(*sorted(mapped | loaded), sep="\n")
 @pytest.mark.slow
 def test_removed_files_are_not_needed_to_serve() -> None:
     """No module or library that reading, calibrating and responding load is removed."""
-    process = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", _SERVED], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    loaded = [line.partition("/site-packages/")[2] for line in process.stdout.splitlines()]
-    assert any(file.startswith("pyarrow/libparquet") for file in loaded)
-    assert [file for file in loaded if file and is_cut(file)] == []
+    loaded = [one.partition("/site-packages/")[2] for one in done.stdout.splitlines()]
+    assert any(one.startswith("pyarrow/libparquet") for one in loaded)
+    assert [one for one in loaded if one and is_cut(one)] == []
 
 
 def test_every_removal_pattern_matches_a_file() -> None:
     assert len(CUT) > 3
     wide = ("numpy", "onnx", "pyarrow", "pysimdjson")
-    all_files = [str(file) for name in wide for file in files(name) or ()]
+    everything = [str(one) for name in wide for one in files(name) or ()]
     for pattern in CUT:
-        assert any(is_cut(file, [pattern]) for file in all_files), pattern
+        assert any(is_cut(one, [pattern]) for one in everything), pattern
 
 
 def test_build_context_contains_the_sources_of_the_wheel() -> None:
     """The build context has the packages and the files that pyproject.toml names."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
-    included = {line[1:] for line in lines if line.startswith("!")}
+    kept = {line[1:] for line in lines if line.startswith("!")}
     packages = {
-        pattern.rstrip("*")
-        for pattern in _PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+        one.rstrip("*") for one in _PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     }
     files = {"pyproject.toml", "deploy/requirements", _PROJECT["project"]["readme"]}
     assert kept == packages | files | set(_PROJECT["project"]["license-files"])

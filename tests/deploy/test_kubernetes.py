@@ -31,19 +31,17 @@ _OPERATOR = json.loads((Path(__file__).parent / "schemas/monitoring.coreos.com.j
 _VERSIONS = ("1.30", "1.37")
 
 
-def resource_files() -> dict[str, dict[str, Any]]:
+def written() -> dict[str, dict[str, Any]]:
     """Return every resource of the files by folder, kind and name."""
-    resources = {}
+    found = {}
     for path in sorted(_FOLDER.rglob("*.yaml")):
-        for resource in yaml.safe_load_all(path.read_text()):
-            if resource["kind"] not in ("Kustomization", "Component"):
-                resources[
-                    f"{path.parent.name}/{resource['kind']}/{resource['metadata']['name']}"
-                ] = resource
-    return resources
+        for one in yaml.safe_load_all(path.read_text()):
+            if one["kind"] not in ("Kustomization", "Component"):
+                found[f"{path.parent.name}/{one['kind']}/{one['metadata']['name']}"] = one
+    return found
 
 
-RESOURCES = resource_files()
+RESOURCES = written()
 PODS = {
     name: one["spec"].get("jobTemplate", one)["spec"]["template"]
     for name, one in RESOURCES.items()
@@ -74,9 +72,9 @@ def test_resource_matches_the_kubernetes_schema(name: str) -> None:
 
 def test_schemas_refuse_misspelt_fields() -> None:
     """Without this, the test above would pass for any resource."""
-    for name, resource in RESOURCES.items():
-        if "spec" in resource:
-            wrong = {**resource, "spec": {**resource["spec"], "misspelt": 1}}
+    for name, one in RESOURCES.items():
+        if "spec" in one:
+            wrong = {**one, "spec": {**one["spec"], "misspelt": 1}}
             with pytest.raises((kubernetes_validate.ValidationError, jsonschema.ValidationError)):
                 check(wrong)
             assert "misspelt" not in RESOURCES[name]["spec"]
@@ -86,14 +84,14 @@ def test_schemas_refuse_misspelt_fields() -> None:
 def test_kustomize_renders_every_folder(folder: str) -> None:
     """The output has all resources, in the namespace, with pinned images."""
     text = rendered(_FOLDER / folder)
-    resources = list(yaml.safe_load_all(text))
-    names = {f"{resource['kind']}/{resource['metadata']['name']}" for resource in resources}
+    found = list(yaml.safe_load_all(text))
+    names = {f"{one['kind']}/{one['metadata']['name']}" for one in found}
     folders = ("base", "gpu") if folder == "gpu" else (folder,)
     expected = {name.partition("/")[2] for name in RESOURCES if name.startswith(folders)}
     assert names == expected
-    for resource in resources:
-        check(resource)
-        assert resource["kind"] == "Namespace" or resource["metadata"]["namespace"] == "recalib"
+    for one in found:
+        check(one)
+        assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "recalib"
     images = re.findall(r"image: (\S+)", text)
     assert all(re.fullmatch(r"recalib-[a-z-]+:\d+\.\d+\.\d+", image) for image in images)
 
@@ -106,9 +104,7 @@ def test_documented_overlay_renders(tmp_path: Path) -> None:
     text = re.sub(r"resources: .*", f"resources: [{base}]", text)
     (tmp_path / "kustomization.yaml").write_text(text)
     made = rendered(tmp_path)
-    config = next(
-        resource for resource in yaml.safe_load_all(made) if resource["kind"] == "ConfigMap"
-    )
+    config = next(one for one in yaml.safe_load_all(made) if one["kind"] == "ConfigMap")
     assert config["data"]["RECALIB_BLOB_URL"] == "s3://your-bucket/recalib"
     assert config["data"].keys() == CONFIG.keys()
     images = set(re.findall(r"image: (\S+)", made))
@@ -118,24 +114,22 @@ def test_documented_overlay_renders(tmp_path: Path) -> None:
 def test_tls_component_enables_tls(tmp_path: Path) -> None:
     """It changes certificate, key and probes, and nothing else."""
     folder = os.path.relpath(_FOLDER, tmp_path.resolve())
-    kustomization = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    resources = list(yaml.safe_load_all(rendered(tmp_path)))
-    server = next(
-        resource for resource in resources if resource["metadata"]["name"] == "recalib-server"
-    )
-    for resource in resources:
-        check(resource)
+    wanted = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    found = list(yaml.safe_load_all(rendered(tmp_path)))
+    server = next(one for one in found if one["metadata"]["name"] == "recalib-server")
+    for one in found:
+        check(one)
     pod = server["spec"]["template"]["spec"]
     container = pod["containers"][0]
-    settings = {variable["name"]: variable["value"] for variable in container["env"]}
+    settings = {one["name"]: one["value"] for one in container["env"]}
     before = SERVER["spec"]["template"]["spec"]["containers"][0]
-    added = {variable["name"] for variable in before["env"]} ^ set(settings)
+    added = {one["name"] for one in before["env"]} ^ set(settings)
     assert added == {"RECALIB_TLS_CERTIFICATE", "RECALIB_TLS_KEY"}
     assert settings_in(settings) <= set(Settings.model_fields)
-    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
+    assert {one["mountPath"] for one in container["volumeMounts"]} == {
         "/tls",
-        *(mount["mountPath"] for mount in before["volumeMounts"]),
+        *(one["mountPath"] for one in before["volumeMounts"]),
     }
     assert {settings[name].rpartition("/")[0] for name in added} == {"/tls"}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -171,8 +165,8 @@ def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
     }
     assert {"cpu", "memory"} <= set(container["resources"]["requests"])
     assert "memory" in container["resources"]["limits"]
-    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounted = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod["volumes"]}
     assert set(mounted) <= set(volumes)
     assert {"/tmp", "/var/lib/recalib"} <= set(mounted.values())  # noqa: S108
     for name, volume in volumes.items():
@@ -200,13 +194,11 @@ def test_container_commands_options_and_settings_exist(
     for word in container["args"]:
         if hasattr(command, "commands"):
             command = command.commands[word]
-    options = {option for parameter in command.params for option in parameter.opts}
+    options = {option for one in command.params for option in one.opts}
     assert {word for word in container["args"] if word.startswith("--")} <= options
 
     assert container["envFrom"] == [{"configMapRef": {"name": "recalib"}}]
-    environment = CONFIG | {
-        variable["name"]: variable["value"] for variable in container.get("env", [])
-    }
+    environment = CONFIG | {one["name"]: one["value"] for one in container.get("env", [])}
     assert settings_in(environment) <= set(Settings.model_fields)
     for variable, value in environment.items():
         if not variable.endswith("_FILE"):
@@ -335,20 +327,20 @@ def test_backup_runs_every_day_and_keeps_a_week() -> None:
 
 def test_ports_and_probes_match_the_server() -> None:
     container = SERVER["spec"]["template"]["spec"]["containers"][0]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     fields = Settings.model_fields
     assert ports == {"http": fields["port"].default, "grpc": fields["grpc_port"].default}
-    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    environment = {one["name"]: one["value"] for one in container["env"]}
     assert environment["RECALIB_PORT"] == str(ports["http"])
     assert environment["RECALIB_GRPC_PORT"] == str(ports["grpc"])
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        request = container[probe]["httpGet"]
-        assert request["path"] in OPEN_PATHS
-        assert request["port"] in ports
+        asked = container[probe]["httpGet"]
+        assert asked["path"] in OPEN_PATHS
+        assert asked["port"] in ports
     service = RESOURCES["base/Service/recalib"]["spec"]["ports"]
-    assert {port["targetPort"]: port["port"] for port in service} == ports
+    assert {one["targetPort"]: one["port"] for one in service} == ports
     for rule in RESOURCES["base/NetworkPolicy/recalib-server"]["spec"]["ingress"]:
-        assert {port["port"] for port in rule["ports"]} <= set(ports)
+        assert {one["port"] for one in rule["ports"]} <= set(ports)
     monitor = RESOURCES["monitoring/ServiceMonitor/recalib"]["spec"]["endpoints"][0]
     assert monitor["port"] in ports
     pod, container = CONTAINERS["base/Job/recalib-prepare/prometheus"]
@@ -370,16 +362,16 @@ def test_stop_grace_period_is_long_enough() -> None:
 
 
 def test_selectors_match_their_pods() -> None:
-    """Each selector matches the pods of its resource only."""
+    """Each selector matches the pods of its own resource only."""
     labels = {name: pod["metadata"]["labels"] for name, pod in PODS.items()}
 
     def found(selector: dict[str, str]) -> set[str]:
         return {name for name, own in labels.items() if selector.items() <= own.items()}
 
     servers = {"base/Deployment/recalib-server"}
-    for name, resource in RESOURCES.items():
-        if resource["kind"] == "Deployment":
-            assert found(resource["spec"]["selector"]["matchLabels"]) == {name}
+    for name, one in RESOURCES.items():
+        if one["kind"] == "Deployment":
+            assert found(one["spec"]["selector"]["matchLabels"]) == {name}
     assert found(RESOURCES["base/Service/recalib"]["spec"]["selector"]) == servers
     budget = RESOURCES["base/PodDisruptionBudget/recalib-server"]["spec"]["selector"]
     assert found(budget["matchLabels"]) == servers
@@ -405,10 +397,10 @@ def test_selectors_match_their_pods() -> None:
 def test_rules_convert_to_a_prometheus_rule() -> None:
     """The resource has all rules of both files."""
     program = _FOLDER / "monitoring" / "rules.py"
-    process = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
-    document = yaml.safe_load(process.stdout)
-    check(document)
-    rules = [rule for group in document["spec"]["groups"] for rule in group["rules"]]
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    made = yaml.safe_load(done.stdout)
+    check(made)
+    rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
     texts = [
         (ROOT / "deploy" / "prometheus" / name).read_text()
         for name in ("alerts.yml", "recording.yml")

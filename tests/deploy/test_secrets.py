@@ -31,25 +31,23 @@ def make() -> Any:
     return lambda root: main(root, os.getgid())
 
 
-def read_secrets(root: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()
-    }
+def found(root: Path) -> dict[str, str]:
+    return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*") if one.is_file()}
 
 
 def test_secrets_are_created_once(make: Any, tmp_path: Path) -> None:
     """A missing derived file is created again; nothing else changes."""
     make(tmp_path)
-    original = read_secrets(tmp_path)
+    made = found(tmp_path)
     make(tmp_path)
-    assert read_secrets(tmp_path) == original
+    assert found(tmp_path) == made
     for name in _DERIVED:
         (tmp_path / name).unlink()
     # The state after an interrupted start.
     (tmp_path / "postgres" / ".password.new").write_text("half")
     make(tmp_path)
     (tmp_path / "postgres" / ".password.new").unlink()
-    assert read_secrets(tmp_path) == original
+    assert found(tmp_path) == made
 
 
 def test_secrets_are_unique(make: Any, tmp_path: Path) -> None:
@@ -157,7 +155,7 @@ def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) ->
                 continue
             folder = tmp_path / Path(places[source]).relative_to("/secrets")
             files = [str(word).rpartition("=")[2] for word in words]
-            for file in (file_name for file_name in files if file_name.startswith(f"{target}/")):
+            for file in (one for one in files if one.startswith(f"{target}/")):
                 assert (folder / Path(file).relative_to(target)).is_file(), (name, file)
                 named += 1
     assert named >= 19

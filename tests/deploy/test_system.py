@@ -73,8 +73,8 @@ def at_home(containers: Containers, postgresql_url: str) -> None:
     assert file.read_text() == f"postgresql://recalib:{password}@postgres/recalib?{query}\n"
     _, _, place = postgresql_url.partition("?host=")
     assert place
-    environment = SERVICES["postgres"]["environment"]
-    assert (environment["POSTGRES_USER"], environment["POSTGRES_DB"]) == ("recalib", "recalib")
+    made = SERVICES["postgres"]["environment"]
+    assert (made["POSTGRES_USER"], made["POSTGRES_DB"]) == ("recalib", "recalib")
     execute(
         postgresql_url,
         f"CREATE ROLE recalib LOGIN PASSWORD '{password}'",
@@ -104,11 +104,11 @@ def test_composed_system_fits_and_serves(
     assert len(made) == 13
     assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o440, 0o444}
     containers.run("secrets")
-    assert {path: path.read_text() for path in secrets} == secrets
+    assert {path: path.read_text() for path in made} == made
     at_home(containers, database)
     key = (containers.volume("prometheus-secrets") / "recalib-key").read_text().strip()
-    output = [containers.run(name) for name in ("prepare", "key")]
-    assert key not in str(output)
+    said = [containers.run(name) for name in ("prepare", "key")]
+    assert key not in str(said)
 
     server, worker = containers.start("server"), containers.start("worker")
     # As in README.md: docker compose exec server recalib keys create ...
@@ -128,8 +128,8 @@ def test_composed_system_fits_and_serves(
     logits, labels = draw(600, 4, 3.0)
     data = tmp_path / "val.npz"
     data.write_bytes(npz(logits, labels))
-    with Client(url) as anonymous, pytest.raises(UnauthorizedError):
-        anonymous.create_model("resnet", 4)
+    with Client(url) as nobody, pytest.raises(UnauthorizedError):
+        nobody.create_model("resnet", 4)
     with Client(url, api_key=admin) as client:
         until(may, "the key to be known")
         client.create_model("resnet", 4)
@@ -203,13 +203,13 @@ def _scraped(containers: Containers) -> None:
     address = containers.addresses["http://127.0.0.1:9090"]
     # promtool can run the engine's health check from 2.43 on; Debian has 2.42.
     until(lambda: _answers(f"{address}/-/healthy"), "Prometheus to be healthy")
-    parameters = urlencode({"query": 'recalib_labels_total{status="accepted", job="recalib"}'})
+    asked = urlencode({"query": 'recalib_labels_total{status="accepted", job="recalib"}'})
 
-    def is_counted() -> bool:
-        answer = httpx2.get(f"{address}/api/v1/query?{parameters}", timeout=30).json()
-        return [sample["value"][1] for sample in answer["data"]["result"]] == ["40"]
+    def seen() -> bool:
+        answer = httpx2.get(f"{address}/api/v1/query?{asked}", timeout=30).json()
+        return [one["value"][1] for one in answer["data"]["result"]] == ["40"]
 
-    until(is_counted, "the label in Prometheus")
+    until(seen, "the label in Prometheus")
     rules = httpx2.get(f"{address}/api/v1/rules", timeout=30).json()["data"]["groups"]
     assert {rule["type"] for group in rules for rule in group["rules"]} == {"alerting", "recording"}
 
@@ -230,14 +230,14 @@ def writes(folder):
 print(*map(writes, [{str(programs.temporary)!r}, {str(programs.home)!r}, "/", {str(tmp_path)!r}]))
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")])
 """
-    completed = subprocess.run(
+    done = subprocess.run(
         containers.confined("server", [sys.executable, "-c", program]),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert completed.stdout.split("\n")[0] == "True True False False", completed.stderr
-    assert completed.stdout.split("\n")[1] == "['0000000000000002']"
+    assert done.stdout.split("\n")[0] == "True True False False", done.stderr
+    assert done.stdout.split("\n")[1] == "['0000000000000002']"
 
 
 def test_every_recalib_service_is_covered() -> None:
