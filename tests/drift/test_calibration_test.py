@@ -272,6 +272,19 @@ def test_the_size_of_updates_makes_no_difference():
         assert (test.labels, test.blocks) == (uninterrupted.labels, uninterrupted.blocks)
 
 
+def test_rejection_is_at_the_first_label_whose_evidence_reaches_the_threshold():
+    rng = np.random.default_rng(9)
+    p = confidences(rng, 3_000)
+    correct = outcomes(rng, drifted(p, "overconfident"))
+    by_row, at_once = CalibrationTest(alpha=0.1), CalibrationTest(alpha=0.1)
+    at_once.update(p, correct)
+    assert by_row.threshold == pytest.approx(np.log(10))
+    while by_row.log_evidence < by_row.threshold:
+        row = slice(by_row.labels, by_row.labels + 1)
+        by_row.update(p[row], correct[row])
+    assert 0 < by_row.labels == by_row.rejected_at == at_once.rejected_at < 3_000
+
+
 @few_or_many(6, 20)
 def test_onset_is_near_the_change(draws):
     """5,000 calibrated labels, then overconfidence: the refit uses the labels after it."""
