@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recalib.drift import CalibrationTest, default_bettors
 from recalib.drift.bettors import BinnedBettor, PlattBettor, log_odds
+from recalib.drift.calibration_test import _reserve
 from recalib.errors import InputError
 from tests.draws import few_or_many
 
@@ -270,6 +271,11 @@ def test_the_size_of_updates_makes_no_difference():
         assert test.suspicion == pytest.approx(uninterrupted.suspicion, abs=1e-9)
         assert (test.rejected_at, test.onset) == (uninterrupted.rejected_at, uninterrupted.onset)
         assert (test.labels, test.blocks) == (uninterrupted.labels, uninterrupted.blocks)
+
+
+def test_reserve_of_the_stake_equals_its_formula():
+    """All before the first block, then 0.15 / log₂(blocks + 1)."""
+    assert [_reserve(blocks) for blocks in (0, 1, 3, 7)] == pytest.approx([1, 0.15, 0.075, 0.05])
 
 
 def test_rejection_is_at_the_first_label_whose_evidence_reaches_the_threshold():
