@@ -24,6 +24,8 @@ from recalib.settings.effective import redact
 from recalib.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
+    from pyrage.x25519 import Identity
+
     from recalib.registry.backup import Manifest
     from recalib.settings import Settings
 
@@ -66,13 +68,16 @@ def backup(
     keys that sign prediction ids, so only its owner can read it. With --key-file it is encrypted,
     and `restore` refuses it if a byte has changed.
     """
+    from recalib.registry.backup_encryption import read_key
+
     settings = load_settings(home=home, database_url=database_url)
     if (keep is not None or every is not None) and not to.is_dir():
         accepted = "a folder, for --keep and --every"
         raise InputError("to", found=str(to), accepted=accepted)
+    key = None if key_file is None else read_key(key_file)
     if every is not None:
-        _repeat(settings, to, key_file, keep, every, leave_out_damaged)
-    file, manifest = _save(settings, to, key_file, keep, leave_out_damaged, quiet=json_output)
+        _repeat(settings, to, key, keep, every, leave_out_damaged)
+    file, manifest = _save(settings, to, key, keep, leave_out_damaged, quiet=json_output)
     size = file.stat().st_size
     if json_output:
         print_json({"file": str(file), "bytes": size, **manifest_summary(manifest)})
@@ -85,7 +90,7 @@ def backup(
 def _save(
     settings: Settings,
     to: Path,
-    key_file: Path | None,
+    key: Identity | None,
     keep: int | None,
     leave_out_damaged: bool,
     *,
@@ -93,10 +98,8 @@ def _save(
 ) -> tuple[Path, Manifest]:
     """Write one backup and remove old ones; return its path and manifest."""
     from recalib.registry.backup import backup as save
-    from recalib.registry.backup_encryption import read_key
     from recalib.registry.backup_rotation import dated_path, remove_old
 
-    key = None if key_file is None else read_key(key_file)
     file = dated_path(to, is_encrypted=key is not None) if to.is_dir() else to
     with open_registry(settings) as registry, progress("backup", quiet=quiet) as update:
         manifest = save(
@@ -110,7 +113,7 @@ def _save(
 def _repeat(
     settings: Settings,
     folder: Path,
-    key_file: Path | None,
+    key: Identity | None,
     keep: int | None,
     every: float,
     leave_out_damaged: bool,
@@ -124,9 +127,7 @@ def _repeat(
             # A restart does not make a backup before the next one is due.
             time.sleep(max(0.0, every * _HOUR_SECONDS - backup_age(folder)))
             try:
-                file, manifest = _save(
-                    settings, folder, key_file, keep, leave_out_damaged, quiet=True
-                )
+                file, manifest = _save(settings, folder, key, keep, leave_out_damaged, quiet=True)
             except (RecalibError, OSError) as error:
                 fields = {"action": "backup_failed"}
                 _LOG.error("the backup failed: %s", redact(str(error)), extra=fields)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from recalib.registry import Registry
 from tests.cli.running import Cli
+from tests.end_to_end.programs import recalib_command
 
 
 def _registry(cli: Cli, home: str) -> Registry:
@@ -111,3 +117,28 @@ def test_schedule_needs_a_folder(cli: Cli) -> None:
         result = cli("backup", "b.zip", option, "1", "--home", "here")
         assert result.status == 2
         assert "accepted: a folder, for --keep and --every" in result.err
+
+
+def test_schedule_needs_its_key_at_the_start(cli: Cli) -> None:
+    (cli.folder / "backups").mkdir()
+    result = cli("backup", "backups", "--every", "1", "--key-file", "none", "--home", "here")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("error: key_file: found none (No such file")
+
+
+@pytest.mark.slow
+def test_schedule_survives_a_failed_backup(tmp_path: Path) -> None:
+    """It logs the error, waits and ends with status 0 on SIGTERM."""
+    command = recalib_command("backup", str(tmp_path), "--every", "1", "--home", "none")
+    environment = {**os.environ, "RECALIB_LOG_FORMAT": "json"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        line = json.loads(process.stderr.readline())
+        assert (line["level"], line["action"]) == ("error", "backup_failed")
+        assert "found no " in line["message"]
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(60) == 0
+    assert list(tmp_path.iterdir()) == []
