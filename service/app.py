@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
@@ -25,6 +25,7 @@ from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
 from service.http import entry, problems
+from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.fast_routes import FastRoutes
 from service.http.openapi import TAGS, add_problem_responses
 from service.inference.rest import FAST_ROUTES as INFER_ROUTES
@@ -67,7 +68,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     state = State(settings, registry, _calibrators(settings, registry), access)
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
         await _load_keys(state)
         loops = (
             _refresh_aliases,
@@ -81,7 +82,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         try:
             async with _rpc_server(state) as port:
                 app.state.grpc_port = port
-                yield
+                connection_limits = ConnectionLimits(settings)
+                tasks.append(asyncio.create_task(connection_limits.keep_sweeping()))
+                yield {LIMITS: connection_limits}
         finally:
             for task in tasks:
                 task.cancel()

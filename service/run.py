@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -101,10 +102,18 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     listener: a bound socket, so that the server has the address that was announced.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
+    _raise_descriptor_limit()
     _export(settings)
     _prepare(settings)
     with _shared_metrics(settings.workers), EmbeddedWorkers(settings.job_workers):
         _run_server(settings, listener)
+
+
+def _raise_descriptor_limit() -> None:
+    """Raise this process' limit of open files to what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems announce more than they accept
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _run_server(settings: Settings, listener: socket.socket) -> None:
@@ -112,7 +121,7 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
         "service.worker_process:create_app",
         factory=True,
         workers=settings.workers,
-        http="httptools",
+        http="service.http.limited_protocol:LimitedProtocol",
         ws="none",  # unused, so its libraries are not loaded
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,

@@ -169,6 +169,25 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         64 * _MIB, gt=0, description="Largest body of any other request, in bytes."
     )
+    max_connections: int = Field(
+        4096,
+        gt=0,
+        description="Maximum number of HTTP connections of each server process; at most half of "
+        "the free file descriptors.",
+    )
+    address_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Largest share of them that one IP address may hold.",
+    )
+    receive_seconds: float = Field(
+        10.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Time for the head of a request, and interval over which a body must arrive at "
+        "1 KiB per second or more, in seconds.",
+    )
     max_rows: int = Field(
         100_000, gt=0, description="Maximum number of rows of one calibrate request."
     )

@@ -14,6 +14,7 @@ from service.access.permissions import OPEN_PATHS
 from service.exchange import Exchange
 from service.failures import log_failure
 from service.http.bodies import body_limit, limit_body
+from service.http.draining import connection_of, send_early
 from service.http.fast_routes import FastRoutes, header_map
 from service.http.problems import error_response
 from service.metrics import record_request
@@ -40,6 +41,7 @@ async def answer(
     headers, match = header_map(scope), fast_routes.match(scope)
     client = scope.get("client")
     exchange = scope[EXCHANGE] = Exchange(state.access, headers, client[0] if client else "")
+    connection = connection_of(scope)
     status, refused = 0, ""
 
     async def send_with_id(message: Message) -> None:
@@ -50,12 +52,17 @@ async def answer(
                 *message.get("headers", ()),
                 (HEADER, exchange.request_id.encode()),
             ]
-        await send(message)
+        if connection is not None and connection.is_receiving(scope):
+            await send_early(receive, send, message)
+        else:
+            await send(message)
 
     try:
         if scope["path"] not in OPEN_PATHS:
             refused = "unauthenticated"  # until the caller is known
             await exchange.admit()
+            if connection is not None:
+                connection.authenticate()
             refused = ""
         limit = body_limit(state.settings, scope)
         limited = receive if limit is None else limit_body(headers, receive, limit, exchange)

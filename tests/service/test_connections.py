@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 
 from recalib.settings import Settings
 from service.app import create_app
+from service.http.connection_limits import LIMITS, ConnectionLimits
+from service.http.limited_protocol import LimitedProtocol
 from service.serving import micro_batch
 from tests.service.conftest import npy
 
@@ -47,6 +49,17 @@ class Server:
         self.loop = factory() if factory else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
+        limits = ConnectionLimits(settings)
+
+        class Protocol(LimitedProtocol):
+            """Also without the lifespan's state."""
+
+            def __init__(
+                self, config: Any, server_state: Any, app_state: Any, _loop: Any = None
+            ) -> None:
+                super().__init__(config, server_state, {LIMITS: limits, **app_state}, _loop)
+
+        self._protocol = Protocol
 
     @contextmanager
     def listen(self, **options: Any) -> Iterator[tuple[uvicorn.Server, int]]:
@@ -54,7 +67,7 @@ class Server:
         config = uvicorn.Config(
             self.app,
             port=0,
-            http="httptools",
+            http=self._protocol,
             ws="none",
             log_config=None,
             access_log=False,

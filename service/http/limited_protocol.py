@@ -1,0 +1,244 @@
+"""uvicorn's HTTP protocol with limits on request heads, time and connections.
+
+Only callbacks of asyncio and of httptools are extended. What a request means and how it is answered
+remains uvicorn's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+from starlette.types import Scope
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from service.http.connection_limits import LIMITS, ConnectionLimits
+from service.http.draining import CONNECTION
+from service.http.problems import problem
+
+__all__ = ["LimitedProtocol"]
+
+_MAX_HEAD_BYTES = 65_536
+_MAX_HEADERS = 100
+_MAX_TARGET_BYTES = 8_192
+_VERSIONS = ("1.1", "1.0")
+#: Slowest body, in bytes per second.
+_MIN_RATE = 1_024
+#: What is read and discarded of a refused request, so that the client reads the response. A
+#: connection that is closed with unread bytes is reset, and the response is lost.
+_MAX_DISCARDED_BYTES = 256 * 2**20
+
+
+class _RefusedError(Exception):
+    """Stops the parser; `LimitedProtocol.send_400_response` sends the response."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Parameters
+    ----------
+    app_state: the lifespan's state, with `LIMITS`. Requests get a copy with this connection.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, {**app_state, CONNECTION: self}, _loop)
+        self._limits: ConnectionLimits = app_state[LIMITS]
+        #: The client's IP address, empty if unknown.
+        self.address = ""
+        # `headers` is this list except while a head is read. It gets the trailers, which are not
+        # headers (RFC 9110, 6.5.1).
+        self._trailers: list[tuple[bytes, bytes]] = []
+        self.headers = self._trailers
+        self._received = 0
+        #: Bytes of the call of `data_received` that is in progress.
+        self._size = 0
+        #: Bytes of a head that earlier calls received.
+        self._head_bytes = 0
+        #: Bytes since the last part of a body: chunk extensions and trailers.
+        self._overhead = 0
+        self._refusal: tuple[HTTPStatus, str] | None = None
+        #: Whether the response to a refused request is sent and its rest discarded.
+        self._is_discarding = False
+        # What the last sweep saw, when it saw it first, and how much had been transferred then.
+        self._observed: object = None
+        self._since = 0.0
+        self._transferred = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is in progress."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def is_receiving(self, scope: Scope) -> bool:
+        """Return whether the body of this request is incomplete."""
+        cycle = self.cycle  # of the last of several pipelined requests
+        return cycle.more_body and not cycle.response_complete and cycle.scope is scope
+
+    def authenticate(self) -> None:
+        """Record that a request on this connection was authenticated."""
+        self._limits.authenticate(self)
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        if not self._limits.enter(self):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the server has too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limits.leave(self)
+        super().connection_lost(exc)
+        self.app_state.clear()  # it refers to this connection
+
+    def data_received(self, data: bytes) -> None:
+        self._size = size = len(data)
+        self._received += size
+        if self._is_discarding:
+            if self._received > _MAX_DISCARDED_BYTES:
+                self.transport.abort()
+            return
+        if self.headers is not self._trailers:
+            self._head_bytes += size
+        self._overhead += size
+        HttpToolsProtocol.data_received(self, data)
+        if self.headers is not self._trailers:
+            self._check_incomplete_head()
+        elif self._overhead > _MAX_HEAD_BYTES and self.cycle is not None and self.cycle.more_body:
+            self._refuse(HTTPStatus.BAD_REQUEST, "trailers: found over 64 KiB")
+        elif self._trailers:
+            self._trailers.clear()
+
+    # httptools' callbacks
+
+    def on_headers_complete(self) -> None:
+        headers, url = self.headers, self.url
+        version = self.parser.get_http_version()
+        if len(url) > _MAX_TARGET_BYTES or len(headers) > _MAX_HEADERS:
+            self._stop(*_too_large(len(url)))
+        if self._head_bytes + self._size > _MAX_HEAD_BYTES and self._head_size() > _MAX_HEAD_BYTES:
+            self._stop(*_too_large(0))
+        hosts = 0
+        for name, value in headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding" and (value.lower(), version) != (b"chunked", "1.1"):
+                self._stop(HTTPStatus.BAD_REQUEST, "Transfer-Encoding: accepted: chunked")
+        if version not in _VERSIONS:
+            self._stop(HTTPStatus.BAD_REQUEST, "HTTP version: accepted: 1.1 or 1.0")
+        if hosts != 1 and (hosts or version == "1.1"):
+            self._stop(HTTPStatus.BAD_REQUEST, "Host: accepted: exactly one")
+        if b"%" in url and b"%2f" in url.partition(b"?")[0].lower():
+            self._stop(HTTPStatus.BAD_REQUEST, "path: an encoded slash (%2F) is not accepted")
+        HttpToolsProtocol.on_headers_complete(self)
+        self.headers = self._trailers
+        self._head_bytes = self._overhead = 0
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead = 0
+        HttpToolsProtocol.on_body(self, body)
+
+    # Refusals
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that the parser or a callback has rejected; uvicorn calls this."""
+        self._refuse(*self._refusal or (HTTPStatus.BAD_REQUEST, msg))
+
+    def _stop(self, status: HTTPStatus, detail: str) -> None:
+        self._refusal = status, detail
+        raise _RefusedError(detail)
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _check_incomplete_head(self) -> None:
+        # The parser may hold more than `_head_size` of the bytes of this call.
+        if len(self.url) > _MAX_TARGET_BYTES or len(self.headers) > _MAX_HEADERS:
+            self._refuse(*_too_large(len(self.url)))
+        elif max(self._head_bytes, self._head_size()) > _MAX_HEAD_BYTES:
+            self._refuse(*_too_large(0))
+
+    def _refuse(self, status: HTTPStatus, detail: str) -> None:
+        """Send an error and close the connection."""
+        if self.transport.is_closing() or self._is_discarding:
+            return
+        if self.is_busy:
+            if self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
+                self.transport.write(_response(status, detail))
+            self.transport.close()
+            return
+        self.transport.write(_response(status, detail))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._is_discarding = True
+        self._received = 0
+
+    # Time
+
+    def is_too_slow(self, now: float) -> bool:
+        """Return whether the client makes no progress; called at intervals.
+
+        Parameters
+        ----------
+        now: the event loop's time, in seconds.
+        """
+        observed, transferred = self._observe()
+        seconds = self._limits.receive_seconds
+        if observed is None or observed != self._observed:
+            self._observed, self._since, self._transferred = observed, now, transferred
+            return False
+        if now - self._since < seconds:
+            return False
+        is_slow = transferred - self._transferred < _MIN_RATE * seconds
+        self._since, self._transferred = now, transferred
+        return is_slow
+
+    def _observe(self) -> tuple[object, int]:
+        """Return what the server waits for, None if for nothing, and what was transferred."""
+        cycle = self.cycle
+        if self.transport.is_closing():
+            return "closing", 0
+        if cycle is None or cycle.response_complete:
+            return ("head", cycle), 0
+        if self.flow.write_paused:
+            return ("response", cycle), -self.transport.get_write_buffer_size()
+        if cycle.more_body and not (self.flow.read_paused or cycle.waiting_for_100_continue):
+            return ("body", cycle), self._received
+        return None, 0
+
+    def time_out(self) -> None:
+        """Close a connection that is too slow."""
+        if self.transport.is_closing() or self._is_discarding or self.flow.write_paused:
+            self.transport.abort()
+        elif self.headers is not self._trailers or self.is_busy:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request was not received in time")
+        else:
+            self.transport.close()
+
+
+def _too_large(target_size: int) -> tuple[HTTPStatus, str]:
+    if target_size > _MAX_TARGET_BYTES:
+        return HTTPStatus.REQUEST_URI_TOO_LONG, f"URL: accepted: {_MAX_TARGET_BYTES} bytes"
+    accepted = f"{_MAX_HEADERS} headers, {_MAX_HEAD_BYTES} bytes in all"
+    return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers: accepted: {accepted}"
+
+
+@lru_cache(maxsize=64)
+def _response(status: HTTPStatus, detail: str) -> bytes:
+    """Return a response with `Connection: close`."""
+    response = problem(status, status.phrase, detail)
+    headers = [*response.raw_headers, (b"connection", b"close")]
+    lines = [b"HTTP/1.1 %d %s" % (status, status.phrase.encode())]
+    lines += [name + b": " + value for name, value in headers]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])

@@ -1,0 +1,386 @@
+"""Clients that hold connections, send without end or too slowly, and a server that goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.end_to_end.programs import (
+    PATIENCE_SECONDS,
+    Programs,
+    Server,
+    recalib_command,
+    until,
+)
+
+_RECEIVE_SECONDS = 1.0
+_HEAD = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
+_POST = b"POST /v1/models HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+#: Limits of growth of the server's memory, in MiB. A refused request holds one read of the socket
+#: (256 KiB) at a time; an open connection holds its parser and up to 64 KiB of head.
+_MAX_FLOOD_MIB = 48
+_MAX_HELD_MIB = 160
+_MIB = 2**20
+
+
+class _Client:
+    """A socket to a server, from a loopback address."""
+
+    def __init__(self, server: Server, address: str = "127.0.0.1") -> None:
+        place = urlsplit(server.url)
+        self.socket = socket.create_connection(
+            (place.hostname, place.port), PATIENCE_SECONDS, (address, 0)
+        )
+
+    def send(self, data: bytes) -> _Client:
+        self.socket.sendall(data)
+        return self
+
+    def flood(self, piece: bytes, count: int) -> int:
+        """Send a piece repeatedly until the server closes; return the number of bytes."""
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            for _ in range(count):
+                self.socket.sendall(piece)
+                sent += len(piece)
+        return sent
+
+    def response(self) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of the only response; the server then closes."""
+        content = b"".join(iter(lambda: self.socket.recv(65_536), b""))
+        head, _, body = content.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        assert len(body) == int(headers["content-length"])
+        return int(first.split()[1]), headers, body
+
+    def is_closed(self) -> bool:
+        """Return whether the server has closed the connection."""
+        readable, _, _ = select.select([self.socket], [], [], 0)
+        with contextlib.suppress(ConnectionError):
+            return bool(readable) and self.socket.recv(65_536) == b""
+        return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class _Bystander:
+    """A client with separate connections that measures how long `/livez` takes meanwhile."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.slowest = 0.0
+        self.count = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def __enter__(self) -> _Bystander:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not (self.count and self._stopped.wait(0.02)):
+            started = time.perf_counter()
+            if _ask(self._server) == 200:
+                self.count += 1
+                self.slowest = max(self.slowest, time.perf_counter() - started)
+
+
+def _ask(server: Server, request: bytes = _HEAD) -> int:
+    """Return the status of a request on a new connection; 0: it was closed."""
+    with contextlib.closing(_Client(server)) as client:
+        try:
+            return client.send(request + b"Connection: close\r\n\r\n").response()[0]
+        except (ConnectionError, ValueError):
+            return 0
+
+
+def _peak_mib(server: Server) -> float:
+    text = Path(f"/proc/{server.pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    programs = Programs(tmp_path_factory.mktemp("connection-limits"))
+    yield programs
+    programs.clean_up()
+
+
+@contextlib.contextmanager
+def _serve(programs: Programs, *options: str, **settings: object) -> Iterator[Server]:
+    settings = {"receive_seconds": _RECEIVE_SECONDS, "grpc_port": -1, **settings}
+    with programs.serve("--job-workers", 0, *options, **settings) as server:
+        yield server
+        assert server.stop() == 0
+        assert "Traceback" not in server.log()
+
+
+@pytest.fixture(scope="module")
+def server(programs: Programs) -> Iterator[Server]:
+    """A server without keys."""
+    with _serve(programs) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def key(programs: Programs, server: Server) -> str:
+    command = recalib_command("keys", "create", "web", "--scope", "admin", "--json")
+    output = subprocess.run(command, env=programs.environment(), capture_output=True, check=True)
+    return str(json.loads(output.stdout)["key"])
+
+
+@pytest.fixture(scope="module")
+def locked(programs: Programs, key: str) -> Iterator[Server]:
+    """A server that requires keys, with room for few connections."""
+    with _serve(programs, "--require-keys", max_connections=20) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),
+        (_HEAD + b"Host: b\r\n\r\n", 400),
+        (b"GET /livez HTTP/2.0\r\nHost: a\r\n\r\n", 400),
+        (b"GET /livez\r\n\r\n", 400),
+        (_POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+        (_POST.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"GET /v1/models/a%2fb HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET /" + b"a" * 8_192 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
+        (_HEAD + b"A: b\r\n" * 100 + b"\r\n", 431),
+        (_HEAD + b"A: " + b"b" * 65_536 + b"\r\n\r\n", 431),
+    ],
+    ids=[
+        "no Host", "two Hosts", "HTTP/2.0", "HTTP/0.9", "gzip, chunked", "chunked in HTTP/1.0",
+        "encoded slash", "long URL", "101 headers", "long header",
+    ],
+)  # fmt: skip
+def test_odd_head_is_refused_with_a_problem(server: Server, head: bytes, status: int) -> None:
+    with contextlib.closing(_Client(server)) as client:
+        found, headers, body = client.send(head).response()
+    assert found == status
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["connection"] == "close"
+    assert json.loads(body)["status"] == status
+
+
+def test_head_at_the_limits_is_accepted(server: Server) -> None:
+    target = b"/livez?" + b"a" * (8_192 - 7)
+    head = b"GET " + target + b" HTTP/1.0\r\n" + b"A: " + b"b" * 500 + b"\r\n"
+    assert _ask(server, head + b"A: b\r\n" * 98) == 200
+    assert _ask(server, _HEAD + b"A: " + b"b" * 65_000 + b"\r\n") == 200
+    assert _ask(server, b"GET /v1/models?cursor=a%2fb HTTP/1.1\r\nHost: a\r\n") in (200, 422)
+
+
+@pytest.mark.parametrize(
+    ("start", "piece", "status"),
+    [
+        (b"GET /", b"a" * 65_536, 414),
+        (_HEAD + b"A: ", b"b" * 65_536, 431),
+        (_HEAD + b"A", b"a" * 65_536, 431),
+        (_HEAD, b"a: b\r\n" * 10_000, 431),
+        (_POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: ", b"b" * 65_536, 400),
+        (_POST + b"Transfer-Encoding: chunked\r\n\r\n2;", b"b" * 65_536, 400),
+    ],
+    ids=["URL", "header value", "header name", "headers", "trailer", "chunk extension"],
+)
+def test_endless_head_is_refused_while_it_is_sent(
+    server: Server, start: bytes, piece: bytes, status: int
+) -> None:
+    before = _peak_mib(server)
+    with _Bystander(server) as bystander, contextlib.closing(_Client(server)) as client:
+        client.send(start + piece)
+        client.flood(piece, 200)
+        with contextlib.suppress(ConnectionError):  # reset, if this client sends on
+            assert client.response()[0] == status
+    assert _peak_mib(server) - before < _MAX_FLOOD_MIB
+    assert bystander.slowest < 1
+
+
+def test_header_in_a_trailer_does_not_count(locked: Server, key: str) -> None:
+    request = b"GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    request += b"Transfer-Encoding: chunked\r\n"
+    authorization = b"Authorization: Bearer " + key.encode() + b"\r\n"
+    ends = {b"\r\n0\r\n" + authorization + b"\r\n": 401, authorization + b"\r\n0\r\n\r\n": 200}
+    for end, status in ends.items():
+        with contextlib.closing(_Client(locked)) as client:
+            assert client.send(request + end).response()[0] == status
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_early_refusal_reaches_a_client_that_sends_a_large_body(
+    server: Server, locked: Server, key: str, close: bool
+) -> None:
+    """401 from the head, 413 from the announced length, and 413 from the received length."""
+    size = 100 * _MIB
+    connection = b"Connection: close\r\n" if close else b""
+    announced = b"Content-Length: %d\r\n\r\n" % size
+    chunk = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size
+    cases = ((locked, announced, 401), (server, announced, 413), (server, chunk, 413))
+    for target, end, status in cases:
+        before = _peak_mib(target)
+        with contextlib.closing(_Client(target)) as client:
+            client.send(_POST + connection + end)
+            for _ in range(100):  # without reading
+                client.send(bytes(_MIB))
+            assert client.response()[0] == status
+        # A body of unknown length is received up to its limit of 64 MiB.
+        assert _peak_mib(target) - before < (_MAX_FLOOD_MIB if end != chunk else 320)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", _HEAD, b"\r\n", _POST + b"Content-Length: 5000\r\n\r\n{"],
+    ids=["silent", "half head", "empty lines", "half body"],
+)
+def test_slow_client_is_disconnected(server: Server, start: bytes) -> None:
+    """A client that sends a byte at times is slow too."""
+    started = time.monotonic()
+    with contextlib.closing(_Client(server)) as client:
+        client.send(start)
+        while not client.is_closed():
+            assert time.monotonic() - started < 5 * _RECEIVE_SECONDS
+            time.sleep(0.1)
+            if start:
+                client.flood(b"\r\n" if start == b"\r\n" else b"a", 1)
+    assert time.monotonic() - started > 0.9 * _RECEIVE_SECONDS
+
+
+def test_body_that_moves_is_accepted(server: Server) -> None:
+    """It takes longer than the interval in which it has to move."""
+    body = b'{"name": "slow", "classes": 4' + b" " * 6_000 + b"}"
+    with contextlib.closing(_Client(server)) as client:
+        client.send(_POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
+        for at in range(0, len(body), 400):
+            client.send(body[at : at + 400])
+            time.sleep(2.5 * _RECEIVE_SECONDS / (len(body) / 400))
+        assert client.response()[0] == 201
+
+
+def test_authenticated_connections_are_kept_and_strangers_make_room(
+    locked: Server, key: str
+) -> None:
+    """With 20 connections in all, 10 for an address."""
+    authorization = b"Authorization: Bearer " + key.encode() + b"\r\n"
+    listing = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n" + authorization + b"\r\n"
+    locked.client.close()
+    with contextlib.ExitStack() as stack:
+
+        def connect(address: str) -> _Client:
+            client = _Client(locked, address)
+            stack.callback(client.close)
+            return client
+
+        holders = [connect("127.0.0.1") for _ in range(10)]
+        for client in holders:
+            assert b"200 OK" in client.send(listing).socket.recv(65_536)
+        assert connect("127.0.0.1").response()[0] == 503
+        strangers = [connect(f"127.0.0.{2 + index % 5}").send(_HEAD) for index in range(40)]
+        until(lambda: sum(client.is_closed() for client in strangers) >= 30, "the evictions")
+        assert [client.is_closed() for client in holders] == [False] * 10
+        late = connect("127.0.0.9").send(listing)
+        assert b"200 OK" in late.socket.recv(65_536)
+        assert not late.is_closed()
+
+
+def test_refused_connection_reads_503_with_retry_after(locked: Server, key: str) -> None:
+    authorization = b"Authorization: Bearer " + key.encode() + b"\r\n"
+    listing = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n" + authorization + b"\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            client = _Client(locked, "127.0.0.30")
+            stack.callback(client.close)
+            assert b"200 OK" in client.send(listing).socket.recv(65_536)
+        refused = _Client(locked, "127.0.0.30")
+        stack.callback(refused.close)
+        status, headers, body = refused.send(listing).response()
+    assert (status, headers["retry-after"]) == (503, "1")
+    assert "connections" in json.loads(body)["detail"]
+
+
+def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
+    """With 64 descriptors, silent clients and uploads leave room for requests."""
+    limited = Programs.__new__(Programs)
+    limited.__dict__.update(programs.__dict__)
+    limited.command = lambda *arguments: ["prlimit", "--nofile=64:64", *recalib_command(*arguments)]
+    with _serve(limited, receive_seconds=5) as small, contextlib.ExitStack() as stack:
+        for _ in range(200):
+            client = _Client(small)
+            stack.callback(client.close)
+            with contextlib.suppress(ConnectionError):
+                client.send(_HEAD)
+        for index in range(10):
+            body = json.dumps({"name": f"few-{index}", "classes": 4}).encode()
+            head = _POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+            with contextlib.closing(_Client(small)) as client:
+                assert client.send(head + body).response()[0] == 201
+
+
+def test_soft_limit_of_descriptors_is_raised(programs: Programs, server: Server) -> None:
+    limited = Programs.__new__(Programs)
+    limited.__dict__.update(programs.__dict__)
+    limited.command = lambda *arguments: [
+        "prlimit", "--nofile=256:4096", *recalib_command(*arguments)
+    ]  # fmt: skip
+    with _serve(limited) as small:
+        text = Path(f"/proc/{small.pid}/limits").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3:5] == ["4096", "4096"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "bodies"), [(150, 60), pytest.param(2_000, 800, marks=pytest.mark.slow)]
+)
+def test_half_requests_do_not_stop_others(server: Server, heads: int, bodies: int) -> None:
+    """Half heads and half bodies of 200 kB: others are answered, and all are closed in time."""
+    half_body = _POST + b"Content-Length: 200000\r\n\r\n" + b"a" * 190_000
+    before = _peak_mib(server)
+    with contextlib.ExitStack() as stack, _Bystander(server) as bystander:
+        clients = []
+        for start in (*[_HEAD + b"A: " + b"b" * 30_000] * heads, *[half_body] * bodies):
+            clients.append(_Client(server, f"127.0.1.{1 + len(clients) % 4}"))
+            stack.callback(clients[-1].close)
+            with contextlib.suppress(ConnectionError):
+                clients[-1].send(start)
+        answered = bystander.count
+        until(lambda: bystander.count > answered + 5, "other clients")
+        until(lambda: all(client.is_closed() for client in clients), "the connections to close")
+    growth = _peak_mib(server) - before
+    print(f"{heads} half heads, {bodies} half bodies: +{growth:.0f} MiB, {bystander.slowest:.3f} s")
+    assert growth < _MAX_HELD_MIB + 2 * 0.2 * bodies
+    assert bystander.slowest < 2
+
+
+@pytest.mark.slow
+def test_millions_of_headers_and_a_url_of_74_mib_leave_memory_flat(server: Server) -> None:
+    before = _peak_mib(server)
+    with _Bystander(server) as bystander, contextlib.ExitStack() as stack:
+        floods = [(_HEAD, b"a: b\r\n" * 10_000, 200)] * 4 + [(b"GET /", b"a" * _MIB, 74)]
+        threads = []
+        for start, piece, count in floods:
+            client = _Client(server).send(start)
+            stack.callback(client.close)
+            threads.append(threading.Thread(target=client.flood, args=(piece, count)))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+    growth = _peak_mib(server) - before
+    print(f"4 x 2 million headers and a URL of 74 MiB: +{growth:.0f} MiB, {bystander.slowest:.3f}")
+    assert growth < _MAX_FLOOD_MIB
+    assert bystander.slowest < 1
