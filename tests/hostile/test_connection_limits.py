@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import subprocess
 import threading
@@ -68,9 +67,13 @@ class _Client:
 
     def is_closed(self) -> bool:
         """Return whether the server has closed the connection."""
-        readable, _, _ = select.select([self.socket], [], [], 0)
-        with contextlib.suppress(ConnectionError):
-            return bool(readable) and self.socket.recv(65_536) == b""
+        try:
+            while self.socket.recv(65_536, socket.MSG_DONTWAIT):
+                pass
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            pass
         return True
 
     def close(self) -> None:
