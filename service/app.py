@@ -83,7 +83,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             async with _rpc_server(state) as port:
                 app.state.grpc_port = port
                 connection_limits = ConnectionLimits(settings)
-                tasks.append(asyncio.create_task(connection_limits.keep_sweeping()))
+                loads = connection_limits.load_shedding.keep_measuring()
+                sweeps = connection_limits.keep_sweeping()
+                tasks += [asyncio.create_task(sweeps), asyncio.create_task(loads)]
                 yield {LIMITS: connection_limits}
         finally:
             for task in tasks:

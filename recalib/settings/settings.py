@@ -188,6 +188,12 @@ class Settings(BaseSettings):
         description="Time for the head of a request, and interval over which a body must arrive at "
         "1 KiB per second or more, in seconds.",
     )
+    max_requests: int = Field(
+        256,
+        gt=0,
+        description="Maximum number of HTTP requests in progress of each server process; others "
+        "are answered with 503.",
+    )
     max_rows: int = Field(
         100_000, gt=0, description="Maximum number of rows of one calibrate request."
     )

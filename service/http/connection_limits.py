@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recalib.settings import Settings
+from service.http.load_shedding import LoadShedding
 from service.metrics import LIMITED
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class ConnectionLimits:
         self._max_per_address = max(1, int(self.max_connections * settings.address_share))
         #: Refused connections stay open for a moment, so that their clients read the reason.
         self._max_refused = self.max_connections // 8
+        self.load_shedding = LoadShedding(settings)
         self._connections: set[LimitedProtocol] = set()
         self._addresses: dict[str, _Address] = {}
         self._strangers: OrderedDict[LimitedProtocol, None] = OrderedDict()

@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.draining import CONNECTION
 from service.http.problems import problem
+from service.metrics import LIMITED
 
 __all__ = ["LimitedProtocol"]
 
@@ -31,6 +32,7 @@ _MIN_RATE = 1_024
 #: What is read and discarded of a refused request, so that the client reads the response. A
 #: connection that is closed with unread bytes is reset, and the response is lost.
 _MAX_DISCARDED_BYTES = 256 * 2**20
+_OVERLOAD = "the server has too many requests in progress"
 
 
 class _RefusedError(Exception):
@@ -54,6 +56,7 @@ class LimitedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, {**app_state, CONNECTION: self}, _loop)
         self._limits: ConnectionLimits = app_state[LIMITS]
+        self._load_shedding = self._limits.load_shedding
         #: The client's IP address, empty if unknown.
         self.address = ""
         # `headers` is this list except while a head is read. It gets the trailers, which are not
@@ -67,6 +70,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         #: Bytes since the last part of a body: chunk extensions and trailers.
         self._overhead = 0
+        #: Whether the body of the current request was incomplete after the last read.
+        self._is_receiving = False
+        #: Whether the current request was refused because of the load.
+        self._is_shed = False
         self._refusal: tuple[HTTPStatus, str] | None = None
         #: Whether the response to a refused request is sent and its rest discarded.
         self._is_discarding = False
@@ -99,6 +106,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.leave(self)
+        self._count_receiving(False)
         super().connection_lost(exc)
         self.app_state.clear()  # it refers to this connection
 
@@ -113,9 +121,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._head_bytes += size
         self._overhead += size
         HttpToolsProtocol.data_received(self, data)
+        cycle = self.cycle
+        if cycle is not None and cycle.more_body is not self._is_receiving:
+            self._count_receiving(cycle.more_body)
         if self.headers is not self._trailers:
             self._check_incomplete_head()
-        elif self._overhead > _MAX_HEAD_BYTES and self.cycle is not None and self.cycle.more_body:
+        elif self._overhead > _MAX_HEAD_BYTES and self._is_receiving:
             self._refuse(HTTPStatus.BAD_REQUEST, "trailers: found over 64 KiB")
         elif self._trailers:
             self._trailers.clear()
@@ -124,6 +135,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         headers, url = self.headers, self.url
+        self._is_shed = False
+        if not self._load_shedding.has_place(len(self.tasks), url) and not self.is_busy:
+            self._shed()
+            return
         version = self.parser.get_http_version()
         if len(url) > _MAX_TARGET_BYTES or len(headers) > _MAX_HEADERS:
             self._stop(*_too_large(len(url)))
@@ -147,13 +162,36 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
-        HttpToolsProtocol.on_body(self, body)
+        if not self._is_shed:
+            HttpToolsProtocol.on_body(self, body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_shed:
+            HttpToolsProtocol.on_message_complete(self)
 
     # Refusals
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that the parser or a callback has rejected; uvicorn calls this."""
         self._refuse(*self._refusal or (HTTPStatus.BAD_REQUEST, msg))
+
+    def _shed(self) -> None:
+        """Refuse a request because of the load, at the least cost; the connection stays open."""
+        self._is_shed = True
+        self.headers = self._trailers
+        self._head_bytes = self._overhead = 0
+        LIMITED.labels("load").inc()
+        if self.parser.should_keep_alive():
+            self.transport.write(_OVERLOADED)
+        else:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _OVERLOAD)
+
+    def _count_receiving(self, is_receiving: bool) -> None:
+        self._is_receiving = is_receiving
+        if is_receiving:
+            self._load_shedding.receiving.add(self)
+        else:
+            self._load_shedding.receiving.discard(self)
 
     def _stop(self, status: HTTPStatus, detail: str) -> None:
         self._refusal = status, detail
@@ -235,10 +273,15 @@ def _too_large(target_size: int) -> tuple[HTTPStatus, str]:
 
 
 @lru_cache(maxsize=64)
-def _response(status: HTTPStatus, detail: str) -> bytes:
-    """Return a response with `Connection: close`."""
+def _response(status: HTTPStatus, detail: str, *, close: bool = True) -> bytes:
+    """Return a response, with `Connection: close` by default."""
     response = problem(status, status.phrase, detail)
-    headers = [*response.raw_headers, (b"connection", b"close")]
+    headers = list(response.raw_headers)
+    if close:
+        headers.append((b"connection", b"close"))
     lines = [b"HTTP/1.1 %d %s" % (status, status.phrase.encode())]
     lines += [name + b": " + value for name, value in headers]
     return b"\r\n".join([*lines, b"", bytes(response.body)])
+
+
+_OVERLOADED = _response(HTTPStatus.SERVICE_UNAVAILABLE, _OVERLOAD, close=False)

@@ -1,0 +1,65 @@
+"""How many requests a server process has in progress before it refuses others.
+
+The limit follows the lag of the event loop: a callback that is due runs late if requests occupy the
+loop. The limit is halved while the lag is too long, and grows back in steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from recalib.settings import Settings
+from service.access.permissions import OPEN_PATHS
+
+if TYPE_CHECKING:
+    from service.http.limited_protocol import LimitedProtocol
+
+__all__ = ["LoadShedding"]
+
+_BEAT_SECONDS = 0.05
+_MAX_LAG_SECONDS = 0.2
+#: The limit never falls below this, and grows by it.
+_STEP = 16
+#: Requests that count towards a share of their own.
+_RESERVED_PATHS = frozenset({path.encode() for path in OPEN_PATHS} | {b"/metrics"})
+_RESERVED_SUFFIX = b"/labels"
+
+
+class LoadShedding:
+    """The limit of a server process; used by its event loop only."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._max_requests = settings.max_requests
+        #: The current limit.
+        self.limit = self._max_requests
+        #: The limit of health, metrics and labels.
+        self.reserved_limit = self._max_requests + max(_STEP, self._max_requests // 4)
+        #: Connections whose request is incomplete. They wait for the client and hold no place.
+        self.receiving: set[LimitedProtocol] = set()
+
+    def has_place(self, tasks: int, target: bytes) -> bool:
+        """Return whether a request may begin.
+
+        Parameters
+        ----------
+        tasks: the number of requests whose head has arrived.
+        target: URL of the request, without host.
+        """
+        in_progress = tasks - len(self.receiving)
+        if in_progress < self.limit:
+            return True
+        path = target.partition(b"?")[0]
+        is_reserved = path in _RESERVED_PATHS or path.endswith(_RESERVED_SUFFIX)
+        return is_reserved and in_progress < self.reserved_limit
+
+    async def keep_measuring(self) -> None:
+        """Follow the lag of the event loop, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _BEAT_SECONDS
+            await asyncio.sleep(_BEAT_SECONDS)
+            if loop.time() - due > _MAX_LAG_SECONDS:
+                self.limit = max(_STEP, self.limit // 2)
+            else:
+                self.limit = min(self._max_requests, self.limit + _STEP)
