@@ -24,7 +24,7 @@ from service.audit.rest import router as audit
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
-from service.http import entry, problems
+from service.http import docs_pages, entry, problems
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.fast_routes import FastRoutes
 from service.http.openapi import TAGS, add_problem_responses
@@ -63,7 +63,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     telemetry.configure(settings, "recalib-server")
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     access = Authenticator(
-        registry, settings.require_keys, _token_verifier(settings), _default_limits(settings)
+        registry,
+        settings.require_keys,
+        _token_verifier(settings),
+        _default_limits(settings),
+        settings.public_docs,
     )
     state = State(settings, registry, _calibrators(settings, registry), access)
 
@@ -103,6 +107,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=recalib.__version__,
         description="Fits, versions and serves calibrators of classifier probabilities.",
         openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
         lifespan=lifespan,
     )
     problems.install(app)
@@ -121,6 +127,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         health,
     ):
         app.include_router(router)
+    docs_pages.install(app)
     return app
 
 

@@ -18,7 +18,8 @@ class Exchange:
     """Request id, log fields, trace span, caller and limits of one request.
 
     The transport creates it on arrival, calls `admit` before it reads the body, `authorise` before
-    the work, and `release` at the end.
+    the work, and `release` at the end. Where the body names the model, it calls `check_scope`
+    before it reads the body too.
 
     Parameters
     ----------
@@ -52,6 +53,10 @@ class Exchange:
         self._access.limiter.enter(principal)
         self._principal = principal
         set_principal(principal)
+
+    def check_scope(self, operation: str) -> None:
+        """Raise `ForbiddenError` if the caller may do `operation` to no model."""
+        self._access.check_scope(self._principal or ANONYMOUS, operation)
 
     def authorise(self, operation: str, model: str | None) -> None:
         """Raise `ForbiddenError` if the caller may not do `operation` to `model`."""

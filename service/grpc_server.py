@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from pathlib import Path
 
 import grpc
@@ -18,7 +19,7 @@ from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
 from service.grpc.generated.recalib.v1 import recalib_pb2
 from service.grpc.generated.recalib.v2wire import inference_pb2
-from service.grpc.reflection import enable_reflection
+from service.grpc.reflection import REFLECTION, Reflection
 from service.grpc.rpc import handler_of
 from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME, Inference
@@ -34,6 +35,7 @@ __all__ = ["RpcServer"]
 
 log = logging.getLogger(__name__)
 
+_MAX_CONNECTIONS = 1000
 #: The services of `recalib.v1`, by their names there.
 _SERVICES = {
     "Audit": Audit,
@@ -67,15 +69,18 @@ class RpcServer:
         self._address = _address(state.settings.host, state.settings.grpc_port)
         self._stopping: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_options(state.settings.max_body_bytes))
-        handlers = [
-            handler_of(services[name], kind(state), state.access)
-            for name, kind in _SERVICES.items()
+        described = [health, *(services[name] for name in _SERVICES)]
+        registered = [
+            *((services[name], kind(state), None) for name, kind in _SERVICES.items()),
+            (inference, Inference(state), WIRE_NAME),
+            (health, self._health, None),
+            (REFLECTION, Reflection(described, (inference, WIRE_NAME)), None),
         ]
-        handlers.append(handler_of(inference, Inference(state), state.access, WIRE_NAME))
-        handlers.append(handler_of(health, self._health, state.access))
-        self._server.add_generic_rpc_handlers(tuple(handlers))
-        enable_reflection(
-            self._server, [health, *(services[name] for name in _SERVICES)], (inference, WIRE_NAME)
+        self._server.add_generic_rpc_handlers(
+            tuple(
+                handler_of(service, implementation, state.access, name)
+                for service, implementation, name in registered
+            )
         )
 
     async def start(self) -> int:
@@ -119,6 +124,13 @@ def _options(max_body_bytes: int) -> list[tuple[str, int]]:
         # No limit: responses are about as large as the accepted requests.
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 1),
+        ("grpc.max_allowed_incoming_connections", _max_connections()),
+        # RPCs of one connection; a client makes further ones wait. gRPC sets no limit.
+        ("grpc.max_concurrent_streams", 100),
+        # A client has to send its HTTP/2 settings, after TLS. gRPC waits for two minutes.
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        # Close connections without RPCs; clients connect again for the next one.
+        ("grpc.max_connection_idle_ms", 120_000),
         # Detect connections whose client has vanished.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
@@ -127,3 +139,9 @@ def _options(max_body_bytes: int) -> list[tuple[str, int]]:
         # that ping more often than every five minutes.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
+
+
+def _max_connections() -> int:
+    """Return the maximum of connections: REST, files and the registry need descriptors too."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MAX_CONNECTIONS, descriptors // 4)

@@ -37,6 +37,11 @@ class Settings(BaseSettings):
     insecure: bool = Field(
         False, description="Serve without API keys at an address that other machines reach."
     )
+    public_docs: bool = Field(
+        False,
+        description="Whether the OpenAPI document, `/docs` and gRPC reflection need no API key "
+        "where other requests do.",
+    )
     oidc_issuer: str = Field(
         "",
         description="OpenID Connect issuer whose tokens are accepted like API keys, as in `iss`; "

@@ -14,7 +14,14 @@ from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
 from service.access.oidc import MAX_TOKEN_LENGTH, SigningKeyUnknownError, is_token
-from service.access.permissions import MODEL_CHECKED_LATER, MUTATING, RULES
+from service.access.permissions import (
+    DOCS_PATHS,
+    MODEL_CHECKED_LATER,
+    MUTATING,
+    OPEN_PATHS,
+    REFLECTION,
+    RULES,
+)
 from service.single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -53,6 +60,7 @@ class Authenticator:
         and a caller with a key may do what its scopes allow.
     tokens: verifies OpenID Connect tokens; None: no issuer is trusted.
     default_limits: limits of callers whose key sets none; they apply to tokens too.
+    public_docs: whether the OpenAPI document, its pages and gRPC reflection need no key.
     """
 
     def __init__(
@@ -61,11 +69,17 @@ class Authenticator:
         required: bool,
         tokens: TokenVerifier | None = None,
         default_limits: Limits = _NO_LIMITS,
+        public_docs: bool = False,
     ) -> None:
         self._registry = registry
         self.required = required
         self._tokens = tokens
         self._default_limits = default_limits
+        #: Paths of requests that need no key.
+        self.open_paths = OPEN_PATHS | DOCS_PATHS if public_docs else OPEN_PATHS
+        self._open = {name for name, rule in RULES.items() if rule == "open"}
+        if public_docs:
+            self._open.add(REFLECTION)
         self._single_flight: SingleFlight[None] = SingleFlight(1)
         #: Caller and expiry (seconds since 1970) of each key, by the key's digest.
         self._keys: dict[bytes, tuple[Principal, float]] | None = None
@@ -167,6 +181,36 @@ class Authenticator:
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
         return entry[0]
 
+    def is_open(self, operation: str) -> bool:
+        """Return whether an operation needs no key."""
+        return operation in self._open
+
+    def check_scope(self, principal: Principal, operation: str, model: str | None = None) -> None:
+        """Raise unless a caller may do an operation to some model.
+
+        Parameters
+        ----------
+        operation: a key of `RULES`.
+        model: for the audit trail; None if it is not known yet.
+
+        Raises
+        ------
+        ForbiddenError: the caller lacks the scope.
+        """
+        rule = RULES.get(operation)
+        if rule is None:
+            raise ForbiddenError(f"there is no rule for {operation}")
+        if rule == "open" or principal is ANONYMOUS:  # anonymous callers may do everything
+            return
+        try:
+            if rule == "any":
+                principal.check_any_scope()
+            else:
+                principal.check_scope(rule)
+        except ForbiddenError:
+            self._note_refusal(principal, operation, model)
+            raise
+
     def authorise(self, principal: Principal, operation: str, model: str | None) -> None:
         """Raise unless a caller may do an operation.
 
@@ -179,18 +223,11 @@ class Authenticator:
         ------
         ForbiddenError: the caller lacks the scope, or its key is not for this model.
         """
-        rule = RULES.get(operation)
-        if rule is None:
-            raise ForbiddenError(f"there is no rule for {operation}")
-        if rule == "open" or principal is ANONYMOUS:  # anonymous callers may do everything
+        self.check_scope(principal, operation, model)
+        if RULES[operation] in ("open", "any") or operation in MODEL_CHECKED_LATER:
             return
         try:
-            if rule == "any":
-                principal.check_any_scope()
-                return
-            principal.check_scope(rule)
-            if operation not in MODEL_CHECKED_LATER:
-                principal.check_model(model)
+            principal.check_model(model)
         except ForbiddenError:
             self._note_refusal(principal, operation, model)
             raise

@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["MODEL_CHECKED_LATER", "MUTATING", "OPEN_PATHS", "RULES", "Rule"]
+__all__ = [
+    "DOCS_PATHS",
+    "MODEL_CHECKED_LATER",
+    "MUTATING",
+    "OPEN_PATHS",
+    "REFLECTION",
+    "RULES",
+    "Rule",
+]
 
 #: A scope, any valid key ("any"), or no key ("open").
 Rule = Literal["predict", "label", "fit", "admin", "any", "open"]
+
+#: The RPC that describes the server's RPCs.
+REFLECTION = "server_reflection_info"
 
 RULES: dict[str, Rule] = {
     # Probes have no keys, and learn only whether the server lives.
@@ -27,6 +38,8 @@ RULES: dict[str, Rule] = {
     "metrics": "any",
     "v2_server": "any",
     "server_metadata": "any",
+    # Open with the setting `public_docs`, like `DOCS_PATHS`.
+    REFLECTION: "any",
     "calibrate": "predict",
     "calibrate_stream": "predict",
     "v2_infer": "predict",
@@ -94,16 +107,20 @@ MODEL_CHECKED_LATER = frozenset(
     }
 )
 
-#: Paths of the open operations, and of the OpenAPI document and its pages.
-OPEN_PATHS = frozenset(
+#: Paths of the open operations.
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
+
+#: Paths of the OpenAPI document and its pages: any valid key, or open with `public_docs`.
+DOCS_PATHS = frozenset(
     {
-        "/livez",
-        "/readyz",
-        "/v2/health/live",
-        "/v2/health/ready",
+        "/",
         "/openapi.json",
         "/docs",
         "/docs/oauth2-redirect",
+        "/docs/swagger-ui-bundle.js",
+        "/docs/swagger-ui.css",
+        "/docs/redoc.standalone.js",
+        "/docs/favicon.png",
         "/redoc",
     }
 )

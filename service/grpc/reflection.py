@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-import grpc
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha._async import ReflectionServicer
 
-__all__ = ["enable_reflection"]
+from service.grpc.rpc import Context
+
+__all__ = ["REFLECTION", "Reflection"]
+
+#: The descriptor of the service.
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+#: How long one RPC may take; a client reads all descriptors within milliseconds.
+_MAX_SECONDS = 10.0
 
 
-def enable_reflection(
-    server: grpc.aio.Server, services: Iterable[Any], renamed: tuple[Any, str]
-) -> None:
-    """Enable reflection: clients can read the server's descriptors.
+class Reflection:
+    """`grpc.reflection.v1alpha.ServerReflection`: the descriptors of the server's services.
+
+    One RPC at a time: the setting `public_docs` opens it to callers without a key, and each of its
+    messages may be as large as a batch.
 
     Parameters
     ----------
     services: descriptors of services that are registered under their own names.
     renamed: the descriptor of a service, and the other name under which it is registered.
     """
-    local_service, name = renamed
-    # A separate pool: in the process-wide default pool, generated code of a client library may
-    # already use the protocol's names.
-    pool = DescriptorPool()
-    names = [reflection.SERVICE_NAME, name]
-    for service in services:
-        names.append(service.full_name)
-        _add(pool, service.file)
-    _add(pool, reflection_pb2.DESCRIPTOR)
-    pool.Add(_with_package(local_service.file, name.rpartition(".")[0]))
-    reflection.enable_server_reflection(names, server, pool)
+
+    def __init__(self, services: Iterable[Any], renamed: tuple[Any, str]) -> None:
+        local_service, name = renamed
+        # A separate pool: in the process-wide default pool, generated code of a client library may
+        # already use the protocol's names.
+        pool = DescriptorPool()
+        names = [REFLECTION.full_name, name]
+        for service in services:
+            names.append(service.full_name)
+            _add(pool, service.file)
+        _add(pool, REFLECTION.file)
+        pool.Add(_with_package(local_service.file, name.rpartition(".")[0]))
+        self._servicer = ReflectionServicer(names, pool)
+        self._turn = asyncio.Lock()
+
+    async def server_reflection_info(
+        self, requests: AsyncIterator[Any], context: Context
+    ) -> AsyncIterator[Any]:
+        """Answer each request for names, files or extensions."""
+        async with asyncio.timeout(_MAX_SECONDS), self._turn:
+            async for response in self._servicer.ServerReflectionInfo(requests, context):
+                yield response
 
 
 def _add(pool: Any, file: Any) -> None:

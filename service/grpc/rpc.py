@@ -4,6 +4,11 @@ A service is a class with a method for each RPC, `create_model` for `CreateModel
 are plain functions and run in a thread. Other methods are coroutines, or asynchronous generators
 for response streams. Messages are parsed and serialised here and not by gRPC, so that malformed
 bytes end as any other invalid input does.
+
+Every RPC is registered as a request stream, which looks the same on the wire. gRPC would read the
+message of a unary request before it calls the handler. The handler of a stream reads it, after the
+caller and its scope are known from the metadata. HTTP/2 flow control holds back the rest: a refused
+message takes at most the initial window of its stream, 64 KiB.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import asyncio
 import contextlib
 import inspect
 import re
+import traceback
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -96,8 +102,12 @@ def _handler(
 ) -> grpc.RpcMethodHandler[Any, Any]:
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
+    # A message without fields says nothing. An open RPC of a server that requires keys does not
+    # read its message either: it could be as large as a batch, from a caller without a key.
+    is_probe = RULES.get(operation) == "open" and access.required
+    reads = bool(method.input_type.fields) and not is_probe
 
-    def read(content: Any, exchange: Exchange) -> Any:
+    async def read(content: Any, exchange: Exchange) -> Any:
         """Return the message, or the messages of a stream, each authorised for its model."""
         model, size = None, 0
 
@@ -113,17 +123,17 @@ def _handler(
             exchange.authorise(operation, model)
             return message
 
-        if method.client_streaming:
-            return _read_all(parse_message, content)
-        return parse_message(content)
+        messages = _read_all(parse_message, content)
+        return messages if method.client_streaming else await _only(messages)
 
     @contextlib.asynccontextmanager
     async def admitted(content: Any, context: Context) -> AsyncIterator[Any]:
         """Yield the request of an admitted caller; release the caller afterwards."""
         async with _exchange(path, context, access) as exchange:
-            if RULES.get(operation) != "open":
+            if not access.is_open(operation):
                 await exchange.admit()
-            yield read(content, exchange)
+                exchange.check_scope(operation)
+            yield await read(content, exchange) if reads else parse(b"")
 
     async def respond(content: Any, context: Context) -> bytes:
         async with admitted(content, context) as request:
@@ -136,16 +146,9 @@ def _handler(
             async for message in implementation(request, context):
                 yield message.SerializeToString()
 
-    create = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[method.client_streaming, method.server_streaming]
-    handler: grpc.RpcMethodHandler[Any, Any] = create(
-        respond_stream if method.server_streaming else respond
-    )
-    return handler
+    if method.server_streaming:
+        return grpc.stream_stream_rpc_method_handler(respond_stream)
+    return grpc.stream_unary_rpc_method_handler(respond)
 
 
 def _address(context: Context) -> str:
@@ -168,6 +171,13 @@ def _model_of(message: Any) -> str | None:
 async def _read_all(read: Callable[[bytes], Any], requests: Any) -> AsyncIterator[Any]:
     async for message in requests:
         yield read(message)
+
+
+async def _only(messages: AsyncIterator[Any]) -> Any:
+    """Return the message of a request that has exactly one."""
+    async for message in messages:
+        return message
+    raise InputError("message", found="none", accepted="the message that this method takes")
 
 
 async def _call(method: Callable[..., Any], request: Any, context: Context) -> Any:
@@ -200,6 +210,8 @@ async def _exchange(path: str, context: Context, access: Authenticator) -> Async
     except Exception as error:
         failure = failure_of(error)
         code = failure.code
+        # They hold the message, and gRPC's state of the RPC refers to them in a cycle.
+        traceback.clear_frames(error.__traceback__)
         await context.abort(code, failure.message, (*failure.metadata(), request_id))
     finally:
         exchange.release()

@@ -10,7 +10,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recalib.errors import LimitedError
-from service.access.permissions import OPEN_PATHS
 from service.exchange import Exchange
 from service.failures import log_failure
 from service.http.bodies import body_limit, limit_body
@@ -58,7 +57,7 @@ async def answer(
             await send(message)
 
     try:
-        if scope["path"] not in OPEN_PATHS:
+        if scope["path"] not in state.access.open_paths:
             refused = "unauthenticated"  # until the caller is known
             await exchange.admit()
             if connection is not None:

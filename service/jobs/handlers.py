@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
+from service.access.visible_jobs import visible_job
 from service.idempotency import EmptyRequest, run_once
 from service.jobs.schemas import JobPage
 from service.pagination import decode_cursor, next_cursor
@@ -25,9 +26,7 @@ def list_jobs(
 
 def get_job(tx: Transaction, id: str) -> Job:
     """Return a job's state, progress and result, or raise `NotFoundError`."""
-    job = tx.jobs.get(id)
-    current_principal().check_model(job.model)
-    return Job.of(job)
+    return Job.of(visible_job(tx, id))
 
 
 def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
@@ -38,8 +37,7 @@ def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
     NotFoundError: the job does not exist.
     ConflictError: `key` was used with another request.
     """
-    before = tx.jobs.get(id)
-    current_principal().check_model(before.model)
+    before = visible_job(tx, id)
 
     def act() -> Job:
         job = tx.jobs.cancel(id)

@@ -11,6 +11,7 @@ from recalib.recipe import Recipe
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
 from service.access.authenticator import current_principal
+from service.access.visible_jobs import visible_job
 from service.idempotency import run_once
 from service.schemas.job import Job
 
@@ -53,8 +54,7 @@ def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[by
     NotFoundError: the run does not exist, or does not have the file (yet).
     """
     with registry.reading() as tx:
-        job = tx.jobs.get(id)
-    current_principal().check_model(job.model)
+        job = visible_job(tx, id)
     if job.kind != TRAIN:
         raise NotFoundError("training run", id, hint=f"it is a {job.kind} job")
     files = (job.result or {}).get("files", {})

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_status import rpc_status
 
 from service.grpc.generated.recalib.v1 import recalib_pb2
@@ -23,6 +24,7 @@ __all__ = ["Rpc", "Stub", "refused", "violations"]
 PATIENCE_SECONDS = 120
 OWN = recalib_pb2.DESCRIPTOR.services_by_name
 V2 = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 
@@ -74,6 +76,7 @@ class Rpc:
         self.jobs = Stub(self.channel, OWN["Jobs"])
         self.v2 = Stub(self.channel, V2, WIRE_NAME)
         self.health = Stub(self.channel, HEALTH)
+        self.reflection = Stub(self.channel, REFLECTION)
 
     def __enter__(self) -> Rpc:
         return self

@@ -10,18 +10,20 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2
 from starlette.testclient import TestClient
 
 from recalib.access import SCOPES, Limits
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access import limits
-from service.access.permissions import MODEL_CHECKED_LATER, OPEN_PATHS, RULES
+from service.access.permissions import DOCS_PATHS, MODEL_CHECKED_LATER, OPEN_PATHS, RULES
 from service.app import create_app
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.rpc import method_name
 from tests.service.documented import operations
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
-from tests.service.stubs import HEALTH, OWN, V2, Rpc, refused
+from tests.service.stubs import HEALTH, OWN, REFLECTION, V2, Rpc, refused
 
 __all__ = ["issuer", "signing_keys"]
 
@@ -32,9 +34,10 @@ ROUTES = sorted(
     for verb, operation in of_path.items()
 )
 GUARDED = [route for route in ROUTES if RULES[route[0]] != "open"]
+SERVICES = {**OWN, "v2": V2, "health": HEALTH, "reflection": REFLECTION}
 METHODS = sorted(
     (method_name(method.name), service, method.name)
-    for service, descriptor in [*OWN.items(), ("v2", V2), ("health", HEALTH)]
+    for service, descriptor in SERVICES.items()
     for method in descriptor.methods
 )
 GUARDED_METHODS = [method for method in METHODS if RULES[method[0]] != "open"]
@@ -176,8 +179,31 @@ def test_open_routes_need_no_key(guarded: Guarded) -> None:
         if RULES[name] == "open":
             assert path in OPEN_PATHS
             assert guarded.ask(verb, path, None).status_code == 200, name
-    assert guarded.client.get("/openapi.json").status_code == 200
     assert guarded.client.get("/nowhere").status_code == 401
+
+
+def test_description_of_the_server_needs_any_key(guarded: Guarded) -> None:
+    for path in DOCS_PATHS:
+        assert guarded.ask("get", path, None).status_code == 401, path
+        assert guarded.ask("get", path, guarded.keys["metrics"]).status_code in (200, 307), path
+
+
+def test_public_docs_need_no_key(database_url: str, blob_url: str, registry: Registry) -> None:
+    settings = Settings(
+        database_url=database_url,
+        blob_url=blob_url,
+        grpc_port=0,
+        require_keys=True,
+        public_docs=True,
+    )
+    with TestClient(create_app(settings)) as client:
+        for path in DOCS_PATHS:
+            assert client.get(path).status_code == 200, path
+        assert client.get("/v1/models").status_code == 401
+        with Rpc(f"127.0.0.1:{client.app.state.grpc_port}") as rpc:
+            answer = _call(rpc, "reflection", "ServerReflectionInfo", None)
+            assert answer is grpc.StatusCode.OK
+            assert _call(rpc, "Models", "ListModels", None) is _NO
 
 
 def test_jobs_have_the_access_rules_of_their_model(guarded: Guarded) -> None:
@@ -189,9 +215,11 @@ def test_jobs_have_the_access_rules_of_their_model(guarded: Guarded) -> None:
     for key in ("bound", "bound token"):
         bound = {"Authorization": f"Bearer {guarded.keys[key]}"}
         for verb in ("GET", "DELETE"):
-            for name, status in (("mine", 200), ("theirs", 403)):
-                answer = guarded.client.request(verb, f"/v1/jobs/{jobs[name]}", headers=bound)
+            for id, status in ((jobs["mine"], 200), (jobs["theirs"], 404), ("none", 404)):
+                answer = guarded.client.request(verb, f"/v1/jobs/{id}", headers=bound)
                 assert answer.status_code == status, answer.text
+                if status == 404:
+                    assert answer.json()["detail"] == f"job {id!r} does not exist"
         for query, status in (("?model=mine", 200), ("?model=theirs", 403), ("", 403)):
             assert guarded.client.get(f"/v1/jobs{query}", headers=bound).status_code == status
     with guarded.registry.reading() as tx:
@@ -261,8 +289,7 @@ def rpc(guarded: Guarded) -> Iterator[Rpc]:
 
 
 def _call(rpc: Rpc, service: str, name: str, key: str | None, model: str = "mine") -> Any:
-    descriptor = {**OWN, "v2": V2, "health": HEALTH}[service]
-    method = descriptor.methods_by_name[name]
+    method = SERVICES[service].methods_by_name[name]
     message = GetMessageClass(method.input_type)()
     for field in ("model", "model_name"):
         if hasattr(message, field):
@@ -314,6 +341,20 @@ def test_every_rpc_rejects_another_tenants_model(guarded: Guarded, rpc: Rpc) -> 
                 assert _call(rpc, service, method, bound, "mine") is not _NOT_FOR, name
 
 
+def test_another_tenants_job_is_not_found(guarded: Guarded, rpc: Rpc) -> None:
+    """The status and the message are those of a job that does not exist."""
+    with guarded.registry.transaction() as tx:
+        id = tx.jobs.enqueue("fit", {}, model=tx.models.get("theirs")).id
+    metadata = [("authorization", f"Bearer {guarded.keys['bound']}")]
+    for job in (id, "none"):
+        for call, request in (
+            (rpc.jobs.get_job, pb.GetJobRequest(id=job)),
+            (rpc.jobs.cancel_job, pb.CancelJobRequest(id=job)),
+        ):
+            error = refused(grpc.StatusCode.NOT_FOUND, call, request, metadata=metadata)
+            assert error.details() == f"job {job!r} does not exist"
+
+
 def test_each_stream_message_is_authorised(guarded: Guarded, rpc: Rpc) -> None:
     kind = GetMessageClass(OWN["Calibration"].methods_by_name["CalibrateStream"].input_type)
     pieces = [kind(model="mine"), kind(model="theirs")]
@@ -333,6 +374,12 @@ def test_open_rpcs_need_no_key(rpc: Rpc) -> None:
     for name, service, method in METHODS:
         if RULES[name] == "open" and name != "watch":
             assert _call(rpc, service, method, None) is grpc.StatusCode.OK, name
+
+
+def test_health_without_a_key_is_of_the_whole_server(rpc: Rpc) -> None:
+    """The message is not read: it names a service, and may have 64 MiB."""
+    answer = rpc.health.check(health_pb2.HealthCheckRequest(service="none"))
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_optional_keys_are_checked_when_they_are_sent(
