@@ -262,7 +262,10 @@ _PREDICTION_IDS = _group(
 _SERVICE = _group(
     "tests/service",
     service__http__bodies=[
-        ("if announced > lowest:", "if announced >= lowest:"),
+        (
+            "if announced is not None and announced <= lowest:",
+            "if announced is not None and announced < lowest:",
+        ),
         ("if size > lowest:", "if False:"),
     ],
     service__idempotency=[("stored.fingerprint != fingerprint", "stored.fingerprint is None")],
