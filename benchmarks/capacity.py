@@ -32,7 +32,7 @@ from recalib.registry import Model, Registry
 from recalib.registry.backup import backup
 from recalib.registry.restore import restore
 
-__all__ = ["measured"]
+__all__ = ["measured", "publish", "served"]
 
 _LABELS = 100_000
 _BATCH = 1_000
@@ -123,9 +123,9 @@ def _of_server(folder: Path, database: Database, models: int = _MODELS) -> dict[
     """Measure memory and processor time of a server: loaded calibrators, requests, labels."""
     registry = _registry(database, folder)
     for classes, name, count in ((10, "m", models), (1_000, "large", 1)):
-        _publish(registry, classes, name, count)
+        publish(registry, classes, name, count)
     registry.close()
-    with _served(folder, database) as (client, process):
+    with served(folder, database) as (client, process):
         _ask(client, "m0", 1, 10, 200)
         before = process.memory_info().rss
         for number in range(1, models):
@@ -186,7 +186,8 @@ def _label(client: httpx2.Client, ids: list[str]) -> None:
         client.post("/v1/models/m0/labels", json=body).raise_for_status()
 
 
-def _publish(registry: Registry, classes: int, name: str, count: int) -> None:
+def publish(registry: Registry, classes: int, name: str, count: int) -> None:
+    """Publish champions of `count` models; their names are numbered if there are several."""
     fitted = recalib.fit(*_sample(500, classes))
     card, content = fitted.card.to_dict(), fitted.to_bytes()
     for number in range(count):
@@ -201,7 +202,8 @@ def _publish(registry: Registry, classes: int, name: str, count: int) -> None:
 
 
 @contextlib.contextmanager
-def _served(folder: Path, database: Database) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
+def served(folder: Path, database: Database) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
+    """Run `recalib serve` while the context lasts; yield a client and the process."""
     options = ["--port", "0", "--grpc-port", "-1", "--job-workers", "0", "--home", str(folder)]
     command = [sys.executable, "-m", "recalib.cli", "serve", "--json", *options]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}

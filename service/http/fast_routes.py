@@ -16,11 +16,11 @@ from urllib.parse import parse_qsl
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["BytesResponse", "FastRoute", "FastRoutes", "header_map", "query_parameters"]
+__all__ = ["HEADERS", "BytesResponse", "FastRoute", "FastRoutes", "header_map", "query_parameters"]
 
 
-#: Key of a request's `header_map` in its ASGI scope.
-_HEADERS = "recalib.headers"
+#: Key of a request's `header_map` in its ASGI scope; the HTTP server sets it if no header repeats.
+HEADERS = "recalib.headers"
 
 
 class FastRoute(NamedTuple):
@@ -93,10 +93,10 @@ class BytesResponse(Response):
 
 def header_map(scope: Scope) -> dict[bytes, bytes]:
     """Return headers by lower-case name; repeated ones are joined (RFC 9110, 5.2)."""
-    by_name: dict[bytes, bytes] | None = scope.get(_HEADERS)
+    by_name: dict[bytes, bytes] | None = scope.get(HEADERS)
     if by_name is None:
         headers = scope["headers"]
-        by_name = scope[_HEADERS] = dict(headers)
+        by_name = scope[HEADERS] = dict(headers)
         if len(by_name) < len(headers):
             by_name.clear()
             for name, value in headers:

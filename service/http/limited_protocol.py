@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.draining import CONNECTION
+from service.http.fast_routes import HEADERS
 from service.http.problems import problem
 from service.metrics import LIMITED
 
@@ -59,6 +60,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._load_shedding = self._limits.load_shedding
         #: The client's IP address, empty if unknown.
         self.address = ""
+        self._is_authenticated = False
         # `headers` is this list except while a head is read. It gets the trailers, which are not
         # headers (RFC 9110, 6.5.1).
         self._trailers: list[tuple[bytes, bytes]] = []
@@ -94,7 +96,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def authenticate(self) -> None:
         """Record that a request on this connection was authenticated."""
-        self._limits.authenticate(self)
+        if not self._is_authenticated:
+            self._is_authenticated = True
+            self._limits.authenticate(self)
 
     # asyncio's callbacks
 
@@ -136,7 +140,12 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         headers, url = self.headers, self.url
         self._is_shed = False
-        if not self._load_shedding.has_place(len(self.tasks), url) and not self.is_busy:
+        tasks, load_shedding = len(self.tasks), self._load_shedding
+        if (
+            tasks >= load_shedding.limit
+            and not load_shedding.has_place(tasks, url)
+            and not self.is_busy  # then the response in progress is due first
+        ):
             self._shed()
             return
         version = self.parser.get_http_version()
@@ -144,18 +153,21 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop(*_too_large(len(url)))
         if self._head_bytes + self._size > _MAX_HEAD_BYTES and self._head_size() > _MAX_HEAD_BYTES:
             self._stop(*_too_large(0))
-        hosts = 0
-        for name, value in headers:
-            if name == b"host":
-                hosts += 1
-            elif name == b"transfer-encoding" and (value.lower(), version) != (b"chunked", "1.1"):
-                self._stop(HTTPStatus.BAD_REQUEST, "Transfer-Encoding: accepted: chunked")
+        by_name = dict(headers)
+        is_unique = len(by_name) == len(headers)
+        if b"transfer-encoding" in by_name:
+            self._check_transfer_encoding(version)
+        hosts = 1 if is_unique else [name for name, _ in headers].count(b"host")
+        if b"host" not in by_name:
+            hosts = 0
         if version not in _VERSIONS:
             self._stop(HTTPStatus.BAD_REQUEST, "HTTP version: accepted: 1.1 or 1.0")
         if hosts != 1 and (hosts or version == "1.1"):
             self._stop(HTTPStatus.BAD_REQUEST, "Host: accepted: exactly one")
         if b"%" in url and b"%2f" in url.partition(b"?")[0].lower():
             self._stop(HTTPStatus.BAD_REQUEST, "path: an encoded slash (%2F) is not accepted")
+        if is_unique:
+            self.scope[HEADERS] = by_name  # type: ignore[typeddict-unknown-key]
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = self._trailers
         self._head_bytes = self._overhead = 0
@@ -196,6 +208,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def _stop(self, status: HTTPStatus, detail: str) -> None:
         self._refusal = status, detail
         raise _RefusedError(detail)
+
+    def _check_transfer_encoding(self, version: str) -> None:
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings != [b"chunked"] or version != "1.1":
+            self._stop(HTTPStatus.BAD_REQUEST, "Transfer-Encoding: accepted: chunked")
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
