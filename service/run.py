@@ -40,6 +40,9 @@ _RESTART_SECONDS = 2.0
 _STOP_SECONDS = 15.0
 #: A server process silent for this long is replaced; starting one takes seconds on a busy machine.
 _HEALTH_CHECK_SECONDS = 30
+#: Descriptors of the listening socket. uvloop accepts one connection for each of them in a cycle of
+#: the event loop, and under load a cycle takes milliseconds.
+_ACCEPTS = 16
 
 
 class EmbeddedWorkers:
@@ -132,13 +135,14 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
+    sockets = [listener, *(listener.dup() for _ in range(_ACCEPTS - 1))]
     if settings.workers > 1:
-        supervisor = _Supervisor(config, sockets=[listener])
+        supervisor = _Supervisor(config, sockets=sockets)
         supervisor.run()
         if supervisor.failed:
             sys.exit(STARTUP_FAILURE)
     else:
-        uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=sockets)
 
 
 class _Supervisor(Multiprocess):
