@@ -40,9 +40,9 @@ _RESTART_SECONDS = 2.0
 _STOP_SECONDS = 15.0
 #: A server process silent for this long is replaced; starting one takes seconds on a busy machine.
 _HEALTH_CHECK_SECONDS = 30
-#: Descriptors of the listening socket. uvloop accepts one connection for each of them in a cycle of
-#: the event loop, and under load a cycle takes milliseconds.
-_ACCEPTS = 16
+#: Descriptors of the listening socket, where there are enough. uvloop accepts one connection for
+#: each of them in a cycle of the event loop, and under load a cycle takes milliseconds.
+_MAX_ACCEPTS = 16
 
 
 class EmbeddedWorkers:
@@ -135,7 +135,9 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
-    sockets = [listener, *(listener.dup() for _ in range(_ACCEPTS - 1))]
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    accepts = max(1, min(_MAX_ACCEPTS, descriptors // 256))
+    sockets = [listener, *(listener.dup() for _ in range(accepts - 1))]
     if settings.workers > 1:
         supervisor = _Supervisor(config, sockets=sockets)
         supervisor.run()

@@ -19,7 +19,7 @@ __all__ = ["LoadShedding"]
 
 _BEAT_SECONDS = 0.05
 _MAX_LAG_SECONDS = 0.2
-#: The limit never falls below this, and grows by it.
+#: The limit does not fall below this, unless it is set lower, and grows by it.
 _STEP = 16
 #: Requests that count towards a share of their own.
 _RESERVED_PATHS = frozenset({path.encode() for path in OPEN_PATHS} | {b"/metrics"})
@@ -56,10 +56,11 @@ class LoadShedding:
     async def keep_measuring(self) -> None:
         """Follow the lag of the event loop, until cancelled."""
         loop = asyncio.get_running_loop()
+        lowest = min(_STEP, self._max_requests)
         while True:
             due = loop.time() + _BEAT_SECONDS
             await asyncio.sleep(_BEAT_SECONDS)
             if loop.time() - due > _MAX_LAG_SECONDS:
-                self.limit = max(_STEP, self.limit // 2)
+                self.limit = max(lowest, self.limit // 2)
             else:
                 self.limit = min(self._max_requests, self.limit + _STEP)
