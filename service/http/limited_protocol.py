@@ -167,7 +167,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if b"%" in url and b"%2f" in url.partition(b"?")[0].lower():
             self._stop(HTTPStatus.BAD_REQUEST, "path: an encoded slash (%2F) is not accepted")
         if is_unique:
-            self.scope[HEADERS] = by_name  # type: ignore[typeddict-unknown-key]
+            self.scope[HEADERS] = by_name  # type: ignore[literal-required]
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = self._trailers
         self._head_bytes = self._overhead = 0
