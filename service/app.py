@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import recalib
 from recalib.access import Limits
@@ -25,6 +26,7 @@ from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.health.rest import router as health
 from service.http import docs_pages, entry, problems
+from service.http.browsers import BrowserChecks
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.fast_routes import FastRoutes
 from service.http.openapi import TAGS, add_problem_responses
@@ -163,6 +165,14 @@ class Application(FastAPI):
     def __init__(self, state: State, **options: Any) -> None:
         super().__init__(**options)
         self.state.recalib = self._state = state
+        self._browsers = BrowserChecks(state.settings)
+        origins = state.settings.cors_origins.split()
+        # Outside the admission of requests: a browser sends its question OPTIONS without a key.
+        self._answer: ASGIApp = self._enter
+        if origins:
+            self._answer = CORSMiddleware(
+                self._enter, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
+            )
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -172,11 +182,14 @@ class Application(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fastapi = super().__call__
         if scope["type"] == "http":
-            await entry.answer(self._state, self._fast_routes, fastapi, scope, receive, send)
+            await self._answer(scope, receive, send)
         else:
-            await fastapi(scope, receive, send)
+            await super().__call__(scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        routes, fastapi = self._fast_routes, super().__call__
+        await entry.answer(self._state, self._browsers, routes, fastapi, scope, receive, send)
 
 
 @contextlib.asynccontextmanager

@@ -6,6 +6,8 @@ import os
 
 # Before torch counts the cores: each worker of pytest-xdist has one of its own.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The `Host` of Starlette's test client.
+os.environ.setdefault("RECALIB_ALLOWED_HOSTS", "testserver")
 
 from pathlib import Path
 from typing import Any

@@ -37,6 +37,16 @@ class Settings(BaseSettings):
     insecure: bool = Field(
         False, description="Serve without API keys at an address that other machines reach."
     )
+    allowed_hosts: str = Field(
+        "",
+        description="Names besides loopback names that a server without keys accepts in `Host`, "
+        "without ports, separated by spaces.",
+    )
+    cors_origins: str = Field(
+        "",
+        description="Origins of web pages that may call the server, such as "
+        "https://app.example.com, separated by spaces; empty for none.",
+    )
     public_docs: bool = Field(
         False,
         description="Whether the OpenAPI document, `/docs` and gRPC reflection need no API key "

@@ -13,9 +13,10 @@ from recalib.errors import LimitedError
 from service.exchange import Exchange
 from service.failures import log_failure
 from service.http.bodies import body_limit, limit_body
+from service.http.browsers import BrowserChecks
 from service.http.draining import connection_of, send_early
 from service.http.fast_routes import FastRoutes, header_map
-from service.http.problems import error_response
+from service.http.problems import error_response, problem_for
 from service.metrics import record_request
 from service.request_ids import HEADER
 from service.state import State
@@ -29,7 +30,13 @@ _CLIENT_CLOSED_REQUEST = 499
 
 
 async def answer(
-    state: State, fast_routes: FastRoutes, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+    state: State,
+    browsers: BrowserChecks,
+    fast_routes: FastRoutes,
+    app: ASGIApp,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
 ) -> None:
     """Answer one HTTP request, and record its metrics.
 
@@ -57,6 +64,11 @@ async def answer(
             await send(message)
 
     try:
+        refusal = browsers.refusal(scope["method"], headers)
+        if refusal is not None:
+            refused = "forbidden"
+            await problem_for(scope["path"], *refusal)(scope, receive, send_with_id)
+            return
         if scope["path"] not in state.access.open_paths:
             refused = "unauthenticated"  # until the caller is known
             await exchange.admit()

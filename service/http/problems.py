@@ -24,6 +24,7 @@ __all__ = [
     "error_response",
     "install",
     "problem",
+    "problem_for",
     "problem_of",
 ]
 
@@ -137,6 +138,11 @@ def _plain_problem(status: int, detail: str, headers: dict[str, str]) -> Respons
 def error_response(path: str, error: Exception) -> Response:
     """Return the response to an error, in the error format of the protocol of `path`."""
     return _for_protocol(path, problem_of(error))
+
+
+def problem_for(path: str, status: int, title: str, detail: str) -> Response:
+    """Return a problem response, in the error format of the protocol of `path`."""
+    return _for_protocol(path, problem(status, title, detail))
 
 
 def _for_protocol(path: str, answer: Response) -> Response:

@@ -116,6 +116,6 @@ def _half_a_request(server: Server) -> socket.socket:
     # A response on another connection shows that the server has accepted this one as well.
     for _ in range(20):
         with socket.create_connection((place.hostname, place.port)) as other:
-            other.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            other.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert other.recv(100)
     return connection

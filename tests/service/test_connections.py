@@ -176,7 +176,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def http_request(path: str, body: bytes, *headers: str, method: str = "POST") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: recalib", f"Content-Length: {len(body)}"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + body
 
 

@@ -172,6 +172,7 @@ def test_arguments_override_environment_and_environment_overrides_defaults(
 
 def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise an empty home would mean the working directory."""
+    monkeypatch.delenv("RECALIB_ALLOWED_HOSTS")  # set for all tests
     before = Settings()
     for name in Settings.model_fields:
         monkeypatch.setenv(f"RECALIB_{name.upper()}", "")
