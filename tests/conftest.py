@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The `Host` of Starlette's test client.
 os.environ.setdefault("RECALIB_ALLOWED_HOSTS", "testserver")
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ settings.register_profile(
     "deep", settings.get_profile("recalib"), derandomize=False, max_examples=2000
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "recalib"))
+
+
+# The objects of modules and collected tests live until the end: no need to look through them.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, without what exists already."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

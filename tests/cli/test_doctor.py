@@ -58,6 +58,7 @@ def test_healthy_deployment(doctor: Any, registry: Registry) -> None:
     assert checks["signing key"] == ("ok", "none yet; the first server makes it")
 
 
+@pytest.mark.sqlite_only
 def test_missing_and_expiring_keys_are_reported(
     doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_missing_and_expiring_keys_are_reported(
     assert doctor()[1]["api keys"][0] == "warning"
 
 
+@pytest.mark.sqlite_only
 def test_issuer_is_checked(
     doctor: Any, registry: Registry, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +146,7 @@ def test_schema_of_a_later_version_fails(doctor: Any, registry: Registry) -> Non
     assert "only development versions" in checks["schema"][1]
 
 
+@pytest.mark.sqlite_only
 def test_clock_skew_and_incomplete_tls_fail(
     doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +160,7 @@ def test_clock_skew_and_incomplete_tls_fail(
     assert "torch" in checks["gpu"][1]
 
 
+@pytest.mark.sqlite_only
 def test_unwritable_blob_store_fails(doctor: Any, registry: Registry, blobs: Path) -> None:
     blobs.write_text("a file where a folder should be")
     status, checks = doctor()

@@ -37,6 +37,7 @@ def test_create_list_and_revoke(cli: Cli, database_url: str) -> None:
     assert "web: revoked" in cli("keys", "list", *at).out
 
 
+@pytest.mark.sqlite_only
 def test_secret_from_a_file(cli: Cli, database_url: str) -> None:
     """Deployments repeat this at every start; the secret is not printed."""
     at = ("--database-url", database_url)
@@ -72,6 +73,7 @@ def test_secret_from_a_file(cli: Cli, database_url: str) -> None:
     assert cli(*create, "key").status == 2
 
 
+@pytest.mark.sqlite_only
 def test_create_with_limits(cli: Cli, tmp_path: Path) -> None:
     """Omitted limits use the server's settings; 0 means no limit."""
     at = ("--home", str(tmp_path))

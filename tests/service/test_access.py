@@ -25,6 +25,8 @@ from tests.service.documented import operations
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
 from tests.service.stubs import HEALTH, OWN, REFLECTION, V2, Rpc, refused
 
+pytestmark = pytest.mark.sqlite_only
+
 __all__ = ["issuer", "signing_keys"]
 
 _DOCUMENT = create_app(Settings()).openapi()  # which connects to nothing
@@ -226,6 +228,7 @@ def test_jobs_have_the_access_rules_of_their_model(guarded: Guarded) -> None:
         assert tx.jobs.get(jobs["theirs"]).state == "queued"
 
 
+@pytest.mark.both_databases
 def test_idempotency_keys_are_per_caller(guarded: Guarded) -> None:
     """Two callers with the same idempotency key get separate answers."""
     with guarded.registry.transaction() as tx:
@@ -251,6 +254,7 @@ def test_audit_trail_names_the_key(guarded: Guarded) -> None:
             assert tx.models.get(model["name"]).created_by == name
 
 
+@pytest.mark.both_databases
 def test_new_and_revoked_keys_take_effect_at_the_next_refresh(guarded: Guarded) -> None:
     with guarded.registry.transaction() as tx:
         secret = tx.api_keys.create("late", ["fit"])

@@ -13,6 +13,8 @@ import pytest
 
 from tests.service.conftest import NPY, NPZ, Service, npy, npz
 
+pytestmark = pytest.mark.sqlite_only
+
 ROW = [0.0, 1.0, 2.0, 3.0]
 
 
@@ -347,6 +349,7 @@ STRANGE = [
 ]
 
 
+@pytest.mark.both_databases
 def test_text_that_databases_cannot_store_is_rejected(ready: Service) -> None:
     """NUL, lone surrogates, digits of other scripts, numbers beyond an integer column.
 

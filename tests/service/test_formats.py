@@ -22,6 +22,8 @@ from service.serving import json_numbers as numbers
 from tests.service.conftest import NPY, Service, npy, npz
 from tests.service.test_bad_input import check
 
+pytestmark = pytest.mark.sqlite_only
+
 URL = "/v1/models/digits/calibrate"
 JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
 OFFERED = (JSON, "application/x-npy", ARROW)

@@ -14,6 +14,8 @@ from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_formats import LOGITS
 from tests.service.test_grpc_workflow import array, matrix, question
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def likeliest(answer: pb.CalibrateResponse) -> tuple[Any, Any]:
     """Return the classes and the probabilities, each of shape (N, k)."""

@@ -18,6 +18,8 @@ from tests.service.test_inference import ROWS, bytes_of, expected
 from tests.service.test_labels import outcomes
 from tests.service.test_loaded_calibrators import hanging
 
+pytestmark = pytest.mark.sqlite_only
+
 TYPED = {"FP32": "fp32_contents", "FP64": "fp64_contents"}
 
 

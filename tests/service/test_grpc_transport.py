@@ -30,6 +30,8 @@ from tests.service.stubs import OWN, Rpc, refused, violations
 from tests.service.test_grpc_workflow import array, matrix, pieces, question
 from tests.service.test_transport import sample
 
+pytestmark = pytest.mark.sqlite_only
+
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICES = ["", WIRE_NAME, *(item.full_name for item in OWN.values())]

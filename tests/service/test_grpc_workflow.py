@@ -22,6 +22,8 @@ from tests.service.conftest import Service, npz
 from tests.service.documented import operations
 from tests.service.stubs import OWN, Rpc, refused, violations
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def pieces(body: bytes, size: int = 10_000, **header: Any) -> Iterator[pb.UploadDatasetRequest]:
     usual = {"model": "digits", "name": "validation", "content_type": "application/x-npz"}

@@ -17,6 +17,8 @@ from tests.service.conftest import Service
 from tests.service.documented import operations
 from tests.service.test_loaded_calibrators import hanging
 
+pytestmark = pytest.mark.sqlite_only
+
 MODEL = "/v2/models/digits"
 INFER = f"{MODEL}/infer"
 LENGTH = "Inference-Header-Content-Length"

@@ -27,6 +27,8 @@ from service.serving import negative_cache as absent
 from service.serving.loaded_calibrators import LoadedCalibrators
 from service.state import State
 
+pytestmark = pytest.mark.sqlite_only
+
 ROOM = 1 << 30
 ROW = np.array([[0.0, 1.0, 2.0]])
 
@@ -92,6 +94,7 @@ def version_of(calibrators: LoadedCalibrators, model: str, selector: str = "cham
     return loaded.version
 
 
+@pytest.mark.both_databases
 def test_promotions_replace_the_served_version(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
@@ -107,6 +110,7 @@ def test_promotions_replace_the_served_version(
     assert before.run(ROW).shape == (1, 3)
 
 
+@pytest.mark.both_databases
 def test_one_query_reads_the_changes_of_all_models(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
@@ -188,6 +192,7 @@ def test_load_during_refresh_is_not_undone(
     assert (version_of(calibrators, "m"), version_of(calibrators, "late")) == (1, 3)
 
 
+@pytest.mark.both_databases
 def test_restored_older_registry_is_followed(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:

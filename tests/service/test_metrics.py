@@ -18,6 +18,8 @@ from tests.service.conftest import Service
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.monitoring_job import watch
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def samples(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
     """Return values by metric name and label values; labels are sorted by name."""

@@ -17,6 +17,8 @@ from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_grpc_workflow import matrix
 
+pytestmark = pytest.mark.sqlite_only
+
 WANTED = {"alpha": 0.01, "segments": ["eu", "us"], "capture": 0.5, "refit": "manual"}
 
 
@@ -99,6 +101,7 @@ def test_segments_can_only_be_appended(service: Service) -> None:
     assert declare(service, segments=["eu", "us"]).status_code == 200
 
 
+@pytest.mark.both_databases
 def test_segments_are_counted_and_stored_with_labels(ready: Service, rpc: Rpc) -> None:
     """Over every protocol; an undeclared segment counts as no segment."""
     logits = np.random.default_rng(0).normal(0, 3, (3, 4)).astype(np.float32)

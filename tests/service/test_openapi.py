@@ -17,6 +17,8 @@ from service.http.problems import PROBLEMS
 from tests.service.conftest import NPZ, Service, npz
 from tests.service.documented import operations
 
+pytestmark = pytest.mark.sqlite_only
+
 DIGITS, UNKNOWN = "/v1/models/digits", "/v1/models/unknown"
 JSON = {"Content-Type": "application/json"}
 TEXT = {"Content-Type": "text/plain"}

@@ -14,6 +14,8 @@ from recalib.registry.resource_names import check_alias
 from service.schemas.field_types import ALIAS, NAME, Documented
 from tests.service.conftest import Service
 
+pytestmark = pytest.mark.sqlite_only
+
 some_text = st.one_of(
     st.text(max_size=6),
     st.text("aZ09._-", max_size=6),

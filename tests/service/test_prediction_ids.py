@@ -17,6 +17,8 @@ from tests.service.conftest import Service
 from tests.service.test_bad_input import check
 from tests.service.test_labels import outcomes, stored
 
+pytestmark = pytest.mark.sqlite_only
+
 URL = "/v1/models/digits/calibrate"
 JSON, NPY, NPZ = "application/json", "application/x-npy", "application/x-npz"
 ARROW = "application/vnd.apache.arrow.stream"

@@ -16,6 +16,8 @@ from tests.end_to_end.programs import until
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc
 
+pytestmark = pytest.mark.sqlite_only
+
 _ROUTES = ("/v1/models", "/v1/models/{model}", "/v1/models/{model}/calibrate", "unmatched")
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from recalib.registry import Registry
 from recalib.registry.job_kinds import MONITOR
 from service.monitoring.schedule import ask_to_watch
 from tests.service.conftest import Service
 from training.main import HANDLERS
 from training.worker import Worker
+
+pytestmark = pytest.mark.sqlite_only
 
 
 def test_one_monitor_job_is_queued_at_a_time(registry: Registry) -> None:

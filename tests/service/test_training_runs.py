@@ -22,6 +22,8 @@ from tests.training.test_training_job import RECIPE
 from training.main import handlers
 from training.worker import Worker
 
+pytestmark = pytest.mark.sqlite_only
+
 RUNS = "/v1/training-runs"
 
 

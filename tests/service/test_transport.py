@@ -13,6 +13,8 @@ from recalib.registry import Registry
 from service.http.problems import PROBLEMS
 from tests.service.conftest import Service
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def test_every_error_has_a_status() -> None:
     """A new error class needs a row in the table."""

@@ -20,6 +20,8 @@ from tests.service.conftest import npz
 from training.main import HANDLERS
 from training.worker import Worker
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def with_data(registry: Registry, temperature: float = 3.0) -> None:
     logits, labels = draw(600, 4, temperature)
@@ -44,6 +46,7 @@ def work(registry: Registry) -> None:
         pass
 
 
+@pytest.mark.both_databases
 def test_fit_publishes_the_fitted_calibrator(registry: Registry) -> None:
     with_data(registry)
     job_id = ask(registry)
@@ -75,6 +78,7 @@ def test_auto_publishes_the_chosen_map(registry: Registry) -> None:
     assert len(card["choice"]["candidates"]) == 5
 
 
+@pytest.mark.both_databases
 def test_comparison_is_repeated_when_the_champion_changes(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

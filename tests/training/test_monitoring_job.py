@@ -40,6 +40,7 @@ def caught_up(registry: Registry, model: Model) -> int:
     return cohort_count
 
 
+@pytest.mark.sqlite_only
 def test_model_without_champion_is_not_monitored(registry: Registry) -> None:
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 4, "anna")
@@ -173,6 +174,7 @@ def test_concurrent_monitoring_counts_labels_once(registry: Registry) -> None:
         tx.monitors.save(model, stale)
 
 
+@pytest.mark.sqlite_only
 def test_new_test_gets_the_remaining_alpha(registry: Registry) -> None:
     """Changed options start a new test, which has a smaller alpha."""
     model = a_champion(registry)
@@ -212,6 +214,7 @@ def test_many_cohorts_are_caught_up_with_in_short_transactions(
     assert sum(row.totals["labelled"]) == row.status["evidence"]["labels"] == 800
 
 
+@pytest.mark.sqlite_only
 def test_a_failing_model_does_not_stop_monitoring_of_others(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

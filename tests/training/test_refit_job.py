@@ -209,6 +209,7 @@ def _temperature(calibrator: Calibrator) -> float:
     return float(calibrator.parameters["temperature"])
 
 
+@pytest.mark.sqlite_only
 def test_without_drift_the_fit_uses_all_saved_rows(registry: Registry) -> None:
     """Without drift the onset is recent.
 
@@ -235,6 +236,7 @@ def test_without_drift_the_fit_uses_all_saved_rows(registry: Registry) -> None:
     assert card["data"]["rows"] == 900
 
 
+@pytest.mark.sqlite_only
 def test_sample_start_follows_the_onset_of_a_segment(registry: Registry) -> None:
     calm = {"suspicion": 0.1, "suspicion_threshold": 2.3, "rejected_at": None}
     wild = {**calm, "suspicion": 3.0}
@@ -287,6 +289,7 @@ def shadowed(
     return version
 
 
+@pytest.mark.sqlite_only
 def test_a_candidate_that_is_no_better_is_dropped(registry: Registry) -> None:
     """The candidate is dropped on evidence, and the champion stays."""
     model = a_champion(registry, CAPTURING)
@@ -297,6 +300,7 @@ def test_a_candidate_that_is_no_better_is_dropped(registry: Registry) -> None:
     assert compare(registry, model) is None
 
 
+@pytest.mark.sqlite_only
 def test_manual_promotion_waits_for_a_user(registry: Registry, drifted: Model) -> None:
     """With `promote: manual` a candidate becomes proven, and a user promotes it."""
     manual = replace(CAPTURING, promote="manual")
@@ -346,6 +350,7 @@ def test_proven_candidate_ends_when_the_champion_changes(
     assert compare(registry, model) is None
 
 
+@pytest.mark.sqlite_only
 def test_candidate_is_dropped_when_capture_is_disabled(registry: Registry) -> None:
     """Saved rows are compared first; the candidate would otherwise block all others."""
     model = a_champion(registry, CAPTURING)
@@ -411,6 +416,7 @@ def test_only_one_candidate_and_one_refit_job_exist(registry: Registry) -> None:
         tx.candidates.add(model, Candidate(1, 1, 0, 0, 0, 0.05, {}, None, None))
 
 
+@pytest.mark.sqlite_only
 @pytest.mark.parametrize(
     ("monitoring", "word"),
     [(WATCHING, "declare a `capture` rate"), (CAPTURING, "are needed")],
@@ -439,6 +445,7 @@ def test_impossible_refit_is_reported_and_retried_later(
         assert refit_is_due(tx, daily, "fresh", now + 90_000) == "every 86400 seconds"
 
 
+@pytest.mark.sqlite_only
 def test_failed_refit_is_retried_later(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed job leaves no event in the audit trail."""
 

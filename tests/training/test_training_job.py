@@ -25,6 +25,8 @@ from training.monitoring_job import run_monitor
 from training.training_job import training_handler
 from training.worker import JobContext, Worker
 
+pytestmark = pytest.mark.sqlite_only
+
 _WEIGHTS = 1_000_000
 RECIPE: dict[str, Any] = {
     "name": "points",
@@ -95,6 +97,7 @@ def at_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[int], object]) 
     return steps
 
 
+@pytest.mark.both_databases
 def test_finished_job_publishes_its_files(runs: Runs) -> None:
     """Only the files remain as blobs: no checkpoint and no data set."""
     job = runs.ask()
@@ -267,6 +270,7 @@ def test_cancelled_run_stops_at_a_step_and_leaves_no_blobs(
     assert runs.blobs() == set()
 
 
+@pytest.mark.both_databases
 def test_a_paused_worker_is_fenced_off(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another worker finished the job; the first worker changes nothing afterwards."""
     other = Runs(runs.registry, runs.folder)

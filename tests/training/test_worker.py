@@ -21,6 +21,8 @@ from recalib.registry import Job, Registry, Transaction
 from tests.registry.scenes import KIND, a_model
 from training.worker import Cancelled, JobContext, JobHandler, Worker
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def _worker(registry: Registry, handler: JobHandler, **options: float) -> Worker:
     seconds = {"lease_seconds": 60.0, "poll_seconds": 0.01, "retry_seconds": 3600.0, **options}
@@ -43,6 +45,7 @@ def _raising(error: BaseException) -> JobHandler:
     return handler
 
 
+@pytest.mark.both_databases
 def test_publish_finishes_the_job(registry: Registry) -> None:
     """The result has the model, the version and the handler's fields."""
     model = a_model(registry)
@@ -83,6 +86,7 @@ def test_handler_can_finish_in_its_own_transaction(registry: Registry) -> None:
     assert _run(registry, handler).result == {"made": 1}
 
 
+@pytest.mark.both_databases
 def test_failure_while_finishing_is_rolled_back(registry: Registry) -> None:
     """Neither the result nor the end of the job is stored; the attempt fails."""
 
@@ -156,6 +160,7 @@ def test_handler_cannot_suppress_cancellation(registry: Registry) -> None:
     assert _run(registry, handler, lease_seconds=0.06).state == "cancelled"
 
 
+@pytest.mark.both_databases
 def test_cancelled_job_publishes_nothing_after_a_heartbeat(registry: Registry) -> None:
     """`finishing` checks for cancellation, for handlers that never check."""
     model = a_model(registry)
@@ -171,6 +176,7 @@ def test_cancelled_job_publishes_nothing_after_a_heartbeat(registry: Registry) -
         assert tx.calibrators.latest(model) is None
 
 
+@pytest.mark.both_databases
 def test_handler_is_notified_of_a_lost_lease(registry: Registry) -> None:
     """The heartbeat detects the loss; the other worker's attempt is unaffected."""
     reasons = []
@@ -207,6 +213,7 @@ def test_heartbeat_sends_progress_and_extends_the_lease(registry: Registry) -> N
     assert (job.state, job.attempts) == ("succeeded", 1)
 
 
+@pytest.mark.both_databases
 def test_stopping_worker_requeues_its_unfinished_job(registry: Registry) -> None:
     """The job keeps its checkpoint; a finished job may still publish."""
     stop = threading.Event()
