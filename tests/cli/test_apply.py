@@ -17,7 +17,7 @@ with_labels = {name: pair for name, pair in WRITERS.items() if pair[0] != "npy"}
 
 
 @pytest.mark.parametrize(("format", "write"), with_labels.values(), ids=list(with_labels))
-def test_fit_apply_export_evaluate(cli: Cli, format: str, write: Writer) -> None:
+def test_fit_and_apply_read_every_format(cli: Cli, format: str, write: Writer) -> None:
     """From a file of any format, each step gives what the library computes from the arrays."""
     data = f"rows.{format}"
     cli.write(data, write(LOGITS, LABELS))
@@ -31,20 +31,24 @@ def test_fit_apply_export_evaluate(cli: Cli, format: str, write: Writer) -> None
 
     apply = cli("apply", "t.calib", data, "-o", "out.npz", "--json").json
     assert apply == {"output": "out.npz", "rows": 300, "classes": 4}
-    probabilities = cli.probabilities("out.npz")
-    np.testing.assert_allclose(probabilities, expected.predict(LOGITS), atol=1e-9)
+    np.testing.assert_allclose(cli.probabilities("out.npz"), expected.predict(LOGITS), atol=1e-9)
+    assert set(cli.files()) == {"val.npz", data, "t.calib", "out.npz"}
 
+
+def test_export_and_evaluate_give_the_probabilities_of_apply(cli: Cli) -> None:
+    assert cli("apply", cli.fitted(), "val.npz", "-o", "out.npz").status == 0
+    probabilities = cli.probabilities("out.npz")
     export = cli("export", "t.calib", "-o", "t.onnx", "--json").json
     assert export == {"output": "t.onnx", "bytes": len((cli.folder / "t.onnx").read_bytes())}
     session = onnxruntime.InferenceSession(cli.folder / "t.onnx")
     (answer,) = session.run(["probabilities"], {"logits": LOGITS.astype(np.float32)})
     np.testing.assert_allclose(answer, probabilities, atol=1e-6)  # float32 of values up to 1
 
-    measured = cli("evaluate", data, "--calibrator", "t.calib", "--json").json
+    measured = cli("evaluate", "val.npz", "--calibrator", "t.calib", "--json").json
     assert list(measured) == METRICS
     for name, value in evaluate(LABELS, probabilities=probabilities).items():
         assert measured[name] == pytest.approx(value.value, rel=1e-9), name
-    assert set(cli.files()) == {"val.npz", data, "t.calib", "out.npz", "t.onnx"}
+    assert set(cli.files()) == {"val.npz", "t.calib", "out.npz", "t.onnx"}
 
 
 def test_text_output_of_commands_on_one_file(cli: Cli) -> None:

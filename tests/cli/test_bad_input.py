@@ -88,14 +88,14 @@ PLACES = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_invalid_data_is_rejected(cli: Cli, case: str) -> None:
-    """Wherever labelled data is read; --json changes nothing about it."""
+    """Wherever labelled data is read; --json, of every other command, changes nothing about it."""
     name, content, field, found = WRONG[case]
     cli.fitted()
     cli.write(name, content)
     before = cli.files()
-    for command, prefix in PLACES.values():
-        for more in ([], ["--json"]):
-            check(cli(*command.format(name).split(), *more), prefix + field, found)
+    for number, (command, prefix) in enumerate(PLACES.values(), list(WRONG).index(case)):
+        more = ["--json"] if number % 2 else []
+        check(cli(*command.format(name).split(), *more), prefix + field, found)
     assert cli.files() == before
 
 
@@ -110,11 +110,19 @@ def test_apply_rejects_invalid_logits(cli: Cli, case: str) -> None:
     assert cli.files() == before
 
 
-@pytest.mark.parametrize(("format", "content", "field", "found"), BAD.values(), ids=list(BAD))
+#: The first case of each format and field; tests/files reads all of them.
+FILES = {(case[0], case[2]): name for name, case in reversed(BAD.items())}
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "field", "found"),
+    [BAD[name] for name in FILES.values()],
+    ids=FILES.values(),
+)
 def test_invalid_files_are_rejected(
     cli: Cli, format: str, content: bytes, field: str, found: str
 ) -> None:
-    """Every damaged, inconsistent or hostile file of the reader tests."""
+    """Damaged, inconsistent and hostile files of the reader tests."""
     cli.write(f"x.{format}", content)
     calib = cli.fitted()
     before = cli.files()

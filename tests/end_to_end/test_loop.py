@@ -7,12 +7,18 @@ import json
 import subprocess
 
 import numpy as np
+import pytest
 
 from tests.end_to_end.programs import Programs, probabilities_of, recalib_command
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPY, npy
 
 
+@pytest.mark.parametrize(
+    "empty_database_url",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_upload_fit_promote_calibrate_and_export(
     programs: Programs, empty_database_url: str
 ) -> None:

@@ -39,19 +39,28 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 
 @pytest.mark.parametrize(("name", "content", "field", "part"), BAD.values(), ids=list(BAD))
 def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str) -> None:
-    """The error names the field and the content; reading needs little memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputError) as caught:
-            read(io.BytesIO(content), format=name, labels="optional")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    """The error names the field and the content."""
+    with pytest.raises(InputError) as caught:
+        read(io.BytesIO(content), format=name, labels="optional")
     assert part in str(caught.value)
     assert caught.value.field == field
     assert caught.value.found
     assert caught.value.accepted
-    assert peak < 32 << 20  # a million empty names, in the worst case
+
+
+def test_bad_files_need_little_memory() -> None:
+    # `tracemalloc.stop` of Python 3.11 may crash a thread that allocates, such as the one that
+    # still reads ahead in a rejected CSV file. Long after the CSV files none of them does.
+    files = sorted(((case, *BAD[case][:2]) for case in BAD), key=lambda file: file[1] != "csv")
+    tracemalloc.start()
+    for case, name, content in files:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        with suppress(InputError):
+            read(io.BytesIO(content), format=name, labels="optional")
+        _, peak = tracemalloc.get_traced_memory()
+        assert peak - before < 32 << 20, case  # a million empty names, in the worst case
+    tracemalloc.stop()
 
 
 #: Invalid data that every format can hold: logits, labels, field, part of the message.
@@ -120,7 +129,7 @@ def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
 @pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
 def test_row_groups_are_bounded(dictionary: bool) -> None:
     """280 MB of zeros in about 100 kB, as lists or one column a class, run-length encoded."""
-    zeros = np.zeros((70_000, 1000), np.float32)
+    zeros = np.zeros((700_000, 100), np.float32)
     for table in (list_table(zeros, None), column_table(zeros, None)):
         content = parquet_of(table, compression="zstd", use_dictionary=dictionary)
         assert len(content) < 1 << 20
@@ -145,7 +154,7 @@ def test_damaged_parquet_footers_are_safe() -> None:
     """pyarrow 26 ends the process that reads the first three; the caller gets an error or data."""
     content = write_parquet(LOGITS[:5], LABELS[:5])
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    for at in (17, 18, 49, *range(0, len(content) - start, 7)):
+    for at in (17, 18, 49, *range(0, len(content) - start, 21)):
         changed = bytearray(content)
         changed[start + at] ^= 1
         with suppress(InputError):

@@ -10,8 +10,8 @@ import signal
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ import pytest
 from recalib.errors import InputError, UnavailableError
 from service.datasets.reader_process import ReaderProcess
 from service.datasets.survey import survey, survey_url
-from tests.files.bad_files import npy
 from tests.files.examples import WRITERS, Writer, example, write_npz, write_parquet_columns
 
 LOGITS, LABELS = example()
@@ -43,16 +42,8 @@ def _upload(reader: ReaderProcess, path: Path, content: bytes, **arguments: Any)
     return reader.call(survey_url, url=path.as_uri(), **options)
 
 
-def _zeros(rows: int) -> bytes:
-    """A valid file of 1,000 classes a row that compresses to nearly nothing."""
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        with archive.open("logits.npy", "w", force_zip64=True) as member:
-            member.write(npy(f"({rows}, 1000)"))
-            for _ in range(rows // 1000):
-                member.write(bytes(4_000_000))
-        archive.writestr("labels.npy", npy(f"({rows},)", body=bytes(4 * rows)))
-    return target.getvalue()
+#: Arguments of `wait` that keep the child busy for a minute, like an endless file.
+_ENDLESS: dict[str, Any] = {"object_list": [], "timeout": 60.0}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +85,6 @@ def test_killed_child_is_an_error_and_is_replaced(
 ) -> None:
     """The operating system may end the child at any time, in the middle of a file too."""
     _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
-    path = tmp_path / "zeros"
-    path.write_bytes(_zeros(100_000))
     killed = reader.pid
     assert killed is not None
     killer = threading.Timer(0.2, os.kill, (killed, signal.SIGKILL))
@@ -104,10 +93,7 @@ def test_killed_child_is_an_error_and_is_replaced(
         caplog.at_level(logging.WARNING),
         pytest.raises(InputError, match=r"crashes its reader \(SIGKILL\)"),
     ):
-        reader.call(
-            survey_url, seconds=_SECONDS, url=path.as_uri(), format="npz", input="logits",
-            classes=1000,
-        )  # fmt: skip
+        reader.call(wait, seconds=_SECONDS, **_ENDLESS)
     assert [record.action for record in caplog.records] == ["upload_reader_failed"]  # type: ignore[attr-defined]
     assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
     assert reader.pid != killed
@@ -129,7 +115,7 @@ def test_deadline_ends_the_child(reader: ReaderProcess, tmp_path: Path) -> None:
     _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
     slow = reader.pid
     with pytest.raises(InputError, match=r"takes more than 0\.2 s to read"):
-        _upload(reader, tmp_path / "file", _zeros(100_000), classes=1000, seconds=0.2)
+        reader.call(wait, seconds=0.2, **_ENDLESS)
     assert slow is not None
     assert not psutil.pid_exists(slow)
     assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
@@ -151,14 +137,11 @@ def test_memory_limit_rejects_the_file(tmp_path: Path) -> None:
 
 def test_cancelled_upload_frees_the_child(reader: ReaderProcess, tmp_path: Path) -> None:
     """A server that stops does not wait for a long file."""
-    path = tmp_path / "zeros"
-    path.write_bytes(_zeros(300_000))
-    arguments = {"url": path.as_uri(), "format": "npz", "input": "logits", "classes": 1000}
 
     async def cancel() -> None:
         started = time.monotonic()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.run(survey_url, seconds=_SECONDS, **arguments), 0.3)
+            await asyncio.wait_for(reader.run(wait, seconds=_SECONDS, **_ENDLESS), 0.3)
         assert time.monotonic() - started < 1
         assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
 
