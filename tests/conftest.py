@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Before torch counts the cores: each worker of pytest-xdist has one of its own.
@@ -9,7 +10,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The `Host` of Starlette's test client.
 os.environ.setdefault("RECALIB_ALLOWED_HOSTS", "testserver")
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,15 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "recalib"))
 
 
-# The objects of modules and collected tests live until the end: no need to look through them.
-gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Collect garbage from now on, without what exists already."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Ignore modules and collected tests in garbage collection: they live until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
