@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics import METRICS, BinState
 from recalib.metrics.base import Estimate
+from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.intervals import variances_under
 from recalib.metrics.mean_metrics import wilson
@@ -90,6 +91,13 @@ def test_variances_match_their_docstring() -> None:
     result = state.to_gaps()
     assert result.variances == pytest.approx(expected, rel=1e-9)
     assert np.all(result.calibrated_variances <= result.variances)
+
+
+def test_variance_without_sums_of_squares_is_that_of_equal_confidences() -> None:
+    """Of ten rows with confidence 0.9, four are correct: the sample variance is the largest."""
+    gaps = Gaps.from_sums(np.array([10]), np.array([9.0]), np.array([4.0]))
+    assert gaps.variances == pytest.approx([0.4 * 0.6 / 9], rel=1e-12)
+    assert gaps.calibrated_variances == pytest.approx([0.9 * 0.1 / 10], rel=1e-12)
 
 
 Truth = Callable[[NDArray[np.float64]], NDArray[np.float64]]
