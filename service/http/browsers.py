@@ -33,9 +33,9 @@ class BrowserChecks:
         host = headers.get(b"host")
         # Browsers always send it. HTTP/1.0 clients, such as probes, need not.
         if host is not None and self._hosts is not None and not self._is_accepted(host):
-            found = host[:100].decode("latin-1")
+            name = host[:100].decode("latin-1")
             detail = (
-                f"Host: found {found!r}; accepted: a loopback name, or a name in "
+                f"Host: found {name!r}; accepted: a loopback name, or a name in "
                 "RECALIB_ALLOWED_HOSTS; a server that requires keys accepts every name"
             )
             return 421, "Misdirected request", detail

@@ -102,7 +102,7 @@ def test_concurrent_requests_get_the_right_answers(shared: Service, state: State
 
     async def post_all() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://recalib") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
             return await asyncio.gather(
                 *(
                     client.post(

@@ -29,7 +29,7 @@ from training.models.text_cnn import TextCnn
 from training.models.tree_lstm import TreeLstm
 from training.models.wide_resnet import WideResNet
 
-__all__ = ["MODELS", "Make", "build", "check_model", "head", "known"]
+__all__ = ["MODELS", "Make", "build", "check_model", "head", "registered_models"]
 
 MODELS: dict[str, Make] = {
     "linear": Linear,
