@@ -265,6 +265,11 @@ def test_invalid_parameters_are_rejected(the_map: Map) -> None:
                 the_map.check(10, {**good, name: bad})
 
 
+def test_temperature_zero_is_rejected() -> None:
+    with pytest.raises(CorruptError, match="temperature is not positive"):
+        MAPS["temperature"]().check(10, {"temperature": np.array(0.0)})
+
+
 @dataclass(frozen=True)
 class Mixing(Map):
     """Add the sum of all logits to each: like a matrix map, it spreads a mask to all classes."""

@@ -10,6 +10,7 @@ import sklearn.metrics
 import torch
 from numpy.typing import NDArray
 
+from recalib.errors import InputError
 from recalib.fitting.fit import configure_pair
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
@@ -288,6 +289,11 @@ def test_zero_gamma_and_zero_smoothing_equal_nll(masked: Rows) -> None:
     assert value(objective_of("focal", gamma=0.0), masked) == pytest.approx(nll, rel=1e-12)
     unsmoothed = objective_of("label_smoothing", smoothing=0.0)
     assert value(unsmoothed, masked) == pytest.approx(nll, rel=1e-12)
+
+
+def test_smoothing_of_one_is_rejected() -> None:
+    with pytest.raises(InputError, match=r"options\.smoothing: found 1"):
+        objective_of("label_smoothing", smoothing=1.0)
 
 
 class TestClasswiseScaling:
