@@ -137,14 +137,16 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
     )
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     accepts = max(1, min(_MAX_ACCEPTS, descriptors // 256))
-    sockets = [listener, *(listener.dup() for _ in range(accepts - 1))]
-    if settings.workers > 1:
-        supervisor = _Supervisor(config, sockets=sockets)
-        supervisor.run()
-        if supervisor.failed:
-            sys.exit(STARTUP_FAILURE)
-    else:
-        uvicorn.Server(config).run(sockets=sockets)
+    with contextlib.ExitStack() as duplicates:
+        sockets = [listener]
+        sockets += (duplicates.enter_context(listener.dup()) for _ in range(accepts - 1))
+        if settings.workers > 1:
+            supervisor = _Supervisor(config, sockets=sockets)
+            supervisor.run()
+            if supervisor.failed:
+                sys.exit(STARTUP_FAILURE)
+        else:
+            uvicorn.Server(config).run(sockets=sockets)
 
 
 class _Supervisor(Multiprocess):
