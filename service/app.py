@@ -167,7 +167,7 @@ class Application(FastAPI):
         self.state.recalib = self._state = state
         self._browsers = BrowserChecks(state.settings)
         origins = state.settings.cors_origins.split()
-        # Outside the admission of requests: a browser sends its question OPTIONS without a key.
+        # Before admission: a browser sends preflight requests (OPTIONS) without a key.
         self._answer: ASGIApp = self._enter
         if origins:
             self._answer = CORSMiddleware(

@@ -87,7 +87,7 @@ def _print_delays(rows: Sequence[Row], detectors: Sequence[str]) -> None:
         comparison = verdict(rows, everywhere=everywhere)
         print(f"\nhold 5% {scope}: {', '.join(comparison.holding) or 'none'}")
         quickest = ", ".join(
-            f"{kind}: {name or 'nobody'}" for kind, name in comparison.rivals.items()
+            f"{kind}: {name or 'none'}" for kind, name in comparison.rivals.items()
         )
         print(
             f"  {comparison.detector} is no slower than the quickest other"

@@ -73,7 +73,7 @@ def test_no_service_runs_as_root(name: str) -> None:
 
 
 def test_store_listens_with_keys_only() -> None:
-    """Its parts without keys are on loopback, off, or require a certificate that nobody has."""
+    """Its parts without keys are on loopback, off, or require a certificate that no client has."""
     command = SERVICES["s3"]["command"]
     for option in ("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.config=/secrets/config.json"):
         assert option in command

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,11 +33,8 @@ _KEY = "AGE-SECRET-KEY-1EUF73JAKVXQTRFY0FPX9GH60VLH5USNCR46Z7GV433C8SUAFNMFQTF70
 
 
 @pytest.fixture
-def registry(tmp_path: Path, sqlite_template: Path) -> Iterator[Registry]:
-    shutil.copy(sqlite_template, tmp_path / "recalib.db")
-    registry = Registry(f"sqlite:///{tmp_path / 'recalib.db'}", (tmp_path / "blobs").as_uri())
-    yield registry
-    registry.close()
+def registry(sqlite_registry: Registry) -> Registry:
+    return sqlite_registry
 
 
 @pytest.fixture
