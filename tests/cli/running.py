@@ -51,11 +51,11 @@ class Cli:
     def __call__(self, *arguments: object) -> Done:
         """Run `recalib ARGUMENTS`."""
         self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as excinfo:
             main([str(argument) for argument in arguments])
         captured = self._capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, captured.out, captured.err)
+        assert isinstance(excinfo.value.code, int)
+        return Done(excinfo.value.code, captured.out, captured.err)
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file into the folder."""

@@ -84,9 +84,9 @@ def test_persistent_errors_are_raised_after_retries(
 ) -> None:
     """The error of the last attempt is raised."""
     flaky.will(act)
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=message) as excinfo:
         client_of(flaky.url, attempts=3).create_model("m", 3)
-    assert isinstance(caught.value, house.UnavailableError)
+    assert isinstance(excinfo.value, house.UnavailableError)
     assert len(flaky.received) == 3
 
 
@@ -95,18 +95,18 @@ def test_permanent_errors_are_not_retried(client_of: Clients, flaky: Flaky, stat
     flaky.will(says(status, b"No.", X_Request_Id="17", Location="/v1"))
     with pytest.raises(
         ServiceError, match=f"GET /v1/models/m was answered {status}: No."
-    ) as caught:
+    ) as excinfo:
         client_of(flaky.url).get_model("m")
-    assert (caught.value.status, caught.value.request_id) == (status, "17")
+    assert (excinfo.value.status, excinfo.value.request_id) == (status, "17")
     assert len(flaky.received) == 1
 
 
 def test_refused_connection_raises_unreachable(client_of: Clients) -> None:
     with pytest.raises(
         UnreachableError, match=r"no response from http://127\.0\.0\.1:1: "
-    ) as caught:
+    ) as excinfo:
         client_of("http://127.0.0.1:1", attempts=2).get_model("m")
-    assert not isinstance(caught.value, TimedOutError)
+    assert not isinstance(excinfo.value, TimedOutError)
 
 
 def test_retry_waits_for_the_first_attempt_to_finish(client_of: Clients, flaky: Flaky) -> None:
@@ -267,13 +267,13 @@ def test_all_violations_are_reported(client_of: Clients, flaky: Flaky) -> None:
     """The error has all violations; its own fields are those of the first."""
     some = [{"field": f"classes[{i}]", "found": str(i), "accepted": "a name"} for i in range(3)]
     flaky.will(problem(422, "Three things.", *some))
-    with pytest.raises(RefusedError, match="Three things") as caught:
+    with pytest.raises(RefusedError, match="Three things") as excinfo:
         client_of(flaky.url).create_model("m", ["0", "1", "2"])
-    assert [(violation.field, violation.found) for violation in caught.value.violations] == [
+    assert [(violation.field, violation.found) for violation in excinfo.value.violations] == [
         (f"classes[{i}]", str(i)) for i in range(3)
     ]
-    assert (caught.value.field, caught.value.accepted) == ("classes[0]", "a name")
-    assert caught.value.title == "T"
+    assert (excinfo.value.field, excinfo.value.accepted) == ("classes[0]", "a name")
+    assert excinfo.value.title == "T"
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)

@@ -110,9 +110,9 @@ def test_large_inputs_are_split_by_bytes(client: Either, name: str) -> None:
 
     wide = f"{name}-wide"
     client.create_model(wide, MAX_BYTES)
-    with pytest.raises(RefusedError, match=f"body: found .*at most {MAX_BYTES} bytes") as caught:
+    with pytest.raises(RefusedError, match=f"body: found .*at most {MAX_BYTES} bytes") as excinfo:
         client.calibrate(wide, np.zeros((2, MAX_BYTES)), calibrator=1)
-    assert caught.value.status == 413
+    assert excinfo.value.status == 413
 
 
 def test_promotion_during_a_request_does_not_mix_versions(
@@ -150,10 +150,10 @@ def test_invalid_rows_are_reported_by_global_row_number(client: Either, model: s
 
 def test_missing_resources_raise_not_found(client: Either, model: str, name: str) -> None:
     """Each missing resource raises a library error."""
-    with pytest.raises(RefusedError, match="found 3 classes; accepted: 4") as refused:
+    with pytest.raises(RefusedError, match="found 3 classes; accepted: 4") as excinfo:
         client.calibrate(model, LOGITS[:5, :3])
-    assert isinstance(refused.value, InputError)
-    assert (refused.value.field, refused.value.status) == ("logits", 422)
+    assert isinstance(excinfo.value, InputError)
+    assert (excinfo.value.field, excinfo.value.status) == ("logits", 422)
     for missing in ({"calibrator": 77}, {"calibrator": "nobody"}):
         with pytest.raises(MissingError, match="does not exist"):
             client.calibrate(model, LOGITS[:5], **missing)
@@ -161,9 +161,9 @@ def test_missing_resources_raise_not_found(client: Either, model: str, name: str
         client.calibrate(name, LOGITS[:5])
     # A different name: the server caches misses briefly.
     client.create_model(f"{name}-2", 4)
-    with pytest.raises(ContradictionError, match="champion") as early:
+    with pytest.raises(ContradictionError, match="champion") as excinfo:
         client.calibrate(f"{name}-2", LOGITS[:5])
-    assert isinstance(early.value, ConflictError)
+    assert isinstance(excinfo.value, ConflictError)
 
 
 def test_top_k_classes(client: Either, model: str) -> None:

@@ -142,9 +142,9 @@ def test_jobs(client: Either, fitted: str) -> None:
     assert first.created_at <= second.created_at
     assert list(client.list_jobs(model=fitted, state="failed")) == []
     assert client.cancel_job(first) == first == client.get_job(first.id)
-    with pytest.raises(MissingError, match="job 'nobody' does not exist") as caught:
+    with pytest.raises(MissingError, match="job 'nobody' does not exist") as excinfo:
         client.wait("nobody")
-    assert not hasattr(caught.value, "__notes__")
+    assert not hasattr(excinfo.value, "__notes__")
 
 
 def test_failed_job_raises_its_error(client: Either, name: str, shared_programs: Programs) -> None:
@@ -155,11 +155,11 @@ def test_failed_job_raises_its_error(client: Either, name: str, shared_programs:
     digest = client.upload_dataset(name, "val", own, LABELS, progress=False).digest
     (blob,) = (path for path in shared_programs.home.rglob(f"*{digest}*") if path.is_file())
     blob.unlink()
-    with pytest.raises(JobFailedError, match=digest[:8]) as caught:
+    with pytest.raises(JobFailedError, match=digest[:8]) as excinfo:
         client.wait(client.fit(name, "val"), progress=False)
-    job = caught.value.job
+    job = excinfo.value.job
     assert (job.state, job.model) == ("failed", name)
-    assert str(caught.value) == f"job {job.id} failed: {job.error}"
+    assert str(excinfo.value) == f"job {job.id} failed: {job.error}"
 
 
 def test_ready(client: Either) -> None:

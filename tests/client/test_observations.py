@@ -44,9 +44,9 @@ def test_invalid_observations_are_not_sent(client_of: Callable[..., Either], fla
     client = client_of(flaky.url)
     logits = np.array([[0.0, -np.inf, 1.0]])
     for wrong in ({"labels": [0, 1]}, {"times": [1.0, 2.0]}, {"times": [[1.0]]}):
-        with pytest.raises(InputError) as refused:
+        with pytest.raises(InputError) as excinfo:
             client.add_observations("m", logits, **{"labels": [0], "times": [1.0], **wrong})
-        assert refused.value.field == next(iter(wrong))
+        assert excinfo.value.field == next(iter(wrong))
     with pytest.raises(InputError, match="NaN"):
         client.add_observations("m", logits * np.nan, [0], [1.0])
     assert flaky.received == []

@@ -64,29 +64,29 @@ def test_wait_raises_for_failed_and_cancelled_jobs(
     client_of: Clients, flaky: Flaky, state: str, message: str
 ) -> None:
     flaky.will(job("running"), job(state, error="no data" if state == "failed" else None))
-    with pytest.raises(JobFailedError, match=message) as caught:
+    with pytest.raises(JobFailedError, match=message) as excinfo:
         client_of(flaky.url).wait("j", progress=False)
-    assert caught.value.job.state == state
-    assert not hasattr(caught.value, "__notes__")
+    assert excinfo.value.job.state == state
+    assert not hasattr(excinfo.value, "__notes__")
 
 
 def test_wait_stops_at_the_timeout(client_of: Clients, flaky: Flaky) -> None:
     """The last poll is at the timeout."""
     flaky.will(job("running"))
     started = time.monotonic()
-    with pytest.raises(TimedOutError, match=r"^job j is still running\n") as caught:
+    with pytest.raises(TimedOutError, match=r"^job j is still running\n") as excinfo:
         client_of(flaky.url).wait("j", timeout=0.3, progress=False)
     assert time.monotonic() - started >= 0.3
-    assert caught.value.__notes__ == [NOTE]
+    assert excinfo.value.__notes__ == [NOTE]
     flaky.will(job("succeeded"))
     assert client_of(flaky.url).wait("j", timeout=0, progress=False).finished
 
 
 def test_unreachable_server_while_waiting(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(job("running"), resets)
-    with pytest.raises(UnreachableError) as caught:
+    with pytest.raises(UnreachableError) as excinfo:
         client_of(flaky.url).wait("j", progress=False)
-    assert caught.value.__notes__ == [NOTE]
+    assert excinfo.value.__notes__ == [NOTE]
 
 
 def test_poll_interval_grows_with_job_length() -> None:
@@ -110,9 +110,9 @@ def test_cancelled_task_leaves_the_job_running(flaky: Flaky) -> None:
             while len(flaky.received) < 3:
                 await asyncio.sleep(0.01)
             task.cancel()
-            with pytest.raises(asyncio.CancelledError) as caught:
+            with pytest.raises(asyncio.CancelledError) as excinfo:
                 await task
-            assert caught.value.__notes__ == [NOTE]
+            assert excinfo.value.__notes__ == [NOTE]
             # The client still works.
             assert (await client.get_job("j")).state == "running"
 

@@ -37,8 +37,8 @@ async def rest() -> dict[str, Any]:
     try:
         await client.infer(HTTP, request("FP32", binary=True), model_name="nobody")
         error = ""
-    except httpx.HTTPStatusError as caught:
-        error = str(caught)
+    except httpx.HTTPStatusError as exception:
+        error = str(exception)
     ready = [
         await client.is_server_live(HTTP),
         await client.is_server_ready(HTTP),
@@ -57,8 +57,8 @@ async def over_grpc() -> dict[str, Any]:
         try:
             await client.infer(request("FP32", binary=True, model="nobody"))
             error = ""
-        except grpc.RpcError as caught:
-            error = f"{caught.code()} {caught.details()}"
+        except grpc.RpcError as exception:
+            error = f"{exception.code()} {exception.details()}"
         ready = [
             await client.is_server_live(),
             await client.is_server_ready(),

@@ -51,8 +51,8 @@ def rest() -> dict[str, Any]:
     try:
         post("nobody", requests(np.float32)["tensor"].model_dump_json())
         error = ""
-    except urllib.error.HTTPError as caught:
-        error = caught.read().decode()
+    except urllib.error.HTTPError as exception:
+        error = exception.read().decode()
     return {"probabilities": answers, "error": error}
 
 
@@ -77,8 +77,8 @@ def over_grpc() -> dict[str, Any]:
         try:
             stub.ModelInfer(message)
             error = ""
-        except grpc.RpcError as caught:
-            error = f"{caught.code()} {caught.details()}"
+        except grpc.RpcError as exception:
+            error = f"{exception.code()} {exception.details()}"
     return {"probabilities": answers, "error": error, "ready": ready}
 
 

@@ -76,8 +76,8 @@ def as_json(answer: Any) -> Any:
 def error_of(module: Any, client: Any, model: str, shape: tuple[int, ...]) -> str:
     try:
         client.infer(model, [tensor(module, "FP32", shape)])
-    except tritonclient.http.InferenceServerException as caught:
-        return f"{caught.status()} {caught.message()}"
+    except tritonclient.http.InferenceServerException as exception:
+        return f"{exception.status()} {exception.message()}"
     return ""
 
 

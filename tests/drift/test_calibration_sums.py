@@ -77,9 +77,9 @@ def test_json_is_exact():
 
 @pytest.mark.parametrize("edges", [[0.5, 0.5], [0.7, 0.3], [0.0, 0.5], [1.1], [float("nan")], [[]]])
 def test_bad_edges_are_rejected(edges):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as excinfo:
         CalibrationSums.empty(edges)
-    assert error.value.field == "edges"
+    assert excinfo.value.field == "edges"
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_bad_edges_are_rejected(edges):
 )
 def test_bad_rows_are_rejected_and_change_nothing(rows, field):
     sums = CalibrationSums.empty(EDGES)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as excinfo:
         sums.add_labels(*rows)
-    assert error.value.field == field
+    assert excinfo.value.field == field
     assert same(sums, CalibrationSums.empty(EDGES))
 
 

@@ -319,9 +319,9 @@ def test_onset_is_near_the_change(draws):
 )
 def test_bad_rows_are_rejected_and_change_nothing(p, a, field):
     test = CalibrationTest()
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as excinfo:
         test.update(np.array(p), np.array(a))
-    assert error.value.field == field
+    assert excinfo.value.field == field
     assert test.labels == 0
 
 

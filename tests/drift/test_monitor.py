@@ -249,9 +249,9 @@ def test_a_bad_cohort_is_rejected_and_changes_nothing(start, end, parts, field):
     monitor = Monitor(EDGES)
     monitor.add(0.0, 1.0, Cohort(REFERENCE, [0.9], [1]))
     before = monitor.state()
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as excinfo:
         monitor.add(start, end, {n: Cohort(REFERENCE, *rows) for n, rows in parts.items()})
-    assert error.value.field == field
+    assert excinfo.value.field == field
     assert monitor.state() == before
 
 

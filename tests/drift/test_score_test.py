@@ -136,9 +136,9 @@ def test_update_sizes_and_a_saved_state_make_no_difference():
 )
 def test_bad_scores_are_rejected_and_change_nothing(champion, candidate, field):
     test = ScoreTest()
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as excinfo:
         test.update(champion, candidate)
-    assert error.value.field == field
+    assert excinfo.value.field == field
     assert test.labels == 0
     assert test.mean_difference is None
 

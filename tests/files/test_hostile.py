@@ -40,12 +40,12 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 @pytest.mark.parametrize(("name", "content", "field", "part"), BAD.values(), ids=list(BAD))
 def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str) -> None:
     """The error names the field and the content."""
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         read(io.BytesIO(content), format=name, labels="optional")
-    assert part in str(caught.value)
-    assert caught.value.field == field
-    assert caught.value.found
-    assert caught.value.accepted
+    assert part in str(excinfo.value)
+    assert excinfo.value.field == field
+    assert excinfo.value.found
+    assert excinfo.value.accepted
 
 
 def test_bad_files_need_little_memory() -> None:
@@ -89,12 +89,12 @@ def test_wrong_values_are_rejected(
         pytest.skip("JSON has neither NaN nor infinity: see bad_files.py; null is a mask")
     content = write(np.array(logits, dtype=np.float32), np.array(labels))
     with (
-        pytest.raises(InputError, match="accepted") as caught,
+        pytest.raises(InputError, match="accepted") as excinfo,
         open_data(io.BytesIO(content), format=name) as file,
     ):
         list(file.chunks(max_bytes=1))
-    assert caught.value.field == field
-    assert part in str(caught.value)
+    assert excinfo.value.field == field
+    assert part in str(excinfo.value)
 
 
 @every_writer

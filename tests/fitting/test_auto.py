@@ -230,9 +230,9 @@ def test_progress_names_the_candidate_and_the_fold() -> None:
     ],
 )
 def test_invalid_options_are_rejected(options: dict[str, Any], field: str) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError) as excinfo:
         fit(*draw(20, 3, 1.0), "auto", **options)
-    assert error.value.field == field
+    assert excinfo.value.field == field
 
 
 def test_auto_rejects_a_warm_start() -> None:

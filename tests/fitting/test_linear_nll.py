@@ -248,11 +248,11 @@ def test_large_float16_and_float32_data_matches_float64(
 def test_too_many_classes_are_rejected_before_allocation(name: str) -> None:
     logits = np.random.default_rng(0).normal(size=(5, 50_000)).astype(np.float32)
     tracemalloc.start()
-    with pytest.raises(InputError, match=f"map: found {name}.*50000.*at most 5000") as caught:
+    with pytest.raises(InputError, match=f"map: found {name}.*50000.*at most 5000") as excinfo:
         fit(logits, np.arange(5), name)
     assert tracemalloc.get_traced_memory()[1] < 100e6
     tracemalloc.stop()
-    assert caught.value.field == "map"
+    assert excinfo.value.field == "map"
 
 
 @pytest.mark.parametrize("name", LINEAR_MAPS)

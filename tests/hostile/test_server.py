@@ -207,12 +207,12 @@ def test_malformed_grpc_messages_are_rejected(server: Server) -> None:
         evil = pb.CalibrateRequest(model=_EVIL, matrix=pb.Matrix(rows=1, classes=4, raw=bytes(16)))
         for message in (b"\xff" * 1000, b"\x0a\xff\xff\xff\xff\x0f", lying.SerializeToString(),
                         evil.SerializeToString(), bytes(65 << 20)):  # fmt: skip
-            with pytest.raises(grpc.RpcError) as caught:
+            with pytest.raises(grpc.RpcError) as excinfo:
                 call(message, timeout=PATIENCE_SECONDS)
-            code = caught.value.code()
+            code = excinfo.value.code()
             allowed = ("INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED")
-            assert code.name in allowed, (message[:40], caught.value)
-            _check_text(message[:40], caught.value.details())
+            assert code.name in allowed, (message[:40], excinfo.value)
+            _check_text(message[:40], excinfo.value.details())
 
 
 def test_hostile_text_is_escaped_in_the_log(server: Server) -> None:

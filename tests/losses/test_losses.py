@@ -224,9 +224,9 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_batches_are_refused(name, case):
     logits, labels, field = BAD[case]
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as excinfo:
         LOSSES[name]()(logits, labels)
-    assert refused.value.field == field
+    assert excinfo.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -259,9 +259,9 @@ def test_bad_batches_are_refused(name, case):
     ],
 )
 def test_bad_options_are_refused(name, options, field):
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as excinfo:
         LOSSES[name](**options)
-    assert refused.value.field == f"options.{field}"
+    assert excinfo.value.field == f"options.{field}"
 
 
 @pytest.mark.parametrize("name", NAMES)

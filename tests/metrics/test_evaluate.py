@@ -105,9 +105,9 @@ def test_exactly_one_of_logits_and_probabilities_is_required(options: dict) -> N
 
 @pytest.mark.parametrize("names", [["ece", "ecce"], "ece", [""]])
 def test_unknown_metric_error_lists_known_metrics(names) -> None:
-    with pytest.raises(InputError, match="classwise_ece") as caught:
+    with pytest.raises(InputError, match="classwise_ece") as excinfo:
         evaluate([0, 1], logits=LOGITS, metrics=names)
-    assert caught.value.field == "metrics"
+    assert excinfo.value.field == "metrics"
 
 
 @pytest.mark.parametrize("bins", [0, -1, 10_001])

@@ -190,9 +190,9 @@ def test_key_file_without_one_key_is_refused(
     path = tmp_path / "key"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=message) as excinfo:
         read_key(path)
-    assert "AGE-SECRET-KEY" not in str(error.value)
+    assert "AGE-SECRET-KEY" not in str(excinfo.value)
 
 
 def test_key_file_of_age_keygen_is_read(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def test_created_model_is_read_back(registry: Registry) -> None:
 
 def test_unknown_model_is_not_found(registry: Registry) -> None:
     """The error carries the kind and the name."""
-    with registry.reading() as tx, pytest.raises(NotFoundError) as caught:
+    with registry.reading() as tx, pytest.raises(NotFoundError) as excinfo:
         tx.models.get("nobody")
-    assert (caught.value.kind, caught.value.name) == ("model", "nobody")
+    assert (excinfo.value.kind, excinfo.value.name) == ("model", "nobody")
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_invalid_classes_and_labels_are_refused(
     registry: Registry, labels: tuple[str, ...] | None, classes: int, field: str
 ) -> None:
     """One class leaves nothing to calibrate; labels name each class once."""
-    with registry.transaction() as tx, pytest.raises(InputError) as caught:
+    with registry.transaction() as tx, pytest.raises(InputError) as excinfo:
         tx.models.create("m", labels, classes, actor="anna")
-    assert caught.value.field == field
+    assert excinfo.value.field == field
 
 
 def test_used_name_is_a_conflict_and_keeps_the_transaction(registry: Registry) -> None:

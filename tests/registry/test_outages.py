@@ -19,11 +19,11 @@ def test_unreachable_database_is_unavailable() -> None:
     """One line that names the place, and not the password."""
     registry = Registry("postgresql://me:secret-word@127.0.0.1:1/db", "memory://")
     for use in (registry.check, registry.migrate):
-        with pytest.raises(UnavailableError) as caught:
+        with pytest.raises(UnavailableError) as excinfo:
             use()
-        assert "127.0.0.1" in str(caught.value)
-        assert "secret-word" not in str(caught.value)
-        assert "\n" not in str(caught.value)
+        assert "127.0.0.1" in str(excinfo.value)
+        assert "secret-word" not in str(excinfo.value)
+        assert "\n" not in str(excinfo.value)
     registry.close()
 
 
@@ -40,9 +40,9 @@ def test_unreadable_database_file_is_reported(tmp_path: Path) -> None:
 )
 def test_urls_of_other_databases_are_refused(url: str) -> None:
     """At once, without repeating a password."""
-    with pytest.raises(InputError, match="database_url") as caught:
+    with pytest.raises(InputError, match="database_url") as excinfo:
         Registry(url, "memory://")
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(excinfo.value)
 
 
 def test_dropped_connection_is_replaced(postgresql_url: str, registry: Registry) -> None:

@@ -152,12 +152,12 @@ def with_confidences(card: Any, probabilities: NDArray[Any]) -> Any:
 def test_unsuitable_card_is_refused(tmp_path: Path):
     card = fit(*draw(500, 4, 1.0), map="temperature").card
     path = write(tmp_path / "a.parquet", log(_NOW, rows=100))
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as excinfo:
         replay(path, card=card)
-    assert (refused.value.field, refused.value.found) == ("probabilities[0]", "3 classes")
-    with pytest.raises(InputError) as refused:
+    assert (excinfo.value.field, excinfo.value.found) == ("probabilities[0]", "3 classes")
+    with pytest.raises(InputError) as excinfo:
         replay(path, card=msgspec.structs.replace(card, confidences=None))
-    assert refused.value.field == "calibrator"
+    assert excinfo.value.field == "calibrator"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_invalid_probabilities_are_refused(
 ):
     columns = {"time": [1.0, 2.0], "correct": [True, False]}
     columns |= {"probabilities": [[0.5, 0.5], [0.9, 0.1]], **changes}
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as excinfo:
         replay(write(tmp_path / "a.parquet", columns))
-    assert refused.value.field == field
-    assert found in refused.value.found
+    assert excinfo.value.field == field
+    assert found in excinfo.value.found

@@ -146,19 +146,19 @@ def test_invalid_rows_are_refused_with_their_position(tmp_path: Path, columns, f
             "confidence": pa.array([], pa.float64()),
         }
     path = write(tmp_path / "a.parquet", columns, row_group_size=2)
-    with pytest.raises(InputError) as refused, Log(path) as opened:
+    with pytest.raises(InputError) as excinfo, Log(path) as opened:
         opened.survey()
-    assert refused.value.field == field
+    assert excinfo.value.field == field
 
 
 def test_too_many_segments_are_refused(tmp_path: Path):
     columns = {**log(200), "segment": [str(k) for k in range(200)]}
     with (
         Log(write(tmp_path / "a.parquet", columns)) as opened,
-        pytest.raises(InputError) as refused,
+        pytest.raises(InputError) as excinfo,
     ):
         opened.survey()
-    assert refused.value.field == "segment"
+    assert excinfo.value.field == "segment"
 
 
 def test_duplicate_columns_are_refused(tmp_path: Path):
@@ -166,9 +166,9 @@ def test_duplicate_columns_are_refused(tmp_path: Path):
         [[1.0], [0.5], [True], [0.4]], names=["time", "confidence", "correct", "confidence"]
     )
     pa.parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as excinfo:
         Log(tmp_path / "a.parquet")
-    assert refused.value.field == "confidence"
+    assert excinfo.value.field == "confidence"
 
 
 def test_invalid_log_is_refused(tmp_path: Path):

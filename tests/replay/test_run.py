@@ -114,9 +114,9 @@ def test_cohort_length_is_configurable(tmp_path: Path):
     result = replay(path, ReplayOptions(cohort=_DAY, maturity=0.0))
     assert (result.cohort, len(result.windows)) == (_DAY, 30)
     assert result.late == result.labelled  # since no label comes at once
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as excinfo:
         replay(path, ReplayOptions(cohort=1.0))
-    assert refused.value.field == "options.cohort"
+    assert excinfo.value.field == "options.cohort"
 
 
 @pytest.mark.parametrize("options", [{"maturity": -1.0}, {"maturity": np.nan}, {"cohort": 0.0}])

@@ -335,9 +335,9 @@ def test_too_many_series_are_refused(name: str, count: int, accepted: str) -> No
     ],
 )
 def test_invalid_class_wise_options_are_refused(options: dict, field: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         classwise_diagram(some_predictions(), **options)
-    assert caught.value.field == field
+    assert excinfo.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -355,6 +355,6 @@ def test_invalid_class_wise_options_are_refused(options: dict, field: str) -> No
     ],
 )
 def test_invalid_shift_rows_are_refused(rows: list, field: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         error_over_shift(rows, n=500)
-    assert caught.value.field == field
+    assert excinfo.value.field == field

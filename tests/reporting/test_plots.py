@@ -122,9 +122,9 @@ def test_suffixes_are_case_insensitive(chart, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.png.txt", ".png"])
 def test_unknown_suffix_is_refused(name: str, chart, tmp_path: Path) -> None:
     for refuse in (check_suffix, lambda path: save(chart, path)):
-        with pytest.raises(InputError, match=r"\.png, \.svg, \.html, \.json") as caught:
+        with pytest.raises(InputError, match=r"\.png, \.svg, \.html, \.json") as excinfo:
             refuse(tmp_path / name)
-        assert caught.value.field == "diagram"
+        assert excinfo.value.field == "diagram"
     assert list(tmp_path.iterdir()) == []
 
 

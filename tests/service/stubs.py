@@ -87,10 +87,10 @@ class Rpc:
 
 def refused(code: grpc.StatusCode, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
     """Make a call that must end with `code`; return the error."""
-    with pytest.raises(grpc.RpcError) as caught:
+    with pytest.raises(grpc.RpcError) as excinfo:
         _all_of(call(*arguments, **more))
-    assert caught.value.code() is code, caught.value
-    return caught.value
+    assert excinfo.value.code() is code, excinfo.value
+    return excinfo.value
 
 
 def _all_of(answer: Any) -> None:

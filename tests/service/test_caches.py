@@ -47,9 +47,9 @@ def test_negative_cache_is_bounded() -> None:
     assert cache.get("m", "0") is None
     assert cache.get("m" * 500, "1") is None
     for _ in range(3):  # the traceback does not grow with each raise
-        with pytest.raises(NotFoundError) as caught:
+        with pytest.raises(NotFoundError) as excinfo:
             cache.raise_if_fresh("m", "5999")
-        assert len(caught.traceback) < 5
+        assert len(excinfo.traceback) < 5
 
 
 def test_single_flight_shares_calls_and_errors_and_limits_threads() -> None:

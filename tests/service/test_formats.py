@@ -168,9 +168,9 @@ def test_accept_header_selects_the_format(accept: str, expected: str) -> None:
     "accept", ["text/html", "image/*", "*/*;q=0", "application/json;q=0.0", "application/json;q=x"]
 )
 def test_unacceptable_formats_are_rejected(accept: str) -> None:
-    with pytest.raises(NotAcceptableError) as caught:
+    with pytest.raises(NotAcceptableError) as excinfo:
         negotiate(accept, OFFERED)
-    assert caught.value.accepted == ", ".join(OFFERED)
+    assert excinfo.value.accepted == ", ".join(OFFERED)
 
 
 @given(st.text(max_size=60))

@@ -89,9 +89,9 @@ def test_caller_is_admitted_after_the_stated_wait() -> None:
     # A batch of any size is admitted; later requests wait until its rows are paid off.
     limiter.take_rows(web, 100_000)
     for again, rows in ((limiter.enter, ()), (limiter.take_rows, (1,))):
-        with pytest.raises(LimitedError, match="try again in") as caught:
+        with pytest.raises(LimitedError, match="try again in") as excinfo:
             again(web, *rows)
-        clock.now += caught.value.retry_after_seconds - 1.001
+        clock.now += excinfo.value.retry_after_seconds - 1.001
         with pytest.raises(LimitedError):
             again(web, *rows)
         clock.now += 1.002
@@ -215,9 +215,9 @@ def test_wrong_keys_are_counted_by_address_for_a_while() -> None:
     failed = FailedAttempts(clock)
     for _ in range(30):
         failed.note("10.0.0.1")
-    with pytest.raises(LimitedError) as caught:
+    with pytest.raises(LimitedError) as excinfo:
         failed.note("10.0.0.1")
-    assert caught.value.retry_after_seconds == 1
+    assert excinfo.value.retry_after_seconds == 1
     failed.note("10.0.0.2")
     clock.now += 1
     failed.note("10.0.0.1")

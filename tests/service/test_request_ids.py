@@ -110,9 +110,9 @@ def test_rpcs_have_request_ids(
     )
     _, call = listing.with_call(pb.ListModelsRequest(), metadata=sent, timeout=60)
     assert dict(call.trailing_metadata())["x-request-id"] == TRACE
-    with pytest.raises(grpc.RpcError) as caught:
+    with pytest.raises(grpc.RpcError) as excinfo:
         rpc.models.get_model(pb.GetModelRequest(model="none"), metadata=(("x-request-id", "a"),))
-    assert dict(caught.value.trailing_metadata())["x-request-id"] == "a"
+    assert dict(excinfo.value.trailing_metadata())["x-request-id"] == "a"
     until(lambda: len(accesses) == 2, "the line, which comes after the answer")
     assert [line["request_id"] for line in accesses] == [TRACE, "a"]
     assert [line["status"] for line in accesses] == ["OK", "NOT_FOUND"]

@@ -195,9 +195,9 @@ def test_bad_tokens_are_rejected(
     for why, token in _bad(issuer).items():
         # Twice: a rejected token is not cached as valid.
         for _ in range(2):
-            with pytest.raises(UnauthorizedError) as caught:
+            with pytest.raises(UnauthorizedError) as excinfo:
                 tokens.principal(token)
-            message = str(caught.value)
+            message = str(excinfo.value)
             assert message.isprintable(), why
             assert len(message) < 120, why
     assert issuer.key_requests == requests
@@ -401,9 +401,9 @@ def test_key_url_can_be_configured(
 def test_invalid_settings_are_rejected_at_start(values: dict[str, Any], named: str) -> None:
     good = {"oidc_issuer": "https://login.example.com", "oidc_audience": "recalib"}
     assert OidcConfig.of(Settings(**good)) is not None
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         OidcConfig.of(Settings(**{**good, **values}))
-    assert caught.value.field == named
+    assert excinfo.value.field == named
 
 
 def test_symmetric_algorithms_are_not_supported() -> None:

@@ -66,9 +66,9 @@ def test_training_run_returns_its_files_over_grpc(trainer: Service, rpc: Rpc) ->
     file_request = pb.GetTrainingRunFileRequest(id=job.id, name="metrics.jsonl")
     text = b"".join(chunk.data for chunk in chunks(file_request)).decode()
     assert [json.loads(line)["epoch"] for line in io.StringIO(text)] == [1, 2]
-    with pytest.raises(grpc.RpcError) as caught:
+    with pytest.raises(grpc.RpcError) as excinfo:
         list(chunks(pb.GetTrainingRunFileRequest(id=job.id, name="shadow")))
-    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    assert excinfo.value.code() == grpc.StatusCode.NOT_FOUND
 
 
 def test_training_run_publishes_a_champion(trainer: Service) -> None:

@@ -62,9 +62,9 @@ def test_child_returns_what_the_survey_returns(
 def test_errors_keep_their_class_and_fields(reader: ReaderProcess, tmp_path: Path) -> None:
     logits = LOGITS.copy()
     logits[3, 1] = np.nan
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         _upload(reader, tmp_path / "file", write_npz(logits, LABELS))
-    assert (caught.value.field, caught.value.found) == ("logits[3][1]", "NaN")
+    assert (excinfo.value.field, excinfo.value.found) == ("logits[3][1]", "NaN")
     with pytest.raises(UnavailableError, match="No such file"):
         reader.call(
             survey_url, seconds=_SECONDS, url=(tmp_path / "missing").as_uri(), format="npz",

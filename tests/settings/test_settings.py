@@ -155,9 +155,9 @@ def test_values_out_of_range_are_rejected(
     """Infinite waits are rejected too."""
     name = f"{name}_SECONDS" if name in ("LEASE", "POLL", "REFRESH", "LOAD") else name
     monkeypatch.setenv(f"RECALIB_{name}", value)
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError) as excinfo:
         Settings()
-    assert [error["loc"] for error in caught.value.errors()] == [(name.lower(),)]
+    assert [error["loc"] for error in excinfo.value.errors()] == [(name.lower(),)]
 
 
 def test_arguments_override_environment_and_environment_overrides_defaults(
@@ -208,10 +208,10 @@ def test_unreadable_setting_file_is_reported(
     if content is not None:
         path.write_bytes(content)
     monkeypatch.setenv("RECALIB_DATABASE_URL_FILE", str(path))
-    with pytest.raises(InputError, match="RECALIB_DATABASE_URL_FILE") as caught:
+    with pytest.raises(InputError, match="RECALIB_DATABASE_URL_FILE") as excinfo:
         Settings()
-    assert message in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert message in str(excinfo.value)
+    assert len(str(excinfo.value)) < 300
 
 
 def test_unknown_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,9 +62,9 @@ def test_invalid_file_content_is_rejected(file: Path, text: str | None, message:
     """The error names the file and the probable setting."""
     if text is not None:
         file.write_text(text)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         Settings()
-    assert message.format(file=file) in str(caught.value)
+    assert message.format(file=file) in str(excinfo.value)
 
 
 def test_invalid_utf8_is_rejected(file: Path) -> None:

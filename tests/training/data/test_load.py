@@ -109,9 +109,9 @@ def test_damaged_image_file_is_refused(tmp_path: Path, content: bytes, found: st
     """Raised before Arrow allocates the declared size."""
     _images(tmp_path, "test.parquet", seed=1)
     (tmp_path / "train.parquet").write_bytes(content)
-    with pytest.raises(InputError, match=found) as raised:
+    with pytest.raises(InputError, match=found) as excinfo:
         load(DataSpec("images", _IMAGES, validation=8), tmp_path)
-    assert raised.value.field == "data.options.train"
+    assert excinfo.value.field == "data.options.train"
 
 
 @pytest.mark.parametrize("what", ["cut", "text", "none"])
@@ -126,9 +126,9 @@ def test_damaged_image_is_refused(tmp_path: Path, what: str) -> None:
     ]
     _images(tmp_path, "test.parquet", seed=1, image=encoded)
     for memory in (2**31, 0):
-        with pytest.raises(InputError) as raised:
+        with pytest.raises(InputError) as excinfo:
             load(DataSpec("images", {**_IMAGES, "memory": memory}, validation=4), tmp_path)
-        assert raised.value.field == "test.parquet: image[7]"
+        assert excinfo.value.field == "test.parquet: image[7]"
 
 
 def test_arrays(tmp_path: Path) -> None:
@@ -313,9 +313,9 @@ def _no_zip(folder: Path) -> None:
 def test_damaged_arrays(tmp_path: Path, damage: Any, field: str) -> None:
     _both(tmp_path)
     damage(tmp_path)
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError) as excinfo:
         load(DataSpec("arrays", _ARRAYS, validation=8), tmp_path)
-    assert raised.value.field == field
+    assert excinfo.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -343,9 +343,9 @@ def test_invalid_specifications_are_refused(
 ) -> None:
     _both(tmp_path)
     spec = {"source": "arrays", "options": _ARRAYS, "validation": 8} | changes
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError) as excinfo:
         load(DataSpec(**spec), tmp_path)
-    assert raised.value.field == field
+    assert excinfo.value.field == field
 
 
 @pytest.mark.parametrize("name", ["../outside.npz", "link.npz", "{folder}/outside.npz"])

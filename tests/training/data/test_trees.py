@@ -55,9 +55,9 @@ def test_parse() -> None:
      "(2 a))", "(2 (2 a) b)", "(2 (2 a) (2 b) (2 c))", "(2 " * 501 + "a" + ")" * 501, None],
 )  # fmt: skip
 def test_damaged_trees(text: object) -> None:
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError) as excinfo:
         parse(text, "tree[4]")
-    assert raised.value.field == "tree[4]"
+    assert excinfo.value.field == "tree[4]"
 
 
 def test_two_classes(tmp_path: Path) -> None:

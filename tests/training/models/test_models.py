@@ -154,9 +154,9 @@ def test_invalid_names_and_options_are_refused(
     name: str, classes: int, options: dict[str, Any], field: str
 ) -> None:
     """A name, size or option that does not exist is an error that names the field."""
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError) as excinfo:
         build(name, classes, **options)
-    assert raised.value.field == field
+    assert excinfo.value.field == field
 
 
 @pytest.mark.parametrize("name", MODELS)
