@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _filled(text: str) -> str:
-    """Replace variables by their defaults; every variable must have one."""
-    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: found[2], text)
+    """Replace variables by their defaults; every variable must have a default."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: match[2], text)
 
 
 _TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -30,11 +30,11 @@ def once(service: str) -> bool:
 
 def mounts(service: str) -> list[tuple[str, str, bool]]:
     """Return source, target and read-only flag of every volume of a service."""
-    found = []
-    for one in SERVICES[service].get("volumes", []):
-        source, target, *flags = one.split(":")
-        found.append((source, target, flags == ["ro"]))
-    return found
+    volumes = []
+    for volume in SERVICES[service].get("volumes", []):
+        source, target, *flags = volume.split(":")
+        volumes.append((source, target, flags == ["ro"]))
+    return volumes
 
 
 def settings_in(environment: dict[str, Any]) -> set[str]:

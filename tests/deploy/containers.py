@@ -1,10 +1,9 @@
 """The services of docker-compose.yml as processes of this machine.
 
-Each service has a folder for a root: below it, volumes and files of the repository lie where the
-compose file mounts them, and every path under a mount that a command or a variable names is led
-there. Names of other services become addresses of this machine. A root file system that is to be
-read-only is so, and powers that are dropped are, where we may do that: as root. Nothing else is
-changed.
+Each service has a folder as its root. Volumes and files of the repository are below it, where the
+compose file mounts them, and paths below a mount in commands and variables point there. Names of
+other services become addresses of this machine. As root, read-only root file systems and dropped
+capabilities are applied as well. Nothing else changes.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ __all__ = ["Containers", "can_confine", "free_port"]
 _CONFINED = r"""
 set -e
 mount --make-rprivate /
-kept=" "
-while [ "$1" != -- ]; do mount --bind "$1" "$1"; kept="$kept$1 "; shift; done
+writable=" "
+while [ "$1" != -- ]; do mount --bind "$1" "$1"; writable="$writable$1 "; shift; done
 while read -r _ target _; do
     case "$target" in /dev*|/proc*|/sys*) continue ;; esac
-    case "$kept" in *" $target "*) ;; *) mount -o remount,bind,ro "$target" ;; esac
+    case "$writable" in *" $target "*) ;; *) mount -o remount,bind,ro "$target" ;; esac
 done < /proc/self/mounts
 shift
-# The kept capability lets root read the folder of the tests' PostgreSQL, owned by another user.
+# The retained capability lets root read the folder of the tests' PostgreSQL, owned by another user.
 exec setpriv $GROUPS_OPTION --no-new-privs --bounding-set=-all,+dac_override --inh-caps=-all -- "$@"
 """
 
 
 def free_port() -> int:
     """Return a free port."""
-    with socket.socket() as asking:
-        asking.bind(("127.0.0.1", 0))
-        return int(asking.getsockname()[1])
+    with socket.socket() as probe_socket:
+        probe_socket.bind(("127.0.0.1", 0))
+        return int(probe_socket.getsockname()[1])
 
 
 @cache
@@ -51,8 +50,8 @@ def can_confine() -> bool:
     tools = [shutil.which(name) for name in ("bash", "mount", "setpriv", "unshare")]
     if os.geteuid() != 0 or None in tools:
         return False
-    tried = ["unshare", "--mount", "mount", "-o", "remount,bind,ro", "/"]
-    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+    command = ["unshare", "--mount", "mount", "-o", "remount,bind,ro", "/"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 class Containers:
@@ -60,7 +59,7 @@ class Containers:
 
     Parameters
     ----------
-    addresses: what stands for what, such as ``{"http://s3:8333": "http://127.0.0.1:4711"}``.
+    addresses: replacements of addresses, such as ``{"http://s3:8333": "http://127.0.0.1:4711"}``.
     """
 
     def __init__(self, folder: Path, programs: Programs, addresses: dict[str, str]) -> None:
@@ -71,13 +70,13 @@ class Containers:
 
     def volume(self, name: str) -> Path:
         """Return the folder of a volume."""
-        found = self.folder / "volumes" / name
-        found.mkdir(parents=True, exist_ok=True)
-        return found
+        folder = self.folder / "volumes" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def run(self, service: str, command: list[str] | None = None) -> str:
         """Run a service, or another command in its place, to its end; return its output."""
-        done = subprocess.run(
+        process = subprocess.run(
             self.confined(service, self._words(service, command)),
             env=self._environment(service),
             stdin=subprocess.DEVNULL,
@@ -86,8 +85,8 @@ class Containers:
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, f"{service}: {done.stdout}{done.stderr}"
-        return done.stdout
+        assert process.returncode == 0, f"{service}: {process.stdout}{process.stderr}"
+        return process.stdout
 
     def start(self, service: str) -> subprocess.Popen[bytes]:
         """Start a service; its output goes to a file of its name."""
@@ -105,25 +104,25 @@ class Containers:
     def until_healthy(self, service: str) -> None:
         """Run the health check until it succeeds."""
         _, *words = SERVICES[service]["healthcheck"]["test"]
-        command, said = self._program(service, words), ""
+        command, output = self._program(service, words), ""
 
         def look() -> bool:
-            nonlocal said
-            asked = subprocess.run(
+            nonlocal output
+            process = subprocess.run(
                 command,
                 env=self._environment(service),
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            said = asked.stdout + asked.stderr
-            return asked.returncode == 0
+            output = process.stdout + process.stderr
+            return process.returncode == 0
 
         try:
             until(look, f"{service} to be healthy")
         except AssertionError as error:
             log = (self.folder / f"{service}.log").read_text()
-            raise AssertionError(f"{error}: {said}\n{log[-4000:]}") from None
+            raise AssertionError(f"{error}: {output}\n{log[-4000:]}") from None
 
     def clean_up(self) -> None:
         """End all remaining services; `Programs` ends their children."""
@@ -144,8 +143,8 @@ class Containers:
         # Whole words only: /prometheus is a mount and part of /etc/prometheus.
         tops = {f"/{target.split('/')[1]}" for _, target, _ in mounts(service)}
         head, _, path = text.rpartition("=")
-        found = f"{root}{path}" if path[:1] == "/" and f"/{path.split('/')[1]}" in tops else path
-        return f"{head}={found}" if head else found
+        place = f"{root}{path}" if path[:1] == "/" and f"/{path.split('/')[1]}" in tops else path
+        return f"{head}={place}" if head else place
 
     def confined(self, service: str, words: list[str]) -> list[str]:
         """Return a command whose file system is writable only where the service may write."""
@@ -168,19 +167,19 @@ class Containers:
         return self._program(service, [*entry, *(command or SERVICES[service].get("command", []))])
 
     def _program(self, service: str, words: list[str]) -> list[str]:
-        program, *rest = [self.localized(service, one) for one in words]
+        program, *rest = [self.localized(service, word) for word in words]
         if program == "recalib":
             return recalib_command(*rest)
-        found = sys.executable if program == "python" else shutil.which(program)
-        assert found is not None, program
-        return [found, *rest]
+        path = sys.executable if program == "python" else shutil.which(program)
+        assert path is not None, program
+        return [path, *rest]
 
     def _environment(self, service: str) -> dict[str, str]:
-        given = {
+        environment = {
             name: self.localized(service, str(value))
             for name, value in SERVICES[service].get("environment", {}).items()
         }
-        return {**self._programs.environment(), **given, **self.settings(service)}
+        return {**self._programs.environment(), **environment, **self.settings(service)}
 
     def settings(self, service: str) -> dict[str, str]:
         """Return the settings that differ from the container: ports, which this machine shares."""

@@ -1,6 +1,6 @@
 """Contents of the Dockerfile's images: `python -m tests.deploy.images` prints sizes.
 
-Of packages as they are installed here, without bytecode; Python and Debian come besides.
+It counts the installed packages without bytecode, and neither Python nor Debian.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 def stage(name: str) -> str:
     """Return the lines of a stage."""
-    found = re.search(
+    match = re.search(
         rf"^FROM \S+ AS {name}\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL
     )
-    assert found is not None, name
-    return found[1]
+    assert match is not None, name
+    return match[1]
 
 
 #: Extras of the serving image.
@@ -39,19 +39,19 @@ CUT = re.findall(r'-path "([^"]+)"', stage("build-serve"))
 
 def needed(extras: set[str]) -> set[str]:
     """Return the names of all packages that these extras install."""
-    found: dict[str, set[str]] = {}
+    packages: dict[str, set[str]] = {}
     waiting = [("recalib", extras)]
     while waiting:
-        name, wanted = waiting.pop()
-        if name in found and wanted <= found[name]:
+        name, extra_names = waiting.pop()
+        if name in packages and extra_names <= packages[name]:
             continue
-        found.setdefault(name, set()).update(wanted)
+        packages.setdefault(name, set()).update(extra_names)
         for text in distribution(name).requires or ():
-            one = Requirement(text)
-            marker = one.marker
-            if marker is None or any(marker.evaluate({"extra": e}) for e in {"", *found[name]}):
-                waiting.append((canonicalize_name(one.name), one.extras))
-    return set(found)
+            requirement = Requirement(text)
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": e}) for e in {"", *packages[name]}):
+                waiting.append((canonicalize_name(requirement.name), requirement.extras))
+    return set(packages)
 
 
 def is_cut(file: str, patterns: Sequence[str] = CUT) -> bool:
@@ -59,28 +59,30 @@ def is_cut(file: str, patterns: Sequence[str] = CUT) -> bool:
     path = PurePosixPath(file)
     parts = [path, *path.parents][:-1]
     return any(
-        fnmatch(f"lib/python/site-packages/{part}", one) for part in parts for one in patterns
+        fnmatch(f"lib/python/site-packages/{part}", pattern)
+        for part in parts
+        for pattern in patterns
     )
 
 
 def main() -> int:
     """Print the size of each package before and after removal, largest first, and the sums."""
-    found = []
+    sizes = []
     for name in needed(SERVING) - {"recalib"}:
-        whole = left = 0
+        total = remaining = 0
         for file in distribution(name).files or ():
             path = distribution(name).locate_file(file)
             if file.suffix != ".pyc" and path.is_file():
                 size = path.stat().st_size
-                whole += size
-                left += 0 if is_cut(str(file)) else size
-        found.append((left, whole, name))
+                total += size
+                remaining += 0 if is_cut(str(file)) else size
+        sizes.append((remaining, total, name))
     write = sys.stdout.write
     write("    MB  of MB\n")
-    for left, whole, name in sorted(found, reverse=True)[:12]:
-        write(f"{left / 1e6:6.1f} {whole / 1e6:6.1f}  {name}\n")
-    sums = [sum(one[k] for one in found) / 1e6 for k in (0, 1)]
-    write(f"{sums[0]:6.1f} {sums[1]:6.1f}  all {len(found)}\n")
+    for remaining, total, name in sorted(sizes, reverse=True)[:12]:
+        write(f"{remaining / 1e6:6.1f} {total / 1e6:6.1f}  {name}\n")
+    sums = [sum(row[k] for row in sizes) / 1e6 for k in (0, 1)]
+    write(f"{sums[0]:6.1f} {sums[1]:6.1f}  all {len(sizes)}\n")
     return 0
 
 

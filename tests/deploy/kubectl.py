@@ -1,7 +1,6 @@
 """kubectl, which renders the folders of deploy/kubernetes: `make kubectl` installs it.
 
-From PyPI, as the one file that is wanted of a package that is made for something else: a layer of
-AWS Lambda, with kubectl for Linux on x86-64 in it.
+kubectl for Linux on x86-64 comes from PyPI, in a package that contains a layer of AWS Lambda.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def rendered(folder: Path) -> str:
     if kubectl is None:
         assert "kubectl" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip("no kubectl, whose kustomize renders the folders (make kubectl)")
-    done = subprocess.run(
+    process = subprocess.run(
         [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def install() -> None:

@@ -19,13 +19,13 @@ from service.run import _STOP_SECONDS
 from service.shutdown import GRACE_SECONDS
 from tests.deploy.composed import ROOT, SERVICES, STACK, mounts, once, settings_in
 
-OURS = [name for name, one in SERVICES.items() if "build" in one]
+OURS = [name for name, service in SERVICES.items() if "build" in service]
 _SECRETS = {name for name in STACK["volumes"] if name.endswith("-secrets")}
 
 
 def test_compose_file_is_valid() -> None:
     """Checked by the schema of the Compose specification."""
-    done = subprocess.run(
+    process = subprocess.run(
         [
             Path(sys.executable).with_name("check-jsonschema"),
             "--builtin-schema",
@@ -36,7 +36,7 @@ def test_compose_file_is_valid() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     assert "${" not in yaml.safe_dump(STACK), "every variable has a default"
 
 
@@ -61,7 +61,7 @@ def test_every_service_has_limits_and_a_health_check(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_no_service_runs_as_root(name: str) -> None:
-    """Except the one that creates the files of new volumes, without a network."""
+    """Except `secrets`, which creates the files of new volumes and has no network."""
     service = SERVICES[name]
     if name == "secrets":
         assert service["user"] == "0:0"
@@ -90,9 +90,9 @@ def test_store_listens_with_keys_only() -> None:
 def test_every_dependency_has_a_condition(name: str) -> None:
     """Long-running services must be healthy, others must succeed; `secrets` comes first."""
     before = SERVICES[name].get("depends_on", {})
-    for other, wanted in before.items():
+    for other, condition in before.items():
         expected = "service_completed_successfully" if once(other) else "service_healthy"
-        assert wanted == {"condition": expected}
+        assert condition == {"condition": expected}
     assert before or name == "secrets"
 
 
@@ -115,17 +115,19 @@ def test_compose_file_contains_no_secrets() -> None:
         for variable, value in environment.items():
             if re.search(r"PASSWORD|SECRET|KEY|CREDENTIAL|DATABASE_URL", variable):
                 assert str(value).startswith("/secrets/"), variable
-        held = {source: read_only for source, _, read_only in mounts(name) if source in _SECRETS}
+        read_only_secrets = {
+            source: read_only for source, _, read_only in mounts(name) if source in _SECRETS
+        }
         if name == "secrets":
-            assert set(held) == _SECRETS
+            assert set(read_only_secrets) == _SECRETS
             continue
-        assert all(held.values())
-        own = {
+        assert all(read_only_secrets.values())
+        exceptions = {
             "key": {"recalib-secrets", "prometheus-secrets"},
             "backup": {"recalib-secrets", "backup-secrets"},
         }
-        of_ours = {"recalib-secrets"} if name in OURS else {f"{name}-secrets"}
-        assert set(held) == own.get(name, of_ours)
+        default = {"recalib-secrets"} if name in OURS else {f"{name}-secrets"}
+        assert set(read_only_secrets) == exceptions.get(name, default)
     for source in ("postgres-data", "s3-data", "backups"):
         assert len([name for name in SERVICES if source in str(SERVICES[name].get("volumes"))]) == 1
 
@@ -148,11 +150,11 @@ def test_commands_exist_in_the_cli() -> None:
         assert SERVICES[name].get("command", ["serve"])[0] in commands, name
         probe = SERVICES[name].get("healthcheck", {}).get("test", [])
         assert not probe or (probe[:3] == ["CMD", "python", "-m"] and find_spec(probe[3]))
-    options = {option for one in commands["backup"].params for option in one.opts}
+    options = {option for parameter in commands["backup"].params for option in parameter.opts}
     assert {word for word in SERVICES["backup"]["command"] if word.startswith("--")} <= options
-    made = commands["keys"].commands["create"]
+    subcommand = commands["keys"].commands["create"]
     options = [word for word in SERVICES["key"]["command"] if word.startswith("--")]
-    assert set(options) <= {option for one in made.params for option in one.opts}
+    assert set(options) <= {option for parameter in subcommand.params for option in parameter.opts}
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -172,7 +174,7 @@ def test_ports_agree() -> None:
     environment = SERVICES["server"]["environment"]
     ports = [environment["RECALIB_PORT"], environment["RECALIB_GRPC_PORT"]]
     assert ports == [str(settings[name].default) for name in ("port", "grpc_port")]
-    assert SERVICES["server"]["ports"] == [f"127.0.0.1:{one}:{one}" for one in ports]
+    assert SERVICES["server"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in ports]
     assert f"\nEXPOSE {' '.join(ports)}\n" in (ROOT / "Dockerfile").read_text()
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     assert [str(config["scrape_configs"][0]["dns_sd_configs"][0]["port"])] == ports[:1]
@@ -191,8 +193,8 @@ def test_backup_is_scheduled_encrypted_and_probed() -> None:
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert (command, set(options)) == ("backup", {"--key-file", "--every", "--keep"})
     assert int(options["--keep"]) >= 7
-    *_, module, probed, hours = service["healthcheck"]["test"]
-    assert (module, probed) == ("recalib.registry.backup_probe", folder)
+    *_, module, probed_folder, hours = service["healthcheck"]["test"]
+    assert (module, probed_folder) == ("recalib.registry.backup_probe", folder)
     assert float(hours) == float(options["--every"]) + 2
     targets = {target: (source, only) for source, target, only in mounts("backup")}
     assert targets[folder] == ("backups", False)
@@ -215,7 +217,7 @@ def test_grafana_provisioning_paths_exist() -> None:
     """Data source and dashboards are at the provisioned paths."""
     folder = ROOT / "deploy" / "grafana" / "provisioning"
     source = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())["datasources"]
-    assert [one["type"] for one in source] == ["prometheus"]
+    assert [entry["type"] for entry in source] == ["prometheus"]
     assert source[0]["url"] == "http://prometheus:9090"
     provider = yaml.safe_load((folder / "dashboards" / "recalib.yml").read_text())["providers"][0]
     targets = {target: place for place, target, _ in mounts("grafana")}

@@ -49,12 +49,12 @@ GENERATOR = generator()
 
 def queries() -> list[tuple[str, str]]:
     """Return every query of every committed panel with the panel's title."""
-    found = []
+    result = []
     for name in GENERATOR.DASHBOARDS:
         board = json.loads((_FOLDER / "grafana" / f"{name}.json").read_text())
         for panel in board["panels"]:
-            found += [(f"{name}: {panel['title']}", one["expr"]) for one in panel["targets"]]
-    return found
+            result += [(f"{name}: {panel['title']}", target["expr"]) for target in panel["targets"]]
+    return result
 
 
 @pytest.mark.parametrize("name", GENERATOR.DASHBOARDS)
@@ -69,11 +69,11 @@ def test_committed_dashboards_match_the_generator(name: str) -> None:
 @pytest.fixture
 def prometheus(tmp_path: Path) -> str:
     """The path of the program, or a skip with the reason."""
-    found = shutil.which("prometheus")
-    if found is None:
+    path = shutil.which("prometheus")
+    if path is None:
         assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip("no prometheus (Debian package prometheus)")
-    return found
+    return path
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def scraping(prometheus: str, tmp_path: Path, programs: Programs) -> Iterator[tu
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     def look() -> str:
         assert process.poll() is None, log.read_text()
-        found = re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log.read_text())
-        return "" if found is None else f"http://{found[1]}"
+        match = re.search(r"address=(127\.0\.0\.1:[1-9]\d*)", log.read_text())
+        return "" if match is None else f"http://{match[1]}"
 
     return until(look, "Prometheus to listen")
 
@@ -137,14 +137,14 @@ def test_every_query_of_every_panel_returns_data(
         rows = np.random.default_rng(0).normal(0, 3, (5, 4))
         while not over.wait(0.2):
             ids = server.calibrate(rows, model="resnet")["prediction_ids"]
-            items = [{"prediction_id": one, "label": 1} for one in ids]
+            items = [{"prediction_id": prediction_id, "label": 1} for prediction_id in ids]
             server.ask("POST", "/v1/models/resnet/labels", json=items)
             server.client.get("/v1/models/none")
 
     thread = threading.Thread(target=traffic)
     thread.start()
 
-    def shown() -> bool:
+    def has_data() -> bool:
         # Send minute by minute, so that counters grow between scrapes. Continue after the cohorts
         # that monitoring has read: a clock that leaps makes recent traffic mature.
         with registry.reading() as tx:
@@ -156,7 +156,7 @@ def test_every_query_of_every_panel_returns_data(
         return not _empty(address)
 
     try:
-        until(shown, "data in every panel")
+        until(has_data, "data in every panel")
     except AssertionError:
         raise AssertionError(f"without data: {_empty(address)}") from None
     finally:
@@ -167,12 +167,12 @@ def test_every_query_of_every_panel_returns_data(
 
 def _empty(address: str) -> list[str]:
     """Return the panels with a query without data."""
-    found = []
+    panels = []
     for title, query in queries():
-        asked = urlencode({"query": query.replace("$model", ".*")})
-        answer = httpx2.get(f"{address}/api/v1/query?{asked}", timeout=30).json()
+        parameters = urlencode({"query": query.replace("$model", ".*")})
+        answer = httpx2.get(f"{address}/api/v1/query?{parameters}", timeout=30).json()
         assert answer["status"] == "success", (title, query, answer)
-        values = [float(one["value"][1]) for one in answer["data"]["result"]]
+        values = [float(series["value"][1]) for series in answer["data"]["result"]]
         if not any(math.isfinite(value) for value in values):
-            found.append(f"{title}: {query}")
-    return found
+            panels.append(f"{title}: {query}")
+    return panels

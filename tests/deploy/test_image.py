@@ -27,9 +27,9 @@ _FOUND = _PROJECT["tool"]["setuptools"]["packages"]["find"]
 def test_hadolint_finds_nothing() -> None:
     hadolint = shutil.which("hadolint")
     if hadolint is None:
-        pytest.skip("no hadolint; `make lint-deploy` brings its own")
-    done = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout.decode()
+        pytest.skip("no hadolint; `make lint-deploy` installs a copy")
+    process = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, check=False)
+    assert process.returncode == 0, process.stdout.decode()
 
 
 @pytest.mark.parametrize("name", ["serve", "worker", "worker-gpu"])
@@ -37,21 +37,21 @@ def test_every_image_runs_unprivileged_with_a_health_check(name: str) -> None:
     """A fixed user id, one entry point, and no installation after the copy."""
     lines = stage(name)
     assert "\nUSER 10001:10001\n" in lines
-    probed = re.search(r'\nHEALTHCHECK .*\n    CMD \["python", "-m", "([a-z.]+)"\]\n', lines)
-    assert probed is not None
-    assert find_spec(probed[1]) is not None
+    health_check = re.search(r'\nHEALTHCHECK .*\n    CMD \["python", "-m", "([a-z.]+)"\]\n', lines)
+    assert health_check is not None
+    assert find_spec(health_check[1]) is not None
     assert 'ENTRYPOINT ["recalib"]' in lines
     assert "RUN" not in lines
     assert f'CMD ["{name.partition("-")[0]}"]' in lines
 
 
 def test_every_built_image_is_a_target_of_the_dockerfile() -> None:
-    built = {one["build"]["target"] for one in SERVICES.values() if "build" in one}
-    assert built == {"serve", "worker", "worker-gpu"}
-    for one in SERVICES.values():
-        if "build" in one:
-            assert stage(one["build"]["target"])
-            assert one["image"].startswith(f"recalib-{one['build']['target']}:")
+    targets = {service["build"]["target"] for service in SERVICES.values() if "build" in service}
+    assert targets == {"serve", "worker", "worker-gpu"}
+    for service in SERVICES.values():
+        if "build" in service:
+            assert stage(service["build"]["target"])
+            assert service["image"].startswith(f"recalib-{service['build']['target']}:")
 
 
 def requirements(name: str) -> dict[str, str]:
@@ -72,7 +72,7 @@ def test_every_package_of_an_image_is_pinned_with_hashes(name: str) -> None:
 
 
 def test_images_install_what_their_extras_require() -> None:
-    """torch for the CPU comes from another index, and has a file of its own."""
+    """torch for the CPU comes from another index, and has a separate file."""
     cuda = set(requirements("worker-gpu.txt")) - {"torch"}
     serve = set(requirements("serve.txt"))
     worker = serve | set(requirements("worker.txt")) | {"torch"}
@@ -95,8 +95,8 @@ def test_image_builds_check_hashes() -> None:
         is_torch = "-r /requirements/worker-cpu.txt" in command
         assert ("--require-hashes" in command) != (is_ours or is_torch), command
     assert "--no-build-isolation" in text
-    copied = re.findall(r"^COPY deploy/requirements/(\S+)", DOCKERFILE, re.MULTILINE)
-    assert set(copied) == {path.name for path in FOLDER.iterdir()}
+    names = re.findall(r"^COPY deploy/requirements/(\S+)", DOCKERFILE, re.MULTILINE)
+    assert set(names) == {path.name for path in FOLDER.iterdir()}
     # A supported minor version; the tests run on the oldest.
     assert "FROM python:3.11." in DOCKERFILE
     assert _PROJECT["project"]["requires-python"] == ">=3.11"
@@ -114,13 +114,13 @@ def test_installation_refuses_another_hash(tmp_path: Path) -> None:
     ]:
         (tmp_path / f"{name}.txt").write_text(text)
         command = [uv, "pip", "install", "--no-deps", "--require-hashes", "--target"]
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, tmp_path / name, "-r", tmp_path / f"{name}.txt"],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert (done.returncode == 0) is succeeds, done.stderr
+        assert (process.returncode == 0) is succeeds, process.stderr
         assert (tmp_path / name / "idna").exists() is succeeds
 
 
@@ -168,9 +168,9 @@ def test_serving_image_has_no_torch() -> None:
     """Nor plotting packages, transitive requirements included; the worker image has both."""
     serving = needed(SERVING)
     assert {"fastapi", "psycopg-binary", "s3fs", "botocore", "onnxruntime"} <= serving
-    besides = {"torch", "lightning-fabric", "pillow", "altair", "vl-convert-python"}
-    assert not (besides | {"scikit-learn"}) & serving
-    assert besides | {"s3fs"} <= needed({"serve", "s3", "train"})
+    worker_only = {"torch", "lightning-fabric", "pillow", "altair", "vl-convert-python"}
+    assert not (worker_only | {"scikit-learn"}) & serving
+    assert worker_only | {"s3fs"} <= needed({"serve", "s3", "train"})
 
 
 _SERVED = r"""
@@ -186,7 +186,7 @@ for format, write in WRITERS.values():
     read(io.BytesIO(write(*example(5))), format=format, labels="optional")
 import pyarrow.parquet, s3fs, service.access.oidc_tokens, service.grpc_server
 mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
-loaded = {getattr(one, "__file__", None) or "" for one in list(sys.modules.values())}
+loaded = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
 print(*sorted(mapped | loaded), sep="\n")
 """
 
@@ -194,29 +194,30 @@ print(*sorted(mapped | loaded), sep="\n")
 @pytest.mark.slow
 def test_removed_files_are_not_needed_to_serve() -> None:
     """No module or library that reading, calibrating and responding load is removed."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", _SERVED], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    loaded = [one.partition("/site-packages/")[2] for one in done.stdout.splitlines()]
-    assert any(one.startswith("pyarrow/libparquet") for one in loaded)
-    assert [one for one in loaded if one and is_cut(one)] == []
+    loaded = [file.partition("/site-packages/")[2] for file in process.stdout.splitlines()]
+    assert any(file.startswith("pyarrow/libparquet") for file in loaded)
+    assert [file for file in loaded if file and is_cut(file)] == []
 
 
 def test_every_removal_pattern_matches_a_file() -> None:
     assert len(CUT) > 3
     wide = ("numpy", "onnx", "pyarrow", "pysimdjson")
-    everything = [str(one) for name in wide for one in files(name) or ()]
+    everything = [str(file) for name in wide for file in files(name) or ()]
     for pattern in CUT:
-        assert any(is_cut(one, [pattern]) for one in everything), pattern
+        assert any(is_cut(file, [pattern]) for file in everything), pattern
 
 
 def test_build_context_contains_the_sources_of_the_wheel() -> None:
     """The build context has the packages and the files that pyproject.toml names."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
-    kept = {line[1:] for line in lines if line.startswith("!")}
+    included = {line[1:] for line in lines if line.startswith("!")}
     packages = {
-        one.rstrip("*") for one in _PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+        pattern.rstrip("*")
+        for pattern in _PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     }
     files = {"pyproject.toml", "deploy/requirements", _PROJECT["project"]["readme"]}
-    assert kept == packages | files | set(_PROJECT["project"]["license-files"])
+    assert included == packages | files | set(_PROJECT["project"]["license-files"])
     assert "*" in lines

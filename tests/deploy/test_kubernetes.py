@@ -31,21 +31,22 @@ _OPERATOR = json.loads((Path(__file__).parent / "schemas/monitoring.coreos.com.j
 _VERSIONS = ("1.30", "1.37")
 
 
-def written() -> dict[str, dict[str, Any]]:
+def load_resources() -> dict[str, dict[str, Any]]:
     """Return every resource of the files by folder, kind and name."""
-    found = {}
+    resources = {}
     for path in sorted(_FOLDER.rglob("*.yaml")):
-        for one in yaml.safe_load_all(path.read_text()):
-            if one["kind"] not in ("Kustomization", "Component"):
-                found[f"{path.parent.name}/{one['kind']}/{one['metadata']['name']}"] = one
-    return found
+        for resource in yaml.safe_load_all(path.read_text()):
+            if resource["kind"] not in ("Kustomization", "Component"):
+                name = resource["metadata"]["name"]
+                resources[f"{path.parent.name}/{resource['kind']}/{name}"] = resource
+    return resources
 
 
-RESOURCES = written()
+RESOURCES = load_resources()
 PODS = {
-    name: one["spec"].get("jobTemplate", one)["spec"]["template"]
-    for name, one in RESOURCES.items()
-    if one["kind"] in ("Deployment", "Job", "CronJob")
+    name: resource["spec"].get("jobTemplate", resource)["spec"]["template"]
+    for name, resource in RESOURCES.items()
+    if resource["kind"] in ("Deployment", "Job", "CronJob")
 }
 CONTAINERS = {
     f"{name}/{container['name']}": (pod["spec"], container)
@@ -56,13 +57,13 @@ SERVER = RESOURCES["base/Deployment/recalib-server"]
 CONFIG = RESOURCES["base/ConfigMap/recalib"]["data"]
 
 
-def check(one: dict[str, Any]) -> None:
-    """Raise if Kubernetes or the Prometheus operator would refuse a resource."""
-    if one["apiVersion"].startswith("monitoring.coreos.com/"):
-        jsonschema.validate(one, _OPERATOR)
+def check(resource: dict[str, Any]) -> None:
+    """Raise if Kubernetes or the Prometheus operator would reject a resource."""
+    if resource["apiVersion"].startswith("monitoring.coreos.com/"):
+        jsonschema.validate(resource, _OPERATOR)
         return
     for version in _VERSIONS:
-        kubernetes_validate.validate(one, version, strict=True)
+        kubernetes_validate.validate(resource, version, strict=True)
 
 
 @pytest.mark.parametrize("name", RESOURCES)
@@ -70,11 +71,11 @@ def test_resource_matches_the_kubernetes_schema(name: str) -> None:
     check(RESOURCES[name])
 
 
-def test_schemas_refuse_misspelt_fields() -> None:
+def test_schemas_reject_misspelt_fields() -> None:
     """Without this, the test above would pass for any resource."""
-    for name, one in RESOURCES.items():
-        if "spec" in one:
-            wrong = {**one, "spec": {**one["spec"], "misspelt": 1}}
+    for name, resource in RESOURCES.items():
+        if "spec" in resource:
+            wrong = {**resource, "spec": {**resource["spec"], "misspelt": 1}}
             with pytest.raises((kubernetes_validate.ValidationError, jsonschema.ValidationError)):
                 check(wrong)
             assert "misspelt" not in RESOURCES[name]["spec"]
@@ -84,14 +85,14 @@ def test_schemas_refuse_misspelt_fields() -> None:
 def test_kustomize_renders_every_folder(folder: str) -> None:
     """The output has all resources, in the namespace, with pinned images."""
     text = rendered(_FOLDER / folder)
-    found = list(yaml.safe_load_all(text))
-    names = {f"{one['kind']}/{one['metadata']['name']}" for one in found}
+    resources = list(yaml.safe_load_all(text))
+    names = {f"{resource['kind']}/{resource['metadata']['name']}" for resource in resources}
     folders = ("base", "gpu") if folder == "gpu" else (folder,)
     expected = {name.partition("/")[2] for name in RESOURCES if name.startswith(folders)}
     assert names == expected
-    for one in found:
-        check(one)
-        assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "recalib"
+    for resource in resources:
+        check(resource)
+        assert resource["kind"] == "Namespace" or resource["metadata"]["namespace"] == "recalib"
     images = re.findall(r"image: (\S+)", text)
     assert all(re.fullmatch(r"recalib-[a-z-]+:\d+\.\d+\.\d+", image) for image in images)
 
@@ -103,33 +104,37 @@ def test_documented_overlay_renders(tmp_path: Path) -> None:
     base = os.path.relpath(_FOLDER / "base", tmp_path.resolve())
     text = re.sub(r"resources: .*", f"resources: [{base}]", text)
     (tmp_path / "kustomization.yaml").write_text(text)
-    made = rendered(tmp_path)
-    config = next(one for one in yaml.safe_load_all(made) if one["kind"] == "ConfigMap")
+    text = rendered(tmp_path)
+    config = next(
+        resource for resource in yaml.safe_load_all(text) if resource["kind"] == "ConfigMap"
+    )
     assert config["data"]["RECALIB_BLOB_URL"] == "s3://your-bucket/recalib"
     assert config["data"].keys() == CONFIG.keys()
-    images = set(re.findall(r"image: (\S+)", made))
+    images = set(re.findall(r"image: (\S+)", text))
     assert images == {f"registry.example.com/recalib-{name}:0.1.0" for name in ("serve", "worker")}
 
 
 def test_tls_component_enables_tls(tmp_path: Path) -> None:
     """It changes certificate, key and probes, and nothing else."""
     folder = os.path.relpath(_FOLDER, tmp_path.resolve())
-    wanted = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
-    found = list(yaml.safe_load_all(rendered(tmp_path)))
-    server = next(one for one in found if one["metadata"]["name"] == "recalib-server")
-    for one in found:
-        check(one)
+    overlay = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    resources = list(yaml.safe_load_all(rendered(tmp_path)))
+    server = next(
+        resource for resource in resources if resource["metadata"]["name"] == "recalib-server"
+    )
+    for resource in resources:
+        check(resource)
     pod = server["spec"]["template"]["spec"]
     container = pod["containers"][0]
-    settings = {one["name"]: one["value"] for one in container["env"]}
+    settings = {variable["name"]: variable["value"] for variable in container["env"]}
     before = SERVER["spec"]["template"]["spec"]["containers"][0]
-    added = {one["name"] for one in before["env"]} ^ set(settings)
+    added = {variable["name"] for variable in before["env"]} ^ set(settings)
     assert added == {"RECALIB_TLS_CERTIFICATE", "RECALIB_TLS_KEY"}
     assert settings_in(settings) <= set(Settings.model_fields)
-    assert {one["mountPath"] for one in container["volumeMounts"]} == {
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
         "/tls",
-        *(one["mountPath"] for one in before["volumeMounts"]),
+        *(mount["mountPath"] for mount in before["volumeMounts"]),
     }
     assert {settings[name].rpartition("/")[0] for name in added} == {"/tls"}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -138,9 +143,9 @@ def test_tls_component_enables_tls(tmp_path: Path) -> None:
 
 def test_every_file_is_in_a_kustomization() -> None:
     for folder in ("base", "gpu", "monitoring"):
-        named = yaml.safe_load((_FOLDER / folder / "kustomization.yaml").read_text())["resources"]
+        listed = yaml.safe_load((_FOLDER / folder / "kustomization.yaml").read_text())["resources"]
         files = {path.name for path in (_FOLDER / folder).glob("*.yaml")} - {"kustomization.yaml"}
-        assert files == set(named) - {"../base"}
+        assert files == set(listed) - {"../base"}
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -165,8 +170,8 @@ def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
     }
     assert {"cpu", "memory"} <= set(container["resources"]["requests"])
     assert "memory" in container["resources"]["limits"]
-    mounted = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert set(mounted) <= set(volumes)
     assert {"/tmp", "/var/lib/recalib"} <= set(mounted.values())  # noqa: S108
     for name, volume in volumes.items():
@@ -175,9 +180,9 @@ def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
         else:
             assert {"secret", "projected", "persistentVolumeClaim"} & set(volume)
             read_only = [
-                one["readOnly"]
-                for one in container["volumeMounts"]
-                if one["name"] == name and "persistentVolumeClaim" not in volume
+                mount["readOnly"]
+                for mount in container["volumeMounts"]
+                if mount["name"] == name and "persistentVolumeClaim" not in volume
             ]
             assert all(read_only)
 
@@ -194,19 +199,23 @@ def test_container_commands_options_and_settings_exist(
     for word in container["args"]:
         if hasattr(command, "commands"):
             command = command.commands[word]
-    options = {option for one in command.params for option in one.opts}
+    options = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in container["args"] if word.startswith("--")} <= options
 
     assert container["envFrom"] == [{"configMapRef": {"name": "recalib"}}]
-    environment = CONFIG | {one["name"]: one["value"] for one in container.get("env", [])}
+    environment = CONFIG | {
+        variable["name"]: variable["value"] for variable in container.get("env", [])
+    }
     assert settings_in(environment) <= set(Settings.model_fields)
     for variable, value in environment.items():
         if not variable.endswith("_FILE"):
             monkeypatch.setenv(variable, value)
     Settings()
-    mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     secrets = secrets_of(pod)
-    paths = [one for one in [*environment.values(), *container["args"]] if one.startswith("/")]
+    paths = [
+        value for value in [*environment.values(), *container["args"]] if value.startswith("/")
+    ]
     documented = (_FOLDER / "base" / "settings.yaml").read_text()
     for path in paths:
         if path in mounted:
@@ -234,8 +243,8 @@ def test_every_key_is_a_secret_that_only_its_container_mounts() -> None:
     mounting: dict[str, set[str]] = {}
     for name, (pod, container) in CONTAINERS.items():
         secrets = secrets_of(pod)
-        for one in container["volumeMounts"]:
-            for secret in secrets.get(one["name"], set()):
+        for mount in container["volumeMounts"]:
+            for secret in secrets.get(mount["name"], set()):
                 mounting.setdefault(secret, set()).add(name)
     assert {secret: mounting[secret] for secret in mounting.keys() - shared} == {
         "recalib-admin-key": {"base/Job/recalib-prepare/admin"},
@@ -261,9 +270,9 @@ def test_namespace_enforces_audits_and_warns_at_a_version() -> None:
 def test_traffic_is_denied_by_default_and_allowed_to_named_peers() -> None:
     """Every rule names namespaces by label, and ports; the policies cover every pod."""
     policies = {
-        name.rpartition("/")[2]: one["spec"]
-        for name, one in RESOURCES.items()
-        if one["kind"] == "NetworkPolicy"
+        name.rpartition("/")[2]: resource["spec"]
+        for name, resource in RESOURCES.items()
+        if resource["kind"] == "NetworkPolicy"
     }
     assert policies.pop("default-deny") == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     ports = {}
@@ -272,14 +281,14 @@ def test_traffic_is_denied_by_default_and_allowed_to_named_peers() -> None:
         assert spec["policyTypes"] == [direction.capitalize()]
         for rule in rules:
             assert rule["ports"]
-            assert all("port" in one for one in rule["ports"])
+            assert all("port" in port for port in rule["ports"])
             peers = rule["to" if direction == "egress" else "from"]
             assert peers
             for peer in peers:
                 assert peer["namespaceSelector"]["matchLabels"]
                 assert "ipBlock" not in peer
         if direction == "egress":
-            ports[name] = {one["port"] for rule in rules for one in rule["ports"]}
+            ports[name] = {port["port"] for rule in rules for port in rule["ports"]}
     assert ports == {
         "recalib-dns": {53},
         "recalib-database": {5432},
@@ -297,15 +306,15 @@ def test_documented_address_outside_the_cluster_renders(tmp_path: Path) -> None:
     base = os.path.relpath(_FOLDER / "base", tmp_path.resolve())
     overlay = {"resources": [base], "patches": [{"path": "database.yaml"}]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    found = {
-        one["metadata"]["name"]: one
-        for one in yaml.safe_load_all(rendered(tmp_path))
-        if one["kind"] == "NetworkPolicy"
+    policies = {
+        resource["metadata"]["name"]: resource
+        for resource in yaml.safe_load_all(rendered(tmp_path))
+        if resource["kind"] == "NetworkPolicy"
     }
-    check(found["recalib-database"])
-    (rule,) = found["recalib-database"]["spec"]["egress"]
+    check(policies["recalib-database"])
+    (rule,) = policies["recalib-database"]["spec"]["egress"]
     assert [set(peer) for peer in rule["to"]] == [{"ipBlock"}]
-    assert [one["port"] for one in rule["ports"]] == [5432]
+    assert [port["port"] for port in rule["ports"]] == [5432]
 
 
 def test_backup_runs_every_day_and_keeps_a_week() -> None:
@@ -319,33 +328,35 @@ def test_backup_runs_every_day_and_keeps_a_week() -> None:
     assert command == "backup"
     assert set(options) == {"--key-file", "--keep"}
     assert int(options["--keep"]) >= 7
-    (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
-    (volume,) = [one for one in pod["volumes"] if one["name"] == mount["name"]]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == folder]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
     claim = volume["persistentVolumeClaim"]["claimName"]
     assert f"base/PersistentVolumeClaim/{claim}" in RESOURCES
 
 
 def test_ports_and_probes_match_the_server() -> None:
     container = SERVER["spec"]["template"]["spec"]["containers"][0]
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     fields = Settings.model_fields
     assert ports == {"http": fields["port"].default, "grpc": fields["grpc_port"].default}
-    environment = {one["name"]: one["value"] for one in container["env"]}
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
     assert environment["RECALIB_PORT"] == str(ports["http"])
     assert environment["RECALIB_GRPC_PORT"] == str(ports["grpc"])
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        asked = container[probe]["httpGet"]
-        assert asked["path"] in OPEN_PATHS
-        assert asked["port"] in ports
+        request = container[probe]["httpGet"]
+        assert request["path"] in OPEN_PATHS
+        assert request["port"] in ports
     service = RESOURCES["base/Service/recalib"]["spec"]["ports"]
-    assert {one["targetPort"]: one["port"] for one in service} == ports
+    assert {port["targetPort"]: port["port"] for port in service} == ports
     for rule in RESOURCES["base/NetworkPolicy/recalib-server"]["spec"]["ingress"]:
-        assert {one["port"] for one in rule["ports"]} <= set(ports)
+        assert {port["port"] for port in rule["ports"]} <= set(ports)
     monitor = RESOURCES["monitoring/ServiceMonitor/recalib"]["spec"]["endpoints"][0]
     assert monitor["port"] in ports
     pod, container = CONTAINERS["base/Job/recalib-prepare/prometheus"]
     folder, _, key = container["args"][-1].rpartition("/")
-    volume = next(one["name"] for one in container["volumeMounts"] if one["mountPath"] == folder)
+    volume = next(
+        mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == folder
+    )
     (secret,) = secrets_of(pod)[volume]
     assert monitor["authorization"]["credentials"] == {"name": secret, "key": key}
 
@@ -365,29 +376,29 @@ def test_selectors_match_their_pods() -> None:
     """Each selector matches the pods of its own resource only."""
     labels = {name: pod["metadata"]["labels"] for name, pod in PODS.items()}
 
-    def found(selector: dict[str, str]) -> set[str]:
-        return {name for name, own in labels.items() if selector.items() <= own.items()}
+    def matching(selector: dict[str, str]) -> set[str]:
+        return {name for name, pairs in labels.items() if selector.items() <= pairs.items()}
 
     servers = {"base/Deployment/recalib-server"}
-    for name, one in RESOURCES.items():
-        if one["kind"] == "Deployment":
-            assert found(one["spec"]["selector"]["matchLabels"]) == {name}
-    assert found(RESOURCES["base/Service/recalib"]["spec"]["selector"]) == servers
+    for name, resource in RESOURCES.items():
+        if resource["kind"] == "Deployment":
+            assert matching(resource["spec"]["selector"]["matchLabels"]) == {name}
+    assert matching(RESOURCES["base/Service/recalib"]["spec"]["selector"]) == servers
     budget = RESOURCES["base/PodDisruptionBudget/recalib-server"]["spec"]["selector"]
-    assert found(budget["matchLabels"]) == servers
+    assert matching(budget["matchLabels"]) == servers
     policies = {
-        name.rpartition("/")[2]: found(one["spec"]["podSelector"].get("matchLabels", {}))
-        for name, one in RESOURCES.items()
-        if one["kind"] == "NetworkPolicy"
+        name.rpartition("/")[2]: matching(resource["spec"]["podSelector"].get("matchLabels", {}))
+        for name, resource in RESOURCES.items()
+        if resource["kind"] == "NetworkPolicy"
     }
     for name, selected in policies.items():
         of_servers = name in ("recalib-server", "recalib-issuer")
         assert selected == (servers if of_servers else set(PODS)), name
     spread = SERVER["spec"]["template"]["spec"]["topologySpreadConstraints"][0]
-    assert found(spread["labelSelector"]["matchLabels"]) == servers
+    assert matching(spread["labelSelector"]["matchLabels"]) == servers
     scaled = RESOURCES["base/HorizontalPodAutoscaler/recalib-server"]["spec"]["scaleTargetRef"]
     assert f"base/{scaled['kind']}/{scaled['name']}" in RESOURCES
-    assert "replicas" not in SERVER["spec"], "two would say how many there are"
+    assert "replicas" not in SERVER["spec"], "the autoscaler sets the number"
     service = RESOURCES["base/Service/recalib"]["metadata"]["labels"]
     monitor = RESOURCES["monitoring/ServiceMonitor/recalib"]["spec"]
     assert monitor["selector"]["matchLabels"].items() <= service.items()
@@ -408,10 +419,10 @@ def test_every_exception_to_a_policy_has_a_reason() -> None:
 def test_rules_convert_to_a_prometheus_rule() -> None:
     """The resource has all rules of both files."""
     program = _FOLDER / "monitoring" / "rules.py"
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
-    made = yaml.safe_load(done.stdout)
-    check(made)
-    rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
+    process = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    resource = yaml.safe_load(process.stdout)
+    check(resource)
+    rules = [rule for group in resource["spec"]["groups"] for rule in group["rules"]]
     texts = [
         (ROOT / "deploy" / "prometheus" / name).read_text()
         for name in ("alerts.yml", "recording.yml")

@@ -23,24 +23,24 @@ _RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 @pytest.fixture
 def promtool() -> str:
     """The path of the program, or a skip with the reason."""
-    found = shutil.which("promtool")
-    if found is None:
+    path = shutil.which("promtool")
+    if path is None:
         assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip("no promtool (Debian package prometheus)")
-    return found
+    return path
 
 
 @pytest.mark.parametrize(
     "arguments",
     [("check", "rules", "recording.yml", "alerts.yml"), ("test", "rules", "tests.yml")],
-    ids=lambda one: one[0],
+    ids=lambda row: row[0],
 )
 @pytest.mark.slow
 def test_prometheus_rules_pass_promtool(promtool: str, arguments: tuple[str, ...]) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [promtool, *arguments], cwd=_RULES, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_every_alert_is_tested() -> None:
@@ -57,11 +57,13 @@ def test_rules_use_existing_metrics(registry: Registry) -> None:
     Stream(registry, model).send(300, ago=1_000)
     watch(registry, model)
     text = exposition(families(read(registry))).decode()
-    told = {one.name for family in text_string_to_metric_families(text) for one in family.samples}
-    told |= {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    exported = {
+        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
+    }
+    exported |= {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     histograms = {line.split()[2] for line in text.splitlines() if line.endswith(" histogram")}
-    told |= {f"{name}_bucket" for name in histograms}
+    exported |= {f"{name}_bucket" for name in histograms}
     rules = "".join((_RULES / name).read_text() for name in ("recording.yml", "alerts.yml"))
-    named = set(re.findall(r"\brecalib_[a-z_]+", re.sub(r"name: \w+", "", rules)))
-    assert len(named) > 10
-    assert named <= told
+    queried = set(re.findall(r"\brecalib_[a-z_]+", re.sub(r"name: \w+", "", rules)))
+    assert len(queried) > 10
+    assert queried <= exported

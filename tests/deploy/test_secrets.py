@@ -31,23 +31,25 @@ def make() -> Any:
     return lambda root: main(root, os.getgid())
 
 
-def found(root: Path) -> dict[str, str]:
-    return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*") if one.is_file()}
+def contents(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()
+    }
 
 
 def test_secrets_are_created_once(make: Any, tmp_path: Path) -> None:
     """A missing derived file is created again; nothing else changes."""
     make(tmp_path)
-    made = found(tmp_path)
+    before = contents(tmp_path)
     make(tmp_path)
-    assert found(tmp_path) == made
+    assert contents(tmp_path) == before
     for name in _DERIVED:
         (tmp_path / name).unlink()
     # The state after an interrupted start.
     (tmp_path / "postgres" / ".password.new").write_text("half")
     make(tmp_path)
     (tmp_path / "postgres" / ".password.new").unlink()
-    assert found(tmp_path) == made
+    assert contents(tmp_path) == before
 
 
 def test_secrets_are_unique(make: Any, tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_secrets_are_unique(make: Any, tmp_path: Path) -> None:
     secrets = [
         text.strip()
         for folder in ("one", "other")
-        for name, text in found(tmp_path / folder).items()
+        for name, text in contents(tmp_path / folder).items()
         if name not in _DERIVED and not name.endswith(".crt")
     ]
     assert len(set(secrets)) == len(secrets) == 14
@@ -143,7 +145,7 @@ def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) ->
     """It is in the volume that the service mounts."""
     make(tmp_path)
     places = {source: target for source, target, _ in mounts("secrets")}
-    named = 0
+    count = 0
     for name, service in SERVICES.items():
         if name == "secrets":
             continue
@@ -155,7 +157,7 @@ def test_every_secret_file_of_a_service_is_created(make: Any, tmp_path: Path) ->
                 continue
             folder = tmp_path / Path(places[source]).relative_to("/secrets")
             files = [str(word).rpartition("=")[2] for word in words]
-            for file in (one for one in files if one.startswith(f"{target}/")):
+            for file in (file for file in files if file.startswith(f"{target}/")):
                 assert (folder / Path(file).relative_to(target)).is_file(), (name, file)
-                named += 1
-    assert named >= 19
+                count += 1
+    assert count >= 19

@@ -61,7 +61,7 @@ def containers(tmp_path: Path, programs: Programs, s3: str) -> Iterator[Containe
     containers.clean_up()
 
 
-def at_home(containers: Containers, postgresql_url: str) -> None:
+def create_database(containers: Containers, postgresql_url: str) -> None:
     """Create the role and the database of the database service on this machine.
 
     The address is all that differs from what the service `secrets` has written.
@@ -73,8 +73,8 @@ def at_home(containers: Containers, postgresql_url: str) -> None:
     assert file.read_text() == f"postgresql://recalib:{password}@postgres/recalib?{query}\n"
     _, _, place = postgresql_url.partition("?host=")
     assert place
-    made = SERVICES["postgres"]["environment"]
-    assert (made["POSTGRES_USER"], made["POSTGRES_DB"]) == ("recalib", "recalib")
+    environment = SERVICES["postgres"]["environment"]
+    assert (environment["POSTGRES_USER"], environment["POSTGRES_DB"]) == ("recalib", "recalib")
     execute(
         postgresql_url,
         f"CREATE ROLE recalib LOGIN PASSWORD '{password}'",
@@ -100,15 +100,17 @@ def test_composed_system_fits_and_serves(
 ) -> None:
     """Services start in the order of `depends_on`."""
     containers.run("secrets")
-    made = {path: path.read_text() for path in (containers.folder / "volumes").glob("*-secrets/*")}
-    assert len(made) == 13
-    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o440, 0o444}
+    secrets = {
+        path: path.read_text() for path in (containers.folder / "volumes").glob("*-secrets/*")
+    }
+    assert len(secrets) == 13
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o440, 0o444}
     containers.run("secrets")
-    assert {path: path.read_text() for path in made} == made
-    at_home(containers, database)
+    assert {path: path.read_text() for path in secrets} == secrets
+    create_database(containers, database)
     key = (containers.volume("prometheus-secrets") / "recalib-key").read_text().strip()
-    said = [containers.run(name) for name in ("prepare", "key")]
-    assert key not in str(said)
+    output = [containers.run(name) for name in ("prepare", "key")]
+    assert key not in str(output)
 
     server, worker = containers.start("server"), containers.start("worker")
     # As in README.md: docker compose exec server recalib keys create ...
@@ -128,8 +130,8 @@ def test_composed_system_fits_and_serves(
     logits, labels = draw(600, 4, 3.0)
     data = tmp_path / "val.npz"
     data.write_bytes(npz(logits, labels))
-    with Client(url) as nobody, pytest.raises(UnauthorizedError):
-        nobody.create_model("resnet", 4)
+    with Client(url) as anonymous, pytest.raises(UnauthorizedError):
+        anonymous.create_model("resnet", 4)
     with Client(url, api_key=admin) as client:
         until(may, "the key to be known")
         client.create_model("resnet", 4)
@@ -168,10 +170,10 @@ def _restored(containers: Containers, tmp_path: Path) -> None:
     command = ["restore", str(file), "--home", str(home)]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("RECALIB_")}
     for options, status in (([], 2), (["--key-file", str(key)], 0)):
-        done = subprocess.run(
+        process = subprocess.run(
             recalib_command(*command, *options), env=plain, capture_output=True, check=False
         )
-        assert done.returncode == status, done.stderr
+        assert process.returncode == status, process.stderr
     assert (home / "recalib.db").exists()
     service.terminate()
     assert service.wait(60) == 0
@@ -203,13 +205,13 @@ def _scraped(containers: Containers) -> None:
     address = containers.addresses["http://127.0.0.1:9090"]
     # promtool can run the engine's health check from 2.43 on; Debian has 2.42.
     until(lambda: _answers(f"{address}/-/healthy"), "Prometheus to be healthy")
-    asked = urlencode({"query": 'recalib_labels_total{status="accepted", job="recalib"}'})
+    parameters = urlencode({"query": 'recalib_labels_total{status="accepted", job="recalib"}'})
 
-    def seen() -> bool:
-        answer = httpx2.get(f"{address}/api/v1/query?{asked}", timeout=30).json()
-        return [one["value"][1] for one in answer["data"]["result"]] == ["40"]
+    def label_is_scraped() -> bool:
+        answer = httpx2.get(f"{address}/api/v1/query?{parameters}", timeout=30).json()
+        return [series["value"][1] for series in answer["data"]["result"]] == ["40"]
 
-    until(seen, "the label in Prometheus")
+    until(label_is_scraped, "the label in Prometheus")
     rules = httpx2.get(f"{address}/api/v1/rules", timeout=30).json()["data"]["groups"]
     assert {rule["type"] for group in rules for rule in group["rules"]} == {"alerting", "recording"}
 
@@ -230,19 +232,19 @@ def writes(folder):
 print(*map(writes, [{str(programs.temporary)!r}, {str(programs.home)!r}, "/", {str(tmp_path)!r}]))
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")])
 """
-    done = subprocess.run(
+    process = subprocess.run(
         containers.confined("server", [sys.executable, "-c", program]),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.split("\n")[0] == "True True False False", done.stderr
-    assert done.stdout.split("\n")[1] == "['0000000000000002']"
+    assert process.stdout.split("\n")[0] == "True True False False", process.stderr
+    assert process.stdout.split("\n")[1] == "['0000000000000002']"
 
 
 def test_every_recalib_service_is_covered() -> None:
     """A service that is added to the file must be added to the test."""
-    ours = {name for name, one in SERVICES.items() if "build" in one}
+    ours = {name for name, service in SERVICES.items() if "build" in service}
     assert ours == {"secrets", "prepare", "key", "server", "worker", "worker-gpu", "backup"}
     assert {name for name in SERVICES if once(name)} == {"secrets", "prepare", "key"}
     gpu, cpu = SERVICES["worker-gpu"], SERVICES["worker"]
