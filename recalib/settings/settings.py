@@ -182,7 +182,15 @@ class Settings(BaseSettings):
         16 * 1024 * _MIB, gt=0, description="Largest data set that can be uploaded, in bytes."
     )
     max_body_bytes: int = Field(
-        64 * _MIB, gt=0, description="Largest body of any other request, in bytes."
+        64 * _MIB,
+        gt=0,
+        description="Largest body of a calibrate request in a binary format, and largest gRPC "
+        "message, in bytes.",
+    )
+    max_json_bytes: int = Field(
+        12 * _MIB,
+        gt=0,
+        description="Largest JSON body of a request with logits or labels, in bytes.",
     )
     max_connections: int = Field(
         4096,

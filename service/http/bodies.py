@@ -1,8 +1,8 @@
-"""Request bodies: their size limit and their media type."""
+"""Request bodies: their size limits and their media type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import NamedTuple
 
 from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
@@ -11,11 +11,22 @@ from starlette.types import Message, Receive, Scope
 from recalib.errors import TooLargeError, UnsupportedError
 from recalib.settings import Settings
 from service.exchange import Exchange
+from service.http.fast_routes import header_map
 
-__all__ = ["body_limit", "limit_body", "parse_media_type", "read_body"]
+__all__ = ["limit_body", "parse_media_type", "read_body"]
 
 #: Uploads stream to disk and have a separate limit.
 _UPLOAD = "/datasets/"
+#: Largest body of the other routes, which accept JSON only. Parsing keeps the interpreter lock, so
+#: every other request waits for it.
+_MAX_DOCUMENT_BYTES = 2**20
+#: Last part of the paths of routes with large bodies, and what carries more than JSON may.
+_BATCHES = {
+    "calibrate": "; application/x-npy or an Arrow stream for more",
+    "infer": "; the binary tensor data extension for more",
+    "labels": "; several requests for more",
+    "observations": "; several requests for more",
+}
 
 
 def parse_media_type(content_type: str, accepted: tuple[str, ...]) -> str:
@@ -33,29 +44,50 @@ def parse_media_type(content_type: str, accepted: tuple[str, ...]) -> str:
     return media_type
 
 
-def body_limit(settings: Settings, scope: Scope) -> int | None:
-    """Return the largest body that a request may have, in bytes; None if it has no body."""
-    if scope["method"] in ("GET", "HEAD"):
-        return None
-    is_upload = scope["method"] == "PUT" and _UPLOAD in scope["path"]
-    return settings.max_upload_bytes if is_upload else settings.max_body_bytes
+class _Limit(NamedTuple):
+    """The largest body of a route."""
+
+    bytes: int
+    #: What to send instead, for the error.
+    alternative: str = ""
 
 
-def limit_body(
-    headers: Mapping[bytes, bytes], receive: Receive, limit: int, exchange: Exchange
-) -> Receive:
+def _limit_of(settings: Settings, scope: Scope) -> _Limit:
+    method, path = scope["method"], scope["path"]
+    if method == "PUT" and _UPLOAD in path:
+        return _Limit(settings.max_upload_bytes)
+    name = path.rpartition("/")[2]
+    if method != "POST" or name not in _BATCHES:
+        return _Limit(min(_MAX_DOCUMENT_BYTES, settings.max_body_bytes))
+    if _is_binary(name, scope):
+        return _Limit(settings.max_body_bytes)
+    return _Limit(min(settings.max_json_bytes, settings.max_body_bytes), _BATCHES[name])
+
+
+def _is_binary(name: str, scope: Scope) -> bool:
+    headers = header_map(scope)
+    if name == "calibrate":
+        media_type = headers.get(b"content-type", b"").strip().lower()
+        return not media_type.startswith(b"application/json") and media_type != b""
+    # The length of the JSON, which is checked after decompression.
+    return name == "infer" and (
+        b"inference-header-content-length" in headers or b"content-encoding" in headers
+    )
+
+
+def limit_body(settings: Settings, scope: Scope, receive: Receive, exchange: Exchange) -> Receive:
     """Return a `receive` that raises `TooLargeError` if the body exceeds a limit.
 
     A body whose announced length exceeds it is refused before it is read. The HTTP server enforces
-    the announced length, so only the size of a body without it is counted.
-
-    Parameters
-    ----------
-    limit: of the server, in bytes; the limit of the caller's key may be lower.
+    the announced length, so only the size of a body without it is counted. The limit of the
+    caller's key may be lower than that of the route.
     """
-    length = headers.get(b"content-length", b"")
+    if scope["method"] in ("GET", "HEAD"):
+        return receive
+    limit = _limit_of(settings, scope)
+    length = header_map(scope).get(b"content-length", b"")
     announced, size = int(length) if length.isdigit() else None, 0
-    lowest = min(limit, exchange.body_bytes or limit)
+    lowest = min(limit.bytes, exchange.body_bytes or limit.bytes)
     if announced is not None and announced <= lowest:
         return receive
 
@@ -72,12 +104,12 @@ def limit_body(
     return receive_limited
 
 
-def _too_large(size: int, limit: int, exchange: Exchange, prefix: str) -> _TooLargeError:
+def _too_large(size: int, limit: _Limit, exchange: Exchange, prefix: str) -> _TooLargeError:
     try:
         exchange.check_body(size)
     except TooLargeError as error:
         return _TooLargeError(error)
-    found, accepted = f"{prefix}{size} bytes", f"at most {limit} bytes"
+    found, accepted = f"{prefix}{size} bytes", f"at most {limit.bytes} bytes{limit.alternative}"
     return _TooLargeError(TooLargeError("body", found=found, accepted=accepted))
 
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalib.errors import LimitedError
 from service.exchange import Exchange
 from service.failures import log_failure
-from service.http.bodies import body_limit, limit_body
+from service.http.bodies import limit_body
 from service.http.browsers import BrowserChecks
 from service.http.draining import connection_of, send_early
 from service.http.fast_routes import FastRoutes, header_map
@@ -75,8 +75,7 @@ async def answer(
             if connection is not None:
                 connection.authenticate()
             refused = ""
-        limit = body_limit(state.settings, scope)
-        limited = receive if limit is None else limit_body(headers, receive, limit, exchange)
+        limited = limit_body(state.settings, scope, receive, exchange)
         if match is None:
             await app(scope, limited, send_with_id)
         else:

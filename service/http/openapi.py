@@ -30,12 +30,14 @@ _SCHEMAS = "#/components/schemas/"
 #: Description of each problem status.
 _DESCRIPTIONS = {
     401: "The API key is missing or not valid.",
-    403: "The API key does not permit this operation.",
+    403: "The API key does not permit this operation, or a page of another site sent the request.",
     404: "A resource that the request names does not exist.",
     406: "No available response format matches `Accept`; `errors` lists the available ones.",
     409: "The request conflicts with the current state.",
-    413: "The request exceeds a size limit; `errors` states it.",
+    413: "The request exceeds a size limit; `errors` states it. JSON has at most 1 MiB, with logits or "
+    "labels at most `RECALIB_MAX_JSON_BYTES`.",
     415: "Unsupported content type; `errors` lists the supported ones.",
+    421: "A server without keys accepts only loopback names and `RECALIB_ALLOWED_HOSTS` in `Host`.",
     422: "Invalid input; `errors` says where, what was found and what is accepted.",
     429: "Too many requests, rows, wrong keys or concurrent requests.",
     500: "Server error; the log has the details.",
@@ -65,16 +67,16 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 _move_to_components(content, schemas)
             if RULES.get(operation["operationId"]) != "open":
-                _add_security(operation, template)
+                operation["security"] = [{"key": []}, {}]  # only some servers require a key
+                _add_responses(operation, template, 401, 403, 429)
+            _add_responses(operation, template, 421)
             # Sorted by status, for readers.
             operation["responses"] = dict(sorted(operation["responses"].items()))
     return document
 
 
-def _add_security(operation: dict[str, Any], path: str) -> None:
-    """Document that a key is optional: only some servers require one."""
-    operation["security"] = [{"key": []}, {}]
-    for status in (401, 403, 429):
+def _add_responses(operation: dict[str, Any], path: str, *statuses: int) -> None:
+    for status in statuses:
         response = _response(status)
         if path.startswith(PLAIN_PREFIX):
             response["content"] = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}Error"}}}

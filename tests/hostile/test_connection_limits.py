@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
-from tests.end_to_end.programs import (
-    PATIENCE_SECONDS,
-    Programs,
-    Server,
-    paused,
-    recalib_command,
-    until,
-)
+from tests.end_to_end.programs import Programs, Server, paused, recalib_command, until
+from tests.hostile.bystander import Bystander
+from tests.hostile.clients import HEAD, POST, Client, ask, peak_mib
 
 _RECEIVE_SECONDS = 1.0
-_HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
-_POST = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 #: Limits of growth of the server's memory, in MiB. A refused request holds one read of the socket
 #: (256 KiB) at a time; an open connection holds its parser and up to 64 KiB of head.
 _MAX_FLOOD_MIB = 48
@@ -34,107 +25,6 @@ _MAX_HELD_MIB = 160
 #: Longest wait of another client, on a machine that other programs keep busy.
 _MAX_WAIT_SECONDS = 15.0
 _MIB = 2**20
-
-
-class _Client:
-    """A socket to a server, from a loopback address."""
-
-    def __init__(self, server: Server, address: str = "127.0.0.1") -> None:
-        place = urlsplit(server.url)
-        self.socket = socket.create_connection(
-            (place.hostname, place.port), PATIENCE_SECONDS, (address, 0)
-        )
-
-    def send(self, data: bytes) -> _Client:
-        self.socket.sendall(data)
-        return self
-
-    def flood(self, piece: bytes, count: int) -> int:
-        """Send a piece repeatedly until the server closes; return the number of bytes."""
-        sent = 0
-        with contextlib.suppress(ConnectionError):
-            for _ in range(count):
-                self.socket.sendall(piece)
-                sent += len(piece)
-        return sent
-
-    def response(self) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of the only response; the server then closes."""
-        content = b"".join(iter(lambda: self.socket.recv(65_536), b""))
-        head, _, body = content.partition(b"\r\n\r\n")
-        first, *lines = head.decode().split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in lines)
-        assert len(body) == int(headers["content-length"])
-        return int(first.split()[1]), headers, body
-
-    def answer(self) -> bytes:
-        """Return one answer, which may arrive in pieces, and leave the connection open."""
-        content = b""
-        while True:
-            piece = self.socket.recv(65_536)
-            assert piece, "closed"
-            content += piece
-            head, _, body = content.lower().partition(b"\r\n\r\n")
-            length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-            if length and len(body) == int(length):
-                return content
-
-    def is_closed(self) -> bool:
-        """Return whether the server has closed the connection."""
-        self.socket.setblocking(False)
-        try:
-            while self.socket.recv(65_536):
-                pass
-        except BlockingIOError:
-            return False
-        except ConnectionError:
-            pass
-        finally:
-            self.socket.settimeout(PATIENCE_SECONDS)
-        return True
-
-    def close(self) -> None:
-        self.socket.close()
-
-
-class _Bystander:
-    """A client with separate connections that measures how long `/livez` takes meanwhile."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self.slowest = 0.0
-        self.count = 0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
-
-    def __enter__(self) -> _Bystander:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _ask(self) -> None:
-        while not (self.count and self._stopped.wait(0.02)):
-            started = time.perf_counter()
-            if _ask(self._server) == 200:
-                self.count += 1
-                self.slowest = max(self.slowest, time.perf_counter() - started)
-
-
-def _ask(server: Server, request: bytes = _HEAD) -> int:
-    """Return the status of a request on a new connection; 0: it was closed."""
-    with contextlib.closing(_Client(server)) as client:
-        try:
-            return client.send(request + b"Connection: close\r\n\r\n").response()[0]
-        except (ConnectionError, ValueError):
-            return 0
-
-
-def _peak_mib(server: Server) -> float:
-    text = Path(f"/proc/{server.pid}/status").read_text()
-    return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 @pytest.fixture(scope="module")
@@ -178,15 +68,15 @@ def locked(programs: Programs, key: str) -> Iterator[Server]:
     ("head", "status"),
     [
         (b"GET /livez HTTP/1.1\r\n\r\n", 400),
-        (_HEAD + b"Host: localhost\r\n\r\n", 400),
+        (HEAD + b"Host: localhost\r\n\r\n", 400),
         (b"GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /livez\r\n\r\n", 400),
-        (_POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
-        (_POST.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+        (POST.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (b"GET /v1/models/a%2fb HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /" + b"a" * 8_192 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
-        (_HEAD + b"A: b\r\n" * 100 + b"\r\n", 431),
-        (_HEAD + b"A: " + b"b" * 65_536 + b"\r\n\r\n", 431),
+        (HEAD + b"A: b\r\n" * 100 + b"\r\n", 431),
+        (HEAD + b"A: " + b"b" * 65_536 + b"\r\n\r\n", 431),
     ],
     ids=[
         "no Host", "two Hosts", "HTTP/2.0", "HTTP/0.9", "gzip, chunked", "chunked in HTTP/1.0",
@@ -194,7 +84,7 @@ def locked(programs: Programs, key: str) -> Iterator[Server]:
     ],
 )  # fmt: skip
 def test_odd_head_is_refused_with_a_problem(server: Server, head: bytes, status: int) -> None:
-    with contextlib.closing(_Client(server)) as client:
+    with contextlib.closing(Client(server)) as client:
         found, headers, body = client.send(head).response()
     assert found == status
     assert headers["content-type"] == "application/problem+json"
@@ -205,34 +95,34 @@ def test_odd_head_is_refused_with_a_problem(server: Server, head: bytes, status:
 def test_head_at_the_limits_is_accepted(server: Server) -> None:
     target = b"/livez?" + b"a" * (8_192 - 7)
     head = b"GET " + target + b" HTTP/1.0\r\n" + b"A: " + b"b" * 500 + b"\r\n"
-    assert _ask(server, head + b"A: b\r\n" * 98) == 200
-    assert _ask(server, _HEAD + b"A: " + b"b" * 65_000 + b"\r\n") == 200
+    assert ask(server, head + b"A: b\r\n" * 98) == 200
+    assert ask(server, HEAD + b"A: " + b"b" * 65_000 + b"\r\n") == 200
     encoded = b"GET /v1/models?cursor=a%2fb HTTP/1.1\r\nHost: localhost\r\n"
-    assert _ask(server, encoded) in (200, 422)
+    assert ask(server, encoded) in (200, 422)
 
 
 @pytest.mark.parametrize(
     ("start", "piece", "status"),
     [
         (b"GET /", b"a" * 65_536, 414),
-        (_HEAD + b"A: ", b"b" * 65_536, 431),
-        (_HEAD + b"A", b"a" * 65_536, 431),
-        (_HEAD, b"a: b\r\n" * 10_000, 431),
-        (_POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: ", b"b" * 65_536, 400),
-        (_POST + b"Transfer-Encoding: chunked\r\n\r\n2;", b"b" * 65_536, 400),
+        (HEAD + b"A: ", b"b" * 65_536, 431),
+        (HEAD + b"A", b"a" * 65_536, 431),
+        (HEAD, b"a: b\r\n" * 10_000, 431),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: ", b"b" * 65_536, 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2;", b"b" * 65_536, 400),
     ],
     ids=["URL", "header value", "header name", "headers", "trailer", "chunk extension"],
 )
 def test_endless_head_is_refused_while_it_is_sent(
     server: Server, start: bytes, piece: bytes, status: int
 ) -> None:
-    before = _peak_mib(server)
-    with _Bystander(server) as bystander, contextlib.closing(_Client(server)) as client:
+    before = peak_mib(server)
+    with Bystander(server) as bystander, contextlib.closing(Client(server)) as client:
         client.send(start + piece)
         client.flood(piece, 200)
         with contextlib.suppress(ConnectionError):  # reset, if this client sends on
             assert client.response()[0] == status
-    assert _peak_mib(server) - before < _MAX_FLOOD_MIB
+    assert peak_mib(server) - before < _MAX_FLOOD_MIB
     assert bystander.slowest < _MAX_WAIT_SECONDS
 
 
@@ -242,7 +132,7 @@ def test_header_in_a_trailer_does_not_count(locked: Server, key: str) -> None:
     authorization = b"Authorization: Bearer " + key.encode() + b"\r\n"
     ends = {b"\r\n0\r\n" + authorization + b"\r\n": 401, authorization + b"\r\n0\r\n\r\n": 200}
     for end, status in ends.items():
-        with contextlib.closing(_Client(locked)) as client:
+        with contextlib.closing(Client(locked)) as client:
             assert client.send(request + end).response()[0] == status
 
 
@@ -257,25 +147,25 @@ def test_early_refusal_reaches_a_client_that_sends_a_large_body(
     chunk = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size
     cases = ((locked, announced, 401), (server, announced, 413), (server, chunk, 413))
     for target, end, status in cases:
-        before = _peak_mib(target)
-        with contextlib.closing(_Client(target)) as client:
-            client.send(_POST + connection + end)
+        before = peak_mib(target)
+        with contextlib.closing(Client(target)) as client:
+            client.send(POST + connection + end)
             for _ in range(100):  # without reading
                 client.send(bytes(_MIB))
             assert client.response()[0] == status
         # A body of unknown length is received up to its limit of 64 MiB.
-        assert _peak_mib(target) - before < (_MAX_FLOOD_MIB if end != chunk else 320)
+        assert peak_mib(target) - before < (_MAX_FLOOD_MIB if end != chunk else 320)
 
 
 @pytest.mark.parametrize(
     "start",
-    [b"", _HEAD, b"\r\n", _POST + b"Content-Length: 5000\r\n\r\n{"],
+    [b"", HEAD, b"\r\n", POST + b"Content-Length: 5000\r\n\r\n{"],
     ids=["silent", "half head", "empty lines", "half body"],
 )
 def test_slow_client_is_disconnected(server: Server, start: bytes) -> None:
     """A client that sends a byte at times is slow too."""
     started = time.monotonic()
-    with contextlib.closing(_Client(server)) as client:
+    with contextlib.closing(Client(server)) as client:
         client.send(start)
         while not client.is_closed():
             assert time.monotonic() - started < 10 * _RECEIVE_SECONDS
@@ -288,8 +178,8 @@ def test_slow_client_is_disconnected(server: Server, start: bytes) -> None:
 def test_body_that_moves_is_accepted(server: Server) -> None:
     """It takes longer than the interval in which it has to move."""
     body = b'{"name": "slow", "classes": 4' + b" " * 6_000 + b"}"
-    with contextlib.closing(_Client(server)) as client:
-        client.send(_POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
+    with contextlib.closing(Client(server)) as client:
+        client.send(POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
         for at in range(0, len(body), 400):
             client.send(body[at : at + 400])
             time.sleep(2.5 * _RECEIVE_SECONDS / (len(body) / 400))
@@ -305,8 +195,8 @@ def test_authenticated_connections_are_kept_and_strangers_make_room(
     locked.client.close()
     with contextlib.ExitStack() as stack:
 
-        def connect(address: str) -> _Client:
-            client = _Client(locked, address)
+        def connect(address: str) -> Client:
+            client = Client(locked, address)
             stack.callback(client.close)
             return client
 
@@ -314,7 +204,7 @@ def test_authenticated_connections_are_kept_and_strangers_make_room(
         for client in holders:
             assert b"200 OK" in client.send(listing).answer()
         assert connect("127.0.0.1").response()[0] == 503
-        strangers = [connect(f"127.0.0.{2 + index % 5}").send(_HEAD) for index in range(40)]
+        strangers = [connect(f"127.0.0.{2 + index % 5}").send(HEAD) for index in range(40)]
         until(lambda: sum(client.is_closed() for client in strangers) >= 30, "the evictions")
         assert [client.is_closed() for client in holders] == [False] * 10
         late = connect("127.0.0.9").send(listing)
@@ -327,10 +217,10 @@ def test_refused_connection_reads_503_with_retry_after(locked: Server, key: str)
     listing = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + authorization + b"\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(10):
-            client = _Client(locked, "127.0.0.30")
+            client = Client(locked, "127.0.0.30")
             stack.callback(client.close)
             assert b"200 OK" in client.send(listing).answer()
-        refused = _Client(locked, "127.0.0.30")
+        refused = Client(locked, "127.0.0.30")
         stack.callback(refused.close)
         status, headers, body = refused.send(listing).response()
     assert (status, headers["retry-after"]) == (503, "1")
@@ -344,15 +234,15 @@ def test_load_is_shed_except_health(programs: Programs, server: Server) -> None:
         _serve(programs, max_requests=4, receive_seconds=5) as small,
         contextlib.ExitStack() as stack,
     ):
-        clients = [_Client(small) for _ in range(50)]
+        clients = [Client(small) for _ in range(50)]
         for client in clients:
             stack.callback(client.close)
-            assert b" 200 OK" in client.send(_HEAD + b"\r\n").answer()
-        half = _Client(small).send(_POST + b"Content-Length: 9\r\n\r\n{")
+            assert b" 200 OK" in client.send(HEAD + b"\r\n").answer()
+        half = Client(small).send(POST + b"Content-Length: 9\r\n\r\n{")
         stack.callback(half.close)
         with paused(psutil.Process(small.pid)):
             for index, client in enumerate(clients):
-                client.send(_HEAD + b"\r\n" if index % 5 == 0 else listing)
+                client.send(HEAD + b"\r\n" if index % 5 == 0 else listing)
         answers = [client.answer() for client in clients]
         assert all(b" 200 OK" in answer for answer in answers[::5])
         pairs = list(zip(clients, answers, strict=True))
@@ -373,14 +263,14 @@ def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
     limited.command = lambda *arguments: ["prlimit", "--nofile=64:64", *recalib_command(*arguments)]
     with _serve(limited, receive_seconds=5) as small, contextlib.ExitStack() as stack:
         for _ in range(200):
-            client = _Client(small)
+            client = Client(small)
             stack.callback(client.close)
             with contextlib.suppress(ConnectionError):
-                client.send(_HEAD)
+                client.send(HEAD)
         for index in range(10):
             body = json.dumps({"name": f"few-{index}", "classes": 4}).encode()
-            head = _POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
-            with contextlib.closing(_Client(small)) as client:
+            head = POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+            with contextlib.closing(Client(small)) as client:
                 assert client.send(head + body).response()[0] == 201
 
 
@@ -401,36 +291,35 @@ def test_soft_limit_of_descriptors_is_raised(programs: Programs, server: Server)
 )
 def test_half_requests_do_not_stop_others(server: Server, heads: int, bodies: int) -> None:
     """Half heads and half bodies of 200 kB: others are answered, and all are closed in time."""
-    half_body = _POST + b"Content-Length: 200000\r\n\r\n" + b"a" * 190_000
-    before = _peak_mib(server)
-    with contextlib.ExitStack() as stack, _Bystander(server) as bystander:
+    half_body = POST + b"Content-Length: 200000\r\n\r\n" + b"a" * 190_000
+    before = peak_mib(server)
+    with contextlib.ExitStack() as stack, Bystander(server) as bystander:
         clients = []
-        for start in (*[_HEAD + b"A: " + b"b" * 30_000] * heads, *[half_body] * bodies):
-            clients.append(_Client(server, f"127.0.1.{1 + len(clients) % 4}"))
+        for start in (*[HEAD + b"A: " + b"b" * 30_000] * heads, *[half_body] * bodies):
+            clients.append(Client(server, f"127.0.1.{1 + len(clients) % 4}"))
             stack.callback(clients[-1].close)
             with contextlib.suppress(ConnectionError):
                 clients[-1].send(start)
-        answered = bystander.count
-        until(lambda: bystander.count > answered + 5, "other clients")
+        until(lambda: ask(server) == 200, "another client")
         until(lambda: all(client.is_closed() for client in clients), "the connections to close")
-    growth = _peak_mib(server) - before
+    growth = peak_mib(server) - before
     assert growth < _MAX_HELD_MIB + 2 * 0.2 * bodies
     assert bystander.slowest < _MAX_WAIT_SECONDS
 
 
 @pytest.mark.slow
 def test_millions_of_headers_and_a_url_of_74_mib_leave_memory_flat(server: Server) -> None:
-    before = _peak_mib(server)
-    with _Bystander(server) as bystander, contextlib.ExitStack() as stack:
-        floods = [(_HEAD, b"a: b\r\n" * 10_000, 200)] * 4 + [(b"GET /", b"a" * _MIB, 74)]
+    before = peak_mib(server)
+    with Bystander(server) as bystander, contextlib.ExitStack() as stack:
+        floods = [(HEAD, b"a: b\r\n" * 10_000, 200)] * 4 + [(b"GET /", b"a" * _MIB, 74)]
         threads = []
         for start, piece, count in floods:
-            client = _Client(server).send(start)
+            client = Client(server).send(start)
             stack.callback(client.close)
             threads.append(threading.Thread(target=client.flood, args=(piece, count)))
             threads[-1].start()
         for thread in threads:
             thread.join()
-    growth = _peak_mib(server) - before
+    growth = peak_mib(server) - before
     assert growth < _MAX_FLOOD_MIB
     assert bystander.slowest < _MAX_WAIT_SECONDS
