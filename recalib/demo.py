@@ -91,7 +91,7 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
         )
     say(f"reliability diagram: {picture}")
     if keep:
-        _say_how_to_go_on(url, process.pid, test)
+        _print_next_steps(url, process.pid, test)
 
 
 def _judged(
@@ -249,12 +249,12 @@ def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
     return path
 
 
-def _say_how_to_go_on(url: str, pid: int, test: Split) -> None:
+def _print_next_steps(url: str, pid: int, test: Split) -> None:
     row = json.dumps({"logits": [[round(float(value), 3) for value in test.logits[0]]]})
-    say("\nThe server goes on. Try:")
+    say("\nThe server keeps running. Try:")
     say(
         f"  curl -s {url}/v1/models/digits/calibrate -H 'Content-Type: application/json' -d '{row}'"
     )
     say(f"  curl -s {url}/v1/models/digits/calibrators/1")
     say(f"  curl -s {url}/metrics")
-    say(f"and stop it with: kill {pid}")
+    say(f"Stop it with: kill {pid}")

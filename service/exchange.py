@@ -69,7 +69,7 @@ class Exchange:
 
     @property
     def body_bytes(self) -> int | None:
-        """The largest body that the caller's key allows; None: no limit of its own."""
+        """The largest body that the caller's key allows; None: the key sets no limit."""
         limits = None if self._principal is None else self._principal.limits
         return None if limits is None else limits.body_bytes
 

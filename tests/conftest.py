@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 
-# Before torch counts the cores: each worker of pytest-xdist has one of its own.
+# Before torch counts the cores: each worker of pytest-xdist gets one core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The `Host` of Starlette's test client.
 os.environ.setdefault("RECALIB_ALLOWED_HOSTS", "testserver")

@@ -39,10 +39,10 @@ for number in range(60):
         READ
 
     threads = [threading.Thread(target=read) for _ in range(6)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 print("read")
 """
 

@@ -118,23 +118,25 @@ def choose(
     identity, temperature = (_reference(name, candidates) for name in ("identity", "temperature"))
     contenders = list(dict.fromkeys([identity, temperature, *candidates]))
     undecided = _undecided(temperature, z, y, w)
-    objections = {one: undecided for one in contenders if undecided and one != identity}
+    objections = {
+        candidate: undecided for candidate in contenders if undecided and candidate != identity
+    }
     seconds: dict[Candidate, float] = {}
     scores: dict[Candidate, HeldOutScores] = {}
     folds = stratified_folds(y) if len(y) >= FOLDS else None
-    for one in contenders:
+    for candidate in contenders:
         started = time.perf_counter()
-        unfit = _unfit(one, *z.shape)
+        unfit = _unfit(candidate, *z.shape)
         if folds is not None and unfit is None:
             try:
-                scores[one] = held_out(one, z, y, folds, w, progress=progress)
+                scores[candidate] = held_out(candidate, z, y, folds, w, progress=progress)
             except InputError as error:  # a K x K matrix of very many classes
                 unfit = str(error)
-        seconds[one] = time.perf_counter() - started
+        seconds[candidate] = time.perf_counter() - started
         if unfit is not None:
-            objections.setdefault(one, unfit)
-        elif preserve_accuracy and not one.map.preserves_accuracy:
-            objections.setdefault(one, "it may change predictions")
+            objections.setdefault(candidate, unfit)
+        elif preserve_accuracy and not candidate.map.preserves_accuracy:
+            objections.setdefault(candidate, "it may change predictions")
     if undecided is not None:
         winner, reason = identity, undecided
     else:
@@ -150,16 +152,16 @@ def choose(
         preserve_accuracy=preserve_accuracy,
         candidates=tuple(
             CandidateResult(
-                one.map.name,
-                one.objective.name,
-                seconds[one],
-                one == winner,
+                candidate.map.name,
+                candidate.objective.name,
+                seconds[candidate],
+                candidate == winner,
                 reason
-                if one == winner
-                else objections.get(one, f"{winner.name} is better, or as good and simpler"),
-                *measured.get(one, ()),
+                if candidate == winner
+                else objections.get(candidate, f"{winner.name} is better, or as good and simpler"),
+                *measured.get(candidate, ()),
             )
-            for one in contenders
+            for candidate in contenders
         ),
     )
     return winner, choice
@@ -176,9 +178,9 @@ def _rows_of(count: int, classes: int, weights: Weights | None) -> NDArray[np.in
 
 def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
     """Return the candidate with that map, preferably by NLL; create one if there is none."""
-    own = [one for one in candidates if one.map.name == name]
-    by_nll = [one for one in own if one.objective.name == "nll"]
-    return next(iter([*by_nll, *own]), Candidate(MAPS[name](), NegativeLogLikelihood()))
+    of_map = [candidate for candidate in candidates if candidate.map.name == name]
+    by_nll = [candidate for candidate in of_map if candidate.objective.name == "nll"]
+    return next(iter([*by_nll, *of_map]), Candidate(MAPS[name](), NegativeLogLikelihood()))
 
 
 def _undecided(
@@ -188,7 +190,7 @@ def _undecided(
     if len(labels) < FOLDS:
         return f"fewer rows than {FOLDS} folds: {len(labels)}"
     bounds = temperature.fitted(logits, labels, weights).bounds
-    lowest = [one for one in bounds if "lower bound" in one]
+    lowest = [bound for bound in bounds if "lower bound" in bound]
     return f"these rows determine no temperature ({lowest[0]})" if lowest else None
 
 
@@ -214,23 +216,23 @@ def _no_better(
     weights: Weights | None,
 ) -> dict[Candidate, str]:
     """Return the candidates that are not clearly better than temperature scaling, with reasons."""
-    base, found = scores[temperature], {}
-    for one, own in scores.items():
-        if one == temperature or one in objections:
+    base, reasons = scores[temperature], {}
+    for candidate, of_candidate in scores.items():
+        if candidate == temperature or candidate in objections:
             continue
         if len(base.nll) < _MIN_ROWS:
-            found[one] = _few(len(base.nll))
+            reasons[candidate] = _few(len(base.nll))
             continue
-        gain, error = mean_and_standard_error(base.nll - own.nll, weights)
-        loss, of_brier = mean_and_standard_error(own.brier - base.brier, weights)
+        gain, error = mean_and_standard_error(base.nll - of_candidate.nll, weights)
+        loss, of_brier = mean_and_standard_error(of_candidate.brier - base.brier, weights)
         if gain <= _ERRORS * error:
-            found[one] = (
+            reasons[candidate] = (
                 f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
                 f"{_lower(gain, error)}"
             )
         elif loss > of_brier:
-            found[one] = f"Brier score higher by {loss:.3g} ± {of_brier:.2g}"
-    return found
+            reasons[candidate] = f"Brier score higher by {loss:.3g} ± {of_brier:.2g}"
+    return reasons
 
 
 def _best(
@@ -241,18 +243,22 @@ def _best(
     classes: int,
 ) -> tuple[Candidate, str]:
     """Return the simplest candidate within one standard error of the best, and the reason."""
-    passed = [one for one in scores if one not in objections and one != temperature]
+    passed = [
+        candidate
+        for candidate in scores
+        if candidate not in objections and candidate != temperature
+    ]
     if not passed:
         if len(scores[temperature].nll) < _MIN_ROWS:
             return temperature, f"fewer than {_MIN_ROWS} rows prefer nothing else"
         return temperature, "no other map is clearly better on held-out folds"
-    best = min(passed, key=lambda one: np.average(scores[one].nll, weights=weights))
+    best = min(passed, key=lambda candidate: np.average(scores[candidate].nll, weights=weights))
     within = []
-    for one in passed:
-        behind, error = mean_and_standard_error(scores[one].nll - scores[best].nll, weights)
+    for candidate in passed:
+        behind, error = mean_and_standard_error(scores[candidate].nll - scores[best].nll, weights)
         if behind <= error:
-            within.append(one)
-    winner = min(within, key=lambda one: one.count_parameters(classes))
+            within.append(candidate)
+    winner = min(within, key=lambda candidate: candidate.count_parameters(classes))
     gain, error = mean_and_standard_error(scores[temperature].nll - scores[winner].nll, weights)
     return winner, f"better than {temperature.name} on held-out folds: {_lower(gain, error)}"
 
@@ -268,9 +274,9 @@ def _score_intervals(
     if not scores:
         return {}
     base = scores[temperature].nll
-    columns = np.stack([(one.nll, one.brier, one.nll - base) for one in scores.values()])
+    columns = np.stack([(score.nll, score.brier, score.nll - base) for score in scores.values()])
     means = _bootstrap(columns.reshape(-1, len(base)).T, weights)
-    return {one: tuple(means[3 * i : 3 * i + 3]) for i, one in enumerate(scores)}
+    return {candidate: tuple(means[3 * i : 3 * i + 3]) for i, candidate in enumerate(scores)}
 
 
 def _bootstrap(columns: NDArray[np.float64], weights: Weights | None) -> list[MetricValue]:
@@ -290,4 +296,4 @@ def _bootstrap(columns: NDArray[np.float64], weights: Weights | None) -> list[Me
         means[i] = total[:-1] / total[-1]
     values = np.average(columns, axis=0, weights=w)
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    return [MetricValue(*(float(x) for x in one)) for one in zip(values, low, high, strict=True)]
+    return [MetricValue(*(float(x) for x in row)) for row in zip(values, low, high, strict=True)]

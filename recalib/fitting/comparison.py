@@ -67,25 +67,34 @@ def compare(
     for name, objective in pairs:
         progress(f"{name} by {objective}")
         try:
-            one = fit(validation.logits, validation.labels, name, objective, input=input)
+            calibrator = fit(validation.logits, validation.labels, name, objective, input=input)
         except InputError as error:  # a K x K matrix of very many classes
             left_out.append(str(error))
             continue
-        probabilities = one.predict(test.logits, input=input)
-        fitted.append((one, evaluate(test.labels, probabilities=probabilities, level=level)))
+        probabilities = calibrator.predict(test.logits, input=input)
+        fitted.append((calibrator, evaluate(test.labels, probabilities=probabilities, level=level)))
     _, choice = choose(
-        [Candidate(*configure_pair(one.card.map, one.card.objective, {})) for one, _ in fitted],
+        [
+            Candidate(*configure_pair(calibrator.card.map, calibrator.card.objective, {}))
+            for calibrator, _ in fitted
+        ],
         *check_data(validation.logits, validation.labels, input),
         preserve_accuracy=preserve_accuracy,
         progress=lambda stage, i, value: progress(f"{stage}, iteration {i}"),
     )
-    results = {(one.map, one.objective): one for one in choice.candidates}
+    results = {(result.map, result.objective): result for result in choice.candidates}
     entries = tuple(
-        ComparisonEntry(one, metrics, results[one.card.map, one.card.objective])
-        for one, metrics in fitted
+        ComparisonEntry(
+            calibrator, metrics, results[calibrator.card.map, calibrator.card.objective]
+        )
+        for calibrator, metrics in fitted
     )
     chosen = (choice.map, choice.objective)
-    own = [one for one, _ in fitted if (one.card.map, one.card.objective) == chosen]
-    if not own:  # a reference that is not among the pairs
-        own = [fit(validation.logits, validation.labels, *chosen, input=input)]
-    return Comparison(entries, choice, own[0], tuple(left_out))
+    winners = [
+        calibrator
+        for calibrator, _ in fitted
+        if (calibrator.card.map, calibrator.card.objective) == chosen
+    ]
+    if not winners:  # a reference that is not among the pairs
+        winners = [fit(validation.logits, validation.labels, *chosen, input=input)]
+    return Comparison(entries, choice, winners[0], tuple(left_out))

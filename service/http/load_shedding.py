@@ -21,7 +21,7 @@ _BEAT_SECONDS = 0.05
 _MAX_LAG_SECONDS = 0.2
 #: The limit does not fall below this, unless it is set lower, and grows by it.
 _STEP = 16
-#: Requests that count towards a share of their own.
+#: Requests with a separate limit.
 _RESERVED_PATHS = frozenset({path.encode() for path in OPEN_PATHS} | {b"/metrics"})
 _RESERVED_SUFFIX = b"/labels"
 

@@ -40,10 +40,10 @@ def test_server_trains_and_serves_the_result(
     assert {k: output[k] for k in there} == there
     write_data(cli.folder)
     cli("train", write_recipe(cli.folder), "-o", "here")
-    with np.load("out/test.npz") as one, np.load("here/test.npz") as other:
-        np.testing.assert_allclose(one["logits"], other["logits"], rtol=1e-5, atol=1e-6)
+    with np.load("out/test.npz") as remote, np.load("here/test.npz") as local:
+        np.testing.assert_allclose(remote["logits"], local["logits"], rtol=1e-5, atol=1e-6)
         with Client(server.url) as client:
-            p = client.calibrate(name, one["logits"])
+            p = client.calibrate(name, remote["logits"])
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
 
 

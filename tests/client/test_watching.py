@@ -39,7 +39,7 @@ REPORT = MonitoringReport.model_validate(
             {"at": _AT, "version": 3, "kind": "stale", "actor": "monitor", "reason": "x",
              "evidence": {}},
             {"at": _AT, "version": 4, "kind": "refitted", "actor": f"job:{'0' * 32}",
-             "reason": "somebody asked", "evidence": {}},
+             "reason": "requested by a user", "evidence": {}},
         ],
         "candidate": {"version": 4, "verdict": None, "began_at": _AT,
                       "evidence": {"labels": 1_500, "mean_difference": 0.0123,
@@ -67,7 +67,7 @@ def test_text_output_has_the_full_report(cli: Cli, flaky: Flaky) -> None:
         "75 s",
         "candidate 4: is being compared; Brier score lower by 0.0123 on 1,500 labels",
         "monitor",
-        "somebody asked",  # although the name of a job alone would fill the line
+        "requested by a user",  # although the name of a job alone would fill the line
     ):
         assert "".join(text.split()) in output, text
 

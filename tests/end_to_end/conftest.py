@@ -12,7 +12,7 @@ from tests.end_to_end.programs import Programs
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Iterator[Programs]:
-    """Starts programs on a home of their own; none of them outlives the test."""
+    """Starts programs on separate homes, and ends them after the test."""
     programs = Programs(tmp_path)
     yield programs
     programs.clean_up()

@@ -119,8 +119,8 @@ class Traffic:
         return until(look, f"{kinds}")
 
     def report(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.server.ask("GET", "/v1/models/digits/monitoring")
-        return found
+        body: dict[str, Any] = self.server.ask("GET", "/v1/models/digits/monitoring")
+        return body
 
 
 @pytest.mark.parametrize("empty_database_url", ["sqlite"], indirect=True)

@@ -65,7 +65,7 @@ def test_sigterm_finishes_requests_and_leaves_no_process(programs: Programs, wor
         assert server.process.wait() == 0
         assert "Traceback" not in server.log()
     until(lambda: not programs.alive(), "all processes to end")
-    # Libraries leave files of their own.
+    # Libraries leave other files.
     assert list(programs.temporary.glob("recalib-*")) == []
 
 
@@ -80,7 +80,7 @@ def test_sigterm_during_start(programs: Programs) -> None:
     assert process.returncode == 0
     assert "Traceback" not in programs.log_of(process)
     until(lambda: not programs.alive(), "all processes to end")
-    # Libraries leave files of their own.
+    # Libraries leave other files.
     assert list(programs.temporary.glob("recalib-*")) == []
 
 

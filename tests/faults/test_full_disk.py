@@ -43,8 +43,8 @@ def disk() -> Iterator[Path]:
 def database_on_it(request: pytest.FixtureRequest, disk: Path) -> Iterator[str]:
     """A database whose tables are on the disk.
 
-    PostgreSQL's log is elsewhere: where that finds no room the server ends itself, as one that is
-    killed (`test_postgresql.py`).
+    PostgreSQL's log is on another disk: without room for its log the server stops, which
+    `test_postgresql.py` tests.
     """
     if request.param == "sqlite":
         yield f"sqlite:///{disk / 'recalib.db'}"

@@ -81,7 +81,7 @@ def test_no_grid_temperature_is_better(
     """400 of them, seven in a thousand apart, by another implementation.
 
     The search ends with steps of 4e-5 of a temperature: what it misses of a minimum is far below
-    1e-6 of it. The jumps of hard bins are as narrow as one likes, and one may be missed.
+    1e-6 of it. The jumps of hard bins can be arbitrarily narrow, so a search may miss some.
     """
     logits, labels = draw(rows, classes, 2.0)
     problem = problem_of("temperature", name, logits, labels, **options)

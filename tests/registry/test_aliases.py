@@ -111,7 +111,7 @@ def test_revisions_become_visible_in_order(registry: Registry) -> None:
 
 
 def _until_it_waits(registry: Registry) -> None:
-    """Wait until somebody waits for a lock; SQLite does not tell, and has one lock only."""
+    """Wait until a transaction waits for a lock; SQLite has one lock and does not report it."""
     waiting = select(func.count()).select_from(text("pg_locks WHERE NOT granted"))
     deadline = time.monotonic() + 30
     with registry.reading() as tx:

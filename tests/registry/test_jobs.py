@@ -72,7 +72,7 @@ def test_future_job_is_not_claimed(registry: Registry) -> None:
 
 
 def test_many_claimers_get_each_job_once(registry: Registry) -> None:
-    """Threads on connections of their own, all at the same queue."""
+    """Threads with separate connections use the same queue."""
     jobs = {_enqueue(registry).id for _ in range(20)}
 
     def claim(_: int) -> str:
