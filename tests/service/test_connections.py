@@ -4,19 +4,15 @@ that leave, and micro-batching of concurrent connections."""
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import shutil
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from http.client import HTTPMessage, parse_headers
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +28,18 @@ from service.app import create_app
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.limited_protocol import LimitedProtocol
 from service.serving import micro_batch
-from tests.service.conftest import npy
+from tests.service.raw_http import (
+    CALIBRATE,
+    TIMEOUT_SECONDS,
+    Connection,
+    batch,
+    chunked_request,
+    http_request,
+    json_request,
+    npy_request,
+)
 
-_CALIBRATE = "/v1/models/digits/calibrate"
 _KEEP_ALIVE_SECONDS = 1
-_TIMEOUT_SECONDS = 20
 _MAX_BODY_BYTES = 400_000
 
 
@@ -74,7 +77,7 @@ class Server:
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_TIMEOUT_SECONDS,
+            timeout_graceful_shutdown=TIMEOUT_SECONDS,
             **options,
         )
         server = uvicorn.Server(config)
@@ -84,13 +87,13 @@ class Server:
             yield server, server.servers[0].sockets[0].getsockname()[1]
         finally:
             server.should_exit = True
-            running.result(_TIMEOUT_SECONDS)
+            running.result(TIMEOUT_SECONDS)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Keep the event loop from reading its sockets."""
         resume = threading.Event()
-        self.loop.call_soon_threadsafe(resume.wait, _TIMEOUT_SECONDS)
+        self.loop.call_soon_threadsafe(resume.wait, TIMEOUT_SECONDS)
         try:
             yield
         finally:
@@ -104,104 +107,17 @@ class Server:
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(_TIMEOUT_SECONDS)
-
-
-@dataclass
-class Response:
-    status: int
-    headers: HTTPMessage
-    body: bytes
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        assert self.status == 200, self.body
-        if self.headers["content-type"] == "application/x-npy":
-            rows: NDArray[Any] = np.load(io.BytesIO(self.body), allow_pickle=False)
-            return rows
-        return np.array(json.loads(self.body)["probabilities"])
-
-
-class Connection:
-    """A client socket that sends raw bytes and reads one response at a time."""
-
-    def __init__(self, port: int, trust: ssl.SSLContext | None) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if trust is not None:
-            self.socket = trust.wrap_socket(self.socket, server_hostname="127.0.0.1")
-        self._file = self.socket.makefile("rb")
-
-    def send(self, *pieces: bytes) -> None:
-        """Send pieces with pauses, so that the server reads each separately."""
-        for index, piece in enumerate(pieces):
-            if index:
-                time.sleep(0.02)
-            self.socket.sendall(piece)
-
-    def receive(self) -> Response:
-        line = self._file.readline()
-        if not line:
-            raise ConnectionError("the server has closed the connection")
-        headers = parse_headers(self._file)
-        body = self._file.read(int(headers.get("content-length", 0)))
-        return Response(int(line.split()[1]), headers, body)
-
-    def request(self, *pieces: bytes) -> Response:
-        self.send(*pieces)
-        return self.receive()
-
-    def is_closed(self) -> bool:
-        """Wait for the server to close the connection."""
-        return self._file.read(1) == b""
-
-    def close(self) -> None:
-        self._file.close()
-        self.socket.close()
-
-    def abort(self) -> None:
-        """Close with a TCP reset."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.close()
+        self._thread.join(TIMEOUT_SECONDS)
 
 
 Connect = Callable[..., Connection]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "timed out"
         time.sleep(0.01)
-
-
-def http_request(path: str, body: bytes, *headers: str, method: str = "POST") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
-    return "\r\n".join([*lines, *headers, "", ""]).encode() + body
-
-
-def json_request(logits: NDArray[Any], *headers: str, model: str = "digits") -> bytes:
-    path = f"/v1/models/{model}/calibrate?ids=0"
-    body = json.dumps({"logits": logits.tolist()}).encode()
-    return http_request(path, body, "Content-Type: application/json", *headers)
-
-
-def npy_request(logits: NDArray[Any]) -> bytes:
-    types = ("Content-Type: application/x-npy", "Accept: application/x-npy")
-    return http_request(_CALIBRATE, npy(logits), *types)
-
-
-def chunked_request(logits: NDArray[Any], size: int) -> bytes:
-    """Return a request whose body comes in chunks of `size` bytes."""
-    head, _, body = json_request(logits).partition(b"\r\n\r\n")
-    length = b"Content-Length: %d" % len(body)
-    parts = [body[at : at + size] for at in range(0, len(body), size)]
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
-    return head.replace(length, b"Transfer-Encoding: chunked") + b"\r\n\r\n" + chunks + b"0\r\n\r\n"
-
-
-def batch(rows: int, seed: int = 0) -> NDArray[Any]:
-    return np.random.default_rng(seed).normal(0, 3, (rows, 4)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -384,7 +300,7 @@ def _accepts(port: int) -> bool:
 @pytest.mark.parametrize(
     ("method", "path", "route"),
     [
-        ("POST", _CALIBRATE, "/v1/models/{model}/calibrate"),
+        ("POST", CALIBRATE, "/v1/models/{model}/calibrate"),
         ("POST", "/v2/models/digits/infer", "/v2/models/{model}/infer"),
         ("POST", "/v1/models", "/v1/models"),
         ("PUT", "/v1/models/digits/datasets/partial", "/v1/models/{model}/datasets/{name}"),
@@ -423,7 +339,7 @@ def test_client_that_resets_its_connection_affects_no_other(
     ("method", "path", "route"),
     [
         ("GET", "/livez", "/livez"),
-        ("POST", _CALIBRATE, "/v1/models/{model}/calibrate"),
+        ("POST", CALIBRATE, "/v1/models/{model}/calibrate"),
     ],
 )
 @pytest.mark.usefixtures("port")
@@ -449,7 +365,7 @@ def test_response_that_cannot_be_sent_counts_as_499(
 
     before = _left_early(method, route)
     call = server.app(scope, receive, send)
-    asyncio.run_coroutine_threadsafe(call, server.loop).result(_TIMEOUT_SECONDS)
+    asyncio.run_coroutine_threadsafe(call, server.loop).result(TIMEOUT_SECONDS)
     assert _left_early(method, route) == before + 1
     assert _tracebacks(caplog) == []
 
@@ -481,7 +397,7 @@ def test_requests_of_concurrent_connections_share_a_call_and_get_their_own_rows(
     batches = [batch(1 + seed % 4, seed) for seed in range(16)]
     invalid = {
         3: (json_request(batches[3][:, :3]), 422),
-        7: (http_request(_CALIBRATE, b'{"logits": [[1, 2'), 422),
+        7: (http_request(CALIBRATE, b'{"logits": [[1, 2'), 422),
         11: (json_request(batches[11], model="unknown"), 404),
     }
     valid = [index for index in range(len(batches)) if index not in invalid]

@@ -14,75 +14,23 @@ from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
 from recalib.metrics.evaluate import evaluate
-from recalib.prediction_ids import mint, read_ids, summarise_predictions
 from recalib.registry import (
     Candidate,
-    Capture,
     Model,
     MonitoringConfig,
     MonitorRow,
     Registry,
-    TrafficCount,
 )
 from recalib.registry.job_kinds import MONITOR, REFIT
-from service.serving.logit_sampling import Captures, _parquet, _Sample, write_captures
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
-from tests.training.watched import WATCHING, Stream, a_champion
+from tests.training.watched import CAPTURING, WATCHING, a_champion, serve
 from training.logit_samples import read_labelled_sample
 from training.main import HANDLERS
-from training.monitoring_job import tidy, watch
+from training.monitoring_job import watch
 from training.refit_job import _sample_start, refit_is_due, request_refit
 from training.shadow_comparison import compare
 from training.worker import Worker
-
-CAPTURING = replace(WATCHING, capture=1.0)
-
-
-def serve(
-    registry: Registry,
-    model: Model,
-    *,
-    ago: float,
-    temperature: float,
-    rows: int = 1_500,
-    seconds: float = 600.0,
-    seed: int = 1,
-    version: int = 1,
-    save_logits: bool = True,
-) -> None:
-    """Serve rows of true temperature `temperature`, with ids, labels and saved logits."""
-    logits, truth = draw(rows, 4, temperature, seed=seed)
-    logits = logits.astype(np.float32)
-    with registry.transaction() as tx:
-        key, now = tx.signing_keys.first(), tx.clock()
-        champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
-    probabilities = champion.predict_float32(logits)
-    times = now - ago + np.arange(rows) * seconds / rows
-    ids = [
-        mint(key, model.id, version, at, summarise_predictions(logits[[n]], probabilities[[n]]))[0]
-        for n, at in enumerate(times)
-    ]
-    read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
-    stream = Stream(registry, model)
-    places = np.searchsorted(stream.edges, probabilities.max(axis=1), side="right")
-    counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
-    cells, counts = np.unique(counted, axis=0, return_counts=True)
-    stored = _Sample(
-        times[0], [prediction.digest for prediction in read], [logits], logits.nbytes, times[-1]
-    )
-    with registry.blobs.writer() as blob:
-        blob.write(_parquet(stored))
-        digest = blob.commit()
-    with registry.transaction() as tx:
-        tx.labels.add(model, list(zip(read, truth.tolist(), strict=True)))
-        stream._arrive(tx, 5.0, version)
-        tx.traffic.add(
-            TrafficCount(model.id, version, int(start), 0, int(bin), int(count))
-            for (start, bin), count in zip(cells, counts, strict=True)
-        )
-        if save_logits:
-            tx.captures.add(model.id, Capture(digest, rows, 99, times[0] - 1, times[-1] + 1))
 
 
 def work(registry: Registry, *kinds: str) -> None:
@@ -363,27 +311,6 @@ def test_candidate_is_dropped_when_capture_is_disabled(registry: Registry) -> No
     assert "`capture` is 0" in last_reason(registry, model)
 
 
-def test_comparison_advances_with_many_rows_of_the_same_time(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files of several processes overlap; each read must advance."""
-    monkeypatch.setattr("training.logit_samples.MAX_ROWS", 1_000)
-    model = a_champion(registry, CAPTURING)
-    for seed in range(4):
-        serve(registry, model, ago=2_000, temperature=3.0, rows=400, seed=seed)
-        serve(registry, model, ago=1_300, temperature=3.0, rows=400, seed=10 + seed)
-    with registry.reading() as tx:
-        now = tx.clock()
-    start, sizes = now - 2_100, []
-    while start < now - 200:
-        sample = read_labelled_sample(registry, model, 1, start, now - 200)
-        assert start < sample.end
-        start, sizes = sample.end, [*sizes, len(sample)]
-    assert sum(sizes) == 8 * 400
-    assert len(sizes) == 2
-    assert 0 < len(read_labelled_sample(registry, model, 1, 0, now, newest=True)) <= 1_000
-
-
 def test_candidate_promoted_by_a_user_ends_its_comparison(registry: Registry) -> None:
     model = a_champion(registry, CAPTURING)
     version = shadowed(registry, model, CAPTURING, 3.0)
@@ -463,55 +390,3 @@ def test_failed_refit_is_retried_later(registry: Registry, monkeypatch: pytest.M
         now = tx.clock()
         assert refit_is_due(tx, model, "stale", now) is None
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
-
-
-def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
-    """A share of the rows with ids is sampled; a failed write is retried."""
-    model = a_champion(registry, CAPTURING)
-    captures = Captures()
-    logits = np.random.default_rng(0).normal(size=(1_000, 4)).astype(np.float32)
-    with registry.transaction() as tx:
-        key = tx.signing_keys.first()
-        now = tx.clock()
-    ids: list[str | None] = list(
-        mint(key, model.id, 1, now - 200, summarise_predictions(logits, np.full_like(logits, 0.25)))
-    )
-    captures.keep(model.id, 1.0, [None] * 1_000, logits)
-    assert write_captures(registry, captures, 0.0) == 0
-    captures.keep(model.id, 0.5, [*ids[:500], *[None] * 500], logits)
-    assert write_captures(registry, captures, 3_600.0) == 0
-    broken = Registry("sqlite:////nowhere/at/all.db", registry.blobs.url)
-    with pytest.raises(Exception, match="database"):
-        write_captures(broken, captures, 0.0)
-    assert write_captures(registry, captures, 0.0) == 1
-    with registry.reading() as tx:
-        rows, size = tx.captures.totals(model)
-        (file,) = tx.captures.between(model, 0, 1e11)
-    assert 180 < rows < 320
-    assert size > 0
-    predictions: Any = read_ids(
-        [str(prediction_id) for prediction_id in ids],
-        {1: key},
-        model=model.id,
-        now=now,
-        lifetime_seconds=1e9,
-    )
-    with registry.transaction() as tx:
-        tx.labels.add(
-            model, [(prediction_id, n % 4) for n, prediction_id in enumerate(predictions)]
-        )
-    sample = read_labelled_sample(
-        registry, replace(model, monitoring=MonitoringConfig()), 1, 0, now + 60
-    )
-    assert (len(sample), sample.sampled) == (rows, rows)
-    where = {row.tobytes(): n for n, row in enumerate(logits)}
-    assert [where[row.tobytes()] % 4 for row in sample.logits] == sample.labels.tolist()
-    with registry.transaction() as tx:
-        tx.models.set_monitoring("resnet", replace(CAPTURING, capture_seconds=1.0))
-        model = tx.models.get("resnet")
-    threading.Event().wait(2.5)
-    tidy(registry, model)
-    with registry.reading() as tx:
-        assert tx.captures.totals(model) == (0, 0)
-    with pytest.raises(Exception, match="blob"):
-        registry.blobs.open(file.digest)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import update
 
+from recalib.calibrator import Calibrator
 from recalib.drift.calibration_sums import bin_indices
 from recalib.fitting.fit import fit
-from recalib.prediction_ids import Prediction
-from recalib.registry import Model, MonitoringConfig, Registry, TrafficCount, tables
+from recalib.prediction_ids import Prediction, mint, read_ids, summarise_predictions
+from recalib.registry import Capture, Model, MonitoringConfig, Registry, TrafficCount, tables
+from service.serving.logit_sampling import _parquet, _Sample
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 
@@ -19,6 +22,7 @@ LENGTH, MATURITY = 60.0, 120.0
 WATCHING = MonitoringConfig(
     cohort_seconds=LENGTH, maturity_seconds=MATURITY, least_labels=200, window_labels=1_000
 )
+CAPTURING = replace(WATCHING, capture=1.0)
 
 
 def a_champion(registry: Registry, monitoring: MonitoringConfig = WATCHING) -> Model:
@@ -107,3 +111,49 @@ class Stream:
             .where(table.c.labelled_at >= self.now - 1, table.c.version == version)
             .values(labelled_at=table.c.predicted_at + delay)
         )
+
+
+def serve(
+    registry: Registry,
+    model: Model,
+    *,
+    ago: float,
+    temperature: float,
+    rows: int = 1_500,
+    seconds: float = 600.0,
+    seed: int = 1,
+    version: int = 1,
+    save_logits: bool = True,
+) -> None:
+    """Serve rows of true temperature `temperature`, with ids, labels and saved logits."""
+    logits, truth = draw(rows, 4, temperature, seed=seed)
+    logits = logits.astype(np.float32)
+    with registry.transaction() as tx:
+        key, now = tx.signing_keys.first(), tx.clock()
+        champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
+    probabilities = champion.predict_float32(logits)
+    times = now - ago + np.arange(rows) * seconds / rows
+    ids = [
+        mint(key, model.id, version, at, summarise_predictions(logits[[n]], probabilities[[n]]))[0]
+        for n, at in enumerate(times)
+    ]
+    read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
+    stream = Stream(registry, model)
+    places = np.searchsorted(stream.edges, probabilities.max(axis=1), side="right")
+    counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
+    cells, counts = np.unique(counted, axis=0, return_counts=True)
+    stored = _Sample(
+        times[0], [prediction.digest for prediction in read], [logits], logits.nbytes, times[-1]
+    )
+    with registry.blobs.writer() as blob:
+        blob.write(_parquet(stored))
+        digest = blob.commit()
+    with registry.transaction() as tx:
+        tx.labels.add(model, list(zip(read, truth.tolist(), strict=True)))
+        stream._arrive(tx, 5.0, version)
+        tx.traffic.add(
+            TrafficCount(model.id, version, int(start), 0, int(bin), int(count))
+            for (start, bin), count in zip(cells, counts, strict=True)
+        )
+        if save_logits:
+            tx.captures.add(model.id, Capture(digest, rows, 99, times[0] - 1, times[-1] + 1))
