@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 
 # Before torch counts the cores: each worker of pytest-xdist gets one core.
@@ -10,11 +11,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The `Host` of Starlette's test client.
 os.environ.setdefault("RECALIB_ALLOWED_HOSTS", "testserver")
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from recalib.metrics.evaluate import evaluate
 
 pytest_plugins = ["tests.registry.fixtures"]
 
@@ -60,6 +64,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return folder if nodeid.startswith(folder) else nodeid.partition("::")[0]
 
     return Scheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards of calibrators have two metrics, unless a test uses `whole_cards`.
+
+    All of them, with intervals, are nine tenths of a small fit's time; tests/metrics tests them.
+    """
+    if "whole_cards" not in request.fixturenames:
+        fitting = importlib.import_module("recalib.fitting.fit")
+        monkeypatch.setattr(fitting, "evaluate", partial(evaluate, metrics=["nll", "ece"]))
+
+
+@pytest.fixture
+def whole_cards() -> None:
+    """Cards with all metrics."""
 
 
 _ROOT = Path(__file__).resolve().parent.parent

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 import yaml
 
-from recalib.cli import app
+from recalib.cli import root_command
 from recalib.registry import MonitoringConfig
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -35,17 +34,17 @@ def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
 
 
 def test_commands_and_their_options_exist() -> None:
-    group: Any = typer.main.get_command(app)
+    group: Any = root_command()
     blocks = "\n".join(re.findall(r"```sh\n(.*?)```", _PAGE, re.DOTALL))
     lines = [line.partition(" # ")[0] for line in blocks.splitlines()]
     lines += re.findall(r"`([^`\n]+)`", _PAGE)
     calls = [match[1].split() for line in lines if (match := re.search(r"\brecalib (\w.*)", line))]
     assert len(calls) > 10
     for name, *rest in calls:
-        command = group.commands[name]
-        if hasattr(command, "commands") and rest:
-            command = command.commands[rest[0].strip("`,")]
-        options = {option for parameter in command.params for option in parameter.opts}
+        subcommand = group.commands[name]
+        if hasattr(subcommand, "commands") and rest:
+            subcommand = subcommand.commands[rest[0].strip("`,")]
+        options = {option for parameter in subcommand.params for option in parameter.opts}
         assert {word for word in rest if word.startswith("--")} <= options, (name, rest)
 
 

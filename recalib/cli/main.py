@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from functools import cache
+from typing import Annotated, NoReturn, cast
 
 import typer
+import typer.main
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from recalib.cli.apply import apply
@@ -35,7 +38,7 @@ from recalib.cli.worker import worker
 from recalib.errors import RecalibError
 from recalib.sanitize import sanitize_text
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "root_command"]
 
 #: Exit status of bad input; click uses the same for bad usage.
 _BAD_INPUT_STATUS = 2
@@ -95,6 +98,12 @@ app.command("rotate-key")(rotate_key)
 app.add_typer(keys_app, name="keys")
 
 
+@cache
+def root_command() -> TyperGroup:
+    """Return the program as a click command, which takes 30 ms to build."""
+    return cast(TyperGroup, typer.main.get_command(app))
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the program and exit.
 
@@ -106,7 +115,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
     try:
-        status = app(arguments, prog_name="recalib", standalone_mode=False)
+        status = root_command()(arguments, prog_name="recalib", standalone_mode=False)
     except TyperException as error:
         status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:

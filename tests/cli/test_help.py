@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-import typer.main
 
 import recalib
-from recalib.cli import app
+from recalib.cli import root_command
 from tests.cli.running import Cli
 
 #: Each command and what a user finds in its help.
@@ -136,8 +137,7 @@ def test_help_lists_everything(cli: Cli, command: str) -> None:
 
 
 def test_every_command_and_option_is_described(cli: Cli) -> None:
-    group = typer.main.get_command(app)
-    commands = group.commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = root_command().commands
     groups = {name: entry for name, entry in commands.items() if hasattr(entry, "commands")}
     commands = commands | {
         f"{name} {below}": entry

@@ -10,10 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import typer.main
 import yaml
 
-from recalib.cli import app
+from recalib.cli import root_command
 from recalib.settings import Settings
 from service.run import _STOP_SECONDS
 from service.shutdown import GRACE_SECONDS
@@ -145,7 +144,7 @@ def test_database_and_store_have_no_outside_network() -> None:
 
 def test_commands_exist_in_the_cli() -> None:
     """Subcommands and options exist."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = root_command().commands
     for name in OURS:
         assert SERVICES[name].get("command", ["serve"])[0] in commands, name
         probe = SERVICES[name].get("healthcheck", {}).get("test", [])

@@ -13,10 +13,9 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
-import typer.main
 import yaml
 
-from recalib.cli import app
+from recalib.cli import root_command
 from recalib.settings import Settings
 from service.access.permissions import OPEN_PATHS
 from service.run import _STOP_SECONDS
@@ -195,11 +194,11 @@ def test_container_commands_options_and_settings_exist(
     pod, container = CONTAINERS[name]
     image = container["image"].removeprefix("recalib-")
     assert 'ENTRYPOINT ["recalib"]' in stage(image)
-    command = typer.main.get_command(app)
+    subcommand: Any = root_command()
     for word in container["args"]:
-        if hasattr(command, "commands"):
-            command = command.commands[word]
-    options = {option for parameter in command.params for option in parameter.opts}
+        if hasattr(subcommand, "commands"):
+            subcommand = subcommand.commands[word]
+    options = {option for parameter in subcommand.params for option in parameter.opts}
     assert {word for word in container["args"] if word.startswith("--")} <= options
 
     assert container["envFrom"] == [{"configMapRef": {"name": "recalib"}}]

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from functools import partial
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from recalib.metrics.evaluate import evaluate
 
 __all__ = ["draw"]
 
@@ -23,22 +18,6 @@ def draw(
     # Gumbel's trick: the largest of z/T plus Gumbel noise is a draw from softmax(z/T).
     labels = (logits / temperature + rng.gumbel(size=logits.shape)).argmax(axis=1)
     return logits, labels
-
-
-@pytest.fixture(autouse=True)
-def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards of this folder have two metrics, unless a test uses `whole_cards`.
-
-    All of them, with intervals, are nine tenths of a small fit's time; tests/metrics tests them.
-    """
-    if "whole_cards" not in request.fixturenames:
-        fitting = importlib.import_module("recalib.fitting.fit")
-        monkeypatch.setattr(fitting, "evaluate", partial(evaluate, metrics=["nll", "ece"]))
-
-
-@pytest.fixture
-def whole_cards() -> None:
-    """Cards with all metrics."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Random legal parameters of any map, for its contract tests, and short cards."""
+"""Random legal parameters of any map, for its contract tests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.maps import Map
-from tests.fitting.conftest import short_cards
 
-__all__ = ["short_cards", "some_logits", "some_parameters"]
+__all__ = ["some_logits", "some_parameters"]
 
 
 def some_parameters(the_map: Map, classes: int, seed: int = 0) -> dict[str, NDArray[np.float64]]:

@@ -18,14 +18,12 @@ from starlette.testclient import TestClient
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
-from tests.fitting.conftest import draw, short_cards, whole_cards
+from tests.fitting.conftest import draw
 from tests.registry.fixtures import copy_of
 from tests.service.documented import DocumentedClient
 from tests.service.stubs import Rpc
 from training.main import HANDLERS
 from training.worker import Worker
-
-__all__ = ["short_cards", "whole_cards"]
 
 NPZ = {"Content-Type": "application/x-npz"}
 NPY = {"Content-Type": "application/x-npy"}

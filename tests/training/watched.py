@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,14 @@ WATCHING = MonitoringConfig(
 CAPTURING = replace(WATCHING, capture=1.0)
 
 
+@cache
+def _calibrator() -> Calibrator:
+    return fit(*draw(2_000, 4, 3.0), map="temperature")
+
+
 def a_champion(registry: Registry, monitoring: MonitoringConfig = WATCHING) -> Model:
     """Publish a calibrator with a real card as the champion of a model of 4 classes."""
-    calibrator = fit(*draw(2_000, 4, 3.0), map="temperature")
+    calibrator = _calibrator()
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 4, "anna", monitoring)
     lease = a_lease(registry)
