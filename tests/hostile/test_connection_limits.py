@@ -227,6 +227,7 @@ def test_refused_connection_reads_503_with_retry_after(locked: Server, key: str)
     assert "connections" in json.loads(body)["detail"]
 
 
+@pytest.mark.slow
 def test_load_is_shed_except_health(programs: Programs, server: Server) -> None:
     """Requests that arrive at once get a place or 503, and the connection stays usable."""
     listing = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -256,6 +257,7 @@ def test_load_is_shed_except_health(programs: Programs, server: Server) -> None:
         assert 'recalib_limited_requests_total{limit="load"}' in small.client.get("/metrics").text
 
 
+@pytest.mark.slow
 def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
     """With 64 descriptors, silent clients and uploads leave room for requests."""
     limited = Programs.__new__(Programs)
@@ -274,6 +276,7 @@ def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
                 assert client.send(head + body).response()[0] == 201
 
 
+@pytest.mark.slow
 def test_soft_limit_of_descriptors_is_raised(programs: Programs, server: Server) -> None:
     limited = Programs.__new__(Programs)
     limited.__dict__.update(programs.__dict__)

@@ -165,6 +165,7 @@ def _killed(at: int, act: Callable[[Callable[[str], None]], object]) -> bool:
         os._exit(0)
 
 
+@pytest.mark.slow
 def test_killed_backup_or_restore_leaves_a_consistent_state(
     registry: Registry, other_target: Registry, backup_path: Path, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import grpc
@@ -14,9 +15,11 @@ from grpc_health.v1 import health_pb2
 from starlette.testclient import TestClient
 
 from recalib.access import SCOPES, Limits
+from recalib.errors import UnauthorizedError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access import limits
+from service.access.authenticator import Authenticator
 from service.access.permissions import DOCS_PATHS, MODEL_CHECKED_LATER, OPEN_PATHS, RULES
 from service.app import create_app
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
@@ -398,6 +401,21 @@ def test_optional_keys_are_checked_when_they_are_sent(
         assert client.get("/v1/models", headers=headers).status_code == 403
         headers = {"Authorization": "Bearer nonsense"}
         assert client.get("/v1/models", headers=headers).status_code == 401
+
+
+def test_key_that_expires_after_it_was_read_is_rejected(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry.transaction() as tx:
+        key = tx.api_keys.create("web", ["predict"], lifetime_seconds=60)
+    authenticator = Authenticator(registry, required=True)
+    authenticator.refresh()
+    header = f"Bearer {key}"
+    assert authenticator.principal(header).name == "web"
+    clock = SimpleNamespace(time=lambda: time.time() + 61)
+    monkeypatch.setattr("service.access.authenticator.time", clock)
+    with pytest.raises(UnauthorizedError, match="has expired"):
+        authenticator.principal(header)
 
 
 def test_openapi_declares_the_key_for_every_operation() -> None:
