@@ -2,7 +2,8 @@
 
 The safetensors package maps the file into memory. Mapped pages count as memory of the process, and
 a blob in a bucket cannot be mapped, so this module reads the format itself: 8 bytes of length, a
-JSON header, and the numbers.
+JSON header, and the numbers. As in that package, the tensors must cover the numbers exactly: files
+with gaps or overlaps are rejected, so that no two programs read different numbers from a file.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class SafetensorsFile(DataFile):
         if names.labels is not None:
             self._labels = self._tensor(names.labels, "labels")
             check_labels_shape(self._labels[0], rows)
+        self._check_offsets()
         if self._is_bfloat16:
             dtype = np.dtype(np.float32)
         return Layout(rows, classes, dtype, has_labels=self._labels is not None)
@@ -85,8 +87,35 @@ class SafetensorsFile(DataFile):
             raise InputError("data", found="a header that is not an object", accepted="safetensors")
         return header, 8 + length
 
+    def _check_offsets(self) -> None:
+        """Raise `InputError` unless the tensors cover the bytes after the header, each byte once."""
+        position = 0
+        for begin, end, name in sorted(self._offsets()):
+            if begin != position or end < begin:
+                raise InputError(
+                    "data",
+                    found=f"tensor {name!r:.40} at bytes {begin} to {end}, not from {position}",
+                    accepted="tensors without gaps and overlaps",
+                )
+            position = end
+        size = size_of(self._stream) - self._start
+        if position != size:
+            raise InputError(
+                "data",
+                found=f"{size} bytes of numbers where the header claims {position}",
+                accepted="a complete file without other bytes",
+            )
+
+    def _offsets(self) -> Iterator[tuple[int, int, str]]:
+        for name, entry in self._header.items():
+            if name != "__metadata__":
+                begin, end = (_to_size(offset) for offset in entry["data_offsets"])
+                yield begin, end, name
+                if entry["dtype"] in _DTYPES:
+                    self._tensor(name, "data")
+
     def _tensor(self, name: str, field: str) -> tuple[RawArray, int]:
-        """Return a tensor and its offset, after checking them against the size of the file."""
+        """Return a tensor and its offset in the file; its size must be that of its shape."""
         entry = self._header[name]
         begin, end = (_to_size(offset) for offset in entry["data_offsets"])
         if entry["dtype"] not in _DTYPES:
@@ -96,11 +125,10 @@ class SafetensorsFile(DataFile):
         array = RawArray(
             np.dtype(_DTYPES[entry["dtype"]]), tuple(_to_size(n) for n in entry["shape"])
         )
-        available = min(end, size_of(self._stream) - self._start) - begin
-        if available != array.nbytes or end - begin != array.nbytes:
+        if end - begin != array.nbytes:
             raise InputError(
                 field,
-                found=f"{available} bytes where the header claims {array} of {array.nbytes} bytes",
+                found=f"{end - begin} bytes where the header claims {array} of {array.nbytes} bytes",
                 accepted="a complete file",
             )
         return array, self._start + begin

@@ -100,6 +100,32 @@ def tensor(shape: list[Any], end: Any, dtype: str = "F32", begin: Any = 0) -> by
     return safetensors({"logits": entry}, bytes(64))
 
 
+def _entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def tensors(labels: int, other: Any = None, size: int = 96) -> bytes:
+    """Return 4 x 4 logits in bytes 0 to 64, four labels from byte `labels`, and another tensor."""
+    header = {
+        "logits": _entry("F32", [4, 4], 0, 64),
+        "labels": _entry("I64", [4], labels, labels + 32),
+    }
+    return safetensors(header if other is None else {**header, "other": other}, bytes(size))
+
+
+#: Invalid for the safetensors package too.
+BAD_OFFSETS = {
+    "labels overlap logits": (tensors(32), "tensor 'labels' at bytes 32 to 64, not from 64"),
+    "a gap": (tensors(72, size=104), "tensor 'labels' at bytes 72 to 104, not from 64"),
+    "over 64 bits": (tensors(2**64 - 32), "tensor 'labels' at bytes 18446744073709551584"),
+    "more than the tensors": (tensors(64, size=97), "97 bytes of numbers where"),
+    "less than the tensors": (tensors(64, size=95), "95 bytes of numbers where"),
+    "another overlaps": (tensors(64, _entry("F32", [16], 0, 64)), "bytes 0 to 64, not from 64"),
+    "another ends first": (tensors(64, _entry("F32", [1], 100, 96)), "bytes 100 to 96"),
+    "another is too long": (tensors(64, _entry("F32", [2**62], 96, 112), 112), "where the header"),
+}
+
+
 def lists(rows: list[Any], labels: list[Any] | None = None, kind: Any = None) -> Any:
     logits = pa.array(rows, kind or pa.list_(pa.float32()))
     return pa.table({"logits": logits, "labels": labels or np.zeros(len(rows), int)})
@@ -296,9 +322,13 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "safetensors: null": ("safetensors", safetensors({"logits": None}), "data", "cannot be read"),
     "safetensors: bool": ("safetensors", tensor([True, 4], 16), "data", "not a size"),
     "safetensors: negative": ("safetensors", tensor([-4, -4], 64), "data", "not a size"),
-    "safetensors: beyond": ("safetensors", tensor([10**12, 4], 16 * 10**12), "logits", "claims"),
+    "safetensors: beyond": ("safetensors", tensor([10**12, 4], 16 * 10**12), "data", "claims"),
     "safetensors: mismatch": ("safetensors", tensor([4, 4], 32), "logits", "claims"),
     "safetensors: backwards": ("safetensors", tensor([4, 4], 0, begin=64), "logits", "claims"),
     "safetensors: float8": ("safetensors", tensor([4, 4], 16, "F8_E4M3"), "logits", "F8_E4M3"),
     "safetensors: text": ("safetensors", tensor([4, 4], "64"), "data", "not a size"),
+    **{
+        f"safetensors: {name}": ("safetensors", content, "data", part)
+        for name, (content, part) in BAD_OFFSETS.items()
+    },
 }

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import safetensors.numpy
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
 from recalib.files import FORMATS, open_data, read
-from tests.files.bad_files import BAD
+from tests.files.bad_files import BAD, BAD_OFFSETS, tensors
 from tests.files.examples import (
     WRITERS,
     Writer,
@@ -111,6 +112,14 @@ def test_wrong_ranks_are_rejected(write: Writer, shape: tuple[int, ...]) -> None
     name = write.__name__.removeprefix("write_")
     with pytest.raises(InputError, match="shape"):
         read(io.BytesIO(write(np.zeros(shape), LABELS)), format=name)
+
+
+def test_safetensors_package_rejects_the_same_offsets() -> None:
+    """No file is valid for one reader and invalid for another."""
+    assert len(safetensors.numpy.load(tensors(64))) == 2
+    for content, _ in BAD_OFFSETS.values():
+        with pytest.raises(safetensors.SafetensorError):
+            safetensors.numpy.load(content)
 
 
 @every_writer

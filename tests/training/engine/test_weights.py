@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe
+from tests.files.bad_files import BAD_OFFSETS
 from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
 from training.engine.loop import Trained, train
 from training.engine.weights import load_weights, read_weights, weights_bytes
@@ -72,7 +73,10 @@ def test_weights_that_do_not_fit_are_listed(weights: dict[str, Tensor], message:
         assert torch.equal(tensor, tensors()[name]), name
 
 
-@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04", b"\xff" * 64])
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"PK\x03\x04", b"\xff" * 64, *(content for content, _ in BAD_OFFSETS.values())],
+)
 def test_invalid_weight_files_are_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "w").write_bytes(content)
