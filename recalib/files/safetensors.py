@@ -88,7 +88,7 @@ class SafetensorsFile(DataFile):
         return header, 8 + length
 
     def _check_offsets(self) -> None:
-        """Raise `InputError` unless the tensors cover the bytes after the header, each byte once."""
+        """Raise `InputError` unless the tensors cover what follows the header, without overlap."""
         position = 0
         for begin, end, name in sorted(self._offsets()):
             if begin != position or end < begin:
@@ -128,7 +128,7 @@ class SafetensorsFile(DataFile):
         if end - begin != array.nbytes:
             raise InputError(
                 field,
-                found=f"{end - begin} bytes where the header claims {array} of {array.nbytes} bytes",
+                found=f"{end - begin} bytes where the header claims {array}, {array.nbytes} bytes",
                 accepted="a complete file",
             )
         return array, self._start + begin
