@@ -169,7 +169,7 @@ def _prepare(settings: Settings) -> None:
     registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     registry.migrate()
     try:
-        registry.blobs.sweep()
+        registry.sweep()
     except UnavailableError as error:  # serving does not need the cleanup
         log.warning("No leftovers removed: %s", error, extra={"action": "sweep_failed"})
     registry.close()

@@ -68,12 +68,15 @@ _COMPACT_AFTER, _DELETE_AFTER = 2 * _DAY, 90 * _DAY
 def run_monitor(context: JobContext) -> None:
     """Assess every model that has a champion; a failure of one model does not affect the others.
 
-    Also remove leftover checkpoints, and once an hour old traffic counts and sampled logits.
+    Also remove leftover checkpoints, and once an hour old traffic counts, sampled logits, and what
+    killed uploads left.
     """
     sweep_checkpoints(context.registry)
     with context.registry.reading() as tx:
         hour, last = tx.clock() // _HOUR, tx.jobs.last_success(MONITOR)
     tidies = last is None or last // _HOUR < hour
+    if tidies:
+        context.registry.sweep()
     watched = cohorts = failed = 0
     for model in _models(context.registry):
         context.check_cancelled()

@@ -2,7 +2,8 @@
 
 A blob is at ``<first two digits>/<digest>`` below the folder of the store. It is written under a
 temporary name and renamed when it is complete, so a blob is complete, never changes, and is stored
-once.
+once. From then until the writer ends, an empty temporary file names the digest. `Registry.sweep`
+therefore finds the blobs of killed writers, to which nothing may refer.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ class BlobStore:
             )
 
     def remove(self, digest: str) -> None:
-        """Remove a blob without references; a missing blob is no error.
+        """Remove a blob; a missing blob is no error.
 
         Only for content that is unique to its owner: another owner of the same bytes would lose it.
+        Otherwise use `Registry.remove_unreferenced`.
         """
         path = self.path(digest)
         with storage_errors(self.url), suppress(FileNotFoundError):
@@ -78,15 +80,35 @@ class BlobStore:
         with storage_errors(self.url):
             self.filesystem.makedirs(self.root, exist_ok=True)
 
-    def sweep(self, older_than_seconds: float = 86400.0) -> int:
-        """Remove temporary files of killed writers; return their number."""
-        removed = 0
+    def exists(self, digest: str) -> bool:
+        """Return whether there is such a blob."""
+        path = self.path(digest)
+        with storage_errors(self.url):
+            return bool(self.filesystem.exists(path))
+
+    def leftovers(self, older_than_seconds: float) -> list[tuple[str, str | None]]:
+        """Return temporary files of killed writers: path, and digest of a committed blob or None.
+
+        Parameters
+        ----------
+        older_than_seconds: age since the last change; writers change their files until they end.
+        """
+        before = time.time() - older_than_seconds
+        leftovers = []
         with storage_errors(self.url):
             self.filesystem.invalidate_cache()
             with suppress(FileNotFoundError):
                 for path in self.filesystem.ls(f"{self.root}/{_TEMPORARY}", detail=False):
-                    removed += self._remove_if_older(path, older_than_seconds)
-        return removed
+                    # Its writer may end meanwhile.
+                    with suppress(FileNotFoundError):
+                        if self.filesystem.modified(path).timestamp() <= before:
+                            leftovers.append((path, _digest_in(path)))
+        return leftovers
+
+    def remove_temporary(self, path: str) -> None:
+        """Remove a temporary file; a missing one is no error."""
+        with storage_errors(self.url), suppress(FileNotFoundError):
+            self.filesystem.rm_file(path)
 
     def path(self, digest: str) -> str:
         """Return the path of the blob; `InputError` if `digest` is not a digest."""
@@ -128,17 +150,6 @@ class BlobStore:
             ) from None
         return filesystem, root.rstrip("/")
 
-    def _remove_if_older(self, path: str, seconds: float) -> int:
-        # Its writer may commit or discard it meanwhile; then there is nothing to remove.
-        try:
-            age = time.time() - self.filesystem.modified(path).timestamp()
-            if age < seconds:
-                return 0
-            self.filesystem.rm_file(path)
-        except FileNotFoundError:
-            return 0
-        return 1
-
 
 class BlobWriter:
     """A blob that is being written; use it through `BlobStore.writer`."""
@@ -149,6 +160,8 @@ class BlobWriter:
         #: Bytes written so far.
         self.size = 0
         self._path = store.temporary_path()
+        #: The empty file that names the digest, once the blob is committed.
+        self._marker: str | None = None
         self._file: BinaryIO | None = None
         with storage_errors(store.url):
             if store.is_local:
@@ -190,7 +203,9 @@ class BlobWriter:
         """
         self._close()
         store, target = self._store, self._store.path(self.digest)
+        self._marker = f"{self._path}.{self.digest}"
         with storage_errors(store.url):
+            store.filesystem.pipe_file(self._marker, b"")
             if store.is_local:
                 # Replace an existing blob too: it may be damaged.
                 _sync(self._path)
@@ -202,13 +217,18 @@ class BlobWriter:
                 store.filesystem.mv(self._path, target)
         return self.digest
 
+    def abandon(self) -> None:
+        """Leave the committed blob to a sweep: nothing refers to it, and it cannot be removed."""
+        self._marker = None
+
     def discard(self) -> None:
-        """Remove the temporary file, if it is still there."""
-        # Closing may fail because of a full disk; the file is removed all the same.
+        """Remove the temporary files, if they are still there."""
+        # Closing may fail because of a full disk; the files are removed all the same.
         with suppress(Exception):
             self._close()
-        with suppress(Exception):
-            self._store.filesystem.rm_file(self._path)
+        for path in filter(None, (self._path, self._marker)):
+            with suppress(Exception):
+                self._store.filesystem.rm_file(path)
 
     def _close(self) -> None:
         if self._file is not None:
@@ -241,6 +261,11 @@ def _bucket_errors() -> tuple[type[Exception], ...]:
     # Only the S3 driver raises these errors; they do not exist before it is imported.
     botocore = sys.modules.get("botocore.exceptions")
     return () if botocore is None else (botocore.BotoCoreError,)
+
+
+def _digest_in(path: str) -> str | None:
+    digest = path.rpartition(".")[2]
+    return digest if _DIGEST.fullmatch(digest) else None
 
 
 def _sync(path: str) -> None:

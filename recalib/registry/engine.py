@@ -36,9 +36,11 @@ __all__ = [
 ]
 
 _ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
-#: How long a writer of SQLite waits for a lock. Transactions take milliseconds; the limit is for a
-#: disk that stalls.
-_BUSY_SECONDS = 30.0
+#: How long SQLite waits for a lock: a migration or a restore, which may wait for another one, and a
+#: reader, which waits only in rare cases.
+_BUSY_SECONDS, _READER_BUSY_SECONDS = 30.0, 2.0
+#: How long a reader of SQLite waits for a connection of the pool.
+_POOL_SECONDS = 2.0
 _CONNECT_SECONDS = 5
 #: How long PostgreSQL keeps an idle transaction open.
 _IDLE_SECONDS = 30
@@ -59,7 +61,7 @@ def connect_to(database_url: str) -> Engine:
         "json_serializer": partial(json.dumps, allow_nan=False),
     }
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **options)
+        engine = create_engine(url, pool_timeout=_POOL_SECONDS, **options)
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -94,9 +96,14 @@ def _is_local(host: str) -> bool:
     return host.partition(":")[0] == "localhost"
 
 
-def writing(engine: Engine) -> Engine:
-    """Return `engine` for write transactions; it shares the connections."""
-    return engine.execution_options(recalib_use="writing")
+def writing(engine: Engine, busy_seconds: float = _BUSY_SECONDS) -> Engine:
+    """Return `engine` for write transactions; it shares the connections.
+
+    Parameters
+    ----------
+    busy_seconds: how long SQLite waits for another writer.
+    """
+    return engine.execution_options(recalib_use="writing", recalib_busy_seconds=busy_seconds)
 
 
 def reading(engine: Engine) -> Engine:
@@ -108,7 +115,7 @@ def reading(engine: Engine) -> Engine:
 
 def autocommit(engine: Engine) -> Engine:
     """Return SQLite's `engine` for statements that must run outside a transaction."""
-    return engine.execution_options(recalib_use="autocommit")
+    return engine.execution_options(recalib_use="autocommit", recalib_busy_seconds=_BUSY_SECONDS)
 
 
 def in_use(engine: Engine) -> bool:
@@ -138,8 +145,6 @@ def _sqlite_in_use(engine: Engine) -> bool:
             if "locked" in str(error):
                 return True
             raise
-        finally:
-            connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
         connection.exec_driver_sql("PRAGMA journal_mode = WAL")
     return False
 
@@ -197,7 +202,10 @@ def _configure_postgresql(connection: Any, _record: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # IMMEDIATE takes the write lock before the first read. A later upgrade of a read lock fails
     # without waiting if another transaction has written in between.
-    use = connection.get_execution_options().get("recalib_use", "reading")
+    options = connection.get_execution_options()
+    use = options.get("recalib_use", "reading")
+    busy_seconds = options.get("recalib_busy_seconds", _READER_BUSY_SECONDS)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(busy_seconds * 1000)}")
     connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if use == 'reading' else 'OFF'}")
     if use != "autocommit":
         connection.exec_driver_sql("BEGIN IMMEDIATE" if use == "writing" else "BEGIN")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, event
 
 from recalib.errors import UnavailableError
 from recalib.registry import engine as engines
 from recalib.registry import migrate
-from recalib.registry.blobs import BlobStore
+from recalib.registry.blobs import BlobStore, BlobWriter
+from recalib.registry.sqlite_writers import SqliteWriters
 from recalib.registry.transaction import Transaction
 
 __all__ = ["Registry"]
@@ -27,7 +28,8 @@ class Registry:
 
     def __init__(self, database_url: str, blob_url: str) -> None:
         self._engine = engines.connect_to(database_url)
-        self._writing = engines.writing(self._engine)
+        is_sqlite = self._engine.dialect.name == "sqlite"
+        self._begin = SqliteWriters(self._engine).begin if is_sqlite else self._engine.begin
         self._reading = engines.reading(self._engine)
         self.blobs = BlobStore(blob_url)
 
@@ -40,16 +42,62 @@ class Registry:
     def transaction(self) -> Iterator[Transaction]:
         """Read and write; commit at the end of the block, roll back on an exception.
 
-        Keep it short: in SQLite, all other writers wait for it.
+        Keep it short: in SQLite, all other writers wait for it, those of other processes for at
+        most four seconds.
         """
-        with self._transaction(self._writing) as transaction:
+        with self._transaction(self._begin) as transaction:
             yield transaction
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """Read one snapshot, without blocking writers."""
-        with self._transaction(self._reading) as transaction:
+        with self._transaction(self._reading.begin) as transaction:
             yield transaction
+
+    @contextmanager
+    def storing(self, blob: BlobWriter) -> Iterator[tuple[Transaction, str]]:
+        """Commit a blob, and open the transaction that records its digest.
+
+        If the block raises, or its transaction cannot commit, the blob is removed unless something
+        else refers to it.
+
+        Raises
+        ------
+        UnavailableError: no space, or the database cannot be used.
+        """
+        digest = blob.digest
+        try:
+            blob.commit()
+            with self.transaction() as tx:
+                tx.blob_references.lock(digest)
+                if not self.blobs.exists(digest):
+                    raise UnavailableError(f"blob {digest} was removed meanwhile; try again")
+                yield tx, digest
+        except BaseException:
+            try:
+                self.remove_unreferenced(digest)
+            except UnavailableError:
+                blob.abandon()  # a later sweep removes it
+            raise
+
+    def remove_unreferenced(self, digest: str) -> None:
+        """Remove a blob unless a row refers to it."""
+        with self.transaction() as tx:
+            tx.blob_references.lock(digest)
+            if not tx.blob_references.exist(digest):
+                self.blobs.remove(digest)
+
+    def sweep(self, older_than_seconds: float = 86400.0) -> int:
+        """Remove what killed writers left in the blob store; return the number of files.
+
+        It may run concurrently, in several processes.
+        """
+        leftovers = self.blobs.leftovers(older_than_seconds)
+        for path, digest in leftovers:
+            if digest is not None:
+                self.remove_unreferenced(digest)
+            self.blobs.remove_temporary(path)
+        return len(leftovers)
 
     @property
     def missing_database_file(self) -> Path | None:
@@ -88,8 +136,10 @@ class Registry:
         )
 
     @contextmanager
-    def _transaction(self, engine: Engine) -> Iterator[Transaction]:
-        with engines.database_errors(self._engine), engine.begin() as connection:
+    def _transaction(
+        self, begin: Callable[[], AbstractContextManager[Connection]]
+    ) -> Iterator[Transaction]:
+        with engines.database_errors(self._engine), begin() as connection:
             yield Transaction(connection)
 
 

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from recalib.registry.aliases import Aliases
 from recalib.registry.api_keys import ApiKeys
 from recalib.registry.audit import Audit
+from recalib.registry.blob_references import BlobReferences
 from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.captures import Captures
@@ -27,7 +28,7 @@ __all__ = ["Transaction"]
 class Transaction:
     """The result of `Registry.transaction` and `Registry.reading`; valid inside their block only.
 
-    Writers lock rows in this order, so that they cannot deadlock: job, model, alias revision.
+    Writers lock rows in this order, so that they cannot deadlock: blob, job, model, alias revision.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -46,6 +47,7 @@ class Transaction:
         self.captures = Captures(connection)
         self.candidates = Candidates(connection)
         self.idempotency = Idempotency(connection)
+        self.blob_references = BlobReferences(connection)
         self.health = HealthChecks(connection)
 
     def clock(self) -> float:

@@ -157,8 +157,6 @@ def _register(
     blob: BlobWriter,
     summary: DatasetSummary,
 ) -> tuple[registry.Dataset, bool]:
-    """Store the blob for good, and only then record its name."""
-    size = blob.size
-    digest = blob.commit()
-    with store.transaction() as tx:
-        return register_dataset(tx, model, name, digest, size, kind, input, summary)
+    """Store the blob, then record its name."""
+    with store.storing(blob) as (tx, digest):
+        return register_dataset(tx, model, name, digest, blob.size, kind, input, summary)

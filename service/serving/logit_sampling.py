@@ -131,8 +131,6 @@ class Captures:
 def write_captures(registry: Registry, captures: Captures, older_than_seconds: float) -> int:
     """Write a file for each sample that is due; return the number of files.
 
-    If the row in the database cannot be written, the blob stays without a reference.
-
     Raises
     ------
     UnavailableError: the registry cannot be reached; nothing is lost.
@@ -144,19 +142,11 @@ def write_captures(registry: Registry, captures: Captures, older_than_seconds: f
         try:
             with registry.blobs.writer() as blob:
                 blob.write(_parquet(sample))
-                digest = blob.commit()
-            with registry.transaction() as tx:
-                rows, size = len(sample.digests), blob.size
-                tx.captures.add(
-                    model,
-                    Capture(
-                        digest,
-                        rows,
-                        size,
-                        sample.first_at,
-                        sample.last_at + _TIME_TOLERANCE_SECONDS,
-                    ),
-                )
+                with registry.storing(blob) as (tx, digest):
+                    rows, last_at = len(sample.digests), sample.last_at + _TIME_TOLERANCE_SECONDS
+                    tx.captures.add(
+                        model, Capture(digest, rows, blob.size, sample.first_at, last_at)
+                    )
         except BaseException:
             for number, other in {model: sample, **buffers}.items():
                 captures.give_back(number, other)

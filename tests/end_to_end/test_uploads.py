@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from sqlalchemy import select
 
+from recalib.registry import Registry, tables
 from tests.end_to_end.programs import Programs, Server, half_an_upload, received, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
@@ -20,8 +24,10 @@ pytestmark = pytest.mark.slow
 
 _GIB = 2**30
 _MIB = 2**20
-#: The large upload may take over half a minute.
-_UPLOAD_BYTES = 2 * _GIB if os.environ.get("RECALIB_LARGE_TESTS") else 400 * _MIB
+#: With this variable set, the tests take ten minutes.
+_IS_LARGE = bool(os.environ.get("RECALIB_LARGE_TESTS"))
+_UPLOAD_BYTES = 2 * _GIB if _IS_LARGE else 400 * _MIB
+_SMALL_UPLOADS = 10_000 if _IS_LARGE else 200
 _CLASSES = 128
 
 
@@ -79,6 +85,31 @@ def test_upload_memory_is_constant(server: Server) -> None:
     assert answer["rows"] == rows
     assert answer["size_bytes"] > _UPLOAD_BYTES
     assert _peak(server.pid) - before < 100 * _MIB
+
+
+def test_small_uploads_leave_only_their_datasets(server: Server, programs: Programs) -> None:
+    """Memory does not grow with their number."""
+    server.model("many")
+    rows, labels = draw(20, 4, 2.0)
+    temporary = set(programs.home.glob("blobs/temporary/*"))
+
+    def upload(number: int) -> None:
+        content = npz(np.where(rows == rows[0, 0], number, rows), labels)
+        path = f"/v1/models/many/datasets/data-{number}"
+        assert server.client.put(path, content=content, headers=NPZ).status_code == 201
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(upload, range(50)))
+        Path(f"/proc/{server.pid}/clear_refs").write_text("5")
+        before = psutil.Process(server.pid).memory_info().rss
+        list(threads.map(upload, range(50, 50 + _SMALL_UPLOADS)))
+    assert _peak(server.pid) - before < 16 * _MIB
+    registry = Registry(f"sqlite:///{programs.home / 'recalib.db'}", "memory://")
+    with contextlib.closing(registry), registry.reading() as tx:
+        names = list(tx.connection.scalars(select(tables.datasets.c.digest)))
+    blobs = {path for path in programs.home.glob("blobs/*/*") if path.is_file()} - temporary
+    assert sorted(path.name for path in blobs) == sorted(names)
+    assert list(programs.temporary.iterdir()) == []
 
 
 def _archive(rows: int) -> Iterator[bytes]:

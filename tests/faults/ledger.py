@@ -5,6 +5,7 @@ operation with a success response is *acknowledged*; without a response, or with
 is unknown. The guarantees:
 
 - an acknowledged upload has its row and its blob, byte for byte; an unknown one both or neither;
+  after a sweep no other blob or temporary file is left;
 - acknowledged promotions are in the history once and in order; unknown ones once or never;
 - acknowledged labels are stored; of an unknown batch, all are or none;
 - an acknowledged fit is a job; a repeat with the same idempotency key returns the same job;
@@ -22,14 +23,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import numpy as np
+from sqlalchemy import select
 
 import recalib
-from recalib.registry import Registry
+from recalib.registry import Registry, tables
 from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
@@ -233,6 +236,11 @@ class Ledger:
                 assert dataset.digest == entry.content
                 self.registry.blobs.verify(dataset.digest)
             assert dataset is not None or not entry.acknowledged, f"{entry.key} is lost"
+        self.registry.sweep(older_than_seconds=-60)
+        with self.registry.reading() as tx:
+            names = set(tx.connection.scalars(select(tables.datasets.c.digest)))
+        stored = {path.name for path in Path(self.registry.blobs.root).glob("*/*")}
+        assert stored == names, "blobs without a data set, or the reverse"
 
     def _check_promotions(self) -> None:
         with self.registry.reading() as tx:

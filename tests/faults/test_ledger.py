@@ -41,6 +41,14 @@ def test_lost_and_partial_uploads_are_detected(ledger: Ledger) -> None:
         ledger.check(_no_server())
 
 
+def test_blobs_without_a_dataset_are_detected(ledger: Ledger) -> None:
+    with ledger.registry.blobs.writer() as blob:
+        blob.write(b"nothing refers to this")
+        blob.commit()
+    with pytest.raises(AssertionError, match="blobs without a data set"):
+        ledger.check(_no_server())
+
+
 def test_reordered_lost_or_repeated_promotions_are_detected(ledger: Ledger) -> None:
     """The history has one promotion, to version 2."""
     _promote(ledger, 2, "reason a")

@@ -109,16 +109,18 @@ def test_blob_names_must_be_digests(store: BlobStore, digest: str) -> None:
         store.open(digest)
 
 
-def test_files_of_killed_writers_are_swept(store: BlobStore) -> None:
-    """Old temporary files go, young ones and committed blobs stay."""
-    assert store.sweep() == 0
-    _keep(store)
-    store.filesystem.makedirs(f"{store.root}/temporary", exist_ok=True)
-    store.filesystem.pipe_file(store.temporary_path(), b"left over")
-    assert store.sweep() == 0
-    assert store.sweep(older_than_seconds=-60) == 1
-    store.verify(_DIGEST)
-    assert len(_files(store)) == 1
+def test_leftovers_are_old_temporary_files(store: BlobStore) -> None:
+    """With the digest of the blob, if the killed writer had committed it."""
+    assert store.leftovers(-60) == []
+    assert store.exists(_DIGEST) is False
+    committed, unfinished = store.writer(), store.writer()
+    with unfinished, committed as blob:
+        blob.write(_DATA)
+        blob.commit()
+        assert store.exists(_DIGEST) is True
+        assert store.leftovers(60) == []
+        assert sorted(digest or "" for _, digest in store.leftovers(-60)) == ["", _DIGEST]
+    assert store.leftovers(-60) == []
 
 
 def test_unknown_kind_of_store_is_refused() -> None:

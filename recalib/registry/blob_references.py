@@ -1,0 +1,38 @@
+"""Which blobs the tables refer to."""
+
+from __future__ import annotations
+
+from sqlalchemy import String, cast, func, or_, select
+
+from recalib.registry import tables
+from recalib.registry.base import Queries
+from recalib.registry.job_kinds import TRAIN
+
+__all__ = ["BlobReferences"]
+
+#: PostgreSQL's locks are 64-bit integers; two digests with the same one only wait for each other.
+_LOCK_BITS = 63
+
+
+class BlobReferences(Queries):
+    """References to blobs from data sets, captures, and training jobs.
+
+    A transaction that adds or removes a reference to shared content calls `lock` first.
+    """
+
+    def lock(self, digest: str) -> None:
+        """Let other transactions with this digest wait until the end of this one."""
+        if self._connection.dialect.name == "postgresql":
+            key = int(digest, 16) & (1 << _LOCK_BITS) - 1
+            self._connection.execute(select(func.pg_advisory_xact_lock(key)))
+
+    def exist(self, digest: str) -> bool:
+        """Return whether a row refers to the blob."""
+        jobs = tables.jobs.c
+        in_jobs = or_(*(cast(c, String).contains(digest) for c in (jobs.checkpoint, jobs.result)))
+        queries = [
+            select(tables.datasets.c.id).where(tables.datasets.c.digest == digest),
+            select(tables.captures.c.id).where(tables.captures.c.digest == digest),
+            select(jobs.id).where(jobs.kind == TRAIN, in_jobs),
+        ]
+        return any(self._connection.scalar(query.limit(1)) is not None for query in queries)
