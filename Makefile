@@ -169,8 +169,8 @@ load: $(STAMP) ## Check every response of a server under mixed traffic (10 minut
 	@$(BIN)/python -m benchmarks.load
 
 .PHONY: faults
-faults: $(STAMP) ## Kill servers and workers at random and check acknowledged writes (10 minutes).
-	@$(BIN)/python -m tests.faults.for_long
+faults: $(STAMP) ## Kill servers, workers and PostgreSQL at random, check every write (20 minutes; MINUTES=10).
+	@$(BIN)/python -m tests.faults.for_long --minutes $(or $(MINUTES),10)
 
 .PHONY: scenario
 scenario: $(STAMP) ## Let a served calibrator drift until it is detected, refitted and promoted (minutes).

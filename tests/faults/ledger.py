@@ -7,7 +7,9 @@ is unknown. The guarantees:
 - an acknowledged upload has its row and its blob, byte for byte; an unknown one both or neither;
   after a sweep no other blob or temporary file is left;
 - acknowledged promotions are in the history once and in order; unknown ones once or never;
-- acknowledged labels are stored; of an unknown batch, all are or none;
+- acknowledged labels are stored; of an unknown batch, all are or none; no other label is stored;
+- an acknowledged model exists, and a repeat with the same idempotency key changes nothing;
+- models, uploads and fits are in the audit trail once if they exist, and otherwise not;
 - an acknowledged fit is a job; a repeat with the same idempotency key returns the same job;
 - each prediction is counted at most once, and counts never decrease.
 
@@ -16,12 +18,13 @@ No response contains a traceback, an error other than 503, or wrong numbers.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,9 +46,20 @@ MODEL, _CLASSES = "digits", 4
 _PATH = f"/v1/models/{MODEL}"
 _ROWS, _TRUTH = draw(12, _CLASSES, 3.0, seed=7)
 _PATIENCE_SECONDS = 60.0
+_DIGEST, _DIGEST_BYTES = tables.labels.c.digest, 16
 #: Pause between two operations of a kind. Each upload is measured by every metric, so that more
 #: operations would only cost processor time.
-_PAUSE_SECONDS = {"upload": 0.5, "promote": 0.15, "label": 0.15, "predict": 0.1, "fit": 0.5}
+_PAUSE_SECONDS = {
+    "upload": 0.5, "promote": 0.15, "label": 0.15, "predict": 0.1, "fit": 0.5, "create": 0.15,
+}  # fmt: skip
+#: The same for traffic with as many changes as possible, and the threads of each kind. Monitoring
+#: and fits take processor time as well.
+_VOLUME_PAUSE_SECONDS = {
+    "upload": 1.0, "promote": 0.05, "label": 0.0, "predict": 0.02, "fit": 3.0, "create": 0.0,
+}  # fmt: skip
+_VOLUME_THREADS = {"label": 2, "create": 3}
+#: Labels in a request.
+_BATCH = 4
 
 
 @dataclass
@@ -66,6 +80,7 @@ class Ledger:
     promotions: list[Entry] = field(default_factory=list)
     labels: list[Entry] = field(default_factory=list)
     fits: list[Entry] = field(default_factory=list)
+    models: list[Entry] = field(default_factory=list)
     #: Rows with a response, and rows of requests without one.
     predicted: int = 0
     perhaps_predicted: int = 0
@@ -76,18 +91,34 @@ class Ledger:
     #: Number of 503 responses by kind.
     refused: dict[str, int] = field(default_factory=dict)
     _ids: list[str] = field(default_factory=list)
+    #: Fits whose job has been compared, models to be tried again, and a lock of `_ids`.
+    _compared_fits: int = 0
+    _unfinished_models: list[Entry] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _counted: int = 0
     _expected: list[Any] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def traffic(self, server: Server, *, fits: bool = False) -> Iterator[None]:
-        """Run all kinds of operations during the block; they retry while the server is down."""
+    def traffic(
+        self, server: Server, *, fits: bool = False, volume: bool = False
+    ) -> Iterator[None]:
+        """Run all kinds of operations during the block; they retry while the server is down.
+
+        Parameters
+        ----------
+        volume: whether to make as many changes as possible, models included.
+        """
         stop = threading.Event()
         acts = [self._upload, self._promote, self._label, self._predict]
         if fits:
             acts.append(self._fit)
+        if volume:
+            acts += [self._label] * (_VOLUME_THREADS["label"] - 1)
+            acts += [self._create] * _VOLUME_THREADS["create"]
+        pauses = _VOLUME_PAUSE_SECONDS if volume else _PAUSE_SECONDS
         threads = [
-            threading.Thread(target=self._repeat, args=(act, server.url, stop)) for act in acts
+            threading.Thread(target=self._repeat, args=(act, server.url, stop, pauses))
+            for act in acts
         ]
         for thread in threads:
             thread.start()
@@ -114,8 +145,9 @@ class Ledger:
         assert self.wrong == [], self.wrong
         self._check_uploads()
         self._check_promotions()
-        self._check_labels(server)
+        self._check_labels()
         self._check_fits(server)
+        self._check_models()
         self.check_predictions()
 
     def counted(self) -> int:
@@ -135,7 +167,11 @@ class Ledger:
     # Operations of the clients.
 
     def _repeat(
-        self, act: Callable[[httpx2.Client, Any], None], url: str, stop: threading.Event
+        self,
+        act: Callable[[httpx2.Client, Any], None],
+        url: str,
+        stop: threading.Event,
+        pauses: Mapping[str, float],
     ) -> None:
         kind = act.__name__.strip("_")
         with httpx2.Client(base_url=url, timeout=_PATIENCE_SECONDS) as client:
@@ -147,7 +183,7 @@ class Ledger:
                     stop.wait(0.05)
                 except Exception as error:  # a thread's own error must fail its test
                     self.wrong.append(f"{kind}: {error!r}")
-                stop.wait(_PAUSE_SECONDS[kind])
+                stop.wait(pauses[kind])
 
     def _upload(self, client: httpx2.Client, kind: str) -> None:
         number = len(self.uploads)
@@ -167,10 +203,11 @@ class Ledger:
         entry.acknowledged = self._succeeded(kind, answer)
 
     def _label(self, client: httpx2.Client, kind: str) -> None:
-        if len(self._ids) < len(_ROWS):
+        with self._lock:
+            ids, self._ids = self._ids[:_BATCH], self._ids[_BATCH:]
+        if not ids:
             time.sleep(0.01)
             return
-        ids = [self._ids.pop() for _ in range(len(_ROWS))]
         entry = Entry("", [{"prediction_id": id, "label": 1} for id in ids])
         self.labels.append(entry)
         answer = client.post(f"{_PATH}/labels", json=entry.content)
@@ -188,7 +225,8 @@ class Ledger:
             expected = self._expected_of(body["calibrator"]["version"])
             np.testing.assert_allclose(body["probabilities"], expected, atol=1e-6)
             # A server without a signing key and without its registry returns no ids.
-            self._ids += [id for id in body["prediction_ids"] if id is not None]
+            with self._lock:
+                self._ids += [id for id in body["prediction_ids"] if id is not None]
 
     def _fit(self, client: httpx2.Client, kind: str) -> None:
         entry = next((fit for fit in self.fits if not fit.acknowledged), None)
@@ -200,6 +238,21 @@ class Ledger:
         answer = client.post(f"{_PATH}/calibrators", json=body, headers=headers)
         if self._succeeded(kind, answer):
             entry.content, entry.acknowledged = answer.json()["id"], True
+
+    def _create(self, client: httpx2.Client, kind: str) -> None:
+        try:
+            entry = self._unfinished_models.pop()
+        except IndexError:
+            entry = Entry(f"model-{uuid4().hex}")
+            self.models.append(entry)
+        headers = {"Idempotency-Key": entry.key}
+        body = {"name": entry.key, "classes": 3}
+        try:
+            answer = client.post("/v1/models", json=body, headers=headers)
+            entry.acknowledged = self._succeeded(kind, answer)
+        finally:
+            if not entry.acknowledged:
+                self._unfinished_models.append(entry)
 
     def _succeeded(self, kind: str, answer: httpx2.Response) -> bool:
         """Return whether the response is a success; any other than a proper 503 is a violation."""
@@ -229,10 +282,12 @@ class Ledger:
     # Guarantees.
 
     def _check_uploads(self) -> None:
+        uploaded = set()
         for entry in self.uploads:
             with self.registry.reading() as tx:
                 dataset = tx.datasets.find(tx.models.get(MODEL), entry.key)
             if dataset is not None:
+                uploaded.add(entry.key)
                 assert dataset.digest == entry.content
                 self.registry.blobs.verify(dataset.digest)
             assert dataset is not None or not entry.acknowledged, f"{entry.key} is lost"
@@ -241,6 +296,7 @@ class Ledger:
             names = set(tx.connection.scalars(select(tables.datasets.c.digest)))
         stored = {path.name for path in Path(self.registry.blobs.root).glob("*/*")}
         assert stored == names, "blobs without a data set, or the reverse"
+        self._check_audit("upload_dataset", {entry.key for entry in self.uploads}, uploaded)
 
     def _check_promotions(self) -> None:
         with self.registry.reading() as tx:
@@ -264,22 +320,43 @@ class Ledger:
             assert not is_lost, f"{entry.key} is lost"
             current = entry.content if entry.key in reasons else current
 
-    def _check_labels(self, server: Server) -> None:
+    def _check_labels(self) -> None:
+        with self.registry.reading() as tx:
+            stored = {bytes(digest) for digest in tx.connection.scalars(select(_DIGEST))}
+        posted = 0
         for entry in self.labels:
-            counts = server.ask("POST", f"{_PATH}/labels", json=entry.content)["counts"]
-            is_complete = {counts["accepted"], counts["duplicate"]} == {0, len(entry.content)}
-            assert is_complete, f"half a batch: {counts}"
-            assert counts["duplicate"] or not entry.acknowledged, "labels are lost"
-            entry.acknowledged = True
+            present = sum(_digest(label["prediction_id"]) in stored for label in entry.content)
+            assert present in (0, len(entry.content)), f"half a batch: {present} labels"
+            assert present or not entry.acknowledged, "labels are lost"
+            posted += present
+        assert posted == len(stored), f"{len(stored)} labels, {posted} of them posted"
 
     def _check_fits(self, server: Server) -> None:
-        for entry in self.fits:
+        for entry in self.fits[self._compared_fits :]:
             body = {"dataset": "validation", "promote": False}
             again = server.ask(
                 "POST", f"{_PATH}/calibrators", json=body, headers={"Idempotency-Key": entry.key}
             )
             assert entry.content in (None, again["id"])
             entry.content, entry.acknowledged = again["id"], True
+        self._compared_fits = len(self.fits)
+        jobs = {fit.content for fit in self.fits}
+        self._check_audit("create_calibrator", jobs, jobs)
+
+    def _check_models(self) -> None:
+        with self.registry.reading() as tx:
+            existing = set(tx.connection.scalars(select(tables.models.c.name)))
+        for entry in self.models:
+            assert entry.key in existing or not entry.acknowledged, f"{entry.key} is lost"
+        self._check_audit("create_model", {entry.key for entry in self.models}, existing)
+
+    def _check_audit(self, action: str, targets: set[str], existing: set[str]) -> None:
+        """Check that the audit trail has the action once for each target that exists."""
+        column = tables.audit.c
+        query = select(column.target).where(column.action == action)
+        with self.registry.reading() as tx:
+            recorded = [target for target in tx.connection.scalars(query) if target in targets]
+        assert sorted(recorded) == sorted(targets & existing), f"{action} in the audit trail"
 
 
 @contextlib.contextmanager
@@ -323,6 +400,10 @@ def _calibration_set() -> tuple[Any, Any]:
 @functools.cache
 def _fitted(map: str) -> recalib.Calibrator:
     return recalib.fit(*_calibration_set(), map=map)
+
+
+def _digest(prediction_id: str) -> bytes:
+    return base64.urlsafe_b64decode(prediction_id)[-_DIGEST_BYTES:]
 
 
 def _acknowledged(entries: list[Entry]) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from recalib.prediction_ids import Prediction
 from tests.end_to_end.programs import Programs
 from tests.faults.ledger import MODEL, Entry, Ledger, open_ledger
 
@@ -70,19 +73,38 @@ def test_reordered_lost_or_repeated_promotions_are_detected(ledger: Ledger) -> N
 
 
 @pytest.mark.parametrize(
-    ("accepted", "duplicate", "acknowledged", "valid"),
-    [(0, 2, True, True), (2, 0, False, True), (1, 1, False, False), (2, 0, True, False)],
-)
+    ("stored", "acknowledged", "message"),
+    [
+        (2, True, None), (0, False, None),
+        (1, False, "half a batch"), (0, True, "labels are lost"), (3, True, "3 labels, 2 of them"),
+    ],
+)  # fmt: skip
 def test_partial_batch_of_labels_is_detected(
-    ledger: Ledger, accepted: int, duplicate: int, acknowledged: bool, valid: bool
+    ledger: Ledger, stored: int, acknowledged: bool, message: str | None
 ) -> None:
-    ledger.labels = [Entry("", [{}, {}], acknowledged)]
-    server: Any = _Stub(counts={"accepted": accepted, "duplicate": duplicate})
-    if valid:
-        ledger.check(server)
-    else:
-        with pytest.raises(AssertionError, match=r"half a batch|labels are lost"):
-            ledger.check(server)
+    digests = [bytes([number] * 16) for number in range(3)]
+    ids = [base64.urlsafe_b64encode(bytes(50) + digest).decode() for digest in digests]
+    ledger.labels = [Entry("", [{"prediction_id": id} for id in ids[:2]], acknowledged)]
+    with ledger.registry.transaction() as tx:
+        model = tx.models.get(MODEL)
+        labels = [(Prediction(model.id, 1, 1.0, 0.5, 0.5, 1, digest), 1) for digest in digests]
+        tx.labels.add(model, labels[:stored])
+    with pytest.raises(AssertionError, match=message) if message else nullcontext():
+        ledger.check(_no_server())
+
+
+@pytest.mark.parametrize("records", [0, 2])
+def test_model_without_its_audit_record_is_detected(ledger: Ledger, records: int) -> None:
+    """Or with two; and a model that is lost."""
+    ledger.models = [Entry("other", acknowledged=True)]
+    with pytest.raises(AssertionError, match="other is lost"):
+        ledger.check(_no_server())
+    with ledger.registry.transaction() as tx:
+        tx.models.create("other", None, 3, "anna")
+        for _ in range(records):
+            tx.audit.record("anna", "create_model", "other", "other")
+    with pytest.raises(AssertionError, match="create_model in the audit trail"):
+        ledger.check(_no_server())
 
 
 def test_changed_job_id_is_detected(ledger: Ledger) -> None:
