@@ -155,6 +155,8 @@ async def _closed_loop(port: int, request: bytes, seconds: float, connections: i
             free.pop().send(request)
         await asyncio.sleep(0)
     load.close()
+    if set(load.statuses) != {200}:
+        raise RuntimeError(f"requests below the capacity got {dict(load.statuses)}")
     return load.statuses[200] / seconds
 
 
@@ -163,7 +165,7 @@ async def _health(port: int, load: Load) -> None:
     loop, free = asyncio.get_running_loop(), list[_Connection]()
     _, connection = await loop.create_connection(lambda: _Connection(load, free), "127.0.0.1", port)
     while True:
-        connection.send(b"GET /livez HTTP/1.1\r\nHost: recalib\r\n\r\n")
+        connection.send(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         while not free:
             await asyncio.sleep(0.02)
         free.clear()
@@ -208,7 +210,7 @@ def main() -> None:
     rows = np.random.default_rng(0).normal(size=(_ROWS, _CLASSES)).round(3).tolist()
     body = json.dumps({"logits": rows}).encode()
     head = (
-        f"POST /v1/models/{_MODEL}/calibrate HTTP/1.1\r\nHost: recalib\r\n"
+        f"POST /v1/models/{_MODEL}/calibrate HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     with tempfile.TemporaryDirectory(prefix="recalib-overload-") as name:
