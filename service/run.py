@@ -42,7 +42,7 @@ _STOP_SECONDS = 15.0
 _HEALTH_CHECK_SECONDS = 30
 #: Descriptors of the listening socket, where there are enough. uvloop accepts one connection for
 #: each of them in a cycle of the event loop, and under load a cycle takes milliseconds.
-_MAX_ACCEPTS = 16
+_MAX_ACCEPTS = 64
 
 
 class EmbeddedWorkers:

@@ -34,6 +34,7 @@ _MIN_RATE = 1_024
 #: connection that is closed with unread bytes is reset, and the response is lost.
 _MAX_DISCARDED_BYTES = 256 * 2**20
 _OVERLOAD = "the server has too many requests in progress"
+_SHED = LIMITED.labels("load")
 
 
 class _RefusedError(Exception):
@@ -192,7 +193,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_shed = True
         self.headers = self._trailers
         self._head_bytes = self._overhead = 0
-        LIMITED.labels("load").inc()
+        _SHED.inc()
         if self.parser.should_keep_alive():
             self.transport.write(_OVERLOADED)
         else:
