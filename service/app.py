@@ -88,8 +88,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         try:
             async with _rpc_server(state) as port:
                 app.state.grpc_port = port
-                connection_limits = ConnectionLimits(settings)
-                loads = connection_limits.load_shedding.keep_measuring()
+                connection_limits = ConnectionLimits(settings, state.load_shedding)
+                loads = state.load_shedding.keep_measuring()
                 sweeps = connection_limits.keep_sweeping()
                 tasks += [asyncio.create_task(sweeps), asyncio.create_task(loads)]
                 yield {LIMITS: connection_limits}

@@ -78,7 +78,7 @@ class RpcServer:
         ]
         self._server.add_generic_rpc_handlers(
             tuple(
-                handler_of(service, implementation, state.access, name)
+                handler_of(service, implementation, state.access, state.load_shedding, name)
                 for service, implementation, name in registered
             )
         )

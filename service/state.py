@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.authenticator import Authenticator
+from service.access.load_shedding import LoadShedding
 from service.serving.ids import PredictionIds
 from service.serving.loaded_calibrators import LoadedCalibrators
 from service.serving.micro_batch import MicroBatcher
@@ -29,6 +30,11 @@ class State:
     access: Authenticator
     #: Calls that may hang while the registry does, one at a time of each kind.
     single_flight: SingleFlight[Any] = field(default_factory=lambda: SingleFlight(5))
+
+    @cached_property
+    def load_shedding(self) -> LoadShedding:
+        """The limit of requests and RPCs in progress."""
+        return LoadShedding(self.settings)
 
     @cached_property
     def micro_batcher(self) -> MicroBatcher:

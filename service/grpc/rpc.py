@@ -31,6 +31,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from recalib.errors import InputError
 from service.access.authenticator import Authenticator
+from service.access.load_shedding import LoadShedding
 from service.access.permissions import RULES
 from service.exchange import Exchange
 from service.grpc.errors import failure_of
@@ -50,6 +51,7 @@ def handler_of(
     service: ServiceDescriptor,
     implementation: object,
     access: Authenticator,
+    load_shedding: LoadShedding,
     name: str | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Return the generic handler of a service's RPCs.
@@ -65,6 +67,7 @@ def handler_of(
             method,
             getattr(implementation, method_name(method.name)),
             access,
+            load_shedding,
         )
         for method in service.methods
     }
@@ -99,6 +102,7 @@ def _handler(
     method: MethodDescriptor,
     implementation: Callable[..., Any],
     access: Authenticator,
+    load_shedding: LoadShedding,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
@@ -106,6 +110,10 @@ def _handler(
     # read its message either: it could be as large as a batch, from a caller without a key.
     is_probe = RULES.get(operation) == "open" and access.required
     reads = bool(method.input_type.fields) and not is_probe
+    # A stream waits for its client most of the time, and a probe must always be answered.
+    is_limited = not (
+        method.client_streaming or method.server_streaming or RULES.get(operation) == "open"
+    )
 
     async def read(content: Any, exchange: Exchange) -> Any:
         """Return the message, or the messages of a stream, each authorised for its model."""
@@ -133,7 +141,12 @@ def _handler(
             if not access.is_open(operation):
                 await exchange.admit()
                 exchange.check_scope(operation)
-            yield await read(content, exchange) if reads else parse(b"")
+            if is_limited:
+                load_shedding.check_rpc(operation)  # before the message takes memory
+            request = await read(content, exchange) if reads else parse(b"")
+            # An incomplete message holds no place.
+            with load_shedding.count_rpc(operation) if is_limited else contextlib.nullcontext():
+                yield request
 
     async def respond(content: Any, context: Context) -> bytes:
         async with admitted(content, context) as request:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recalib.settings import Settings
-from service.http.load_shedding import LoadShedding
+from service.access.load_shedding import LoadShedding
 from service.metrics import LIMITED
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ConnectionLimits:
     the file descriptors that are free then.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, load_shedding: LoadShedding) -> None:
         #: How long a client may take for a head, in seconds.
         self.receive_seconds = settings.receive_seconds
         #: Maximum number of connections.
@@ -61,7 +61,7 @@ class ConnectionLimits:
         self._max_per_address = max(1, int(self.max_connections * settings.address_share))
         #: Refused connections stay open for a moment, so that their clients read the reason.
         self._max_refused = self.max_connections // 8
-        self.load_shedding = LoadShedding(settings)
+        self.load_shedding = load_shedding
         self._connections: set[LimitedProtocol] = set()
         self._addresses: dict[str, _Address] = {}
         self._strangers: OrderedDict[LimitedProtocol, None] = OrderedDict()

@@ -16,11 +16,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from service.access.load_shedding import OVERLOAD, SHED
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.draining import CONNECTION
 from service.http.fast_routes import HEADERS
 from service.http.problems import problem
-from service.metrics import LIMITED
 
 __all__ = ["LimitedProtocol"]
 
@@ -33,8 +33,6 @@ _MIN_RATE = 1_024
 #: What is read and discarded of a refused request, so that the client reads the response. A
 #: connection that is closed with unread bytes is reset, and the response is lost.
 _MAX_DISCARDED_BYTES = 256 * 2**20
-_OVERLOAD = "the server has too many requests in progress"
-_SHED = LIMITED.labels("load")
 
 
 class _RefusedError(Exception):
@@ -193,11 +191,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_shed = True
         self.headers = self._trailers
         self._head_bytes = self._overhead = 0
-        _SHED.inc()
+        SHED.inc()
         if self.parser.should_keep_alive():
             self.transport.write(_OVERLOADED)
         else:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _OVERLOAD)
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, OVERLOAD)
 
     def _count_receiving(self, is_receiving: bool) -> None:
         self._is_receiving = is_receiving
@@ -302,4 +300,4 @@ def _response(status: HTTPStatus, detail: str, *, close: bool = True) -> bytes:
     return b"\r\n".join([*lines, b"", bytes(response.body)])
 
 
-_OVERLOADED = _response(HTTPStatus.SERVICE_UNAVAILABLE, _OVERLOAD, close=False)
+_OVERLOADED = _response(HTTPStatus.SERVICE_UNAVAILABLE, OVERLOAD, close=False)

@@ -24,6 +24,7 @@ import uvicorn
 from numpy.typing import NDArray
 
 from recalib.settings import Settings
+from service.access.load_shedding import LoadShedding
 from service.app import create_app
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.limited_protocol import LimitedProtocol
@@ -52,7 +53,7 @@ class Server:
         self.loop = factory() if factory else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        limits = ConnectionLimits(settings)
+        limits = ConnectionLimits(settings, LoadShedding(settings))
 
         class Protocol(LimitedProtocol):
             """Also without the lifespan's state."""

@@ -1,21 +1,30 @@
-"""How many requests a server process has in progress before it refuses others.
+"""How many requests and RPCs a server process has in progress before it refuses others.
 
 The limit follows the lag of the event loop: a callback that is due runs late if requests occupy the
-loop. The limit is halved while the lag is too long, and grows back in steps.
+loop. The limit is halved while the lag is too long, and grows back in steps. HTTP requests and RPCs
+are counted separately.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from recalib.errors import LimitedError
 from recalib.settings import Settings
 from service.access.permissions import OPEN_PATHS
+from service.metrics import LIMITED
 
 if TYPE_CHECKING:
     from service.http.limited_protocol import LimitedProtocol
 
-__all__ = ["LoadShedding"]
+__all__ = ["OVERLOAD", "SHED", "LoadShedding"]
+
+#: Message to a refused client, and the metric that counts them.
+OVERLOAD = "the server has too many requests in progress"
+SHED = LIMITED.labels("load")
 
 _BEAT_SECONDS = 0.05
 _MAX_LAG_SECONDS = 0.2
@@ -24,6 +33,7 @@ _STEP = 16
 #: Requests with a separate limit.
 _RESERVED_PATHS = frozenset({path.encode() for path in OPEN_PATHS} | {b"/metrics"})
 _RESERVED_SUFFIX = b"/labels"
+_RESERVED_RPCS = frozenset({"add_labels"})
 
 
 class LoadShedding:
@@ -37,6 +47,7 @@ class LoadShedding:
         self.reserved_limit = self._max_requests + max(_STEP, self._max_requests // 4)
         #: Connections whose request is incomplete. They wait for the client and hold no place.
         self.receiving: set[LimitedProtocol] = set()
+        self._rpcs = 0
 
     def has_place(self, tasks: int, target: bytes) -> bool:
         """Return whether a request may begin.
@@ -52,6 +63,28 @@ class LoadShedding:
         path = target.partition(b"?")[0]
         is_reserved = path in _RESERVED_PATHS or path.endswith(_RESERVED_SUFFIX)
         return is_reserved and in_progress < self.reserved_limit
+
+    def check_rpc(self, operation: str) -> None:
+        """Raise `LimitedError` if there is no place for an RPC.
+
+        Parameters
+        ----------
+        operation: a key of `RULES`.
+        """
+        limit = self.reserved_limit if operation in _RESERVED_RPCS else self.limit
+        if self._rpcs >= limit:
+            SHED.inc()
+            raise LimitedError(OVERLOAD, 1)
+
+    @contextlib.contextmanager
+    def count_rpc(self, operation: str) -> Iterator[None]:
+        """Hold a place for an RPC; raise as `check_rpc`."""
+        self.check_rpc(operation)
+        self._rpcs += 1
+        try:
+            yield
+        finally:
+            self._rpcs -= 1
 
     async def keep_measuring(self) -> None:
         """Follow the lag of the event loop, until cancelled."""

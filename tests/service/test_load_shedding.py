@@ -1,0 +1,85 @@
+"""The limit of requests and RPCs in progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2
+from grpc_status import rpc_status
+
+from recalib.errors import LimitedError
+from recalib.settings import Settings
+from service.access.load_shedding import LoadShedding
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from tests.service.conftest import Service
+from tests.service.stubs import Rpc, refused
+
+pytestmark = pytest.mark.sqlite_only
+
+
+def test_limit_falls_while_the_event_loop_lags_and_grows_back() -> None:
+    load_shedding = LoadShedding(Settings(max_requests=64))
+
+    async def run() -> list[int]:
+        task = asyncio.create_task(load_shedding.keep_measuring())
+        limits = [load_shedding.limit]
+        for _ in range(3):
+            await asyncio.sleep(0)
+            time.sleep(0.3)  # the loop is occupied
+            await asyncio.sleep(0.001)
+            limits.append(load_shedding.limit)
+        async with asyncio.timeout(10):
+            while load_shedding.limit < 64:
+                await asyncio.sleep(0.01)
+        task.cancel()
+        return limits
+
+    assert asyncio.run(run()) == [64, 32, 16, 16]
+
+
+def test_health_metrics_and_labels_have_places_beyond_the_limit() -> None:
+    load_shedding = LoadShedding(Settings(max_requests=4))
+    targets = (b"/livez", b"/readyz", b"/metrics", b"/v1/models/digits/labels", b"/livez?a=b")
+    for target in targets:
+        assert load_shedding.has_place(4, target)
+        assert load_shedding.has_place(19, target)
+        assert not load_shedding.has_place(20, target)
+    for target in (b"/v1/models", b"/v1/models/digits/calibrate", b"/v1/models/labels-of"):
+        assert load_shedding.has_place(3, target)
+        assert not load_shedding.has_place(4, target)
+
+
+def test_place_of_an_rpc_is_returned_after_an_error() -> None:
+    load_shedding = LoadShedding(Settings(max_requests=1))
+    with contextlib.suppress(ValueError), load_shedding.count_rpc("get_job"):
+        with pytest.raises(LimitedError, match="too many requests"):
+            load_shedding.check_rpc("get_job")
+        raise ValueError
+    load_shedding.check_rpc("get_job")
+
+
+def test_rpcs_above_the_limit_are_refused_except_health_and_labels(
+    service: Service, rpc: Rpc
+) -> None:
+    service.model()
+    load_shedding = service.client.app.state.recalib.load_shedding  # type: ignore[attr-defined]
+    with contextlib.ExitStack() as stack:
+        for _ in range(load_shedding.limit):
+            stack.enter_context(load_shedding.count_rpc("get_model"))
+        request = pb.GetModelRequest(model="digits")
+        error = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, rpc.models.get_model, request)
+        assert "too many requests in progress" in error.details()
+        retry = error_details_pb2.RetryInfo()
+        assert rpc_status.from_call(error).details[0].Unpack(retry)
+        assert retry.retry_delay.seconds == 1
+        serving = health_pb2.HealthCheckResponse.SERVING
+        assert rpc.health.check(health_pb2.HealthCheckRequest()).status == serving
+        labels = [pb.LateLabel(prediction_id="unknown", index=1)]
+        answer = rpc.labels.add_labels(pb.AddLabelsRequest(model="digits", labels=labels))
+        assert answer.counts.invalid == 1
+    assert rpc.models.get_model(request).name == "digits"
