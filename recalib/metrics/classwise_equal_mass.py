@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap
+from recalib.metrics.confidence_order import bin_start
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["ClasswiseEqualMassError"]
@@ -19,11 +20,11 @@ class ClasswiseEqualMassError(Metric):
     """Adaptive class-wise ECE: 1/K Σ_k Σ_b n_b/N · |frequency_bk − confidence_bk|; range [0, 1].
 
     As `classwise_ece`, with each class's probabilities sorted and cut into M bins whose counts
-    differ by at most one (N bins if N < M). A cut may split rows with tied probabilities: each then
-    counts with the frequency of all tied rows, so the order in a file does not matter. Biased
-    upwards, at least by `floor`. The interval is for bins at the quantiles of these columns with
-    infinitely many rows, see `interval_of_mean_gap`; it keeps tied rows in one bin. It takes K
-    sorts of N rows and is computed on request only.
+    differ by at most one, as in `numpy.array_split` (N bins if N < M). A cut may split rows with
+    tied probabilities: each then counts with the frequency of all tied rows, so the order in a file
+    does not matter. Biased upwards, at least by `floor`. The interval is for bins at the quantiles
+    of these columns with infinitely many rows, see `interval_of_mean_gap`; it keeps tied rows in
+    one bin. It takes K sorts of N rows and is computed on request only.
 
     Source: paper 002, section 5.1 and App. A (cwECE with adaptive binning).
     """
@@ -36,7 +37,7 @@ class ClasswiseEqualMassError(Metric):
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         rows, classes = predictions.probabilities.shape
         count = min(self.bins, rows)
-        starts = np.arange(count) * rows // count
+        starts = bin_start(np.arange(count), rows, count)
         total = 0.0
         sums = []
         for k in range(classes):

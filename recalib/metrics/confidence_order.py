@@ -1,4 +1,4 @@
-"""Rows sorted by confidence, independent of their order in the file."""
+"""Rows sorted by confidence, independent of their order in the file, and bins of equal counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,24 @@ from numpy.typing import NDArray
 
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["sort_by_confidence"]
+__all__ = ["bin_of_row", "bin_start", "sort_by_confidence"]
+
+Indices = NDArray[np.int64]
+
+
+def bin_start(index: Indices, rows: int, bins: Indices | int) -> Indices:
+    """Return the first row of bin `index` of M bins of equal counts; N for `index` = M.
+
+    If M does not divide N, the first N mod M bins have one row more, as in `numpy.array_split`.
+    """
+    return index * (rows // bins) + np.minimum(index, rows % bins)
+
+
+def bin_of_row(row: Indices, rows: int, bins: Indices | int) -> Indices:
+    """Return the bin of `bin_start` that has a row, 0 to N − 1."""
+    size, longer = rows // bins, rows % bins
+    in_longer = longer * (size + 1)
+    return np.where(row < in_longer, row // (size + 1), longer + (row - in_longer) // size)
 
 
 def sort_by_confidence(predictions: Predictions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

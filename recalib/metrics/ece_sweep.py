@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.calibration_gaps import root_mean_squared_gap
-from recalib.metrics.confidence_order import sort_by_confidence
+from recalib.metrics.confidence_order import bin_of_row, bin_start, sort_by_confidence
 from recalib.metrics.equal_mass import EqualMassBins
 from recalib.metrics.predictions import Predictions
 
@@ -29,7 +29,8 @@ class SweepError(Metric):
     the accuracies of M bins never decrease. Accuracy should rise with confidence, so a decrease
     shows that the bins are too small. The number of bins is therefore not an option.
 
-    The M bins are runs of the sorted rows whose lengths differ by at most one. Rows with tied
+    The M bins are runs of the sorted rows whose lengths differ by at most one, as in
+    `numpy.array_split`. Rows with tied
     confidences all count with their mean accuracy. Biased upwards, less than with a fixed number of
     bins; but if every right row has a higher confidence than every wrong one, each row is a bin.
     Interval and floor are those of `ece_l2_equal_mass` with M* bins, tied rows in one bin; they do
@@ -50,7 +51,7 @@ class SweepError(Metric):
         p, right = sort_by_confidence(predictions)
         sums = np.concatenate([[0.0], np.cumsum(right)])
         bins = _max_bins(right, sums)
-        cuts = _cuts(np.arange(bins + 1), len(p))
+        cuts = bin_start(np.arange(bins + 1), len(p), bins)
         sizes = np.diff(cuts)
         gaps = np.add.reduceat(right - p, cuts[:-1]) / sizes
         value = float(np.sqrt(np.sum(sizes * gaps**2) / len(p)))
@@ -58,12 +59,6 @@ class SweepError(Metric):
             return Estimate(value)
         chosen = EqualMassBins.from_rows(predictions.confidences, predictions.correct, bins)
         return root_mean_squared_gap(chosen.to_gaps(), level, value)
-
-
-def _cuts(edges: NDArray[np.intp], rows: int) -> NDArray[np.intp]:
-    """Return the first rows of runs `edges`, 0 to M; M is `edges[-1]`."""
-    cuts: NDArray[np.intp] = edges * rows // edges[-1]
-    return cuts
 
 
 def _max_bins(right: NDArray[np.float64], sums: NDArray[np.float64]) -> int:
@@ -81,7 +76,7 @@ def _max_bins(right: NDArray[np.float64], sums: NDArray[np.float64]) -> int:
     step = max(1, _CHUNK // len(changes))
     for start in range(batch + 1, rows + 1, step):
         candidates = np.arange(start, min(start + step, rows + 1))[:, None]
-        holds = ((changes + 1) * candidates - 1) // rows
+        holds = bin_of_row(changes, rows, candidates)
         first = np.clip(np.concatenate([holds - 1, holds], axis=1), 0, candidates - 2)
         decreases = _falls(sums, candidates, first).any(axis=1)
         if decreases.any():
@@ -93,7 +88,7 @@ def _falls(
     sums: NDArray[np.float64], bins: NDArray[np.intp] | int, first: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
     """Return whether, with `bins` bins, accuracy falls from each bin in `first` to the next."""
-    start, middle, end = ((first + step) * (len(sums) - 1) // bins for step in range(3))
+    start, middle, end = (bin_start(first + step, len(sums) - 1, bins) for step in range(3))
     before = (sums[middle] - sums[start]) / (middle - start)
     after = (sums[end] - sums[middle]) / (end - middle)
     falls: NDArray[np.bool_] = after < before - _EQUAL

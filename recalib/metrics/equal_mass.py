@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
+from recalib.metrics.confidence_order import bin_start
 from recalib.metrics.fine_histogram import FineHistogram, cell_edges
 from recalib.metrics.predictions import Predictions
 
@@ -24,10 +25,13 @@ Vector = NDArray[np.float64]
 class EqualMassBins:
     """N rows, sorted by confidence and cut into M bins whose counts differ by at most one.
 
-    There are N bins if N < M. Rows come in groups of ascending confidence; a cut through a group
-    divides the group's gap in proportion. A group is either all rows of one confidence
-    (`from_rows`), so the order of rows in a file does not matter, or a cell of a fine histogram
-    (`from_histogram`); `error` bounds the difference. Arrays are (G,).
+    The first N mod M bins have one row more, as in `numpy.array_split`; other libraries put these
+    rows elsewhere, so their values differ slightly. There are N bins if N < M. Rows come in groups
+    of ascending confidence; a cut through a group divides the group's gap in proportion. A group is
+    either all rows of one confidence (`from_rows`), so the order of rows in a file does not matter,
+    or a cell of a fine histogram (`from_histogram`); `error` bounds the difference.
+
+    Arrays are (G,).
     """
 
     bins: int
@@ -72,8 +76,7 @@ class EqualMassBins:
         """The number of rows before each bin, and N; (M + 1,)."""
         rows = int(self._ends[-1])
         count = min(self.bins, rows)
-        cuts: NDArray[np.int64] = np.arange(count + 1) * rows // count
-        return cuts
+        return bin_start(np.arange(count + 1), rows, count)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:

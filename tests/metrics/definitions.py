@@ -11,10 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
+from typing import TypeVar
+
+import numpy as np
 
 __all__ = ["DEFINITIONS", "ELSEWHERE", "bin_by_definition"]
 
 Rows = Sequence[Sequence[float]]
+T = TypeVar("T")
 
 
 def bin_by_definition(value: float, bins: int) -> int:
@@ -78,6 +82,11 @@ def classwise_ece(p: Rows, y: Sequence[int], bins: int) -> float:
     return total / classes
 
 
+def split_evenly(rows: Sequence[T], count: int) -> list[list[T]]:
+    """Runs as even as possible; NumPy decides which are one longer."""
+    return [[rows[i] for i in part] for part in np.array_split(np.arange(len(rows)), count)]
+
+
 def equal_mass(p: Rows, y: Sequence[int], bins: int) -> list[tuple[float, float]]:
     """Runs of the sorted rows; a row counts with the accuracy of all rows of its confidence."""
     return equal_mass_of(confident(p, y), bins)
@@ -90,8 +99,7 @@ def equal_mass_of(rows: Sequence[tuple[float, float]], bins: int) -> list[tuple[
         tied[value].append(right)
     fair = [(value, sum(tied[value]) / len(tied[value])) for value, _ in pairs]
     count = min(bins, len(fair))
-    cuts = [k * len(fair) // count for k in range(count + 1)]
-    runs = [fair[start:end] for start, end in pairwise(cuts)]
+    runs = split_evenly(fair, count)
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
     return [weight_and_gap(run, len(fair)) for run in runs]
 
@@ -134,8 +142,7 @@ def ece_sweep(p: Rows, y: Sequence[int], bins: int) -> float:
     rows = fair(p, y)
     best = [rows]
     for count in range(2, len(rows) + 1):
-        cuts = [k * len(rows) // count for k in range(count + 1)]
-        runs = [rows[start:end] for start, end in pairwise(cuts)]
+        runs = split_evenly(rows, count)
         accuracies = [sum(right for _, right in run) / len(run) for run in runs]
         if any(after < before for before, after in pairwise(accuracies)):
             break

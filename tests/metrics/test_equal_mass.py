@@ -76,13 +76,13 @@ def test_discretisation_error_is_within_the_bound(rows: Rows, bins: int, order: 
 
 
 def test_discretisation_bound_is_small() -> None:
-    """For 10⁵ rows in 15 bins: a bound of 0.3 percentage points, an error of 0.01."""
+    """For 10⁵ rows in 15 bins: a bound of 0.3 percentage points, an error of 0.02."""
     rng = np.random.default_rng(0)
     for p in (rng.beta(30, 0.6, 10**5), 1 - rng.beta(0.3, 3, 10**5), rng.random(10**5)):
         rows = p, rng.random(len(p)) < p
         result = EqualMassBins.from_histogram(streamed(rows), 15)
         assert result.error(1) < 3e-3
-        assert result.mean(1) == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), abs=1e-4)
+        assert result.mean(1) == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), abs=2e-4)
 
 
 def test_one_confidence_per_cell_is_exact() -> None:
