@@ -14,11 +14,12 @@ from recalib.cli.arguments import JsonOutput
 from recalib.cli.context import (
     DatabaseOption,
     HomeOption,
+    current_actor,
     exit_on_sigterm,
     load_settings,
     open_registry,
 )
-from recalib.errors import InputError, RecalibError
+from recalib.errors import InputError, RecalibError, UnavailableError
 from recalib.observability import logs
 from recalib.settings.effective import redact
 from recalib.terminal import print_json, progress, say, warn
@@ -98,13 +99,19 @@ def _save(
 ) -> tuple[Path, Manifest]:
     """Write one backup and remove old ones; return its path and manifest."""
     from recalib.registry.backup import backup as save
-    from recalib.registry.backup_rotation import dated_path, remove_old
+    from recalib.registry.backup_rotation import SCHEDULED_BACKUP, dated_path, remove_old
 
     file = dated_path(to, is_encrypted=key is not None) if to.is_dir() else to
     with open_registry(settings) as registry, progress("backup", quiet=quiet) as update:
         manifest = save(
             registry, file, key=key, leave_out_damaged=leave_out_damaged, progress=update
         )
+        action = SCHEDULED_BACKUP if to.is_dir() else "backup"
+        try:
+            with registry.transaction() as tx:
+                tx.audit.record(current_actor(), action, None, file.name)
+        except UnavailableError as error:  # the backup is valid all the same
+            warn(f"the audit trail does not have this backup: {redact(str(error))}")
     if keep is not None:
         remove_old(to, keep)
     return file, manifest

@@ -75,6 +75,16 @@ class Audit(Queries):
             statement = statement.where(_TABLE.c.model == _plain(model))
         return [AuditEntry(**row._mapping) for row in self._connection.execute(statement)]
 
+    def last(self, action: str) -> float | None:
+        """Return the time of the last entry of an action that concerns no model, or None."""
+        time: float | None = self._connection.scalar(
+            select(_TABLE.c.at)
+            .where(_TABLE.c.model.is_(None), _TABLE.c.action == action)
+            .order_by(_TABLE.c.id.desc())
+            .limit(1)
+        )
+        return time
+
     def purge(self, older_than_seconds: float) -> int:
         """Delete older entries; return their number."""
         result = self._connection.execute(

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from recalib.drift import STATES
 from recalib.errors import RecalibError
 from recalib.registry import JobState, MonitoringConfig, MonitorRow, Registry
+from recalib.registry.backup_rotation import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from service.state import State
 
@@ -59,6 +60,8 @@ class Stored(NamedTuple):
     champions: list[tuple[str, MonitoringConfig, MonitorRow]]
     #: Champions without an assessment: model, version, and start of serving.
     unwatched: list[tuple[str, int, float]]
+    #: When the last scheduled backup was complete, in seconds since 1970; None: never.
+    backup_at: float | None
 
 
 def stored(state: State) -> Stored | None:
@@ -76,7 +79,10 @@ def read(registry: Registry) -> Stored:
     """Return a snapshot; raise `UnavailableError` if the registry cannot be reached."""
     with registry.reading() as tx:
         return Stored(
-            tx.jobs.counts(), tx.monitors.champions(), tx.monitors.champions_without_monitor()
+            tx.jobs.counts(),
+            tx.monitors.champions(),
+            tx.monitors.champions_without_monitor(),
+            tx.audit.last(SCHEDULED_BACKUP),
         )
 
 
@@ -91,6 +97,11 @@ def families(stored: Stored | None) -> Iterable[Any]:
     for (kind, state), count in {**_NONE_FAILED, **stored.jobs}.items():
         jobs.add_metric([kind, state], count)
     yield jobs
+    backup = GaugeMetricFamily(
+        "recalib_backup_timestamp_seconds", "When the last scheduled backup was complete."
+    )
+    _add(backup, [], stored.backup_at)
+    yield backup
     yield from _champion_families(stored)
 
 

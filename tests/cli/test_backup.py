@@ -49,6 +49,8 @@ def test_backup_and_restore(cli: Cli) -> None:
         key: value for key, value in saved.items() if key not in ("file", "bytes")
     }
     assert "web: active" in cli("keys", "list", "--home", "there").out
+    targets = [entry["target"] for entry in cli("audit", "--home", "here", "--json").json]
+    assert targets[:2] == ["c.zip", "b.zip"]
     (entry,) = cli("audit", "--action", "restore", "--home", "there", "--json").json
     assert (entry["target"], entry["detail"]) == ("c.zip", f"as of {saved['made_at']}")
     again = cli("restore", "b.zip", "--home", "there")
@@ -103,6 +105,8 @@ def test_encrypted_backups_in_a_folder(cli: Cli) -> None:
     assert file != old
     assert saved.json["file"] == f"backups/{file.name}"
     assert file.suffixes == [".zip", ".age"]
+    (entry,) = cli("audit", "--action", "scheduled_backup", "--home", "here", "--json").json
+    assert entry["target"] == file.name
     refused = cli("restore", f"backups/{file.name}", "--key-file", "other", "--home", "there")
     assert (refused.status, refused.out) == (2, "")
     assert "encrypted with another key" in refused.err

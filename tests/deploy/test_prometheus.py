@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from recalib.registry import Registry
+from recalib.registry.backup_rotation import SCHEDULED_BACKUP
 from service.health.registry_metrics import families, read
 from service.metrics import exposition
 from tests.training.watched import Stream, a_champion
@@ -49,6 +50,18 @@ def test_every_alert_is_tested() -> None:
     tested = set(re.findall(r"alertname: (\w+)", (_RULES / "tests.yml").read_text()))
     assert len(alerts) >= 10
     assert alerts == tested
+
+
+def test_time_of_the_last_scheduled_backup_is_exported(registry: Registry) -> None:
+    """And nothing before the first one."""
+    name = "recalib_backup_timestamp_seconds"
+    assert f"\n{name} " not in exposition(families(read(registry))).decode()
+    with registry.transaction() as tx:
+        for action in (SCHEDULED_BACKUP, "backup"):
+            tx.audit.record("cli:anna", action, None, "a.zip")
+        now = tx.clock()
+    (line,) = re.findall(rf"^{name} (.+)$", exposition(families(read(registry))).decode(), re.M)
+    assert abs(float(line) - now) < 60
 
 
 def test_rules_use_existing_metrics(registry: Registry) -> None:
