@@ -19,6 +19,8 @@ import pytest
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server, recalib_command
 
+pytestmark = pytest.mark.slow
+
 log = logging.getLogger(__name__)
 
 _MESSAGES, _MIB = 10, 60

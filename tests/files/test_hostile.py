@@ -135,7 +135,10 @@ def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
         np.testing.assert_array_equal(data.logits[:-1], LOGITS[: len(data.logits) - 1])
 
 
-@pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
+@pytest.mark.parametrize(
+    "dictionary",
+    [pytest.param(False, id="plain", marks=pytest.mark.slow), pytest.param(True, id="dictionary")],
+)
 def test_row_groups_are_bounded(dictionary: bool) -> None:
     """280 MB of zeros in about 100 kB, as lists or one column a class, run-length encoded."""
     zeros = np.zeros((700_000, 100), np.float32)

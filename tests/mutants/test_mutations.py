@@ -12,13 +12,15 @@ _ROOT = Path(__file__).parents[2]
 
 def test_every_mutation_applies_to_the_code() -> None:
     problems = []
+    files = {mutation.file: (_ROOT / mutation.file).read_text() for mutation in MUTATIONS}
+    original = {file: ast.dump(ast.parse(text)) for file, text in files.items()}
     for mutation in MUTATIONS:
-        text = (_ROOT / mutation.file).read_text()
+        text = files[mutation.file]
         if text.count(mutation.old) != 1:
             problems.append(f"{mutation.file}: {mutation.old!r} occurs {text.count(mutation.old)}x")
             continue
         mutated = ast.parse(text.replace(mutation.old, mutation.new))
-        if ast.dump(mutated) == ast.dump(ast.parse(text)):
+        if ast.dump(mutated) == original[mutation.file]:
             problems.append(f"{mutation.file}: {mutation.new!r} changes nothing")
     assert problems == []
 

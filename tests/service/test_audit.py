@@ -21,6 +21,8 @@ from tests.service.conftest import Service, npz
 from tests.service.issuers import AUDIENCE, Issuer, issuer, signing_keys
 from tests.service.stubs import OWN, Rpc
 
+pytestmark = pytest.mark.sqlite_only
+
 __all__ = ["issuer", "signing_keys"]
 
 
@@ -61,6 +63,7 @@ def _trail(client: Any, **query: Any) -> list[tuple[str, str, str | None, str, s
     ]
 
 
+@pytest.mark.both_databases
 def test_audit_trail_records_actors_and_actions(
     client: Any, registry: Registry, issuer: Issuer, keys: dict[str, str]
 ) -> None:
@@ -114,6 +117,7 @@ def test_audit_trail_records_actors_and_actions(
     assert not any(secret in everything for secret in keys.values())
 
 
+@pytest.mark.both_databases
 def test_audit_trail_has_pages_and_filters(client: Any, registry: Registry) -> None:
     with registry.transaction() as tx:
         for number in range(7):
@@ -151,6 +155,7 @@ def test_admins_see_only_entries_of_their_models(
     assert [entry[2] for entry in _trail(client, model="digits")] == ["digits"]
 
 
+@pytest.mark.both_databases
 def test_refused_requests_are_recorded_with_a_limit(
     client: Any, registry: Registry, keys: dict[str, str]
 ) -> None:
@@ -205,6 +210,7 @@ def test_grpc_and_rest_return_the_same_entries(
         assert list(none.items) == []
 
 
+@pytest.mark.both_databases
 def test_old_entries_and_idempotency_answers_expire(registry: Registry) -> None:
     with registry.transaction() as tx:
         for kind in ("old", "new"):

@@ -17,6 +17,8 @@ from tests.service.conftest import Service
 from tests.service.test_transport import sample
 from tests.training.watched import a_champion
 
+pytestmark = pytest.mark.sqlite_only
+
 _DAY = 86_400.0
 
 
@@ -58,6 +60,7 @@ def stored(service: Service, model: str = "digits") -> list[LabelledPrediction]:
         return tx.labels.between(tx.models.get(model), 1, 0, 1e11)
 
 
+@pytest.mark.both_databases
 def test_labels_are_stored_with_their_predictions(service: Service) -> None:
     service.model()
     first, second = ids(service, 2)
@@ -88,6 +91,7 @@ def test_labels_after_the_last_look_are_counted_as_late(service: Service) -> Non
     assert (state.turn, state.late) == (2, 3)
 
 
+@pytest.mark.both_databases
 def test_repeated_labels_have_no_effect_and_different_ones_conflict(service: Service) -> None:
     """In later batches and in the same one; the first label is kept and marked as disputed."""
     service.model()
@@ -225,6 +229,7 @@ _LABELS = st.integers(-(2**70), 2**70) | st.text(max_size=20)
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_TEXTS, _LABELS), max_size=5))
+@pytest.mark.both_databases
 def test_arbitrary_ids_and_labels_are_not_server_errors(
     service: Service, items: list[tuple[str, Any]]
 ) -> None:

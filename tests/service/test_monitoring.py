@@ -23,6 +23,8 @@ from tests.training.watched import WATCHING, Stream, a_champion
 from training.monitoring_job import watch
 from training.refit_job import refit_is_due
 
+pytestmark = pytest.mark.sqlite_only
+
 
 def report(service: Service, model: str = "resnet") -> dict[str, Any]:
     answer = service.client.get(f"/v1/models/{model}/monitoring")
@@ -54,6 +56,7 @@ def stale(service: Service) -> Service:
     return service
 
 
+@pytest.mark.both_databases
 def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) -> None:
     body = report(stale)
     assert (body["state"], body["version"]) == ("stale", 1)
@@ -178,6 +181,7 @@ def test_only_candidates_can_be_dropped(service: Service, rpc: Rpc) -> None:
     )
 
 
+@pytest.mark.both_databases
 def test_logits_are_sampled_from_every_protocol(ready: Service, rpc: Rpc) -> None:
     """REST, gRPC and the Open Inference Protocol sample rows with ids if the model enables it."""
     logits = np.random.default_rng(0).normal(0, 3, (5, 4)).astype(np.float32)

@@ -24,6 +24,8 @@ from tests.training.watched import WATCHING, Stream, a_champion
 from training.logit_samples import read_labelled_sample
 from training.monitoring_job import watch
 
+pytestmark = pytest.mark.sqlite_only
+
 OBSERVATIONS = "/v1/models/resnet/observations"
 
 
@@ -57,6 +59,7 @@ def stored(service: Service, model: Model) -> tuple[list[Any], int]:
         return rows, sum(count.predictions for count in tx.traffic.between(model, 1, 0, 1e11))
 
 
+@pytest.mark.both_databases
 def test_observations_are_stored_like_served_predictions(service: Service, model: Model) -> None:
     """With both confidences, in the buckets and bins of their times and segment."""
     sent = batch(segment="eu")
@@ -77,6 +80,7 @@ def test_observations_are_stored_like_served_predictions(service: Service, model
     assert {(item.segment, item.started_at % 300) for item in traffic} == {(1, 0)}
 
 
+@pytest.mark.both_databases
 def test_repeated_observations_are_counted_once(service: Service, model: Model, rpc: Rpc) -> None:
     """A repeated batch, a part over gRPC, and twice in one batch; a different label conflicts."""
     sent = batch()

@@ -14,7 +14,10 @@ import recalib
 from recalib.calibrator import Calibrator
 from tests.service.conftest import NPY, Service, npy, npz
 
+pytestmark = pytest.mark.sqlite_only
 
+
+@pytest.mark.both_databases
 def test_upload_fit_promote_and_calibrate(service: Service, data, tmp_path) -> None:
     logits, labels = data
     service.model(classes=["a", "b", "c", "d"])
@@ -194,6 +197,7 @@ def test_repeated_upload_succeeds_without_effect(service: Service, data) -> None
     assert "exists with other data" in other.json()["detail"]
 
 
+@pytest.mark.both_databases
 def test_idempotency_key_makes_a_request_happen_once(service: Service, data) -> None:
     """A repeated request with the same key has no effect; a different one is rejected."""
     key = {"Idempotency-Key": "k1"}

@@ -72,6 +72,7 @@ def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
         registry.blobs.open(file.digest)
 
 
+@pytest.mark.sqlite_only
 def test_comparison_advances_with_many_rows_of_the_same_time(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

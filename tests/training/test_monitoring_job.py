@@ -76,6 +76,7 @@ def test_matured_cohorts_are_read_exactly_once(registry: Registry) -> None:
     assert (sums.traffic.sum(), sums.labelled.sum()) == (300, 300)
 
 
+@pytest.mark.sqlite_only
 def test_labels_that_come_too_late_do_not_count(registry: Registry) -> None:
     model = a_champion(registry)
     stream = Stream(registry, model)
@@ -87,6 +88,7 @@ def test_labels_that_come_too_late_do_not_count(registry: Registry) -> None:
     assert row.status["evidence"]["traffic"] == 130
 
 
+@pytest.mark.sqlite_only
 def test_calibrated_labels_are_fresh_and_drift_is_stale(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +116,7 @@ def test_calibrated_labels_are_fresh_and_drift_is_stale(
     assert [record.state for record in records] == kinds(registry, model)  # type: ignore[attr-defined]
 
 
+@pytest.mark.sqlite_only
 def test_segments_are_monitored_separately(registry: Registry) -> None:
     """Drift in one segment is detected; traffic without a segment is named `(rest)`."""
     model = a_champion(registry, replace(WATCHING, segments=("eu", "us")))
