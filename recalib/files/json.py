@@ -18,7 +18,7 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import size_of
 
-__all__ = ["JsonFile", "are_plain", "array_of", "decode_document"]
+__all__ = ["JsonFile", "are_plain", "array_of", "decode", "decode_document"]
 
 #: As Python objects, numbers of 17 digits take about twice the space of their text.
 _MAX_DOCUMENT_BYTES = 64 << 20
@@ -79,13 +79,19 @@ class JsonFile(DataFile):
 def decode_document(
     decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str, field: str = "body"
 ) -> Any:
-    """Decode a document; raise `InputError` with the path of the invalid value, or with `field`.
-
-    NaN and Infinity are not JSON; strings and booleans are not numbers. Raise `TooLargeError` if
-    the parsed document could take far more memory than its text.
-    """
+    """Decode like `decode`; `TooLargeError` if the objects may take far more memory."""
     if len(body) > _SHORT_BYTES:
         _check_parsed_size(body, field)
+    return decode(decoder, body, accepted, field)
+
+
+def decode(
+    decoder: msgspec.json.Decoder[Any], body: bytes, accepted: str, field: str = "body"
+) -> Any:
+    """Decode a document; raise `InputError` with the path of the invalid value, or with `field`.
+
+    NaN and Infinity are not JSON; strings and booleans are not numbers.
+    """
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

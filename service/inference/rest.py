@@ -185,14 +185,16 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
     headers = header_map(request.scope)
     body = await read_body(request.receive)
     loaded = await get_or_load(state.calibrators, model, selector)
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1")
     parsed: tensors.ParsedRequest | None = None
 
     def decode() -> Batch:
         nonlocal parsed
-        encoding = headers.get(b"content-encoding", b"").decode("latin-1")
-        plain = compression.decompressed(body, encoding, state.settings.max_body_bytes)
-        length = headers.get(_JSON_LENGTH)
-        parsed = tensors.parse(plain, None if length is None else length.decode("latin-1"))
+        settings, length = state.settings, headers.get(_JSON_LENGTH)
+        limit = settings.max_json_bytes if length is None else settings.max_body_bytes
+        plain = compression.decompressed(body, encoding, min(limit, settings.max_body_bytes))
+        text = None if length is None else length.decode("latin-1")
+        parsed = tensors.parse(plain, text, settings.max_json_bytes)
         ids = 1.0 if tensors.IDS in parsed.outputs else 0.0
         return Batch(parsed.values, parsed.input, ids=ids, segment=parsed.segment)
 
@@ -200,7 +202,9 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
         assert parsed is not None  # noqa: S101  (`decode` ran before)
         return _encode(parsed, result, headers.get(b"accept-encoding", b"").decode("latin-1"))
 
-    return await calibrate_batch(state, loaded, len(body), decode, encode)
+    # The size of a compressed body is known only when it is decompressed.
+    size = state.settings.max_body_bytes if encoding else len(body)
+    return await calibrate_batch(state, loaded, size, decode, encode)
 
 
 async def _readiness(state: State, model: str, selector: str, response: Response) -> ModelReady:

@@ -15,10 +15,10 @@ import numpy as np
 import orjson
 
 from recalib.arrays import Floats
-from recalib.errors import InputError
-from recalib.files.json import array_of, decode_document
-from service.serving import json_numbers as numbers
+from recalib.errors import InputError, TooLargeError
+from recalib.files.json import decode
 from service.serving.datatypes import DATATYPES, MAX_DIMENSION, from_bytes
+from service.serving.json_pieces import PIECE_BYTES, flat_array, fragment, row_array
 from service.serving.loaded_calibrators import LoadedCalibrator
 
 __all__ = [
@@ -60,9 +60,29 @@ class InferRequest(msgspec.Struct):
     outputs: list[RequestedOutput] = []
 
 
+class _LargeTensor(msgspec.Struct):
+    """An `InputTensor` of which nothing is parsed yet."""
+
+    name: msgspec.Raw
+    shape: msgspec.Raw
+    datatype: msgspec.Raw
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _LargeRequest(msgspec.Struct):
+    """An `InferRequest` of which nothing is parsed yet, with exactly one tensor."""
+
+    inputs: tuple[_LargeTensor]
+    id: msgspec.Raw = msgspec.Raw(b"null")
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+    outputs: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+#: Largest JSON that is parsed with one call, and largest JSON besides the numbers.
+_MAX_WHOLE_BYTES = PIECE_BYTES
 _decoder = msgspec.json.Decoder(InferRequest)
-_flat = msgspec.json.Decoder(list[float | None])
-_rows = msgspec.json.Decoder(list[list[float | None]])
+_large_decoder = msgspec.json.Decoder(_LargeRequest)
 
 
 @dataclass(frozen=True)
@@ -86,7 +106,9 @@ def schemas() -> dict[str, Any]:
     return msgspec.json.schema_components([InferRequest], ref_template=template)[1]
 
 
-def parse(body: bytes, json_length: str | None) -> ParsedRequest:
+def parse(
+    body: bytes, json_length: str | None, max_json_bytes: int = MAX_DIMENSION
+) -> ParsedRequest:
     """Return a parsed request.
 
     Parameters
@@ -98,10 +120,13 @@ def parse(body: bytes, json_length: str | None) -> ParsedRequest:
     ------
     InputError: the length exceeds the body, the JSON is not a request, the tensor is not
         `logits` of shape [N, K], or the data do not match the shape.
+    TooLargeError: more than `max_json_bytes` of JSON, or of over 64 KiB besides the numbers.
     """
     size = _json_size(body, json_length)
-    accepted = f'{{"inputs": [{{"name": "{INPUT}", "shape": [N, K], "datatype": ..., ...}}]}}'
-    request = decode_document(_decoder, body[:size], accepted)
+    if size > max_json_bytes:
+        accepted = f"at most {max_json_bytes} bytes; the binary tensor data extension for more"
+        raise TooLargeError("body", found=f"{size} bytes of JSON", accepted=accepted)
+    request = _decode(body[:size])
     if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
         names = ", ".join(tensor.name for tensor in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
@@ -153,6 +178,22 @@ def answer(
     return b"".join((text, *tails)), len(text)
 
 
+def _decode(text: bytes) -> InferRequest:
+    accepted = f'{{"inputs": [{{"name": "{INPUT}", "shape": [N, K], "datatype": ..., ...}}]}}'
+    if len(text) <= _MAX_WHOLE_BYTES:
+        request: InferRequest = decode(_decoder, text, accepted)
+        return request
+    large: _LargeRequest = decode(_large_decoder, text, accepted)
+    data, large.inputs[0].data = large.inputs[0].data, msgspec.UNSET
+    rest = msgspec.json.encode(large)
+    if len(rest) > _MAX_WHOLE_BYTES:
+        found, accepted = f"{len(rest)} bytes besides data", f"at most {_MAX_WHOLE_BYTES}"
+        raise TooLargeError("body", found=found, accepted=accepted)
+    request = decode(_decoder, rest, accepted)
+    request.inputs[0].data = data
+    return request
+
+
 class _Tensor(NamedTuple):
     datatype: str
     shape: list[int]
@@ -162,7 +203,8 @@ class _Tensor(NamedTuple):
 
 def _probabilities(probabilities: Floats, binary: bool) -> _Tensor:
     flat = np.ascontiguousarray(probabilities, np.dtype("<f4")).reshape(-1)
-    return _Tensor("FP32", list(probabilities.shape), flat.data.cast("B") if binary else flat)
+    content = flat.data.cast("B") if binary else fragment(flat)
+    return _Tensor("FP32", list(probabilities.shape), content)
 
 
 def _ids(ids: list[str | None], binary: bool) -> _Tensor:
@@ -271,18 +313,15 @@ def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:
     # float32, as in /v1: served probabilities have no more digits.
     dtype: type[np.floating[Any]] = np.float64 if tensor.datatype == "FP64" else np.float32
     accepted = f"{rows * classes} numbers, as the shape [{rows}, {classes}] says"
-    nested = data[1:].lstrip()[:1] == b"["
-    if len(data) >= numbers.LONG:
-        quick = numbers.rows_in(data) if nested else numbers.flat_in(data)
-        if quick is not None and quick.shape in ((rows, classes), (rows * classes,)):
-            with np.errstate(over="ignore"):  # as in `array_of`
-                return quick.astype(dtype, copy=False).reshape(rows, classes)
-    if nested:
-        array = array_of(decode_document(_rows, data, accepted, field), field, dtype)
-        if array.shape != (rows, classes):
-            raise InputError(field, found=f"shape {list(array.shape)}", accepted=accepted)
-        return array
-    flat = decode_document(_flat, data, accepted, field)
-    if len(flat) != rows * classes:
-        raise InputError(field, found=f"{len(flat)} numbers", accepted=accepted)
-    return array_of([flat], field, dtype).reshape(rows, classes)
+    if data[1:].lstrip()[:1] != b"[":
+        flat = flat_array(data, field, dtype, accepted)
+        if len(flat) != rows * classes:
+            raise InputError(field, found=f"{len(flat)} numbers", accepted=accepted)
+        return flat.reshape(rows, classes)
+    try:
+        array = row_array(data, field, dtype, rows, accepted)
+    except TooLargeError as error:
+        raise InputError(field, found=error.found, accepted=accepted) from None
+    if array.shape != (rows, classes):
+        raise InputError(field, found=f"shape {list(array.shape)}", accepted=accepted)
+    return array

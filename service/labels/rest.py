@@ -9,7 +9,9 @@ import numpy as np
 from anyio import to_thread
 from fastapi import Query, Request, Response
 
-from recalib.files.json import array_of, decode_document
+from recalib.arrays import Floats
+from recalib.errors import TooLargeError
+from recalib.files.json import decode
 from service.access.authenticator import current_principal
 from service.calibration import get_or_load
 from service.http.bodies import parse_media_type
@@ -18,10 +20,11 @@ from service.http.routing import Router
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
 from service.labels.schemas import LabelAnswer, LateLabel, Observations
+from service.serving.json_pieces import row_array
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
 
-__all__ = ["router"]
+__all__ = ["parse_observations", "router"]
 
 router = Router(
     prefix="/v1/models/{model}", tags=["labels"], responses=problems(404, 413, 415, 422, 500, 503)
@@ -29,8 +32,23 @@ router = Router(
 
 _JSON = "application/json"
 _decoder = msgspec.json.Decoder(list[LateLabel])
-_observations = msgspec.json.Decoder(Observations)
+#: Other fields than the logits: largest JSON of each.
+_MAX_COLUMN_BYTES = 2**20
 _encoder = msgspec.json.Encoder()
+
+
+class _LargeObservations(msgspec.Struct, forbid_unknown_fields=True):
+    """`Observations` whose fields are not parsed yet."""
+
+    logits: msgspec.Raw
+    labels: msgspec.Raw
+    times: msgspec.Raw
+    segment: str = ""
+
+
+_observations = msgspec.json.Decoder(_LargeObservations)
+_classes = msgspec.json.Decoder(list[int | str])
+_times = msgspec.json.Decoder(list[float])
 _LABELS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -101,30 +119,61 @@ async def observe(
 
 
 def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
-    form = '{"logits": [[...]], "labels": [...], "times": [...]}'
-    batch = decode_document(_observations, body, form)
-    logits = array_of(batch.logits, "logits", np.float32)
+    max_rows = state.settings.max_labels
+    logits, labels, times, segment = parse_observations(body, max_rows)
     state.access.limiter.take_rows(current_principal(), len(logits))
     outcomes = add_observations(
         state.registry,
         state.calibrators.traffic,
         loaded,
         logits,
-        batch.labels,
-        batch.times,
-        batch.segment,
-        max_rows=state.settings.max_labels,
+        labels,
+        times,
+        segment,
+        max_rows=max_rows,
     )
     return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})
 
 
+def parse_observations(
+    body: bytes, max_rows: int
+) -> tuple[Floats, list[int | str], list[float], str]:
+    """Return logits (N, K), labels, times and segment of `Observations` in JSON.
+
+    Raises
+    ------
+    InputError: not JSON, or a value of another type.
+    TooLargeError: more than `max_rows` rows of logits, or over 1 MiB of labels or times.
+    """
+    form = '{"logits": [[...]], "labels": [...], "times": [...]}'
+    batch = decode(_observations, body, form)
+    logits = row_array(bytes(batch.logits), "logits", np.float32, max_rows, form)
+    labels = _column(_classes, batch.labels, "labels", form)
+    return logits, labels, _column(_times, batch.times, "times", form), batch.segment
+
+
+def _column(
+    decoder: msgspec.json.Decoder[Any], text: msgspec.Raw, field: str, form: str
+) -> list[Any]:
+    content = bytes(text)
+    if len(content) > _MAX_COLUMN_BYTES:
+        accepted = f"at most {_MAX_COLUMN_BYTES} bytes of JSON"
+        raise TooLargeError(field, found=f"{len(content)} bytes", accepted=accepted)
+    values: list[Any] = decode(decoder, content, form, field)
+    return values
+
+
 def _add_labels(state: State, model: str, body: bytes) -> bytes:
-    labels = decode_document(_decoder, body, '[{"prediction_id": "...", "label": ...}, ...]')
+    max_labels = state.settings.max_labels
+    # No valid id has a brace; a label with one counts as two.
+    if len(body) > _MAX_COLUMN_BYTES and body.count(b"{") > max_labels:
+        raise TooLargeError("labels", found=f"over {max_labels}", accepted=f"at most {max_labels}")
+    labels = decode(_decoder, body, '[{"prediction_id": "...", "label": ...}, ...]')
     outcomes = add_labels(
         state.registry,
         model,
         labels,
-        max_labels=state.settings.max_labels,
+        max_labels=max_labels,
         lifetime_seconds=state.settings.label_lifetime_seconds,
     )
     return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})

@@ -24,7 +24,7 @@ __all__ = [
 Status = Literal["accepted", "duplicate", "conflict", "expired", "invalid"]
 
 
-class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The true class of one prediction."""
 
     prediction_id: str

@@ -27,7 +27,7 @@ class ModelCreate(BaseModel):
         Annotated[int, Field(ge=2, le=MAX_CLASSES), INTEGRAL]
         | Annotated[
             list[Text],
-            Field(min_length=2, max_length=MAX_CLASSES),
+            Field(min_length=2, max_length=MAX_CLASSES, fail_fast=True),
             Documented({"uniqueItems": True}),
         ]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")

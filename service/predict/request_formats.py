@@ -14,10 +14,11 @@ from numpy.lib import format as npy
 from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
-from recalib.files.json import are_plain, array_of, decode_document
+from recalib.files.json import are_plain, array_of, decode
 from service.predict.schemas import CalibrateRequest
 from service.serving import json_numbers as numbers
 from service.serving.datatypes import MAX_DIMENSION
+from service.serving.json_pieces import PIECE_BYTES, row_array
 
 __all__ = [
     "ARROW",
@@ -39,10 +40,22 @@ NPZ = "application/x-npz"
 REQUEST_TYPES = (JSON, NPY, ARROW)
 
 
+class _LargeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A `CalibrateRequest` whose rows are not parsed yet."""
+
+    logits: msgspec.Raw = msgspec.Raw(b"null")
+    probabilities: msgspec.Raw = msgspec.Raw(b"null")
+
+
+#: Larger bodies, and those of over 64 KiB with more rows, are parsed in pieces, which takes longer.
+_MAX_WHOLE_BYTES, _MAX_WHOLE_ROWS = 2**20, 4096
 _decoder = msgspec.json.Decoder(CalibrateRequest)
+_large_decoder = msgspec.json.Decoder(_LargeRequest)
 
 
-def decode_json(body: bytes, input: Input) -> Floats | list[list[float]]:
+def decode_json(
+    body: bytes, input: Input, max_rows: int = MAX_DIMENSION
+) -> Floats | list[list[float]]:
     """Return the rows of `{"logits": [[...]]}` as float32; null becomes −inf, a masked class.
 
     A few rows are returned as lists if they need no check: float32 holds every number, and all rows
@@ -52,19 +65,30 @@ def decode_json(body: bytes, input: Input) -> Floats | list[list[float]]:
     ------
     InputError: not JSON (NaN and Infinity are not JSON), a value that is not a number, rows of
         different lengths, or a field other than `input`.
+    TooLargeError: more than `max_rows` rows, in a body that is parsed in pieces.
     """
+    accepted = f'{{"{input}": [[number, ...], ...]}}'
+    if len(body) > PIECE_BYTES and (
+        len(body) > _MAX_WHOLE_BYTES or body.count(b"[") > _MAX_WHOLE_ROWS
+    ):
+        text = bytes(getattr(decode(_large_decoder, body, accepted), input))
+        _check_rows(None if text == b"null" else text, input)
+        return row_array(text, input, np.float32, max_rows, accepted)
     if len(body) >= numbers.LONG:
         array = numbers.rows_under(input, body)
         if array is not None:
             with np.errstate(over="ignore"):  # a later check reports +inf with its position
                 return array.astype(np.float32)
-    request = decode_document(_decoder, body, f'{{"{input}": [[number, ...], ...]}}')
-    rows = getattr(request, input)
+    rows = getattr(decode(_decoder, body, accepted), input)
+    _check_rows(rows, input)
+    return rows if are_plain(rows) else array_of(rows, input, np.float32)
+
+
+def _check_rows(rows: object, input: Input) -> None:
     if rows is None:
         raise InputError(
             input, found="nothing", accepted=f'{{"{input}": [[...]]}}, as ?input={input} says'
         )
-    return rows if are_plain(rows) else array_of(rows, input, np.float32)
 
 
 def decode_npy(body: bytes, field: str) -> Floats:

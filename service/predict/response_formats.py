@@ -19,6 +19,7 @@ from recalib.prediction_ids import ID_LENGTH
 from service.calibration import CalibrationResult
 from service.predict.request_formats import ARROW, JSON, NPY, NPZ
 from service.predict.top_k import top_classes
+from service.serving.json_pieces import fragment
 
 __all__ = ["ENCODERS", "IDS_BY_DEFAULT", "WITH_IDS", "WITH_TOP"]
 
@@ -32,13 +33,14 @@ def _served_by(result: CalibrationResult) -> dict[str, Any]:
 def to_json(result: CalibrationResult) -> bytes:
     """Return JSON; each number has the digits of a float32."""
     if result.top_k is None:
-        document: dict[str, Any] = {"probabilities": result.probabilities}
+        document: dict[str, Any] = {"probabilities": fragment(result.probabilities)}
     else:
         classes, probabilities = top_classes(result.probabilities, result.top_k)
-        document = {"top_k": {"classes": classes, "probabilities": probabilities}}
+        top = {"classes": fragment(classes), "probabilities": fragment(probabilities)}
         labels = result.loaded.labels
         if labels is not None:
-            document["top_k"]["labels"] = labels[classes].tolist()
+            top["labels"] = fragment(classes, lambda part: labels[part].tolist())
+        document = {"top_k": top}
     if result.ids is not None:
         document["prediction_ids"] = result.ids
     document["calibrator"] = _served_by(result)

@@ -143,7 +143,9 @@ async def calibrate(model: str, state: StateDependency, request: Request) -> Res
     body = await read_body(request.receive)
     loaded = await get_or_load(state.calibrators, model, options.selector)
     decode = partial(_decode, state, body, options)
-    return await calibrate_batch(state, loaded, len(body), decode, options.encode)
+    # Arrow can be compressed.
+    size = state.settings.max_body_bytes if options.request_type == ARROW else len(body)
+    return await calibrate_batch(state, loaded, size, decode, options.encode)
 
 
 FAST_ROUTES = [FastRoute("calibrate", _PATH, calibrate)]
@@ -204,7 +206,7 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
 def _decode(state: State, body: bytes, options: _Options) -> Batch:
     values: Any
     if options.request_type == JSON:
-        values = decode_json(body, options.input)
+        values = decode_json(body, options.input, state.settings.max_rows)
     elif options.request_type == NPY:
         values = decode_npy(body, options.input)
     else:

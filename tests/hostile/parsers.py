@@ -307,7 +307,7 @@ PARSERS: dict[str, Parser] = {
         ),
     ),
     "observations": Parser(
-        lambda body: decode_document(labels._observations, body, "observations"),
+        lambda body: labels.parse_observations(body, 100),
         (b'{"logits": [[1, 2, null]], "labels": ["a"], "times": [1.8e9], "segment": "s"}',),
     ),
     "prediction ids": Parser(_prediction_ids, ("\n".join(_IDS).encode(),)),

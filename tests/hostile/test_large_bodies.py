@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 from tests.end_to_end.programs import Programs, Server
-from tests.hostile.clients import Client
+from tests.fitting.conftest import draw
+from tests.hostile.bystander import Bystander
+from tests.hostile.clients import Client, peak_growth_mib
+
+log = logging.getLogger(__name__)
 
 _MIB = 2**20
 _MODEL = "/v1/models/digits"
+_JSON = "Content-Type: application/json"
+#: Processor time that the server may use before it answers another client.
+_MAX_WORK_SECONDS = 0.25
+#: Limit of growth of the server's memory: 20 times the body.
+_MAX_GROWTH_MIB = 240
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +38,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 @pytest.fixture(scope="module")
 def server(programs: Programs) -> Iterator[Server]:
     """A server without keys, with a model."""
-    with programs.serve("--job-workers", 0, grpc_port=-1) as server:
+    with programs.serve("--job-workers", 1, grpc_port=-1) as server:
         server.model()
+        server.upload(*draw(200, 4, 1.0))
+        server.finished(server.ask_fit(map="identity", promote=True))
         yield server
         assert server.stop() == 0
         assert "Traceback" not in server.log()
@@ -60,11 +75,97 @@ def _send(
 def test_json_over_the_limit_is_refused_and_the_error_arrives(
     server: Server, method: str, path: str, limit: int, alternative: str
 ) -> None:
-    media_type = "Content-Type: application/json"
-    status, answer = _send(server, path, b" " * (limit + 1), media_type, method=method)
+    status, answer = _send(server, path, b" " * (limit + 1), _JSON, method=method)
     assert status == 413
     text = json.loads(answer).get("error") or json.loads(answer)["errors"][0]["accepted"]
     assert f"at most {limit} bytes" in text
     assert alternative in text
-    at_the_limit, _ = _send(server, path, b" " * limit, media_type, method=method)
+    at_the_limit, _ = _send(server, path, b" " * limit, _JSON, method=method)
     assert at_the_limit in (400, 404, 409, 422)
+
+
+#: Shapes of JSON that take long to parse or much memory, as large as the limit allows.
+_SIZE = 12 * _MIB - 1_000
+_TENSOR = b'{"inputs":[{"name":"logits","datatype":"FP32","shape":[%d,1],"data":['
+
+
+def _repeated(start: bytes, piece: bytes, end: bytes, size: int = _SIZE) -> bytes:
+    count = (size - len(start) - len(end)) // len(piece)
+    return start + piece * count + end
+
+
+_SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "short numbers": ("calibrate", lambda: _repeated(b'{"logits":[[', b"1,", b"1]]}")),
+    "short rows": ("calibrate", lambda: _repeated(b'{"logits":[', b"[1],", b"[1]]}")),
+    "empty rows": ("calibrate", lambda: _repeated(b'{"logits":[', b"[],", b"[]]}")),
+    "one number": ("calibrate", lambda: _repeated(b'{"logits":[[1.', b"7", b"]]}")),
+    "one text": ("calibrate", lambda: _repeated(b'{"logits":[["', b"\\u00e9", b'"]]}')),
+    "one name": ("calibrate", lambda: _repeated(b'{"logits":[[1]]', b',"logits":[[1]]', b"}")),
+    "nested": ("calibrate", lambda: _repeated(b'{"logits":', b"[", b"")),
+    "null": ("infer", lambda: _repeated(_TENSOR % 2_516_000, b"null,", b"1]}]}")),
+    "tensors": ("infer", lambda: _repeated(b'{"inputs":[', b'{"name":"","shape":[]},', b"{}]}")),
+    "parameters": (
+        "infer",
+        lambda: _repeated(b'{"parameters":{"a":[', b"[],", b'[]]},"inputs":[]}'),
+    ),
+    "labels": ("labels", lambda: _repeated(b"[", b'{"prediction_id":"","label":1},', b"{}]")),
+    "observations": (
+        "observations",
+        lambda: _repeated(b'{"labels":[1],"times":[1],"logits":[', b"[1],", b"[1]]}"),
+    ),
+    "unknown fields": (
+        "models",
+        lambda: _repeated(b'{"name":"a","classes":3', b',"x":1', b"}", _MIB),
+    ),
+    "classes": ("models", lambda: _repeated(b'{"name":"a","classes":[', b"[],", b"[]]}", _MIB)),
+}
+
+
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_others_are_answered_while_json_of_any_shape_is_parsed(server: Server, shape: str) -> None:
+    name, make = _SHAPES[shape]
+    path = f"/v2/models/digits/{name}" if name == "infer" else f"{_MODEL}/{name}"
+    path, body = "/v1/models" if name == "models" else path, make()
+    with peak_growth_mib(server) as growth, Bystander(server, "digits", 4) as bystander:
+        for _ in range(6):
+            status, answer = _send(server, path, body, _JSON)
+            assert status in (400, 413, 422)
+            assert len(answer) < 1_000
+    _check(shape, bystander, growth())
+
+
+def _check(what: str, bystander: Bystander, growth_mib: float) -> None:
+    log.info(
+        "%s: livez %s; calibrate %s; peak +%.0f MiB",
+        what,
+        bystander.livez,
+        bystander.calibrate,
+        growth_mib,
+    )
+    assert bystander.livez.longest_work < _MAX_WORK_SECONDS
+    assert bystander.calibrate.p99_work < _MAX_WORK_SECONDS
+    assert growth_mib < _MAX_GROWTH_MIB
+
+
+@pytest.mark.parametrize("media_type", ["application/x-npy", "application/json"])
+def test_others_are_answered_while_a_large_answer_is_written(
+    server: Server, media_type: str
+) -> None:
+    """A JSON answer is five times as large as the binary request."""
+    rows = np.zeros((100_000, 4), np.int8)
+    file = io.BytesIO()
+    np.save(file, rows)
+    accept = f"Accept: {media_type}", "Content-Type: application/x-npy"
+    with peak_growth_mib(server) as growth, Bystander(server, "digits", 4) as bystander:
+        for _ in range(4):
+            assert _send(server, f"{_MODEL}/calibrate?ids=0", file.getvalue(), *accept)[0] == 200
+    _check(media_type, bystander, growth())
+
+
+def test_small_compressed_body_is_not_unpacked_beyond_the_limit(server: Server) -> None:
+    body = gzip.compress(_repeated(_TENSOR % 9, b"1,", b"1]}]}", 60 * _MIB))
+    with peak_growth_mib(server) as growth, Bystander(server, "digits", 4) as bystander:
+        for _ in range(4):
+            status, _ = _send(server, "/v2/models/digits/infer", body, "Content-Encoding: gzip")
+            assert status == 413
+    _check("gzip", bystander, growth())
