@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 
 import httpx2
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from recalib.client import Client
 from recalib.errors import ForbiddenError, UnauthorizedError
 from tests.end_to_end.programs import Programs, Server, recalib_command, until
+from tests.faults.ledger import open_ledger
+from tests.faults.rate import RateCheck
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +26,16 @@ def _keys(programs: Programs, *arguments: str) -> str:
         check=True,
     )
     return process.stdout.strip()
+
+
+def test_two_processes_hold_a_rate_together(programs: Programs) -> None:
+    """A key asks for twice its rate; `make faults` checks it for longer, and under faults."""
+    with open_ledger(f"sqlite:///{programs.home / 'recalib.db'}", programs) as ledger:
+        rate = RateCheck(ledger.registry)
+        with programs.serve(workers=2) as server, rate.demand(server):
+            time.sleep(8)
+        # On a busy machine the client may not reach its rate.
+        assert -0.3 < rate.deviation() <= 0.1
 
 
 def test_server_requires_api_keys(programs: Programs) -> None:
