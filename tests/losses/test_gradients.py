@@ -73,6 +73,13 @@ def test_sample_dependent_focal_has_the_g_of_its_row():
     )
 
 
+def test_probability_at_the_end_of_an_interval_has_the_next_exponent():
+    logits, labels = torch.zeros(1, 4).double(), torch.zeros(1, dtype=torch.int64)
+    p = float(logits.log_softmax(1).exp()[0, 0])
+    loss = LOSSES["focal_sample_dependent"](gamma=(5.0, 3.0), until=(p,))
+    assert float(loss(logits, labels)) == pytest.approx(-((1 - p) ** 3) * math.log(p))
+
+
 def test_gamma_matches_proposition_2():
     """g(p0, γ*) = 1, larger below p0 and smaller above; 4.85 at .2 and 3.07 at .25."""
     assert gamma_for(0.2) == pytest.approx(4.85, abs=0.005)

@@ -1,7 +1,7 @@
 """Apply each mutation to a copy of the source and run the short tests: `make mutants`.
 
-A mutation is caught if a test fails. Those that its package's tests do not catch meet the rest of
-the short suite. Exit status 1 if any survives. The working tree is never written to.
+The named test file runs first, then its folder, then the rest of the short suite, until a test
+fails. Exit status 1 if a mutation survives all. The working tree stays unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _times = count(2_000_000_000, 10)
 
 
 class _Outcome(NamedTuple):
-    """What the tests say of a mutation."""
+    """The result of the tests of a mutation."""
 
     mutation: Mutation
     #: The first test that failed; empty if none did.
@@ -80,9 +80,11 @@ def main() -> int:
 
 
 def _print_row(outcome: _Outcome) -> None:
-    _, old, new, _ = outcome.mutation
+    mutation = outcome.mutation
     verdict = outcome.error or outcome.caught_by or "SURVIVED"
-    change = f"{old.strip()} -> {new.strip() or 'nothing'}"
+    if outcome.caught_by and not outcome.caught_by.startswith(mutation.test):
+        verdict += f" (expected in {mutation.test})"
+    change = f"{mutation.old.strip()} -> {mutation.new.strip() or 'nothing'}"
     print(f"{outcome.mutation.file}: {change}\n    {outcome.seconds:4.0f} s  {verdict}", flush=True)
 
 
@@ -106,12 +108,14 @@ def _judge(copy: Path, mutation: Mutation, *, rest: bool) -> _Outcome:
     moment = next(_times)
     os.utime(path, (moment, moment))
     try:
-        caught_by, output = _run_tests(copy, *mutation.tests)
+        folder = str(Path(mutation.test).parent)
+        caught_by, output = _run_tests(copy, mutation.test)
+        if not output and folder != "tests":
+            caught_by, output = _run_tests(copy, folder, f"--ignore={mutation.test}")
         if rest and not output:
-            ignored = [f"--ignore={path}" for path in mutation.tests]
-            # This test would notice any mutation.
-            ignored.append("--ignore=tests/mutants")
-            caught_by, output = _run_tests(copy, *ignored, "tests")
+            # tests/mutants would notice any mutation.
+            ignored = [f"--ignore={path}" for path in (mutation.test, folder, "tests/mutants")]
+            caught_by, output = _run_tests(copy, "tests", *ignored)
     finally:
         path.write_text(original)
         os.utime(path, (times.st_atime, times.st_mtime))

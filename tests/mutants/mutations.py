@@ -17,280 +17,466 @@ class Mutation(NamedTuple):
     file: str
     old: str
     new: str
-    #: Paths of the tests that run first; the rest of the short suite runs for survivors only.
-    tests: tuple[str, ...]
+    #: The test file that detects it, which runs first.
+    test: str
 
 
-def _group(*tests: str, **files: list[tuple[str, str]]) -> list[Mutation]:
-    """Return the mutations of files of one package, named by their path with `__` for `/`."""
-    return [
-        Mutation(f"{name.replace('__', '/')}.py", old, new, tests)
-        for name, replacements in files.items()
-        for old, new in replacements
-    ]
+def _file(file: str, test: str, *replacements: tuple[str, str]) -> list[Mutation]:
+    """Return mutations of a file that one test file detects."""
+    return [Mutation(file, old, new, test) for old, new in replacements]
 
 
-_MAPS = _group(
-    "tests/maps",
-    "tests/fitting",
-    recalib__maps__temperature=[
-        ('return logits / parameters["temperature"]', 'return logits * parameters["temperature"]')
-    ],
-    recalib__maps__class_temperature=[
-        ('return logits / parameters["temperature"]', 'return logits * parameters["temperature"]')
-    ],
-    recalib__maps__vector=[
-        ('parameters["scale"] + parameters["bias"]', 'parameters["scale"] - parameters["bias"]')
-    ],
-    recalib__maps__matrix=[(' + parameters["bias"]', "")],
-    recalib__maps__structured_matrix=[
-        ("share * (classes - 1) * self.off_diagonal", "share * classes * self.off_diagonal")
-    ],
-    recalib__maps__structured_vector=[("parameters = 2 * classes", "parameters = classes")],
-    recalib__maps__spline=[
+MUTATIONS = [
+    *_file(
+        "recalib/maps/temperature.py",
+        "tests/maps/test_ensemble_temperature.py",
+        ('return logits / parameters["temperature"]', 'return logits * parameters["temperature"]'),
+    ),
+    *_file(
+        "recalib/maps/class_temperature.py",
+        "tests/fitting/test_fit.py",
+        ('return logits / parameters["temperature"]', 'return logits * parameters["temperature"]'),
+    ),
+    *_file(
+        "recalib/maps/vector.py",
+        "tests/fitting/test_linear_nll.py",
+        ('parameters["scale"] + parameters["bias"]', 'parameters["scale"] - parameters["bias"]'),
+    ),
+    *_file(
+        "recalib/maps/matrix.py",
+        "tests/fitting/test_linear_nll.py",
+        (' + parameters["bias"]', ""),
+    ),
+    *_file(
+        "recalib/maps/structured_matrix.py",
+        "tests/fitting/test_linear_nll.py",
+        ("share * (classes - 1) * self.off_diagonal", "share * classes * self.off_diagonal"),
+    ),
+    *_file(
+        "recalib/maps/structured_vector.py",
+        "tests/fitting/test_linear_nll.py",
+        ("parameters = 2 * classes", "parameters = classes"),
+    ),
+    *_file(
+        "recalib/maps/spline.py",
+        "tests/fitting/test_spline.py",
         ("bump = (1.0 - t) * t", "bump = (1.0 + t) * t"),
         ("rise - m1 * ", "rise + m1 * "),
-    ],
-    recalib__maps__beta=[
-        ('parameters["high"] - parameters["bias"]', 'parameters["high"] + parameters["bias"]')
-    ],
-    recalib__maps__ensemble_temperature=[("return logits * slope", "return logits / slope")],
-    recalib__maps__parameterized_temperature=[
-        ("return temperature * ops.exp(change)", "return temperature + ops.exp(change)")
-    ],
-    recalib__maps__ridge=[
+    ),
+    *_file(
+        "recalib/maps/beta.py",
+        "tests/fitting/test_beta.py",
+        ('parameters["high"] - parameters["bias"]', 'parameters["high"] + parameters["bias"]'),
+    ),
+    *_file(
+        "recalib/maps/ensemble_temperature.py",
+        "tests/maps/test_ensemble_temperature.py",
+        ("return logits * slope", "return logits / slope"),
+    ),
+    *_file(
+        "recalib/maps/parameterized_temperature.py",
+        "tests/fitting/test_parameterized_temperature.py",
+        ("return temperature * ops.exp(change)", "return temperature + ops.exp(change)"),
+    ),
+    *_file(
+        "recalib/maps/ridge.py",
+        "tests/fitting/test_fit.py",
         ("((diagonal - diagonal.mean()) ** 2)", "(diagonal**2)"),
+    ),
+    *_file(
+        "recalib/maps/ridge.py",
+        "tests/fitting/test_linear_nll.py",
         ("off_diagonal / (classes * (classes - 1))", "off_diagonal / classes"),
-    ],
-    recalib__maps__dirichlet=[("2_500, rows) / classes**2", "2_500, rows) / classes")],
-    recalib__maps__top_label=[("largest - second + level", "largest - second - level")],
-    recalib__maps__base=[('"log" and not (value > 0)', '"log" and not (value >= 0)')],
-    recalib__objectives__hard_binned_ece=[
-        ("* bins).astype(np.int64) - 1, 0", "* bins).astype(np.int64), 0")
-    ],
-    recalib__objectives__label_smoothing=[
-        ("0 <= self.smoothing < 1,", "0 <= self.smoothing <= 1,")
-    ],
-)
-
-_METRICS = _group(
-    "tests/metrics/test_definitions.py",
-    "tests/metrics",
-    recalib__metrics__binning=[
+    ),
+    *_file(
+        "recalib/maps/dirichlet.py",
+        "tests/fitting/test_linear_nll.py",
+        ("2_500, rows) / classes**2", "2_500, rows) / classes"),
+    ),
+    *_file(
+        "recalib/maps/top_label.py",
+        "tests/maps/test_top_label.py",
+        ("largest - second + level", "largest - second - level"),
+    ),
+    *_file(
+        "recalib/maps/base.py",
+        "tests/maps/test_contract.py",
+        ('"log" and not (value > 0)', '"log" and not (value >= 0)'),
+    ),
+    *_file(
+        "recalib/objectives/hard_binned_ece.py",
+        "tests/fitting/test_search.py",
+        ("* bins).astype(np.int64) - 1, 0", "* bins).astype(np.int64), 0"),
+    ),
+    *_file(
+        "recalib/objectives/label_smoothing.py",
+        "tests/objectives/test_objectives.py",
+        ("0 <= self.smoothing < 1,", "0 <= self.smoothing <= 1,"),
+    ),
+    *_file(
+        "recalib/metrics/binning.py",
+        "tests/metrics/test_definitions.py",
         ("values <= lower[", "values < lower["),
         ("self.correct += counts[:, 1]", "self.correct += counts[:, 0]"),
+    ),
+    *_file(
+        "recalib/metrics/binning.py",
+        "tests/metrics/test_properties.py",
         ("self.confidence += other.confidence", "self.confidence -= other.confidence"),
-    ],
-    recalib__metrics__ece_debiased=[("/ (n * (n - 1))", "/ (n * n)")],
-    recalib__metrics__classwise_equal_mass=[("total / (rows * classes)", "total / rows")],
-    recalib__metrics__confidence=[("p > p.dtype.type(", "p >= p.dtype.type(")],
-    recalib__metrics__kernels=[("alpha = p / bandwidth + 1", "alpha = p / bandwidth")],
-    recalib__metrics__brier_decomposition=[("squares - 2 * products", "squares - products")],
-    recalib__metrics__aurc=[
+    ),
+    *_file(
+        "recalib/metrics/ece_debiased.py",
+        "tests/metrics/test_ece_debiased.py",
+        ("/ (n * (n - 1))", "/ (n * n)"),
+    ),
+    *_file(
+        "recalib/metrics/classwise_equal_mass.py",
+        "tests/metrics/test_classwise_equal_mass.py",
+        ("total / (rows * classes)", "total / rows"),
+    ),
+    *_file(
+        "recalib/metrics/confidence.py",
+        "tests/metrics/test_edges.py",
+        ("p > p.dtype.type(", "p >= p.dtype.type("),
+    ),
+    *_file(
+        "recalib/metrics/kernels.py",
+        "tests/metrics/test_ece_kde.py",
+        ("alpha = p / bandwidth + 1", "alpha = p / bandwidth"),
+    ),
+    *_file(
+        "recalib/metrics/brier_decomposition.py",
+        "tests/metrics/test_brier_decomposition.py",
+        ("squares - 2 * products", "squares - products"),
+    ),
+    *_file(
+        "recalib/metrics/aurc.py",
+        "tests/metrics/test_aurc.py",
         ("rows * np.diff(u - scipy", "rows * np.diff(u + scipy"),
         ("xlog1py(1 - share, -share)", "xlog1py(share, -share)"),
-    ],
-    recalib__metrics__ks_error=[("return float(largest) / len(p)", "return float(largest)")],
-    recalib__metrics__equal_mass=[("** (1 / order))", "** order)")],
-    recalib__metrics__ece_sweep=[("sizes * gaps**2) / len(p)", "gaps**2) / len(p)")],
-    recalib__metrics__smooth_ece=[
+    ),
+    *_file(
+        "recalib/metrics/ks_error.py",
+        "tests/metrics/test_ks_error.py",
+        ("return float(largest) / len(p)", "return float(largest)"),
+    ),
+    *_file(
+        "recalib/metrics/equal_mass.py",
+        "tests/metrics/test_equal_mass.py",
+        ("** (1 / order))", "** order)"),
+    ),
+    *_file(
+        "recalib/metrics/ece_sweep.py",
+        "tests/metrics/test_ece_sweep.py",
+        ("sizes * gaps**2) / len(p)", "gaps**2) / len(p)"),
+    ),
+    *_file(
+        "recalib/metrics/smooth_ece.py",
+        "tests/metrics/test_smooth_ece.py",
         ("(predictions.correct - p) / len(p)", "(predictions.correct + p) / len(p)"),
         ("-x * (x - 1) * (x - 2) / 6", "x * (x - 1) * (x - 2) / 6"),
-    ],
-    recalib__metrics__top5_accuracy=[("scores > label_scores", "scores >= label_scores")],
-    recalib__metrics__mean_metrics=[
+    ),
+    *_file(
+        "recalib/metrics/top5_accuracy.py",
+        "tests/metrics/test_edges.py",
+        ("scores > label_scores", "scores >= label_scores"),
+    ),
+    *_file(
+        "recalib/metrics/mean_metrics.py",
+        "tests/metrics/test_intervals.py",
         ("/ (state.count - 1)", "/ state.count"),
         ("centre = (k + z2 / 2)", "centre = (k + z2)"),
-    ],
-    recalib__metrics__classwise_loss_std=[("np.std(", "np.var(")],
-    recalib__metrics__calibration_gaps=[
+    ),
+    *_file(
+        "recalib/metrics/classwise_loss_std.py",
+        "tests/metrics/test_definitions.py",
+        ("np.std(", "np.var("),
+    ),
+    *_file(
+        "recalib/metrics/calibration_gaps.py",
+        "tests/metrics/test_calibration_gaps.py",
         ("return self.accuracies - self.confidences", "return self.confidences - self.accuracies"),
+    ),
+    *_file(
+        "recalib/metrics/calibration_gaps.py",
+        "tests/metrics/test_intervals.py",
         ("residual = y * (1 - y)", "residual = y * y"),
-    ],
-    recalib__metrics__ece_label_binned=[("- 2 * sums[below]", "- sums[below]")],
-)
-
-_LOSSES = _group(
-    "tests/losses",
-    recalib__losses__focal=[
+    ),
+    *_file(
+        "recalib/metrics/ece_label_binned.py",
+        "tests/metrics/test_calibration_gaps.py",
+        ("- 2 * sums[below]", "- sums[below]"),
+    ),
+    *_file(
+        "recalib/losses/focal.py",
+        "tests/losses/test_gradients.py",
         ("a ** (1 - a / b)", "a ** (1 + a / b)"),
         ("ends, right=True)", "ends, right=False)"),
         ("self._progress + 1e-9 >= end", "self._progress + 1e-9 < end"),
-    ],
-    recalib__losses__dual_focal=[
+    ),
+    *_file(
+        "recalib/losses/dual_focal.py",
+        "tests/losses/test_losses.py",
         ("1 - log_p.exp() + rival.exp()", "1 - log_p.exp() - rival.exp()"),
         ("log_p >= rival", "log_p < rival"),
-    ],
-    recalib__losses__inverse_focal=[("(1 + log_p.exp())", "(1 - log_p.exp())")],
-    recalib__losses__label_smoothing=[("(logits.shape[1] - 1)", "logits.shape[1]")],
-    recalib__losses__mmce=[("** 2\n", "\n")],
-    recalib__losses__mdca=[(".abs().sum()", ".square().sum()")],
-    recalib__losses__avuc=[
+    ),
+    *_file(
+        "recalib/losses/inverse_focal.py",
+        "tests/losses/test_gradients.py",
+        ("(1 + log_p.exp())", "(1 - log_p.exp())"),
+    ),
+    *_file(
+        "recalib/losses/label_smoothing.py",
+        "tests/losses/test_gradients.py",
+        ("(logits.shape[1] - 1)", "logits.shape[1]"),
+    ),
+    *_file(
+        "recalib/losses/mmce.py",
+        "tests/losses/test_losses.py",
+        ("** 2\n", "\n"),
+    ),
+    *_file(
+        "recalib/losses/mdca.py",
+        "tests/losses/test_gradients.py",
+        (".abs().sum()", ".square().sum()"),
+    ),
+    *_file(
+        "recalib/losses/avuc.py",
+        "tests/losses/test_gradients.py",
         ("certain = h <= kappa", "certain = h >= kappa"),
         ("(1 - t) * (1 - h.tanh())", "t * (1 - h.tanh())"),
-    ],
-    recalib__losses__crl=[
+    ),
+    *_file(
+        "recalib/losses/crl.py",
+        "tests/losses/test_crl.py",
         ("(-order * (confidence", "(order * (confidence"),
         ("torch.sign(history", "torch.abs(history"),
-    ],
-    recalib__losses__selective_risk=[("bins + 0.5)", "bins)")],
-    recalib__losses__acls=[("return total / 2 if", "return total if")],
-    recalib__losses__cpc=[("+ 2 * self.lambda2", "+ self.lambda2")],
-    recalib__losses__kde_ece=[("(alpha - 1).T", "alpha.T")],
-    recalib__losses__brier=[("logits.log_softmax(dim=1)", "(-logits).log_softmax(dim=1)")],
-    recalib__losses__base=[("(labels < classes)", "(labels <= classes)")],
-)
-
-_DRIFT = _group(
-    "tests/drift",
-    recalib__drift__psi=[
+    ),
+    *_file(
+        "recalib/losses/selective_risk.py",
+        "tests/losses/test_losses.py",
+        ("bins + 0.5)", "bins)"),
+    ),
+    *_file(
+        "recalib/losses/acls.py",
+        "tests/losses/test_gradients.py",
+        ("return total / 2 if", "return total if"),
+    ),
+    *_file(
+        "recalib/losses/cpc.py",
+        "tests/losses/test_gradients.py",
+        ("+ 2 * self.lambda2", "+ self.lambda2"),
+    ),
+    *_file(
+        "recalib/losses/kde_ece.py",
+        "tests/losses/test_losses.py",
+        ("(alpha - 1).T - log_beta", "(alpha - 1).T + log_beta"),
+    ),
+    *_file(
+        "recalib/losses/brier.py",
+        "tests/losses/test_losses.py",
+        ("logits.log_softmax(dim=1)", "(-logits).log_softmax(dim=1)"),
+    ),
+    *_file(
+        "recalib/losses/base.py",
+        "tests/losses/test_losses.py",
+        ("(labels < classes)", "(labels <= classes)"),
+    ),
+    *_file(
+        "recalib/drift/psi.py",
+        "tests/drift/test_label_free_signals.py",
         ("np.log(s / r)", "np.log(r / s)"),
         ("1 / before.sum() + 1 / now.sum()", "1 / before.sum()"),
         ("chdtri(len(before) - 1,", "chdtri(len(before),"),
-    ],
-    recalib__drift__calibration_test=[
+    ),
+    *_file(
+        "recalib/drift/calibration_test.py",
+        "tests/drift/test_calibration_test.py",
         ("right = correct == 1", "right = correct == 0"),
         ("self.labels + int(reached[0]) + 1", "self.labels + int(reached[0])"),
         ("evidence >= self.threshold", "evidence >= 2 * self.threshold"),
         ("math.log2(blocks + 1)", "math.log2(blocks + 2)"),
-    ],
-    recalib__drift__bettors=[
+    ),
+    *_file(
+        "recalib/drift/bettors.py",
+        "tests/drift/test_calibration_test.py",
         ("weights, off = q * (1 - q), correct - q", "weights, off = q * (1 - q), q - correct"),
         ("by_bin(confidences * (1 - confidences))", "by_bin(confidences)"),
         ("c * x - b * y", "c * x + b * y"),
-    ],
-    recalib__drift__score_test=[
+    ),
+    *_file(
+        "recalib/drift/score_test.py",
+        "tests/drift/test_score_test.py",
         ("d = before - after", "d = after - before"),
         ("self._squares / self.labels - mean**2", "self._squares / self.labels"),
-    ],
-    recalib__drift__windows=[
+    ),
+    *_file(
+        "recalib/drift/windows.py",
+        "tests/drift/test_windows.py",
         ("residuals = y - 2 * py + p2", "residuals = y - py + p2"),
         ("variance = n - of * share, share * (1 - share)", "variance = n - of * share, share"),
-    ],
-    recalib__drift__calibration_sums=[
+    ),
+    *_file(
+        "recalib/drift/calibration_sums.py",
+        "tests/drift/test_calibration_sums.py",
         ('confidences, side="right")', 'confidences, side="left")'),
         ("total(p * y)", "total(p * p * y)"),
-    ],
-    recalib__drift__monitor=[("(math.pi * number) ** 2", "(math.pi * number)")],
-    recalib__drift__monitor_state=[("(evidence.ece_low or 0.0) > objective", "False")],
-)
-
-_REGISTRY = _group(
-    "tests/registry",
-    recalib__registry__jobs=[
+    ),
+    *_file(
+        "recalib/drift/monitor.py",
+        "tests/drift/test_monitor.py",
+        ("(math.pi * number) ** 2", "(math.pi * number)"),
+    ),
+    *_file(
+        "recalib/drift/monitor_state.py",
+        "tests/drift/test_monitor.py",
+        ("(evidence.ece_low or 0.0) > objective", "False"),
+    ),
+    *_file(
+        "recalib/registry/jobs.py",
+        "tests/registry/test_jobs.py",
         ("attempts=_TABLE.c.attempts - 1", "attempts=_TABLE.c.attempts"),
         ("fence=_TABLE.c.fence + 1", "fence=_TABLE.c.fence"),
         ("_TABLE.c.priority.desc()", "_TABLE.c.priority.asc()"),
         ("lease.job.attempts >= lease.job.max_attempts", "lease.job.attempts > 99"),
         ("_TABLE.c.lease_expires < now()", "_TABLE.c.lease_expires > now()"),
-    ],
-    recalib__registry__labels=[
+    ),
+    *_file(
+        "recalib/registry/labels.py",
+        "tests/registry/test_labels.py",
         ("_TABLE.c.predicted_at < end,", "_TABLE.c.predicted_at <= end,"),
         ("_TABLE.c.predicted_at < before,", "_TABLE.c.predicted_at > before,"),
-    ],
-    recalib__registry__aliases=[("_CHANGE.c.revision < after", "_CHANGE.c.revision > after")],
-    recalib__registry__api_keys=[
+    ),
+    *_file(
+        "recalib/registry/aliases.py",
+        "tests/registry/test_aliases.py",
+        ("_CHANGE.c.revision < after", "_CHANGE.c.revision > after"),
+    ),
+    *_file(
+        "recalib/registry/api_keys.py",
+        "tests/service/test_access.py",
         ("(_TABLE.c.expires_at > now())", "(_TABLE.c.expires_at < now())"),
         ("0 < lifetime_seconds < 1e10", "0 <= lifetime_seconds < 1e10"),
-    ],
-    recalib__registry__traffic=[
+    ),
+    *_file(
+        "recalib/registry/traffic.py",
+        "tests/registry/test_traffic.py",
         ("before - before % seconds,", "before,"),
         (
             "total = _TABLE.c.predictions + statement.excluded.predictions",
             "total = statement.excluded.predictions",
         ),
-    ],
-    recalib__registry__audit=[
-        ("_TABLE.c.at < now() - older_than_seconds", "_TABLE.c.at > now() - older_than_seconds")
-    ],
-    recalib__registry__signing_keys=[
+    ),
+    *_file(
+        "recalib/registry/audit.py",
+        "tests/service/test_audit.py",
+        ("_TABLE.c.at < now() - older_than_seconds", "_TABLE.c.at > now() - older_than_seconds"),
+    ),
+    *_file(
+        "recalib/registry/signing_keys.py",
+        "tests/registry/test_signing_keys.py",
         ("else newest.number + 1", "else newest.number"),
         ("_TABLE.c.number < newest.number", "_TABLE.c.number <= newest.number"),
-    ],
-    recalib__registry__models=[("if classes < 2:", "if classes < 1:")],
-    recalib__registry__calibrators=[
-        ("latest_version=models.c.latest_version + 1", "latest_version=models.c.latest_version + 2")
-    ],
-    recalib__registry__idempotency=[
-        ("created_at < now() - older_than_seconds", "created_at > now() - older_than_seconds")
-    ],
-)
-
-_ACCESS = _group(
-    "tests/service/test_access.py",
-    "tests/service/test_access_tokens.py",
-    "tests/service/test_limits.py",
-    "tests/service/test_tokens.py",
-    "tests/registry",
-    recalib__access=[
+    ),
+    *_file(
+        "recalib/registry/models.py",
+        "tests/registry/test_models.py",
+        ("if classes < 2:", "if classes < 1:"),
+    ),
+    *_file(
+        "recalib/registry/calibrators.py",
+        "tests/registry/test_calibrators.py",
+        (
+            "latest_version=models.c.latest_version + 1",
+            "latest_version=models.c.latest_version + 2",
+        ),
+    ),
+    *_file(
+        "recalib/registry/idempotency.py",
+        "tests/registry/test_idempotency.py",
+        ("created_at < now() - older_than_seconds", "created_at > now() - older_than_seconds"),
+    ),
+    *_file(
+        "recalib/access.py",
+        "tests/service/test_access.py",
         (
             'scope not in self.scopes and "admin" not in self.scopes',
             'scope not in self.scopes or "admin" not in self.scopes',
         ),
         ("self.models is None or model in self.models", "self.models is None or model is not None"),
         ("time.time() < self.expires_at", "time.time() > self.expires_at"),
-    ],
-    service__access__limits=[
+    ),
+    *_file(
+        "service/access/limits.py",
+        "tests/service/test_limits.py",
         ("until + count / rate", "until + 1 / rate"),
         ("self._row(principal)) >= limit", "self._row(principal)) > limit"),
         (".packed[:8] + bytes(8), 64)", ".packed[:16], 128)"),
-    ],
-    service__access__authenticator=[
+    ),
+    *_file(
+        "service/access/authenticator.py",
+        "tests/service/test_access.py",
         ("entry[1] <= time.time()", "entry[1] <= 0"),
         ('kind.lower() != "bearer"', 'kind != "Bearer"'),
-    ],
-    service__access__permissions=[
+    ),
+    *_file(
+        "service/access/permissions.py",
+        "tests/service/test_access.py",
         ('"create_model": "admin"', '"create_model": "fit"'),
         ('"add_labels": "label"', '"add_labels": "predict"'),
         ('"metrics": "any"', '"metrics": "open"'),
-    ],
-    service__access__oidc_tokens=[
+    ),
+    *_file(
+        "service/access/oidc_tokens.py",
+        "tests/service/test_tokens.py",
         ('claims["exp"] + self._oidc.leeway_seconds', 'claims["exp"] + 1e9'),
         ("if len(token) > ", "if -len(token) > "),
-    ],
-)
-
-_PREDICTION_IDS = _group(
-    "tests/test_prediction_ids.py",
-    "tests/service/test_prediction_ids.py",
-    recalib__prediction_ids=[
+    ),
+    *_file(
+        "recalib/prediction_ids.py",
+        "tests/test_prediction_ids.py",
         ("if of_model != model:", "if False:"),
         ("made_at < now - lifetime_seconds", "made_at < now + lifetime_seconds"),
-    ],
-)
-
-_SERVICE = _group(
-    "tests/service",
-    service__http__bodies=[
+    ),
+    *_file(
+        "service/http/bodies.py",
+        "tests/service/test_transport.py",
         (
             "if announced is not None and announced <= lowest:",
             "if announced is not None and announced < lowest:",
         ),
         ("if size > lowest:", "if False:"),
-    ],
-    service__idempotency=[("stored.fingerprint != fingerprint", "stored.fingerprint is None")],
-    service__serving__clock_cache=[("len(self._values) > 1:", "len(self._values) > 2:")],
-    service__predict__top_k=[
+    ),
+    *_file(
+        "service/idempotency.py",
+        "tests/service/test_idempotency.py",
+        ("stored.fingerprint != fingerprint", "stored.fingerprint is None"),
+    ),
+    *_file(
+        "service/serving/clock_cache.py",
+        "tests/service/test_caches.py",
+        ("len(self._values) > 1:", "len(self._values) > 2:"),
+    ),
+    *_file(
+        "service/predict/top_k.py",
+        "tests/service/test_formats.py",
         ("keys[:, classes - k :]", "keys[:, :k]"),
         ("likeliest[:, ::-1]", "likeliest"),
-    ],
-    service__serving__json_numbers=[("if len(numbers) == count else None", "")],
-    service__inference__tensors=[
-        ("not size == expected == len(binary)", "not size == len(binary)")
-    ],
-    service__labels__observations=[
+    ),
+    *_file(
+        "service/serving/json_numbers.py",
+        "tests/service/test_bad_input.py",
+        ("if len(numbers) == count else None", ""),
+    ),
+    *_file(
+        "service/inference/tensors.py",
+        "tests/service/test_inference.py",
+        ("not size == expected == len(binary)", "not size == len(binary)"),
+    ),
+    *_file(
+        "service/labels/observations.py",
+        "tests/service/test_observations.py",
         ("if made_at < now - maturity:", "if False:"),
         ("// bucket_seconds) * bucket_seconds", "// bucket_seconds)"),
-    ],
-)
-
-MUTATIONS: list[Mutation] = [
-    *_MAPS,
-    *_METRICS,
-    *_LOSSES,
-    *_DRIFT,
-    *_REGISTRY,
-    *_ACCESS,
-    *_PREDICTION_IDS,
-    *_SERVICE,
+    ),
 ]

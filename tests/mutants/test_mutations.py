@@ -26,5 +26,5 @@ def test_every_mutation_applies_to_the_code() -> None:
 
 
 def test_mutations_name_existing_tests_and_cover_the_packages() -> None:
-    assert all((_ROOT / path).exists() for mutation in MUTATIONS for path in mutation.tests)
+    assert all((_ROOT / mutation.test).is_file() for mutation in MUTATIONS)
     assert len(set(MUTATIONS)) == len(MUTATIONS) >= 60
