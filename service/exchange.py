@@ -73,6 +73,12 @@ class Exchange:
         limits = None if self._principal is None else self._principal.limits
         return None if limits is None else limits.body_bytes
 
+    @property
+    def caller(self) -> str:
+        """Name of the caller's key or token; without one, the client's IP address."""
+        principal = self._principal or ANONYMOUS
+        return self._address if principal is ANONYMOUS else principal.name
+
     def check_body(self, size: int) -> None:
         """Raise `TooLargeError` if the caller's key does not allow a body of `size` bytes."""
         self._access.limiter.check_body(self._principal, size)

@@ -78,7 +78,9 @@ class RpcServer:
         ]
         self._server.add_generic_rpc_handlers(
             tuple(
-                handler_of(service, implementation, state.access, state.load_shedding, name)
+                handler_of(
+                    service, implementation, state.access, state.load_shedding, state.bodies, name
+                )
                 for service, implementation, name in registered
             )
         )

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.authenticator import Authenticator
+from service.access.body_budget import BodyBudget
 from service.access.load_shedding import LoadShedding
 from service.serving.ids import PredictionIds
 from service.serving.loaded_calibrators import LoadedCalibrators
@@ -35,6 +36,11 @@ class State:
     def load_shedding(self) -> LoadShedding:
         """The limit of requests and RPCs in progress."""
         return LoadShedding(self.settings)
+
+    @cached_property
+    def bodies(self) -> BodyBudget:
+        """The memory for bodies of requests."""
+        return BodyBudget(max(self.settings.max_bodies_bytes, 2 * self.settings.max_body_bytes))
 
     @cached_property
     def micro_batcher(self) -> MicroBatcher:

@@ -192,6 +192,12 @@ class Settings(BaseSettings):
         gt=0,
         description="Largest JSON body of a request with logits or labels, in bytes.",
     )
+    max_bodies_bytes: int = Field(
+        128 * _MIB,
+        gt=0,
+        description="Memory of each server process for bodies that are received or processed, at "
+        "least twice the largest body, in bytes.",
+    )
     max_connections: int = Field(
         4096,
         gt=0,

@@ -31,6 +31,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from recalib.errors import InputError
 from service.access.authenticator import Authenticator
+from service.access.body_budget import Body, BodyBudget
 from service.access.load_shedding import LoadShedding
 from service.access.permissions import RULES
 from service.exchange import Exchange
@@ -52,6 +53,7 @@ def handler_of(
     implementation: object,
     access: Authenticator,
     load_shedding: LoadShedding,
+    bodies: BodyBudget,
     name: str | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Return the generic handler of a service's RPCs.
@@ -68,6 +70,7 @@ def handler_of(
             getattr(implementation, method_name(method.name)),
             access,
             load_shedding,
+            bodies,
         )
         for method in service.methods
     }
@@ -103,6 +106,7 @@ def _handler(
     implementation: Callable[..., Any],
     access: Authenticator,
     load_shedding: LoadShedding,
+    bodies: BodyBudget,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     parse = GetMessageClass(method.input_type).FromString
     operation = method_name(method.name)
@@ -115,7 +119,7 @@ def _handler(
         method.client_streaming or method.server_streaming or RULES.get(operation) == "open"
     )
 
-    async def read(content: Any, exchange: Exchange) -> Any:
+    async def read(content: Any, exchange: Exchange, body: Body) -> Any:
         """Return the message, or the messages of a stream, each authorised for its model."""
         model, size = None, 0
 
@@ -124,6 +128,7 @@ def _handler(
             # The messages of an upload are one body; those of other streams are separate.
             size = len(content) + (size if operation == _UPLOAD else 0)
             exchange.check_body(size)
+            body.hold(len(content))
             message = parse(content)
             # Later messages of a stream may omit the model.
             model = _model_of(message) or model
@@ -143,10 +148,14 @@ def _handler(
                 exchange.check_scope(operation)
             if is_limited:
                 load_shedding.check_rpc(operation)  # before the message takes memory
-            request = await read(content, exchange) if reads else parse(b"")
-            # An incomplete message holds no place.
-            with load_shedding.count_rpc(operation) if is_limited else contextlib.nullcontext():
-                yield request
+            body = bodies.open(exchange.caller, evict=None)
+            try:
+                request = await read(content, exchange, body) if reads else parse(b"")
+                # An incomplete message holds no place.
+                with load_shedding.count_rpc(operation) if is_limited else contextlib.nullcontext():
+                    yield request
+            finally:
+                body.release()
 
     async def respond(content: Any, context: Context) -> bytes:
         async with admitted(content, context) as request:

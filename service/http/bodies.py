@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from recalib.errors import TooLargeError, UnsupportedError
 from recalib.settings import Settings
+from service.access.body_budget import UNCOUNTED_BYTES, Body
 from service.exchange import Exchange
+from service.http.draining import connection_of
 from service.http.fast_routes import header_map
+from service.state import State
 
-__all__ = ["limit_body", "parse_media_type", "read_body"]
+__all__ = ["LimitedBody", "limit_body", "parse_media_type", "read_body"]
 
-#: Uploads stream to disk and have a separate limit.
 _UPLOAD = "/datasets/"
 #: Largest body of the other routes, which accept JSON only. Parsing keeps the interpreter lock, so
 #: every other request waits for it.
@@ -50,12 +51,14 @@ class _Limit(NamedTuple):
     bytes: int
     #: What to send instead, for the error.
     alternative: str = ""
+    #: Whether the body is written to disk as it arrives.
+    is_stream: bool = False
 
 
 def _limit_of(settings: Settings, scope: Scope) -> _Limit:
     method, path = scope["method"], scope["path"]
     if method == "PUT" and _UPLOAD in path:
-        return _Limit(settings.max_upload_bytes)
+        return _Limit(settings.max_upload_bytes, is_stream=True)
     name = path.rpartition("/")[2]
     if method != "POST" or name not in _BATCHES:
         return _Limit(min(_MAX_DOCUMENT_BYTES, settings.max_body_bytes))
@@ -75,42 +78,88 @@ def _is_binary(name: str, scope: Scope) -> bool:
     )
 
 
-def limit_body(settings: Settings, scope: Scope, receive: Receive, exchange: Exchange) -> Receive:
-    """Return a `receive` that raises `TooLargeError` if the body exceeds a limit.
+def limit_body(state: State, scope: Scope, receive: Receive, exchange: Exchange) -> Receive:
+    """Return a `receive` that limits the size of a body; it is `receive` or a `LimitedBody`.
 
-    A body whose announced length exceeds it is refused before it is read. The HTTP server enforces
-    the announced length, so only the size of a body without it is counted. The limit of the
-    caller's key may be lower than that of the route.
+    A body whose announced length exceeds its limit is refused before it is read. The HTTP server
+    enforces the announced length. The limit of the caller's key may be lower than the route's.
     """
     if scope["method"] in ("GET", "HEAD"):
         return receive
-    limit = _limit_of(settings, scope)
+    limit = _limit_of(state.settings, scope)
     length = header_map(scope).get(b"content-length", b"")
-    announced, size = int(length) if length.isdigit() else None, 0
+    announced = int(length) if length.isdigit() else None
     lowest = min(limit.bytes, exchange.body_bytes or limit.bytes)
-    if announced is not None and announced <= lowest:
+    if announced is not None and announced <= min(lowest, UNCOUNTED_BYTES):
         return receive
+    body = None
+    if not limit.is_stream:
+        connection = connection_of(scope)
+        evict = None if connection is None else connection.give_up
+        body = state.bodies.open(exchange.caller, evict)
+    return LimitedBody(receive, announced, limit, lowest, exchange, body)
 
-    async def receive_limited() -> Message:
-        nonlocal size
-        if announced is not None:
-            raise _too_large(announced, limit, exchange, "")
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > lowest:
-            raise _too_large(size, limit, exchange, "over ")
+
+class LimitedBody:
+    """A `receive` that counts the body, and raises an error if it is too large.
+
+    Parameters
+    ----------
+    lowest: the smaller of the limits of route and key.
+    body: counts the memory; None for a body that is not kept in memory.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        announced: int | None,
+        limit: _Limit,
+        lowest: int,
+        exchange: Exchange,
+        body: Body | None,
+    ) -> None:
+        self._receive = receive
+        self._announced = announced
+        self._limit = limit
+        self._lowest = lowest
+        self._exchange = exchange
+        self._body = body
+        self._size = 0
+
+    async def __call__(self) -> Message:
+        """Return the next message.
+
+        Raises
+        ------
+        TooLargeError: the body exceeds its limit.
+        UnavailableError: there is no memory for it.
+        """
+        if self._announced is not None and self._announced > self._lowest:
+            raise _too_large(self._announced, self._limit, self._exchange, "")
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        self._size += size
+        if self._size > self._lowest:
+            raise _too_large(self._size, self._limit, self._exchange, "over ")
+        if self._body is not None:
+            self._body.receive(size)
+            if not message.get("more_body", False):
+                self._body.complete()
         return message
 
-    return receive_limited
+    def release(self) -> None:
+        """End the request."""
+        if self._body is not None:
+            self._body.release()
 
 
-def _too_large(size: int, limit: _Limit, exchange: Exchange, prefix: str) -> _TooLargeError:
+def _too_large(size: int, limit: _Limit, exchange: Exchange, prefix: str) -> TooLargeError:
     try:
         exchange.check_body(size)
     except TooLargeError as error:
-        return _TooLargeError(error)
+        return error
     found, accepted = f"{prefix}{size} bytes", f"at most {limit.bytes} bytes{limit.alternative}"
-    return _TooLargeError(TooLargeError("body", found=found, accepted=accepted))
+    return TooLargeError("body", found=found, accepted=accepted)
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -119,23 +168,10 @@ async def read_body(receive: Receive) -> bytes:
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body", False):
         return body  # small bodies arrive in one message
-    parts = [body]
+    parts = bytearray(body)  # and not a list: a part can be a single byte
     while message["type"] == "http.request" and message.get("more_body", False):
         message = await receive()
-        parts.append(message.get("body", b""))
+        parts += message.get("body", b"")
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
-    return b"".join(parts)
-
-
-class _TooLargeError(TooLargeError, HTTPException):
-    """Also an HTTPException: FastAPI replaces any other error raised while it reads a body."""
-
-    def __init__(self, error: TooLargeError) -> None:
-        TooLargeError.__init__(self, error.field, found=error.found, accepted=error.accepted)
-        self.status_code = 413
-        self.detail = str(error)
-        self.headers = None
-
-    def __str__(self) -> str:  # HTTPException's own text begins with the status
-        return self.detail
+    return bytes(parts)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recalib.errors import LimitedError
 from service.exchange import Exchange
 from service.failures import log_failure
-from service.http.bodies import limit_body
+from service.http.bodies import LimitedBody, limit_body
 from service.http.browsers import BrowserChecks
 from service.http.draining import connection_of, send_early
 from service.http.fast_routes import FastRoutes, header_map
@@ -48,7 +48,7 @@ async def answer(
     client = scope.get("client")
     exchange = scope[EXCHANGE] = Exchange(state.access, headers, client[0] if client else "")
     connection = connection_of(scope)
-    status, refused = 0, ""
+    status, refused, limited = 0, "", receive
 
     async def send_with_id(message: Message) -> None:
         nonlocal status
@@ -75,7 +75,7 @@ async def answer(
             if connection is not None:
                 connection.authenticate()
             refused = ""
-        limited = limit_body(state.settings, scope, receive, exchange)
+        limited = limit_body(state, scope, receive, exchange)
         if match is None:
             await app(scope, limited, send_with_id)
         else:
@@ -97,6 +97,8 @@ async def answer(
             await error_response(scope["path"], error)(scope, receive, send_with_id)
     finally:
         exchange.release()
+        if isinstance(limited, LimitedBody):
+            limited.release()
         # An unmatched path has no template, and its text must not become a metric label.
         route_label = (
             match[0].template if match else getattr(scope.get("route"), "path", "unmatched")

@@ -238,6 +238,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_discarding = True
         self._received = 0
 
+    def give_up(self) -> None:
+        """Refuse the request whose body is incomplete, to free its memory."""
+        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the memory for request bodies is in use")
+
     # Time
 
     def is_too_slow(self, now: float) -> bool:
